@@ -1,0 +1,90 @@
+"""Everything the host tool refuses or fails at, as one tree.
+
+ToolkitError                      1  internal error (a bug in the tool)
+├── InputError                    2  bad usage or bad input
+│   ├── ModelError                   the model file: truncated, unsupported operator, dynamic shape
+│   ├── RecordsError                 the records store: wrong version, damaged, read-only
+│   └── OutputError                  the output cannot be written
+├── BoardUnreachable              3  no runtime answers on the board
+├── BoardBusy                     4  somebody else holds the board's lease
+├── CoverageError                 5  fewer operators tuned than requested
+├── VerificationError             6  a signature, hash, self-test or numerical check failed
+├── RolledBack                    7  the new bundle failed on the board; the previous one runs again
+├── NotCommitted                  8  flashed, but the final commit is not confirmed
+├── TimedOut                    124  the time limit ran out
+└── Interrupted                 130  stopped by the user; records are kept
+
+Every message says what failed, where, what was expected, what was found and what to do.
+"""
+
+
+class ToolkitError(Exception):
+    """Root of the tool's errors; `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class InputError(ToolkitError):
+    """Bad usage or bad input."""
+
+    exit_code = 2
+
+
+class ModelError(InputError):
+    """The model cannot be imported; the message names the node or value."""
+
+
+class RecordsError(InputError):
+    """The records store cannot be used."""
+
+
+class OutputError(InputError):
+    """An output path cannot be written."""
+
+
+class BoardUnreachable(ToolkitError):
+    """No device runtime answers on the board."""
+
+    exit_code = 3
+
+
+class BoardBusy(ToolkitError):
+    """Another process holds the board's lease."""
+
+    exit_code = 4
+
+
+class CoverageError(ToolkitError):
+    """Fewer operators could be tuned than was asked for."""
+
+    exit_code = 5
+
+
+class VerificationError(ToolkitError):
+    """A signature, a hash, a self-test or a numerical check failed."""
+
+    exit_code = 6
+
+
+class RolledBack(ToolkitError):
+    """The new bundle failed on the board and the previous one runs again."""
+
+    exit_code = 7
+
+
+class NotCommitted(ToolkitError):
+    """The bundle runs on the board, but its commit was not confirmed."""
+
+    exit_code = 8
+
+
+class TimedOut(ToolkitError):
+    """A time limit ran out."""
+
+    exit_code = 124
+
+
+class Interrupted(ToolkitError):
+    """Stopped by the user; everything measured is kept."""
+
+    exit_code = 130
