@@ -1,0 +1,53 @@
+# Everything a developer runs. `make` alone lists the targets.
+
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(shell command -v $(p) 2>/dev/null)))
+VENV ?= .venv
+BOARD ?= host
+PYTEST_ARGS ?=
+STAMP := $(VENV)/.installed
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help venv check test demo bench emulation golden clean
+
+help:  ## list these targets
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+
+venv: $(STAMP)  ## create .venv and install the project with its test tools
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No python3 found: install Python 3.11 or newer (Debian: apt-get install python3)" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is too old: Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || .ci/system-packages python3-venv
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing tune-for-board and its dependencies into $(VENV) ..." >&2
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+check: venv  ## format, lint, types, import contracts and the quick tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -m "not slow and not emulated and not board" $(PYTEST_ARGS)
+
+test: venv  ## set up everything, then run every test that needs no board
+	@.ci/system-packages
+	@$(MAKE) --no-print-directory emulation
+	$(BIN)/python -m pytest -m "not board" $(PYTEST_ARGS)
+
+demo: venv  ## tune, bundle and flash a real network; BOARD=host by default
+	@$(BIN)/python -m benchmarks.demo BOARD=$(BOARD)
+
+bench: venv  ## run the benchmarks (tuning throughput, annealing, kernels)
+	$(BIN)/python -m benchmarks
+
+emulation: venv  ## fetch qemu and an aarch64 Python for the board emulated-a53
+	@$(BIN)/python -m toolkit.emulation
+
+golden: venv  ## rewrite the golden files from what the code prints now
+	$(BIN)/python -m pytest tests/golden --update-golden $(PYTEST_ARGS)
+
+clean:  ## remove the virtual environment, caches and build output
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

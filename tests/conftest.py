@@ -1,0 +1,39 @@
+"""Fixtures every room's tests share: golden files and the caches that outlive one test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GoldenCheck = Callable[[str, str], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite the golden files from today's output"
+    )
+    parser.addoption(
+        "--board", default="", help="name or TOML file of a real board for the tests marked `board`"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> GoldenCheck:
+    """`golden(name, text)`: text equals the file `name` beside the test; --update-golden rewrites it."""
+    folder = request.path.parent
+    update = bool(request.config.getoption("--update-golden"))
+
+    def check(name: str, text: str) -> None:
+        path: Path = folder / name
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            return
+        assert path.exists(), f"no golden file {path}; write it with `make golden` and read it"
+        assert text == path.read_text(), (
+            f"{path} differs; if the change is meant, run `make golden` and review the diff"
+        )
+
+    return check
