@@ -1,0 +1,155 @@
+"""Operators: an expression from placeholders to one output tensor, with a key that names its meaning."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from cross.errors import ExpressionError
+from cross.expression.tensor import Tensor
+from cross.expression.terms import (
+    ARITHMETIC,
+    FLOATS,
+    Axis,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Read,
+    Reduce,
+    Select,
+    Term,
+    children,
+    walk,
+)
+
+KEY_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """e in the AutoTVM paper: what to compute, with shapes and dtypes fixed.
+
+    `constants` are positions in `inputs` whose values are known before the program runs (weights), so
+    that a schedule may lay them out ahead of time.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+    constants: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.output.body is None:
+            raise ExpressionError(f"operator {self.name}: the output {self.output.name} is a placeholder")
+        found = [tensor for tensor in reachable(self.output) if tensor.body is None]
+        missing = [tensor.name for tensor in found if tensor not in self.inputs]
+        if missing:
+            raise ExpressionError(
+                f"operator {self.name}: reads placeholders that are not among its inputs: {', '.join(missing)}"
+            )
+
+    @cached_property
+    def stages(self) -> tuple[Tensor, ...]:
+        """The computed tensors, producers before consumers; the output is last."""
+        return tuple(tensor for tensor in reachable(self.output) if tensor.body is not None)
+
+    @cached_property
+    def key(self) -> str:
+        """Sixteen hex digits that depend on structure, shapes and dtypes, not on names."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
+
+    @cached_property
+    def canonical(self) -> str:
+        """The expression with tensors and axes renamed by position."""
+        tensors = {tensor: f"P{position}" for position, tensor in enumerate(self.inputs)}
+        lines = [f"v{KEY_VERSION}"]
+        for position, tensor in enumerate(self.inputs):
+            mark = " const" if position in self.constants else ""
+            lines.append(f"P{position}: {tensor.dtype}{list(tensor.shape)}{mark}")
+        for position, stage in enumerate(self.stages):
+            axes = {axis: f"s{i}" for i, axis in enumerate(stage.axes)}
+            axes |= {axis: f"r{i}:{axis.extent}" for i, axis in enumerate(stage.reduce_axes)}
+            assert stage.body is not None
+            lines.append(f"T{position}: {stage.dtype}{list(stage.shape)} = {to_text(stage.body, tensors, axes)}")
+            tensors[stage] = f"T{position}"
+        return "\n".join(lines)
+
+    @cached_property
+    def flops(self) -> int:
+        """Floating-point operations of one run: every float arithmetic node once per evaluation.
+
+        A multiply-add of a reduction counts as two, index arithmetic as none.
+        """
+        total = 0
+        for stage in self.stages:
+            assert stage.body is not None
+            count = sum(1 for term in walk(stage.body) if _is_flop(term))
+            iterations = stage.elements
+            if isinstance(stage.body, Reduce):
+                count += 1 if stage.dtype in FLOATS else 0
+                for axis in stage.reduce_axes:
+                    iterations *= axis.extent
+            total += count * iterations
+        return total
+
+
+def _is_flop(term: Term) -> bool:
+    if isinstance(term, Binary):
+        return term.op in ARITHMETIC and term.dtype in FLOATS
+    return isinstance(term, Call) and term.dtype in FLOATS
+
+
+def reads(stage: Tensor) -> tuple[Read, ...]:
+    """All reads in the body of a computed tensor, in order of appearance."""
+    if stage.body is None:
+        return ()
+    return tuple(term for term in walk(stage.body) if isinstance(term, Read))
+
+
+def reachable(output: Tensor) -> tuple[Tensor, ...]:
+    """The output and everything it is computed from, producers first, in a fixed order."""
+    done: dict[Tensor, None] = {}
+    pending: list[tuple[Tensor, bool]] = [(output, False)]
+    while pending:
+        tensor, expanded = pending.pop()
+        if tensor in done:
+            continue
+        if expanded:
+            done[tensor] = None
+            continue
+        pending.append((tensor, True))
+        producers = dict.fromkeys(read.tensor for read in reads(tensor))
+        pending.extend((producer, False) for producer in reversed(list(producers)))
+    return tuple(done)
+
+
+def to_text(term: Term, tensors: dict[Tensor, str], axes: dict[Axis, str]) -> str:
+    """The term as text with the given names."""
+
+    def join(parts: Iterable[Term]) -> str:
+        return ", ".join(to_text(part, tensors, axes) for part in parts)
+
+    match term:
+        case Const(value, dtype):
+            return f"{value!r}:{dtype}" if dtype not in ("int64", "float32") else repr(value)
+        case Axis():
+            return axes.get(term, term.name)
+        case Read(tensor, indices):
+            return f"{tensors.get(tensor, tensor.name)}[{join(indices)}]"
+        case Binary(op, left, right):
+            if op in ("min", "max"):
+                return f"{op}({join((left, right))})"
+            return f"({to_text(left, tensors, axes)} {op} {to_text(right, tensors, axes)})"
+        case Cast(dtype, value):
+            return f"{dtype}({to_text(value, tensors, axes)})"
+        case Reduce(combiner, body, reduce_axes):
+            return f"{combiner}[{join(reduce_axes)}]({to_text(body, tensors, axes)})"
+        case Call(function, arguments):
+            return f"{function}({join(arguments)})"
+        case Select():
+            return f"select({join(children(term))})"
+        case _:
+            raise ExpressionError(f"unknown term {type(term).__name__}")
