@@ -1,0 +1,1 @@
+"""ONE way as loops: see nodes.py for the grammar."""

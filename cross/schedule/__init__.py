@@ -1,0 +1,1 @@
+"""The SPACE of ways: primitives as data, knobs, sketches, spaces."""

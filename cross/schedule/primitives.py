@@ -1,0 +1,131 @@
+"""A schedule is data: a tuple of primitives. cross/loopnest/lower.py gives each its meaning.
+
+Stages are named by their tensors, loops by their axis ("h", after a split "h.0", "h.1", ...). A factor
+is an integer or the name of a knob, so one schedule stands for a whole family of programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Factor = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Cuts a loop into len(factors) + 1 loops; the factors are the inner extents, outermost first.
+
+        for i in 28                     Split(s, "i", (2, 7))        for i.0 in 2
+                                                                         for i.1 in 2
+                                                                             for i.2 in 7
+
+    Where the product of the factors does not divide the extent, the last outer tile starts earlier, so
+    that it ends with the axis (it computes some elements a second time). Reduction axes must divide.
+    """
+
+    stage: str
+    axis: str
+    factors: tuple[Factor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """Puts the loops of a stage in the given order, all of them named.
+
+        for i                           Reorder(s, ("k", "i"))       for k
+            for k                                                        for i
+    """
+
+    stage: str
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Spreads the iterations of a loop over the cores; adjacent outermost ones collapse into one."""
+
+    stage: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vectorize:
+    """Runs all iterations of an innermost loop in vector registers."""
+
+    stage: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unroll:
+    """Writes out all iterations; with a limit only while the body stays within so many statements."""
+
+    stage: str
+    loop: str
+    limit: Factor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """Replaces every read of an elementwise stage by its body; the stage has no loops of its own."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWrite:
+    """Computes a stage in a buffer `<stage>.acc` of its own and copies it out.
+
+        for i, k: C[i] += A[i, k]       CacheWrite("C")              for i, k: C.acc[i] += A[i, k]
+                                                                     for i: C[i] = C.acc[i]
+    """
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAt:
+    """Computes the region of a stage that one iteration of a consumer's loop needs, inside that loop.
+
+    for i: C.acc[i] = ...           ComputeAt("C.acc", "C", "i.0")   for i.0
+    for i.0, i.1: C[..] = C.acc[..]                                      for i: C.acc[i] = ...
+                                                                         for i.1: C[..] = C.acc[i.1]
+    """
+
+    stage: str
+    consumer: str
+    loop: str
+    scope: str  # "register" or "local"
+
+
+@dataclass(frozen=True, slots=True)
+class HoldInRegisters:
+    """Below `loop`, the elements of a reduction stage that the inner space loops touch live in registers:
+    they are loaded before the inner reduction loops and stored after them.
+    """
+
+    stage: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Lays a constant operand out in the order in which the loops of the stage read it."""
+
+    tensor: str
+    stage: str
+
+
+Primitive = (
+    Split
+    | Reorder
+    | Parallel
+    | Vectorize
+    | Unroll
+    | Inline
+    | CacheWrite
+    | ComputeAt
+    | HoldInRegisters
+    | Pack
+)
+Schedule = tuple[Primitive, ...]
