@@ -1,0 +1,366 @@
+"""Messages between host and board: the one file of the runtime that the host imports (frames come with it).
+
+    host -> board   {"id": n, "method": "measure", "params": {...}, "buffers": [sizes]}
+    board -> host   {"id": n, "result": {...}, "buffers": [sizes]}
+                 or {"id": n, "error": {"code": "busy", "text": "...", "details": {...}}, "buffers": []}
+
+The board speaks first: a frame {"greeting": {...}} with its PROTOCOL_VERSION. One request is open at a
+time. A received map becomes a message by `from_plain` of its class, which checks every entry, and goes out by
+`to_plain`; ProtocolError names the entry, what was expected and what was found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Type, TypeVar
+
+from device_runtime.frames import (
+    BAD_FRAME,
+    BAD_HASH,
+    BAD_REQUEST,
+    BAD_VERSION,
+    BUSY,
+    DEADLINE,
+    FAILED,
+    FRAME_DEADLINE_S,
+    INTERNAL,
+    MAX_BUFFERS,
+    MAX_HEADER_BYTES,
+    MAX_PAYLOAD_BYTES,
+    NO_LEASE,
+    NO_SPACE,
+    NOT_FOUND,
+    REFUSED,
+    TOO_LARGE,
+    UNAUTHENTICATED,
+    UNKNOWN_METHOD,
+    Buffer,
+    Connection,
+    Frame,
+    FrameDecoder,
+    ProtocolError,
+    Stream,
+    encode_frame,
+)
+
+__all__ = [
+    "BAD_FRAME",
+    "BAD_HASH",
+    "BAD_REQUEST",
+    "BAD_VERSION",
+    "BUSY",
+    "CHUNK_BYTES",
+    "DEADLINE",
+    "DTYPE_BYTES",
+    "FAILED",
+    "FAILURE_KINDS",
+    "FRAME_DEADLINE_S",
+    "INTERNAL",
+    "MAX_BUFFERS",
+    "MAX_BUFFER_BYTES",
+    "MAX_COOLDOWN_S",
+    "MAX_FLUSH_BYTES",
+    "MAX_HEADER_BYTES",
+    "MAX_MIN_REPEAT_MS",
+    "MAX_NUMBER",
+    "MAX_PAYLOAD_BYTES",
+    "MAX_REPEAT",
+    "MAX_THREADS",
+    "MAX_TIMEOUT_S",
+    "MAX_WARMUP",
+    "NOT_FOUND",
+    "NO_LEASE",
+    "NO_SPACE",
+    "PROTOCOL_VERSION",
+    "REFUSED",
+    "RUNTIME_VERSION",
+    "TOO_LARGE",
+    "UNAUTHENTICATED",
+    "UNKNOWN_METHOD",
+    "Buffer",
+    "BufferRequest",
+    "Connection",
+    "Frame",
+    "FrameDecoder",
+    "Greeting",
+    "MeasureFailure",
+    "MeasureRequest",
+    "MeasureResult",
+    "ProtocolError",
+    "Stream",
+    "Timing",
+    "encode_frame",
+    "known_keys",
+    "take",
+    "take_choice",
+    "take_sha",
+    "take_symbol",
+    "to_plain",
+]
+
+PROTOCOL_VERSION = 1
+RUNTIME_VERSION = "0.1.0"
+CHUNK_BYTES = 1 << 20  # of one `put` or `read`
+
+# Hard caps of a measurement; the board enforces them whatever the host asks for.
+MAX_NUMBER = 10_000_000
+MAX_REPEAT = 1_000
+MAX_WARMUP = 1_000
+MAX_MIN_REPEAT_MS = 10_000.0
+MAX_COOLDOWN_S = 60.0
+MAX_TIMEOUT_S = 600.0
+MAX_FLUSH_BYTES = 1 << 28
+MAX_BUFFER_BYTES = 1 << 32
+MAX_THREADS = 256
+
+DTYPE_BYTES = {
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "bool": 1,
+}
+FAILURE_KINDS = ("build", "link", "timeout", "crash", "wrong_answer", "out_of_memory", "transport")
+
+Plain = Dict[str, Any]
+_Message = TypeVar("_Message")
+
+
+def take(
+    plain: Mapping[str, Any], name: str, kind: type, low: float = -math.inf, high: float = math.inf
+) -> Any:
+    """Entry `name` of a message as `kind`, numbers finite and in [low, high]; ProtocolError otherwise.
+
+    An int is taken where a float is expected; a bool is never taken for a number.
+    """
+    value: Any = plain.get(name)
+    if kind is list and type(value) is tuple:
+        value = list(value)
+    if kind is float and type(value) is int and abs(value) < 1 << 60:
+        value = float(value)
+    fits = type(value) is kind
+    if not fits:
+        raise ProtocolError(BAD_REQUEST, f"'{name}': expected {kind.__name__}, found {value!r:.80}")
+    if kind in (int, float) and not low <= value <= high:
+        raise ProtocolError(BAD_REQUEST, f"'{name}': expected {low:g} to {high:g}, found {value!r}")
+    return value
+
+
+def take_sha(plain: Mapping[str, Any], name: str) -> str:
+    """Entry `name` as a SHA-256 in lower case hex; ProtocolError otherwise."""
+    value: str = take(plain, name, str)
+    if len(value) != 64 or not set(value) <= set("0123456789abcdef"):
+        raise ProtocolError(BAD_REQUEST, f"'{name}': expected a SHA-256 in hex, found {value!r:.80}")
+    return value
+
+
+def take_choice(plain: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:
+    """Entry `name` as one of the given words; ProtocolError otherwise."""
+    value: str = take(plain, name, str)
+    if value not in choices:
+        expected = ", ".join(choices)
+        raise ProtocolError(BAD_REQUEST, f"'{name}': expected one of {expected}, found {value!r:.80}")
+    return value
+
+
+def to_plain(message: Any) -> Plain:
+    """A message as a dict that msgpack can carry; `from_plain` of its class is the way back."""
+    return dataclasses.asdict(message)
+
+
+def known_keys(plain: object, message: Type[_Message]) -> Plain:
+    """`plain` itself when it is a map with no key that `message` lacks; ProtocolError otherwise."""
+    names = {entry.name for entry in dataclasses.fields(message)}  # type: ignore[arg-type]
+    if not isinstance(plain, dict):
+        raise ProtocolError(BAD_REQUEST, f"{message.__name__}: expected a map, found {plain!r:.80}")
+    if not set(plain) <= names:
+        unknown = ", ".join(sorted(map(str, set(plain) - names)))
+        raise ProtocolError(BAD_REQUEST, f"{message.__name__}: unknown entries {unknown}")
+    return plain
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """The board's first words. `challenge` is empty unless the connection wants authentication."""
+
+    protocol: int
+    runtime: str
+    python: str
+    machine: str
+    pid: int
+    challenge: str = ""
+
+    @classmethod
+    def from_plain(cls, plain: object) -> "Greeting":
+        """Check the version first: another version may have other entries."""
+        version = plain.get("protocol") if isinstance(plain, dict) else None
+        if version != PROTOCOL_VERSION:
+            raise ProtocolError(
+                BAD_VERSION, f"the board speaks protocol {version!r:.40}, this host {PROTOCOL_VERSION}"
+            )
+        known = known_keys(plain, cls)
+        return cls(
+            protocol=PROTOCOL_VERSION,
+            runtime=take(known, "runtime", str),
+            python=take(known, "python", str),
+            machine=take(known, "machine", str),
+            pid=take(known, "pid", int),
+            challenge=take(known, "challenge", str),
+        )
+
+
+@dataclass(frozen=True)
+class BufferRequest:
+    """One kernel argument: `sha` names an input's data, or an output's expected data ("": not checked)."""
+
+    role: str  # "input" | "output"
+    dtype: str
+    elements: int
+    sha: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the buffer, without alignment."""
+        return self.elements * DTYPE_BYTES[self.dtype]
+
+    @classmethod
+    def from_plain(cls, plain: object) -> "BufferRequest":
+        """Checked copy of a received map."""
+        known = known_keys(plain, cls)
+        role = take_choice(known, "role", ("input", "output"))
+        dtype = take_choice(known, "dtype", tuple(DTYPE_BYTES))
+        elements = take(known, "elements", int, 1, MAX_BUFFER_BYTES // DTYPE_BYTES[dtype])
+        unchecked = role == "output" and known.get("sha") == ""
+        return cls(role, dtype, elements, "" if unchecked else take_sha(known, "sha"))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How often a kernel runs: `repeat` times `number` calls, `number` doubling (at most to `max_number`)
+    until one repeat lasts `min_repeat_ms`; over after the first repeat if slower than `give_up_s` a call."""
+
+    number: int = 1
+    repeat: int = 3
+    min_repeat_ms: float = 10.0
+    max_number: int = 100_000
+    warmup: int = 1
+    cooldown_s: float = 0.0
+    give_up_s: float = 0.0
+    flush_bytes: int = 0
+
+    @classmethod
+    def from_plain(cls, plain: object) -> "Timing":
+        """Checked copy of a received map."""
+        known = known_keys(plain, cls)
+        number = take(known, "number", int, 1, MAX_NUMBER)
+        return cls(
+            number=number,
+            repeat=take(known, "repeat", int, 1, MAX_REPEAT),
+            min_repeat_ms=take(known, "min_repeat_ms", float, 0, MAX_MIN_REPEAT_MS),
+            max_number=take(known, "max_number", int, number, MAX_NUMBER),
+            warmup=take(known, "warmup", int, 0, MAX_WARMUP),
+            cooldown_s=take(known, "cooldown_s", float, 0, MAX_COOLDOWN_S),
+            give_up_s=take(known, "give_up_s", float, 0, MAX_TIMEOUT_S),
+            flush_bytes=take(known, "flush_bytes", int, 0, MAX_FLUSH_BYTES),
+        )
+
+
+@dataclass(frozen=True)
+class MeasureRequest:
+    """Check and time one kernel of the shared object `module`. `timing` None: check only.
+
+    `cores` are the ids to pin to (empty: none); a kernel is right when no element that should be finite is
+    not, and max |error| <= rtol * max |expected|.
+    """
+
+    module: str
+    symbol: str
+    buffers: Tuple[BufferRequest, ...]
+    workspace_bytes: int = 0
+    timing: Optional[Timing] = None
+    threads: int = 1
+    cores: Tuple[int, ...] = ()
+    timeout_s: float = 10.0
+    rtol: float = 1e-4
+
+    @classmethod
+    def from_plain(cls, plain: object) -> "MeasureRequest":
+        """Checked copy of a received map."""
+        known = known_keys(plain, cls)
+        buffers, cores, timing = take(known, "buffers", list), take(known, "cores", list), known.get("timing")
+        if not 1 <= len(buffers) <= MAX_BUFFERS:
+            raise ProtocolError(BAD_REQUEST, f"'buffers': expected 1 to {MAX_BUFFERS}, found {len(buffers)}")
+        if len(cores) > MAX_THREADS or not all(type(core) is int and 0 <= core < 4096 for core in cores):
+            raise ProtocolError(BAD_REQUEST, f"'cores': expected core ids, found {cores!r:.80}")
+        return cls(
+            module=take_sha(known, "module"),
+            symbol=take_symbol(known, "symbol"),
+            buffers=tuple(BufferRequest.from_plain(entry) for entry in buffers),
+            workspace_bytes=take(known, "workspace_bytes", int, 0, MAX_BUFFER_BYTES),
+            timing=None if timing is None else Timing.from_plain(timing),
+            threads=take(known, "threads", int, 1, MAX_THREADS),
+            cores=tuple(cores),
+            timeout_s=take(known, "timeout_s", float, 0.001, MAX_TIMEOUT_S),
+            rtol=take(known, "rtol", float, 0, 1),
+        )
+
+
+def take_symbol(plain: Mapping[str, Any], name: str) -> str:
+    """Entry `name` as a C identifier; ProtocolError otherwise."""
+    value: str = take(plain, name, str)
+    if not value.isidentifier() or not value.isascii() or len(value) > 256:
+        raise ProtocolError(BAD_REQUEST, f"'{name}': expected a C identifier, found {value!r:.80}")
+    return value
+
+
+@dataclass(frozen=True)
+class MeasureFailure:
+    """Why there is no number; `signal` is what killed the child, if one did."""
+
+    kind: str  # one of FAILURE_KINDS
+    text: str
+    signal: Optional[int] = None
+
+    @classmethod
+    def from_plain(cls, plain: object) -> "MeasureFailure":
+        """Checked copy of a received map."""
+        known = known_keys(plain, cls)
+        signal = None if known.get("signal") is None else take(known, "signal", int, 1, 128)
+        return cls(take_choice(known, "kind", FAILURE_KINDS), take(known, "text", str), signal)
+
+
+@dataclass(frozen=True)
+class MeasureResult:
+    """`seconds` per call, one entry a repeat, each the mean of `number` calls; empty after a failure or when
+    only checked. `device_s` is how long the board was busy with it."""
+
+    seconds: Tuple[float, ...] = ()
+    number: int = 0
+    error: Optional[MeasureFailure] = None
+    max_abs_error: float = 0.0
+    max_abs_reference: float = 0.0
+    facts: Dict[str, Any] = field(default_factory=dict)
+    device_s: float = 0.0
+
+    @classmethod
+    def from_plain(cls, plain: object) -> "MeasureResult":
+        """Checked copy of a received map."""
+        known = known_keys(plain, cls)
+        seconds, error = take(known, "seconds", list), known.get("error")
+        if len(seconds) > MAX_REPEAT or not all(type(s) is float and 0 < s <= MAX_TIMEOUT_S for s in seconds):
+            raise ProtocolError(BAD_REQUEST, f"'seconds': expected positive times, found {seconds!r:.80}")
+        return cls(
+            seconds=tuple(seconds),
+            number=take(known, "number", int, 0, MAX_NUMBER),
+            error=None if error is None else MeasureFailure.from_plain(error),
+            max_abs_error=take(known, "max_abs_error", float, 0),
+            max_abs_reference=take(known, "max_abs_reference", float, 0),
+            facts=take(known, "facts", dict),
+            device_s=take(known, "device_s", float, 0),
+        )
