@@ -1,0 +1,265 @@
+/* Thread pool for parallel loops that last microseconds.
+ *
+ * One loop at a time. The caller publishes the loop in the pool and raises `generation`; each worker sees the
+ * new generation, runs its chunk and lowers `pending`; the caller runs chunk 0 and waits for pending == 0.
+ * Whoever waits spins for a short while (a network's next loop usually follows within microseconds) and then
+ * sleeps on a futex, so that an idle pool costs nothing.
+ *
+ * Memory order. The loop's fields are plain: the caller writes them before it raises `generation` and a
+ * worker reads them after it has seen the raise (release/acquire), and the caller writes them again only after
+ * it has seen pending == 0, which each worker reached by a read-modify-write after its last read of them
+ * (the decrements form one release sequence, so the caller's acquire load synchronizes with all of them).
+ * Going to sleep is store-then-load on both sides ("I sleep", is there news? / news, does anyone sleep?),
+ * which release/acquire alone would allow to miss each other; those four accesses are sequentially
+ * consistent, so at least one side sees the other: the sleeper stays up or the other side wakes it. The futex
+ * call compares the word once more under the kernel's lock, which closes the gap up to the actual sleep.
+ */
+#define _GNU_SOURCE
+#include "tfb.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CACHE_LINE 64
+
+/* Longer than the gap between two kernels of a network, shorter than what a wake-up would save. */
+#define SPIN_NS 50000
+
+struct worker {
+    struct tfb_pool *pool;
+    pthread_t thread;
+    int32_t index;       /* 1 .. threads - 1; the caller is 0 */
+    uint32_t generation; /* of the last loop this worker took part in */
+};
+
+struct tfb_pool {
+    /* What workers wait for, on a line of its own: they spin on it. */
+    alignas(CACHE_LINE) _Atomic uint32_t generation;
+    _Atomic int32_t sleeping; /* workers asleep, or about to be, on generation */
+
+    /* What the caller waits for. */
+    alignas(CACHE_LINE) _Atomic uint32_t pending;
+    _Atomic int32_t caller_sleeps;
+
+    /* The loop being run; `stop` ends the workers instead. */
+    alignas(CACHE_LINE) tfb_body body;
+    void *closure;
+    int64_t extent;
+    int32_t threads; /* that really run, the caller included */
+    bool stop;
+
+    alignas(CACHE_LINE) _Atomic int32_t busy; /* 1 while a loop runs */
+    _Atomic int32_t owner; /* process the workers belong to; -pid while that process starts them */
+    int32_t wanted;        /* threads asked for */
+    int64_t spin_ns;
+    pthread_t creator;
+    cpu_set_t creator_cores; /* to give back */
+    bool creator_pinned;
+    int32_t n_cores;
+    int32_t *cores;
+    struct worker *workers; /* wanted - 1 of them */
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t expected) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int count) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Spins until *word differs from `value` (wanted_equal false) or equals it (true); false when time ran out.
+ * The acquire load that ends the wait pairs with the writer's release. */
+static bool spin(_Atomic uint32_t *word, uint32_t value, bool wanted_equal, int64_t limit_ns) {
+    int64_t end_ns = 0;
+    for (uint32_t i = 1;; i++) {
+        if ((atomic_load_explicit(word, memory_order_acquire) == value) == wanted_equal) return true;
+        relax();
+        if (i % 64) continue; /* the clock costs more than the load */
+        int64_t now = now_ns();
+        if (!end_ns) end_ns = now + limit_ns;
+        if (now >= end_ns) return false;
+    }
+}
+
+static bool pin(const struct tfb_pool *pool, int32_t thread) {
+    if (pool->n_cores == 0) return false;
+    int32_t core = pool->cores[thread % pool->n_cores];
+    if (core < 0 || core >= CPU_SETSIZE) return false;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(core, &set);
+    return sched_setaffinity(0, sizeof set, &set) == 0; /* 0: the calling thread */
+}
+
+/* Chunk of a thread: the first extent % threads chunks are one longer. */
+static void run_chunk(const struct tfb_pool *pool, int32_t thread) {
+    int64_t length = pool->extent / pool->threads, longer = pool->extent % pool->threads;
+    int64_t begin = thread * length + (thread < longer ? thread : longer);
+    int64_t end = begin + length + (thread < longer);
+    if (begin < end) pool->body(pool->closure, begin, end);
+}
+
+static void wait_for_loop(struct worker *worker) {
+    struct tfb_pool *pool = worker->pool;
+    uint32_t seen = worker->generation;
+    while (!spin(&pool->generation, seen, false, pool->spin_ns)) {
+        atomic_fetch_add(&pool->sleeping, 1);           /* seq_cst: "I sleep" ... */
+        if (atomic_load(&pool->generation) == seen)     /* ... is there news? */
+            futex_wait(&pool->generation, seen);
+        atomic_fetch_sub(&pool->sleeping, 1);
+    }
+    worker->generation = seen + 1; /* the next loop starts only when all have finished this one */
+}
+
+static void *work(void *argument) {
+    struct worker *worker = argument;
+    struct tfb_pool *pool = worker->pool;
+    pin(pool, worker->index);
+    for (;;) {
+        wait_for_loop(worker);
+        if (pool->stop) return NULL;
+        run_chunk(pool, worker->index);
+        /* seq_cst: news ... does anyone sleep? Also the release that hands the results to the caller. */
+        if (atomic_fetch_sub(&pool->pending, 1) == 1 && atomic_load(&pool->caller_sleeps))
+            futex_wake(&pool->pending, 1);
+    }
+}
+
+/* Publishes the fields written so far to the workers. */
+static void raise_generation(struct tfb_pool *pool) {
+    atomic_fetch_add(&pool->generation, 1);
+    if (atomic_load(&pool->sleeping) > 0) futex_wake(&pool->generation, pool->threads);
+}
+
+static void wait_for_workers(struct tfb_pool *pool) {
+    if (spin(&pool->pending, 0, true, pool->spin_ns)) return;
+    atomic_store(&pool->caller_sleeps, 1);
+    for (uint32_t left; (left = atomic_load(&pool->pending)) != 0;) futex_wait(&pool->pending, left);
+    atomic_store(&pool->caller_sleeps, 0);
+}
+
+/* Starts the workers; as many as the system allows. Everything they share is reset first, because after a
+ * fork the memory still says what the parent's workers were doing. */
+static void start_workers(struct tfb_pool *pool) {
+    sigset_t all, before;
+    atomic_store(&pool->generation, 0);
+    atomic_store(&pool->sleeping, 0);
+    atomic_store(&pool->pending, 0);
+    atomic_store(&pool->caller_sleeps, 0);
+    pool->stop = false;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* workers inherit it: signals go to the application */
+    int32_t index = 1;
+    for (; index < pool->wanted; index++) {
+        struct worker *worker = &pool->workers[index - 1];
+        *worker = (struct worker){.pool = pool, .index = index};
+        if (pthread_create(&worker->thread, NULL, work, worker) != 0) break;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pool->threads = index;
+}
+
+/* True when the pool has workers in this process; starts them after a fork. False for a second thread that
+ * arrives while the first still starts them: it runs its loop alone. */
+static bool has_workers(struct tfb_pool *pool) {
+    int32_t self = getpid(), owner = atomic_load_explicit(&pool->owner, memory_order_acquire);
+    if (owner == self) return true;
+    if (owner == -self || !atomic_compare_exchange_strong(&pool->owner, &owner, -self)) return false;
+    atomic_store(&pool->busy, 0); /* may have been set in the parent by a thread that is not in this process */
+    start_workers(pool);
+    atomic_store_explicit(&pool->owner, self, memory_order_release);
+    return true;
+}
+
+int32_t tfb_abi_version(void) {
+    return TFB_ABI_VERSION;
+}
+
+struct tfb_pool *tfb_pool_create(int32_t threads, const int32_t *cores, int32_t n_cores) {
+    if (threads < 1 || n_cores < 0 || (n_cores > 0 && !cores)) return NULL;
+    void *memory = NULL;
+    if (posix_memalign(&memory, CACHE_LINE, sizeof(struct tfb_pool)) != 0) return NULL;
+    struct tfb_pool *pool = memset(memory, 0, sizeof *pool);
+    pool->wanted = threads;
+    pool->n_cores = n_cores;
+    pool->cores = calloc((size_t)n_cores + 1, sizeof *pool->cores);
+    pool->workers = calloc((size_t)threads, sizeof *pool->workers);
+    if (!pool->cores || !pool->workers) {
+        free(pool->cores);
+        free(pool->workers);
+        free(pool);
+        return NULL;
+    }
+    if (n_cores) memcpy(pool->cores, cores, (size_t)n_cores * sizeof *cores);
+
+    /* With more threads than cores a spinning thread holds up the one it waits for. */
+    bool known = sched_getaffinity(0, sizeof pool->creator_cores, &pool->creator_cores) == 0;
+    pool->spin_ns = !known || threads <= CPU_COUNT(&pool->creator_cores) ? SPIN_NS : 0;
+    pool->creator = pthread_self();
+    start_workers(pool); /* before pinning this thread: a worker whose core is refused stays free to roam */
+    pool->creator_pinned = known && pin(pool, 0);
+    atomic_store(&pool->owner, getpid());
+    return pool;
+}
+
+void tfb_pool_destroy(struct tfb_pool *pool) {
+    if (!pool) return;
+    if (atomic_load(&pool->owner) == getpid()) { /* after a fork there may be nobody to stop */
+        pool->stop = true;
+        raise_generation(pool);
+        for (int32_t i = 0; i < pool->threads - 1; i++) pthread_join(pool->workers[i].thread, NULL);
+    }
+    if (pool->creator_pinned && pthread_equal(pool->creator, pthread_self()))
+        sched_setaffinity(0, sizeof pool->creator_cores, &pool->creator_cores);
+    free(pool->cores);
+    free(pool->workers);
+    free(pool);
+}
+
+int32_t tfb_pool_threads(const struct tfb_pool *pool) {
+    return pool ? pool->threads : 1;
+}
+
+int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, int64_t extent) {
+    if (extent <= 0) return 0;
+    /* Acquire on `busy`: the last loop's caller released it after its workers were done with the fields. */
+    if (!pool || pool->wanted == 1 || extent == 1 || !has_workers(pool) ||
+        atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) {
+        body(closure, 0, extent);
+        return 0;
+    }
+    pool->body = body;
+    pool->closure = closure;
+    pool->extent = extent;
+    atomic_store_explicit(&pool->pending, (uint32_t)(pool->threads - 1), memory_order_relaxed);
+    raise_generation(pool);
+    run_chunk(pool, 0);
+    wait_for_workers(pool);
+    atomic_store_explicit(&pool->busy, 0, memory_order_release);
+    return 0;
+}

@@ -1,0 +1,101 @@
+/* The C side of every compiled CPU artifact: thread pool, timing loop, comparison of outputs.
+ *
+ * Start here. A kernel is a function of type tfb_kernel. pool.c runs its parallel loops, timing.c times
+ * it without an interpreter in the way, check.c compares what it wrote with what was expected. Everything
+ * here is linked into the same shared object as the kernels, so a board needs nothing but libc.
+ *
+ * Language: C11, POSIX threads and the Linux futex call; GCC or clang (x86-64 or aarch64).
+ */
+#ifndef TFB_H
+#define TFB_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised by one whenever a declaration below changes in a way that an older caller would notice. */
+#define TFB_ABI_VERSION 1
+
+#define TFB_EXPORT __attribute__((visibility("default")))
+
+struct tfb_pool;
+
+/* 0 on success. buffers: the operator's inputs in order, then its output, each 64-byte aligned. workspace:
+ * 64-byte aligned scratch memory of the size the kernel asks for; any pointer where that size is 0.
+ * pool: NULL runs on the calling thread alone. */
+typedef int32_t (*tfb_kernel)(void *const *buffers, void *workspace, struct tfb_pool *pool);
+
+/* Handles the iterations begin <= i < end of a parallel loop. */
+typedef void (*tfb_body)(void *closure, int64_t begin, int64_t end);
+
+/* What the functions below return when they fail. */
+enum {
+    TFB_ERROR_KERNEL = -1,   /* the kernel returned something other than 0 */
+    TFB_ERROR_ARGUMENT = -2, /* a null pointer or a count out of range */
+    TFB_ERROR_MEMORY = -3    /* no memory */
+};
+
+/* The TFB_ABI_VERSION that the artifact was built with. */
+TFB_EXPORT int32_t tfb_abi_version(void);
+
+/* ---- pool.c ---------------------------------------------------------------------------------------- */
+
+/* A pool of `threads` threads, the caller included (so threads - 1 are started). Thread i is pinned to
+ * cores[i % n_cores]; n_cores 0 leaves the placement to the kernel. The calling thread is thread 0: it is
+ * pinned here and gets its former cores back from tfb_pool_destroy (when that runs on the same thread). A core
+ * that may not be used leaves its thread unpinned. Fewer threads than asked for may start where the system
+ * refuses more; tfb_pool_threads tells. NULL: no memory, or threads < 1, or n_cores < 0.
+ *
+ * The workers block every signal. After fork() the child may go on using the pool: its first parallel loop
+ * starts workers of its own. Destroy the pool before dlclose. */
+TFB_EXPORT struct tfb_pool *tfb_pool_create(int32_t threads, const int32_t *cores, int32_t n_cores);
+TFB_EXPORT void tfb_pool_destroy(struct tfb_pool *pool);
+
+/* Threads that share a loop now, the caller included; 1 for NULL. */
+TFB_EXPORT int32_t tfb_pool_threads(const struct tfb_pool *pool);
+
+/* Runs body over 0 <= i < extent in contiguous chunks, one a thread, whose lengths differ by at most one;
+ * returns 0 when all are done. On the calling thread alone when pool is NULL, when the loop is nested in
+ * another loop of the same pool, or when another thread is using the pool. body must not call fork. */
+TFB_EXPORT int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, int64_t extent);
+
+/* ---- timing.c -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t number;      /* calls per repeat to begin with, >= 1 */
+    int64_t max_number;  /* number never grows beyond this; less than `number` means `number` */
+    int32_t repeat;      /* figures wanted, >= 1 */
+    int32_t warmup;      /* untimed calls first, >= 0 */
+    double min_repeat_s; /* number grows, at least doubling, until one repeat lasts this long */
+    double cooldown_s;   /* sleep between repeats */
+    double give_up_s;    /* stop after the first repeat when one call takes longer; 0: never */
+    int64_t flush_bytes; /* > 0: overwrite this much memory before every call, outside the timed span */
+} tfb_timing;
+
+/* Writes the seconds per call of each repeat to seconds[0 .. timing->repeat) and the calls per repeat to
+ * *number_used (may be NULL). Returns how many repeats were written, or a TFB_ERROR code. */
+TFB_EXPORT int32_t tfb_time(tfb_kernel kernel, void *const *buffers, void *workspace, struct tfb_pool *pool,
+                            const tfb_timing *timing, double *seconds, int64_t *number_used);
+
+/* ---- check.c --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    double max_abs_error;     /* over elements that are finite in `got`; infinite where `want` is NaN or
+                                 infinite and `got` is not the same */
+    double max_abs_reference; /* over the finite elements of `want` */
+    int64_t worst_index;      /* first of the wrongly not finite elements, else of the largest error; -1: equal */
+    int64_t not_finite;       /* elements NaN or infinite in `got` and finite in `want` */
+} tfb_difference;
+
+/* Compares n elements; returns 0, or TFB_ERROR_ARGUMENT. */
+TFB_EXPORT int32_t tfb_compare_f32(const float *got, const float *want, int64_t n, tfb_difference *difference);
+TFB_EXPORT int32_t tfb_compare_f64(const double *got, const double *want, int64_t n, tfb_difference *difference);
+TFB_EXPORT int32_t tfb_compare_i32(const int32_t *got, const int32_t *want, int64_t n, tfb_difference *difference);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
