@@ -1,0 +1,148 @@
+"""Moving elements without computing: pad, transpose, slice, concatenate, window views.
+
+Every function takes and returns tensors; what is out of range stands in the branch of a `select` that is
+not taken, so that each stage can be inlined into its consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cross.errors import ExpressionError
+from cross.expression.tensor import Tensor, compute
+from cross.expression.terms import Term, logical_and, select
+
+
+def pad(
+    data: Tensor, before: Sequence[int], after: Sequence[int], value: float = 0.0, name: str = "pad"
+) -> Tensor:
+    """Surround `data` by `value`; `before` and `after` count elements per dimension; free without padding."""
+    if not any(before) and not any(after):
+        return data
+    shape = tuple(b + extent + a for b, extent, a in zip(before, data.shape, after, strict=True))
+
+    def body(*axes: Term) -> Term:
+        conditions: list[Term] = []
+        for axis, extent, b, a in zip(axes, data.shape, before, after, strict=True):
+            if b:
+                conditions.append(axis >= b)
+            if a:
+                conditions.append(axis < b + extent)
+        inner = data[tuple(axis - b for axis, b in zip(axes, before, strict=True))]
+        return select(logical_and(*conditions), inner, value)
+
+    return compute(shape, body, name=name)
+
+
+def reflect_pad(
+    data: Tensor, before: Sequence[int], after: Sequence[int], name: str = "reflect_pad"
+) -> Tensor:
+    """Mirror `data` at its borders, which are not repeated (ONNX mode "reflect"), dimension by dimension.
+
+    Raises:
+        ExpressionError: the padding of a dimension is not smaller than its extent.
+    """
+    for dimension, (b, a) in enumerate(zip(before, after, strict=True)):
+        extent = data.shape[dimension]
+        if max(b, a) >= extent:
+            raise ExpressionError(
+                f"reflect_pad {name}: dimension {dimension} has {extent} elements, found padding ({b}, {a}); "
+                f"expected at most {extent - 1}"
+            )
+        if b or a:
+            data = _border_pad(data, dimension, b, a, reflect=True, name=name)
+    return data
+
+
+def edge_pad(data: Tensor, before: Sequence[int], after: Sequence[int], name: str = "edge_pad") -> Tensor:
+    """Repeat the border of `data` (ONNX mode "edge"), one dimension at a time."""
+    for dimension, (b, a) in enumerate(zip(before, after, strict=True)):
+        if b or a:
+            data = _border_pad(data, dimension, b, a, reflect=False, name=name)
+    return data
+
+
+def _border_pad(data: Tensor, dimension: int, before: int, after: int, reflect: bool, name: str) -> Tensor:
+    extent = data.shape[dimension]
+    shape = (*data.shape[:dimension], before + extent + after, *data.shape[dimension + 1 :])
+
+    def body(*axes: Term) -> Term:
+        axis = axes[dimension]
+
+        def read(index: Term | int) -> Term:
+            return data[(*axes[:dimension], index, *axes[dimension + 1 :])]
+
+        result = read(axis - before)
+        if after:
+            mirrored = (2 * (extent - 1) + before) - axis if reflect else extent - 1
+            result = select(axis < before + extent, result, read(mirrored))
+        if before:
+            result = select(axis >= before, result, read(before - axis if reflect else 0))
+        return result
+
+    return compute(shape, body, name=name)
+
+
+def transpose(data: Tensor, permutation: Sequence[int], name: str = "transpose") -> Tensor:
+    """numpy.transpose: dimension i of the result is dimension permutation[i] of `data`."""
+    if sorted(permutation) != list(range(len(data.shape))):
+        raise ExpressionError(
+            f"transpose {name}: expected a permutation of {len(data.shape)} dimensions, found "
+            f"{tuple(permutation)}"
+        )
+    place = [list(permutation).index(dimension) for dimension in range(len(permutation))]
+    shape = tuple(data.shape[dimension] for dimension in permutation)
+    return compute(shape, lambda *axes: data[tuple(axes[position] for position in place)], name=name)
+
+
+def strided_slice(
+    data: Tensor, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int], name: str = "slice"
+) -> Tensor:
+    """result[i...] = data[starts + steps * i...]; steps may be negative.
+
+    Raises:
+        ExpressionError: the slice leaves the tensor.
+    """
+    for dimension, (start, step, count) in enumerate(zip(starts, steps, shape, strict=True)):
+        last = start + step * (count - 1)
+        if not (0 <= start < data.shape[dimension] and 0 <= last < data.shape[dimension]):
+            raise ExpressionError(
+                f"slice {name}: dimension {dimension} has {data.shape[dimension]} elements, found a slice "
+                f"from {start} "
+                f"to {last}"
+            )
+    return compute(
+        tuple(shape),
+        lambda *axes: data[
+            tuple(axis * step + start for axis, start, step in zip(axes, starts, steps, strict=True))
+        ],
+        name=name,
+    )
+
+
+def concat(parts: Sequence[Tensor], dimension: int, name: str = "concat") -> Tensor:
+    """numpy.concatenate along one dimension, as a chain of selects over the parts."""
+    shape = list(parts[0].shape)
+    offsets = [0]
+    for part in parts:
+        others = [extent for i, extent in enumerate(part.shape) if i != dimension]
+        expected = [extent for i, extent in enumerate(shape) if i != dimension]
+        if others != expected:
+            raise ExpressionError(
+                f"concat {name}: expected parts equal but for dimension {dimension}, found {parts[0].shape} "
+                f"and {part.shape}"
+            )
+        offsets.append(offsets[-1] + part.shape[dimension])
+    shape[dimension] = offsets[-1]
+
+    def body(*axes: Term) -> Term:
+        def read(part: Tensor, offset: int) -> Term:
+            return part[(*axes[:dimension], axes[dimension] - offset, *axes[dimension + 1 :])]
+
+        result = read(parts[-1], offsets[len(parts) - 1])
+        for position in reversed(range(len(parts) - 1)):
+            inside = axes[dimension] < offsets[position + 1]
+            result = select(inside, read(parts[position], offsets[position]), result)
+        return result
+
+    return compute(tuple(shape), body, name=name)

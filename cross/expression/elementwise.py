@@ -1,0 +1,156 @@
+"""Elementwise functions of networks: scalar formulas, and the stages that apply them to tensors.
+
+`UNARY` and `BINARY` are tables from ONNX's name to the formula on terms, so that a model importer, a fused
+epilogue and a test all read one definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cross.errors import ExpressionError
+from cross.expression.tensor import Tensor, compute
+from cross.expression.terms import (
+    Operand,
+    Term,
+    absolute,
+    ceil,
+    equal,
+    erf,
+    exp,
+    floor,
+    log,
+    maximum,
+    minimum,
+    power,
+    select,
+    sigmoid,
+    sqrt,
+    tanh,
+)
+
+
+def relu(x: Term) -> Term:
+    """max(x, 0)."""
+    return maximum(x, 0.0)
+
+
+def leaky_relu(x: Term, alpha: float = 0.01) -> Term:
+    """x where x >= 0, else alpha * x."""
+    return select(x < 0.0, x * alpha, x)
+
+
+def elu(x: Term, alpha: float = 1.0) -> Term:
+    """x where x >= 0, else alpha * (exp(x) - 1)."""
+    return select(x < 0.0, (exp(minimum(x, 0.0)) - 1.0) * alpha, x)
+
+
+def clip(x: Term, low: float | None = None, high: float | None = None) -> Term:
+    """min(max(x, low), high); a bound that is None does not bind."""
+    if low is not None:
+        x = maximum(x, low)
+    return x if high is None else minimum(x, high)
+
+
+def hard_sigmoid(x: Term, alpha: float = 0.2, beta: float = 0.5) -> Term:
+    """max(0, min(1, alpha * x + beta))."""
+    return clip(x * alpha + beta, 0.0, 1.0)
+
+
+def hard_swish(x: Term) -> Term:
+    """x * max(0, min(1, x / 6 + 0.5))."""
+    return x * hard_sigmoid(x, 1.0 / 6.0, 0.5)
+
+
+def softplus(x: Term) -> Term:
+    """log(1 + exp(x)), without overflow for large x."""
+    return maximum(x, 0.0) + log(exp(-absolute(x)) + 1.0)
+
+
+UNARY: dict[str, Callable[..., Term]] = {
+    "Relu": relu,
+    "LeakyRelu": leaky_relu,
+    "Elu": elu,
+    "Clip": clip,
+    "Sigmoid": sigmoid,
+    "Tanh": tanh,
+    "HardSigmoid": hard_sigmoid,
+    "HardSwish": hard_swish,
+    "Softplus": softplus,
+    "Exp": exp,
+    "Log": log,
+    "Sqrt": sqrt,
+    "Abs": absolute,
+    "Neg": lambda x: -x,
+    "Reciprocal": lambda x: 1.0 / x,
+    "Floor": floor,
+    "Ceil": ceil,
+    "Erf": erf,
+    "Identity": lambda x: x,
+}
+
+BINARY: dict[str, Callable[[Term, Operand], Term]] = {
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "Div": lambda a, b: a / b,
+    "Max": maximum,
+    "Min": minimum,
+    "Pow": power,
+}
+
+
+def apply(function: Callable[[Term], Term], data: Tensor, name: str) -> Tensor:
+    """A stage with `function` on every element of `data`."""
+    return compute(data.shape, lambda *axes: function(data[axes]), name=name)
+
+
+def combine(function: Callable[[Term, Term], Term], left: Tensor, right: Tensor, name: str) -> Tensor:
+    """A stage with `function` on the pairs of two tensors broadcast to each other as in numpy."""
+    shape = broadcast_shape(left.shape, right.shape)
+    return compute(
+        shape, lambda *axes: function(broadcast_read(left, axes), broadcast_read(right, axes)), name=name
+    )
+
+
+def choose_equal(left: Tensor, right: Tensor, then: Tensor, otherwise: Tensor, name: str = "where") -> Tensor:
+    """`then` where left == right, else `otherwise`; all four broadcast to each other."""
+    shape = broadcast_shape(left.shape, right.shape, then.shape, otherwise.shape)
+
+    def body(*axes: Term) -> Term:
+        condition = equal(broadcast_read(left, axes), broadcast_read(right, axes))
+        return select(condition, broadcast_read(then, axes), broadcast_read(otherwise, axes))
+
+    return compute(shape, body, name=name)
+
+
+def bias_add(data: Tensor, bias: Tensor, name: str = "bias") -> Tensor:
+    """data + bias, where bias is aligned with the last dimensions."""
+    return combine(lambda x, b: x + b, data, bias, name)
+
+
+def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """numpy's broadcast of shapes.
+
+    Raises:
+        ExpressionError: they do not fit.
+    """
+    rank = max(len(shape) for shape in shapes)
+    aligned = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    result: list[int] = []
+    for position, extents in enumerate(zip(*aligned, strict=True)):
+        sizes = {extent for extent in extents if extent != 1}
+        if len(sizes) > 1:
+            raise ExpressionError(
+                f"shapes {', '.join(str(tuple(shape)) for shape in shapes)} do not broadcast: dimension "
+                f"{position} of "
+                f"the result would be {' and '.join(str(size) for size in sorted(sizes))}"
+            )
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(result)
+
+
+def broadcast_read(data: Tensor, axes: Sequence[Term]) -> Term:
+    """The element of `data` at `axes`, with numpy's broadcasting."""
+    own = axes[len(axes) - len(data.shape) :]
+    return data[tuple(0 if extent == 1 else axis for axis, extent in zip(own, data.shape, strict=True))]

@@ -1,0 +1,63 @@
+"""Normalizations: softmax, layer norm, Frobenius norm, local response normalization."""
+
+from __future__ import annotations
+
+from cross.expression.data_movement import pad
+from cross.expression.elementwise import apply, combine
+from cross.expression.pool import reduce
+from cross.expression.tensor import Tensor, compute
+from cross.expression.terms import Term, exp, power, reduce_axis, sqrt, sum
+
+
+def softmax(data: Tensor, dimension: int, name: str = "softmax") -> Tensor:
+    """exp(x - max) / sum(exp(x - max)) along one dimension, in four stages."""
+    largest = reduce(data, (dimension,), "max", name=f"{name}_max")
+    exponent = combine(lambda x, m: exp(x - m), data, largest, f"{name}_exp")
+    total = reduce(exponent, (dimension,), "sum", name=f"{name}_sum")
+    return combine(lambda e, s: e / s, exponent, total, name)
+
+
+def layer_norm(
+    data: Tensor, scale: Tensor, shift: Tensor, epsilon: float = 1e-5, name: str = "layer_norm"
+) -> Tensor:
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift over the last dimension; scale, shift: [c]."""
+    last = len(data.shape) - 1
+    count = float(data.shape[last])
+    total = reduce(data, (last,), "sum", name=f"{name}_sum")
+    centered = combine(lambda x, s: x - s * (1.0 / count), data, total, f"{name}_centered")
+    squares = apply(lambda x: x * x, centered, f"{name}_squares")
+    variance = reduce(squares, (last,), "sum", name=f"{name}_variance")
+    normal = combine(lambda x, v: x / sqrt(v * (1.0 / count) + epsilon), centered, variance, f"{name}_normal")
+    scaled = combine(lambda x, s: x * s, normal, scale, f"{name}_scaled")
+    return combine(lambda x, s: x + s, scaled, shift, name)
+
+
+def frobenius_norm(data: Tensor, name: str = "frobenius_norm") -> Tensor:
+    """sqrt(sum(x * x)) of each matrix: data [b, m, n] -> [b]."""
+    i, j = reduce_axis(data.shape[1], "i"), reduce_axis(data.shape[2], "j")
+    squares = compute(
+        (data.shape[0],), lambda b: sum(data[b, i, j] * data[b, i, j], (i, j)), name=f"{name}_squares"
+    )
+    return apply(sqrt, squares, name)
+
+
+def local_response_norm(
+    data: Tensor, size: int, coefficients: tuple[float, float, float], name: str = "lrn"
+) -> Tensor:
+    """x / (bias + alpha / size * sum of x^2 over `size` neighbouring channels) ^ beta, channels last.
+
+    `coefficients` is (alpha, beta, bias); the window reaches (size - 1) // 2 back and size // 2 ahead.
+    """
+    alpha, beta, bias = coefficients
+    last = len(data.shape) - 1
+    before = [0] * last + [(size - 1) // 2]
+    after = [0] * last + [size // 2]
+    padded = pad(data, before, after, name=f"{name}_pad")
+    k = reduce_axis(size, "k")
+
+    def squares(*axes: Term) -> Term:
+        element = padded[(*axes[:-1], axes[-1] + k)]
+        return sum(element * element, k)
+
+    total = compute(data.shape, squares, name=f"{name}_squares")
+    return combine(lambda x, s: x / power(s * (alpha / size) + bias, beta), data, total, name)
