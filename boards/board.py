@@ -1,0 +1,152 @@
+"""The door of this room: `load("rpi3b")` gives a `Board`, `names()` lists those that ship with the tool.
+
+A board is a name, the path of a TOML file, or a name with an address: `rpi3b@pi@192.168.1.7:22` is the board
+rpi3b reached there (the user and the port may be left out).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from boards.description import Board, Link, MeasureDefaults
+from boards.errors import BadBoardFile, BoardError, Problem, UnknownBoard, UnknownTarget
+from boards.probe import HostFacts, host_target, read_host_facts
+from boards.rules import broken_rules
+
+__all__ = [
+    "BadBoardFile",
+    "Board",
+    "BoardError",
+    "Link",
+    "MeasureDefaults",
+    "UnknownBoard",
+    "UnknownTarget",
+    "load",
+    "names",
+]
+
+_SHIPPED = Path(__file__).parent
+_ADDRESS = re.compile(
+    r"(?:(?P<user>[^@:/\s]+)@)?(?P<host>\[[0-9a-fA-F:]+\]|[^@:/\s\[\]]+)(?::(?P<port>\d{1,5}))?"
+)
+
+
+def names() -> tuple[str, ...]:
+    """Names of the boards that ship with the tool, sorted."""
+    return tuple(sorted(path.stem for path in _SHIPPED.glob("*.toml")))
+
+
+def load(name_or_path: str | Path, *, facts: HostFacts | None = None) -> Board:
+    """The board of this name, of this file, or of NAME@[USER@]HOST[:PORT].
+
+    A board that is probed is filled in with `facts` (default: this machine's, read once in a process).
+    Raises UnknownBoard, BadBoardFile.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or text.endswith(".toml") or "/" in text:
+        return _filled_in(_read(Path(name_or_path)), facts)
+    name, _, address = text.partition("@")
+    if name not in names():
+        raise UnknownBoard(name, names())
+    board = _read(_SHIPPED / f"{name}.toml")
+    return _filled_in(_reached_at(board, address) if address else board, facts)
+
+
+def _read(path: Path) -> Board:
+    """The board in one file, every type and rule checked."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        found = f"{error.strerror or error} at {path}"
+        raise BadBoardFile(str(path), [Problem("readable", "", "a file that can be read", found)]) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadBoardFile(str(path), [Problem("toml", "", "TOML in UTF-8", str(error))]) from error
+    try:
+        board = msgspec.convert(tables, Board)
+    except msgspec.ValidationError as error:
+        raise BadBoardFile(str(path), [_type_problem(str(error), tables)]) from error
+    _require(board, str(path))
+    return board
+
+
+def _require(board: Board, file: str) -> None:
+    problems = broken_rules(board)
+    if problems:
+        raise BadBoardFile(file, problems)
+
+
+def _type_problem(message: str, tables: dict[str, Any]) -> Problem:
+    """msgspec's sentence about the first wrong key as a Problem.
+
+    "Expected `int`, got `str` - at `$.link.port`" is about the key link.port.
+    """
+    sentence, _, where = message.partition(" - at ")
+    key = where.strip("`").removeprefix("$").removeprefix(".")
+    if unknown := re.search(r"unknown field `(.+)`", sentence):
+        key = f"{key}.{unknown.group(1)}".removeprefix(".")
+        return Problem("known-keys", key, "no such key", "it (misspelt, or in the wrong table?)")
+    if missing := re.search(r"missing required field `(.+)`", sentence):
+        key = f"{key}.{missing.group(1)}".removeprefix(".")
+        return Problem("required-keys", key, "this key", "nothing")
+    expected = re.sub(r"^Expected ", "", sentence).partition(", got ")[0].replace("`", "")
+    value = _value_at(tables, key)
+    if invalid := re.search(r"Invalid enum value (.+)", sentence):
+        expected, value = "one of the values that its comment in boards/ lists", invalid.group(1)
+    return Problem("types", key, expected, value)
+
+
+def _value_at(tables: dict[str, Any], key: str) -> str:
+    """What the file holds at `targets[0].cores`, for the message."""
+    value: Any = tables
+    for part in re.findall(r"[^.\[\]]+", key):
+        try:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return "something else"
+    return repr(value)
+
+
+def _reached_at(board: Board, address: str) -> Board:
+    """The board with the address of NAME@ADDRESS in its link."""
+    match = _ADDRESS.fullmatch(address)
+    spelling = f"{board.name}@{address}"
+    if board.link.kind not in ("ssh", "tcp"):
+        problem = Problem(
+            "address", "link", "a board that is reached over the network", f"link.kind {board.link.kind!r}"
+        )
+        raise BadBoardFile(spelling, [problem])
+    if match is None:
+        raise BadBoardFile(
+            spelling, [Problem("address", "link.host", "NAME@[USER@]HOST[:PORT]", repr(address))]
+        )
+    link = msgspec.structs.replace(
+        board.link,
+        host=match["host"].strip("[]"),
+        user=match["user"] or board.link.user,
+        port=int(match["port"] or board.link.port),
+    )
+    reached = msgspec.structs.replace(board, link=link)
+    _require(reached, spelling)
+    return reached
+
+
+def _filled_in(board: Board, facts: HostFacts | None) -> Board:
+    """A probed board with the targets and the memory of the machine; any other board as it is."""
+    if not board.probed:
+        return board
+    known = facts or _host_facts()
+    filled: Board = msgspec.structs.replace(
+        board, targets=(host_target(known),), memory_bytes=known.memory_bytes
+    )
+    return filled
+
+
+@functools.cache
+def _host_facts() -> HostFacts:
+    return read_host_facts()

@@ -1,0 +1,80 @@
+"""What a board file holds, as types.
+
+`boards.board` loads it, `boards.rules` says what must hold between the keys.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from boards.errors import UnknownTarget
+from boards.target import Target
+
+LinkKind = Literal["local", "ssh", "emulator", "tcp"]
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the board is reached.
+
+    local     the runtime is a subprocess on this machine, run by `python` (empty: the Python that runs the tool)
+    ssh       `user`@`host`:`port`, authenticated by `identity_file` or the user's agent, the host checked
+              against `known_hosts_file` (empty: the user's own)
+    tcp       a runtime that somebody started on the board; `secret_file` holds the shared secret of the
+              challenge
+    emulator  `command` is the argument list put before the runtime's archive. In it {qemu} is the path of
+              qemu-aarch64-static, {sysroot} the folder with the emulated system's libraries, {python} the path
+              of the Python inside it; toolkit.emulation finds or fetches the three.
+
+    A leading ~ in `device_dir` is the home folder on the board; in the other files, on this machine.
+    """
+
+    kind: LinkKind
+    host: str = ""
+    port: int = 22
+    user: str = ""
+    python: str = ""  # how the board's Python (3.8 or newer) is called; empty: python3 over ssh
+    identity_file: str = ""
+    known_hosts_file: str = ""
+    secret_file: str = ""
+    command: tuple[str, ...] = ()
+    device_dir: str = "~/.local/share/tune-for-board"  # uploads and installed bundles
+    connect_timeout_s: float = 10.0
+
+
+class MeasureDefaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a kernel is timed on this board unless the user says otherwise."""
+
+    number: int = 1  # calls per repeat to start with
+    repeat: int = 3
+    min_repeat_ms: float = 10.0  # `number` grows until a repeat lasts this long
+    cooldown_s: float = 0.0  # rest between repeats
+    timeout_s: float = 10.0  # one kernel, all repeats
+
+
+class Board(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One device: facts, the way in, and what code can be generated for."""
+
+    name: str
+    title: str
+    description: str
+    sources: tuple[str, ...]  # where the figures come from
+    memory_bytes: int = 0  # 0 only where `probed`
+    emulated: bool = False  # functional only: its times say nothing about the real chip
+    probed: bool = False  # targets and memory are filled in from the machine that this runs on
+    link: Link
+    targets: tuple[Target, ...] = ()
+    measure: MeasureDefaults = MeasureDefaults()
+
+    def target(self, name: str | None = None) -> Target:
+        """The target of this name; None: the one with the highest estimated peak.
+
+        Raises UnknownTarget, which lists the known names, for any other name.
+        """
+        if name is None:
+            return max(self.targets, key=lambda target: target.estimated_peak_gflops)
+        for target in self.targets:
+            if target.name == name:
+                return target
+        raise UnknownTarget(self.name, name, [target.name for target in self.targets])

@@ -1,0 +1,216 @@
+"""What this machine is, read from /proc and /sys: cores this process may use, caches, vectors, clock, memory.
+
+Start at `read_host_facts`; `host_target` makes the compiler's `Target` of it. Everything is read below `root`, so
+that other machines' files can be read too. What a file does not say falls back to a small, safe figure.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from boards.errors import UnsupportedHost
+from boards.target import Target
+
+_FALLBACK_CLOCK_HZ = 1e9
+_FALLBACK_MEMORY_BYTES = 1 << 30
+_ARM = "0x41"  # CPU implementer
+_ARM_ONE_PIPE = frozenset({  # one 128-bit multiply-add a cycle: A34, A53, A35, A55, A57, A72, A73, A75
+    "0xd02", "0xd03", "0xd04", "0xd05", "0xd07", "0xd08", "0xd09", "0xd0a",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Widest vectors that are worth using, and float32 operations a core does with them in a cycle."""
+
+    bytes: int
+    registers: int
+    flops_per_cycle: float
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Sizes in bytes as one core sees them; 0: there is none."""
+
+    line_bytes: int = 64
+    l1d_bytes: int = 32768
+    l1i_bytes: int = 32768
+    l2_bytes: int = 262144
+    l3_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What was read; `model` is for people, `machine` tells one CPU model from another."""
+
+    architecture: str
+    model: str
+    machine: str
+    cores: tuple[int, ...]
+    vectors: Vectors
+    caches: Caches
+    clock_hz: float
+    memory_bytes: int
+
+
+def read_host_facts(
+    root: Path = Path("/"), *, architecture: str | None = None, allowed: Sequence[int] | None = None
+) -> HostFacts:
+    """Facts of the machine whose /proc and /sys lie below `root`.
+
+    `architecture` and `allowed` (core ids) default to this process's. Raises UnsupportedHost.
+    """
+    architecture = {"amd64": "x86_64", "arm64": "aarch64"}.get(
+        name := (architecture or platform.machine()).lower(), name
+    )
+    if architecture not in _VECTORS:
+        raise UnsupportedHost(architecture)
+    cores = _usable_cores(root, sorted(os.sched_getaffinity(0)) if allowed is None else allowed)
+    cpu = _cpu_entry(root, cores[0])
+    return HostFacts(
+        architecture=architecture,
+        model=_model(cpu),
+        machine=_machine(cpu),
+        cores=cores,
+        vectors=_VECTORS[architecture](cpu),
+        caches=_caches(root, cores[0]),
+        clock_hz=_clock_hz(root, cores[0], cpu),
+        memory_bytes=_memory_bytes(root),
+    )
+
+
+def host_target(facts: HostFacts) -> Target:
+    """The one CPU target of the machine; `cpu` is "native", which the compiler resolves to LLVM's name."""
+    return Target(
+        name="cpu",
+        kind="cpu",
+        triple=f"{facts.architecture}-unknown-linux-gnu",
+        cpu="native",
+        machine=facts.machine,
+        cores=facts.cores,
+        vector_bytes=facts.vectors.bytes,
+        vector_registers=facts.vectors.registers,
+        cache_line_bytes=facts.caches.line_bytes,
+        l1d_bytes=facts.caches.l1d_bytes,
+        l1i_bytes=facts.caches.l1i_bytes,
+        l2_bytes=facts.caches.l2_bytes,
+        l3_bytes=facts.caches.l3_bytes,
+        clock_hz=facts.clock_hz,
+        flops_per_cycle=facts.vectors.flops_per_cycle,
+    )
+
+
+def _usable_cores(root: Path, allowed: Sequence[int]) -> tuple[int, ...]:
+    """The cores of the affinity mask, as many as the control group's time quota pays for."""
+    quota = _cpu_quota(root)
+    count = len(allowed) if quota is None else max(1, min(len(allowed), int(quota)))
+    return tuple(allowed[:count])
+
+
+def _cpu_quota(root: Path) -> float | None:
+    """CPUs' worth of time that the control group grants (version 2, then 1); None: no limit."""
+    limit = _text(root / "sys/fs/cgroup/cpu.max").split()
+    if len(limit) == 2 and limit[0].isdigit():
+        return int(limit[0]) / int(limit[1])
+    quota = _text(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+    period = _text(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us")
+    if quota.isdigit() and period.isdigit():
+        return int(quota) / int(period)
+    return None
+
+
+def _cpu_entry(root: Path, core: int) -> dict[str, str]:
+    """The block of /proc/cpuinfo for one core (the first block where the core has none), keys to values."""
+    blocks = [
+        {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
+        for block in _text(root / "proc/cpuinfo").split("\n\n")
+    ]
+    return next((block for block in blocks if block.get("processor") == str(core)), blocks[0])
+
+
+def _model(cpu: Mapping[str, str]) -> str:
+    part = f"implementer {cpu.get('CPU implementer', 'unknown')}, part {cpu.get('CPU part', 'unknown')}"
+    return cpu.get("model name", part)
+
+
+def _machine(cpu: Mapping[str, str]) -> str:
+    """Which CPU model it is: maker, family, model and stepping, or Arm's implementer, part and variant."""
+    x86 = [cpu.get(key, "") for key in ("vendor_id", "cpu family", "model", "stepping")]
+    arm = [cpu.get(key, "") for key in ("CPU implementer", "CPU part", "CPU variant")]
+    return "-".join(part for part in (x86 if x86[0] else arm) if part) or "unknown"
+
+
+def _x86_vectors(cpu: Mapping[str, str]) -> Vectors:
+    flags = set(cpu.get("flags", "").split())
+    family = int(cpu.get("cpu family", "0"))
+    if {"avx512f", "avx512vl", "avx512dq"} <= flags:
+        # AMD before family 26 (Zen 5) does a 512-bit multiply-add in two cycles of its 256-bit pipes
+        halved = cpu.get("vendor_id") == "AuthenticAMD" and family < 26
+        return Vectors(64, 32, 32.0 if halved else 64.0)
+    if {"avx2", "fma"} <= flags:
+        return Vectors(32, 16, 32.0)
+    if "avx" in flags:
+        return Vectors(32, 16, 16.0)
+    return Vectors(16, 16, 8.0)
+
+
+def _arm_vectors(cpu: Mapping[str, str]) -> Vectors:
+    one_pipe = cpu.get("CPU implementer") == _ARM and cpu.get("CPU part") in _ARM_ONE_PIPE
+    return Vectors(16, 32, 8.0 if one_pipe else 16.0)
+
+
+_VECTORS: dict[str, Callable[[Mapping[str, str]], Vectors]] = {
+    "x86_64": _x86_vectors,
+    "aarch64": _arm_vectors,
+}
+
+
+def _caches(root: Path, core: int) -> Caches:
+    """Caches of one core from /sys; what /sys does not list keeps the fallback of `Caches`."""
+    sizes: dict[tuple[str, str], int] = {}
+    default = Caches()
+    line_bytes = default.line_bytes
+    for index in sorted((root / f"sys/devices/system/cpu/cpu{core}/cache").glob("index*")):
+        sizes[_text(index / "level"), _text(index / "type")] = _size_bytes(_text(index / "size"))
+        line_bytes = int(_text(index / "coherency_line_size") or line_bytes)
+    l1d_bytes = sizes.get(("1", "Data"), 0) or default.l1d_bytes
+    return Caches(
+        line_bytes=line_bytes,
+        l1d_bytes=l1d_bytes,
+        l1i_bytes=sizes.get(("1", "Instruction"), 0) or default.l1i_bytes,
+        l2_bytes=max(sizes.get(("2", "Unified"), 0) or default.l2_bytes, l1d_bytes),
+        l3_bytes=sizes.get(("3", "Unified"), 0),
+    )
+
+
+def _clock_hz(root: Path, core: int, cpu: Mapping[str, str]) -> float:
+    """The highest clock that cpufreq allows, otherwise the one /proc/cpuinfo shows, otherwise 1 GHz."""
+    khz = _text(root / f"sys/devices/system/cpu/cpu{core}/cpufreq/cpuinfo_max_freq")
+    if khz.isdigit() and int(khz):
+        return int(khz) * 1e3
+    mhz = float(cpu.get("cpu MHz", "0") or 0)
+    return mhz * 1e6 if mhz else _FALLBACK_CLOCK_HZ
+
+
+def _memory_bytes(root: Path) -> int:
+    found = re.search(r"^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
+    return int(found.group(1)) * 1024 if found else _FALLBACK_MEMORY_BYTES
+
+
+def _size_bytes(text: str) -> int:
+    """Bytes of "48K" or "32M"; 0 for anything else."""
+    found = re.fullmatch(r"(\d+)([KMG]?)", text)
+    return int(found.group(1)) << {"": 0, "K": 10, "M": 20, "G": 30}[found.group(2)] if found else 0
+
+
+def _text(path: Path) -> str:
+    """A small file's text without surrounding space; empty where it is missing or not readable."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,82 @@
+"""What the compiler generates code for: one CPU cluster or one GPU of a board.
+
+A `Target` is data. It comes out of a board file or out of `boards.probe`; nothing here looks at the machine.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["cpu", "opencl", "cuda"]
+
+
+class GpuLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one kernel launch may ask of a GPU."""
+
+    max_threads_per_block: int
+    max_block_dims: tuple[int, int, int]
+    shared_memory_bytes: int  # per block, without opting in to more
+    registers_per_block: int  # 32-bit registers; 0: the driver does not say
+    warp_size: int  # threads that run in lockstep; 1: threads are independent
+    compute_units: int  # streaming multiprocessors, shader cores
+    vector_float_lanes: int  # float32 lanes that the device prefers per load
+    compute_capability: str = ""  # cuda only: "sm_87"
+
+
+class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One thing to generate code for. Sizes in bytes, clock in Hz; caches as one core sees them."""
+
+    name: str
+    kind: Kind
+    triple: str = ""  # LLVM triple; cpu only
+    cpu: str = ""  # LLVM's name of the CPU; "native": the machine that compiles; cpu only
+    features: tuple[str, ...] = ()  # LLVM features, "+neon"
+    machine: str = ""  # probed targets: which CPU model "native" was
+    cores: tuple[int, ...] = (0,)  # core ids that kernels run on
+    vector_bytes: int = 16
+    vector_registers: int = 32
+    cache_line_bytes: int = 64
+    l1d_bytes: int = 32768
+    l1i_bytes: int = 32768
+    l2_bytes: int
+    l3_bytes: int = 0
+    clock_hz: float
+    flops_per_cycle: float  # float32, multiply and add counted apart; per core, per compute unit on a GPU
+    peak_gflops: float | None = None  # measured, all cores
+    bandwidth_gbs: float | None = None  # main memory, GB/s
+    gpu: GpuLimits | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads a kernel runs on: one a core."""
+        return len(self.cores)
+
+    def vector_lanes(self, dtype_bytes: int = 4) -> int:
+        """How many values of `dtype_bytes` bytes one vector register holds, at least one."""
+        return max(1, self.vector_bytes // dtype_bytes)
+
+    @property
+    def estimated_peak_gflops(self) -> float:
+        """The measured float32 peak where one is known, otherwise clock x operations per cycle x cores."""
+        if self.peak_gflops is not None:
+            return self.peak_gflops
+        units = self.gpu.compute_units if self.gpu is not None else self.threads
+        return self.clock_hz * self.flops_per_cycle * units / 1e9
+
+    @property
+    def key(self) -> str:
+        """A stable string of everything that changes the generated code; records are kept by it."""
+        if self.gpu is not None:
+            limits = self.gpu
+            return "/".join((
+                self.kind, limits.compute_capability or "any", f"threads{limits.max_threads_per_block}",
+                f"shared{limits.shared_memory_bytes}", f"registers{limits.registers_per_block}",
+                f"warp{limits.warp_size}", f"lanes{limits.vector_float_lanes}",
+            ))  # fmt: skip
+        cpu = f"{self.cpu}({self.machine})" if self.machine else self.cpu
+        features = ",".join(self.features) or "default"
+        return "/".join((
+            self.kind, self.triple, cpu, features, f"vector{self.vector_bytes}", f"threads{self.threads}"
+        ))  # fmt: skip
