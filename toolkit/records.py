@@ -249,8 +249,8 @@ class Records:
         if not empty and version != SCHEMA_VERSION:
             raise RecordsError(
                 f"{self.path} has records schema version {version}, this tool reads version "
-                f"{SCHEMA_VERSION}: export it with the tool that wrote it (toolkit records export) and import "
-                "the lines into a new file"
+                f"{SCHEMA_VERSION}: export it with the tool that wrote it (toolkit records export) and "
+                "import the lines into a new file"
             )
         if self.read_only:
             if empty:

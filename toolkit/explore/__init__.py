@@ -1,0 +1,1 @@
+"""What to try next. proposer.py holds the contract, annealing.py the learned search; baselines beside it."""

@@ -1,0 +1,193 @@
+"""Simulated annealing with f̂ as its energy, in many Markov chains at once (AutoTVM, section 3.3).
+
+Start at `AnnealingProposer`. One step moves every chain: `mutate` proposes a neighbour of each, one call
+scores them all, and each chain accepts by itself. The populations are wide (thousands of chains, few steps),
+because features and predictions cost least in large batches; the chains stay where they are between model
+updates, so that the steps of all rounds add up. A space small enough to be scored as a whole is scored whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.cost_model.base import CostModel
+from toolkit.explore.proposer import Told
+from toolkit.explore.selection import best_first, epsilon_greedy
+from toolkit.explore.space import (
+    Batch,
+    Ids,
+    Score,
+    SearchSpace,
+    draw_unseen,
+    enumerated,
+    first_of_each,
+    fresh,
+    size,
+)
+
+Features = Callable[[Batch], NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnealingOptions:
+    """How far one search goes.
+
+    chains * (steps + 1) candidates are scored at most; fewer when the best ones have not changed for
+    `patience` steps. The temperature falls linearly from `hottest` to 0, in standard deviations of the
+    scores. `elite` of the chains start a round from the fastest measured configurations. `spare` times as
+    many candidates as asked for are kept for the selection (lambda in the paper); `epsilon` is the random
+    share of a batch.
+    """
+
+    chains: int = 2048
+    steps: int = 24
+    patience: int = 8
+    hottest: float = 1.0
+    elite: float = 0.125
+    spare: float = 2.0
+    epsilon: float = 0.05
+
+
+class AnnealingProposer:
+    """The learned search of Algorithm 1. `scored` counts the candidates scored so far.
+
+    features: int64 [N, K] -> float32 [N, F]; model: fitted anew when it has been told something.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        features: Features,
+        model: CostModel,
+        rng: np.random.Generator,
+        options: AnnealingOptions = AnnealingOptions(),
+    ) -> None:
+        self._space = space
+        self._features = features
+        self._model = model
+        self._rng = rng
+        self._options = options
+        self._told = Told(space)
+        self._stale = False
+        self._chains: Batch = np.zeros((0, len(space.shape)), np.int64)
+        self.scored = 0
+
+    def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
+        self._told.add(batch, costs_s)
+        self._stale = True
+
+    def ask(self, n: int) -> Batch:
+        if n <= 0 or not len(self._told):
+            return draw_unseen(self._space, self._rng, n, self._told.ids)
+        if self._stale:
+            self._model.fit(self._features(self._told.batch), self._told.costs_s)
+            self._stale = False
+        ranked = self._candidates(max(n, round(self._options.spare * n)))
+        return epsilon_greedy(
+            self._space,
+            ranked,
+            n,
+            epsilon=self._options.epsilon,
+            seen=self._told.ids,
+            rng=self._rng,
+        )
+
+    def _score(self, batch: Batch) -> NDArray[np.float32]:
+        self.scored += len(batch)
+        return self._model.predict(self._features(batch))
+
+    def _candidates(self, wanted: int) -> Batch:
+        """The best unmeasured candidates under the present model, best first."""
+        options = self._options
+        if size(self._space) <= options.chains * (options.steps + 1):
+            blocks = [fresh(self._space, block, self._told.ids) for block in enumerated(self._space)]
+            everything = np.concatenate(blocks)
+            return best_first(everything, self._score(everything))[:wanted]
+        best = Best(self._space, wanted, self._told.ids)
+        self._chains = anneal(self._space, self._score, self._start(), best, options=options, rng=self._rng)
+        return best.ranked()
+
+    def _start(self) -> Batch:
+        """The chains where the last round left them; some restart from the fastest configurations known."""
+        options = self._options
+        chains = self._chains
+        if not len(chains):
+            chains = self._space.sample(self._rng, options.chains)
+        places = self._rng.permutation(len(chains))[: round(options.elite * len(chains))]
+        elite = self._told.fastest(max(1, len(places) // 4))
+        if len(elite) and len(places):
+            chains = chains.copy()
+            chains[places] = np.resize(elite, (len(places), elite.shape[1]))  # they part at the first step
+        return chains
+
+
+class Best:
+    """The best `keep` distinct candidates of all that were offered and are not `seen`."""
+
+    def __init__(self, space: SearchSpace, keep: int, seen: Ids) -> None:
+        self._space = space
+        self._keep = keep
+        self._seen = seen
+        self._batch: Batch = np.zeros((0, len(space.shape)), np.int64)
+        self._ids: Ids = np.zeros(0, np.uint64)
+        self._scores: NDArray[np.float32] = np.zeros(0, np.float32)
+
+    def offer(self, batch: Batch, scores: NDArray[np.float32]) -> bool:
+        """Keep what is among the best now. Returns whether anything changed."""
+        full = len(self._scores) == self._keep
+        hopeful = np.flatnonzero(scores > self._scores[-1]) if full else np.arange(len(scores))
+        if not len(hopeful):
+            return False
+        ids = self._space.ids(batch[hopeful])
+        new = ~(np.isin(ids, self._seen) | np.isin(ids, self._ids))
+        hopeful, ids = hopeful[new], ids[new]
+        distinct = first_of_each(ids)
+        if not len(distinct):
+            return False
+        batch = np.concatenate([self._batch, batch[hopeful[distinct]]])
+        ids = np.concatenate([self._ids, ids[distinct]])
+        scores = np.concatenate([self._scores, scores[hopeful[distinct]]])
+        order = np.argsort(-scores, kind="stable")[: self._keep]
+        self._batch, self._ids, self._scores = batch[order], ids[order], scores[order]
+        return True
+
+    def ranked(self) -> Batch:
+        """What was kept, best first."""
+        return self._batch
+
+
+def anneal(
+    space: SearchSpace,
+    score: Score,
+    chains: Batch,
+    best: Best,
+    *,
+    options: AnnealingOptions,
+    rng: np.random.Generator,
+) -> Batch:
+    """Run every chain for up to `options.steps` steps, offering all it meets to `best`; returns their ends.
+
+    A chain moves to a neighbour that scores higher always, to one that scores lower by d with probability
+    exp(-d / temperature).
+    """
+    if not len(chains):
+        return chains
+    scores = score(chains)
+    best.offer(chains, scores)
+    unchanged = 0
+    for step in range(options.steps):
+        neighbours = space.mutate(rng, chains)
+        offered = score(neighbours)
+        unchanged = 0 if best.offer(neighbours, offered) else unchanged + 1
+        if unchanged >= options.patience:
+            break
+        temperature = options.hottest * (1.0 - step / options.steps) * max(float(scores.std()), 1e-6)
+        luck = rng.random(len(chains), dtype=np.float32)
+        moves = np.log(np.maximum(luck, 1e-30)) * temperature < offered - scores
+        chains = np.where(moves[:, None], neighbours, chains)
+        scores = np.where(moves, offered, scores)
+    return chains

@@ -1,0 +1,66 @@
+"""The contract of a search: ask for configurations, tell what they cost.
+
+Every proposer keeps to this, and tests/conformance/test_proposers.py runs one suite over all of them:
+- `ask(n)` returns at most n valid, distinct configurations that were never told, fewer near the end of a
+  space and none when it is exhausted. It does not remember what it asked: what was not told may come again.
+- `tell` accepts any configurations of the space, measured in this run or in an earlier one.
+- The same seed and the same calls give the same answers.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.explore.space import Batch, Ids, SearchSpace
+
+
+class Proposer(Protocol):
+    """Decides what to measure next."""
+
+    def ask(self, n: int) -> Batch:
+        """Up to n new configurations, int64 [M, K] with M <= n."""
+        ...
+
+    def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
+        """Seconds per call of measured configurations, float64 [M], NaN where the run failed."""
+        ...
+
+
+class Told:
+    """What a proposer was told: configurations with their ids and costs, in order, each configuration once.
+
+    A configuration that is told again keeps its place and takes the new cost.
+    """
+
+    def __init__(self, space: SearchSpace) -> None:
+        self._space = space
+        self.batch: Batch = np.zeros((0, len(space.shape)), np.int64)
+        self.ids: Ids = np.zeros(0, np.uint64)
+        self.costs_s: NDArray[np.float64] = np.zeros(0)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def add(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
+        """Raises ValueError when a batch is not [M, K] with one cost for each row."""
+        knobs = len(self._space.shape)
+        if batch.ndim != 2 or batch.shape[1] != knobs or costs_s.shape != batch.shape[:1]:
+            raise ValueError(
+                f"tell: expected configurations [M, {knobs}] and costs [M], "
+                f"found {batch.shape} and {costs_s.shape}"
+            )
+        ids = np.concatenate([self.ids, self._space.ids(batch)])
+        costs = np.concatenate([self.costs_s, costs_s.astype(np.float64)])
+        last = {int(key): cost for key, cost in zip(ids, costs, strict=True)}
+        keep = np.sort(np.unique(ids, return_index=True)[1])
+        self.batch = np.concatenate([self.batch, batch])[keep]
+        self.ids = ids[keep]
+        self.costs_s = np.array([last[int(key)] for key in self.ids], dtype=np.float64)
+
+    def fastest(self, n: int) -> Batch:
+        """The at most n fastest configurations, fastest first; failures are never among them."""
+        worked = np.flatnonzero(np.isfinite(self.costs_s))
+        return self.batch[worked[np.argsort(self.costs_s[worked], kind="stable")[:n]]]
