@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import pytest
@@ -231,18 +232,21 @@ while True:
 
 
 @pytest.mark.slow
-def test_kill_9_loses_no_acknowledged_record(path: Path) -> None:
+def test_kill_9_loses_no_acknowledged_record(path: Path, tmp_path: Path) -> None:
     """Twenty writers, one after the other, each killed at a random moment of its writing."""
     rng = random.Random(7)
     acknowledged: set[tuple[int, int]] = set()
     for seed in range(20):
-        writer = _start(_ADD_FOREVER, str(path), str(seed))
-        assert writer.stdout is not None
-        acknowledged.add((seed, int(writer.stdout.readline())))
+        said = tmp_path / f"said-{seed}"
+        with said.open("w") as stdout:
+            writer = _start(_ADD_FOREVER, str(path), str(seed), stdout=stdout)
+        while not said.stat().st_size:
+            assert writer.poll() is None
+            time.sleep(0.002)
         time.sleep(rng.uniform(0.0, 0.05))
         writer.send_signal(signal.SIGKILL)
-        rest, _ = writer.communicate(timeout=60)
-        acknowledged |= {(seed, int(line)) for line in rest.splitlines() if line}
+        writer.communicate(timeout=60)
+        acknowledged |= {(seed, int(trial)) for trial in said.read_text().split()}
         with Records(path) as records:
             stored = {(r.seed, r.trial) for r in records}
         assert acknowledged <= stored
@@ -250,10 +254,10 @@ def test_kill_9_loses_no_acknowledged_record(path: Path) -> None:
     assert len(acknowledged) > 100
 
 
-def _start(script: str, *arguments: str) -> subprocess.Popen[str]:
+def _start(script: str, *arguments: str, stdout: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
