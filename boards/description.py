@@ -18,14 +18,14 @@ LinkKind = Literal["local", "ssh", "emulator", "tcp"]
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the board is reached.
 
-    local     the runtime is a subprocess on this machine, run by `python` (empty: the Python that runs the tool)
+    local     the runtime is a subprocess on this machine, run by `python` (empty: the one running the tool)
     ssh       `user`@`host`:`port`, authenticated by `identity_file` or the user's agent, the host checked
               against `known_hosts_file` (empty: the user's own)
     tcp       a runtime that somebody started on the board; `secret_file` holds the shared secret of the
               challenge
     emulator  `command` is the argument list put before the runtime's archive. In it {qemu} is the path of
-              qemu-aarch64-static, {sysroot} the folder with the emulated system's libraries, {python} the path
-              of the Python inside it; toolkit.emulation finds or fetches the three.
+              qemu-aarch64-static, {sysroot} the folder with the emulated system's libraries, {python} the
+              path of the Python inside it; toolkit.emulation finds or fetches the three.
 
     A leading ~ in `device_dir` is the home folder on the board; in the other files, on this machine.
     """

@@ -1,6 +1,6 @@
 """What this machine is, read from /proc and /sys: cores this process may use, caches, vectors, clock, memory.
 
-Start at `read_host_facts`; `host_target` makes the compiler's `Target` of it. Everything is read below `root`, so
+Start at `read_host_facts`; `host_target` makes the compiler's `Target` of it. All is read below `root`, so
 that other machines' files can be read too. What a file does not say falls back to a small, safe figure.
 """
 

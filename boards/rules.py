@@ -1,7 +1,7 @@
 """What must hold between the keys of a board file: one named check per rule.
 
-The types of the keys are checked before, by `boards.board`. A rule yields one finding per broken key; all rules
-run, so that a user sees everything that is wrong at once.
+The types of the keys are checked before, by `boards.board`. A rule yields one finding per broken key; all
+rules run, so that a user sees everything that is wrong at once.
 """
 
 from __future__ import annotations
