@@ -48,7 +48,8 @@ class Operator:
         missing = [tensor.name for tensor in found if tensor not in self.inputs]
         if missing:
             raise ExpressionError(
-                f"operator {self.name}: reads placeholders that are not among its inputs: {', '.join(missing)}"
+                f"operator {self.name}: reads placeholders that are not among its inputs: "
+                f"{', '.join(missing)}"
             )
 
     @cached_property
@@ -73,7 +74,9 @@ class Operator:
             axes = {axis: f"s{i}" for i, axis in enumerate(stage.axes)}
             axes |= {axis: f"r{i}:{axis.extent}" for i, axis in enumerate(stage.reduce_axes)}
             assert stage.body is not None
-            lines.append(f"T{position}: {stage.dtype}{list(stage.shape)} = {to_text(stage.body, tensors, axes)}")
+            lines.append(
+                f"T{position}: {stage.dtype}{list(stage.shape)} = {to_text(stage.body, tensors, axes)}"
+            )
             tensors[stage] = f"T{position}"
         return "\n".join(lines)
 

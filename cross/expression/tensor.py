@@ -27,7 +27,8 @@ class Tensor:
         items = indices if isinstance(indices, tuple) else (indices,)
         if len(items) != len(self.shape):
             raise ExpressionError(
-                f"tensor {self.name} has {len(self.shape)} dimensions {self.shape}, found {len(items)} indices"
+                f"tensor {self.name} has {len(self.shape)} dimensions {self.shape}, found {len(items)} "
+                "indices"
             )
         return Read(self, tuple(constant(item, "int64") for item in items))
 
@@ -79,7 +80,8 @@ def compute(shape: tuple[int, ...], body: Callable[..., Term], name: str = "comp
     inner = term.body if isinstance(term, Reduce) else term
     if any(isinstance(part, Reduce) for part in walk(inner)):
         raise ExpressionError(
-            f"tensor {name}: a reduction may stand only at the root of a tensor; compute it as a tensor of its own"
+            f"tensor {name}: a reduction may stand only at the root of a tensor; compute it as a tensor of "
+            "its own"
         )
     _check(name, shape, term.dtype)
     return Tensor(name, tuple(int(extent) for extent in shape), term.dtype, axes, term)
@@ -102,5 +104,6 @@ def _check(name: str, shape: tuple[int, ...], dtype: str) -> None:
     for position, extent in enumerate(shape):
         if int(extent) < 1:
             raise ExpressionError(
-                f"tensor {name}: dimension {position} must be at least 1, found {extent} in shape {tuple(shape)}"
+                f"tensor {name}: dimension {position} must be at least 1, found {extent} in shape "
+                f"{tuple(shape)}"
             )

@@ -371,7 +371,9 @@ def _reduction(combiner: str) -> Callable[[Term, Axis | Sequence[Axis]], Term]:
         axes = (axis,) if isinstance(axis, Axis) else tuple(axis)
         for item in axes:
             if item.kind is not AxisKind.REDUCE:
-                raise ExpressionError(f"{combiner}() reduces over reduce_axis(), found space axis {item.name}")
+                raise ExpressionError(
+                    f"{combiner}() reduces over reduce_axis(), found space axis {item.name}"
+                )
         return Reduce(combiner, body, axes)
 
     build.__name__ = combiner

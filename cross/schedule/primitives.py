@@ -32,8 +32,8 @@ class Split:
 class Reorder:
     """Puts the loops of a stage in the given order, all of them named.
 
-        for i                           Reorder(s, ("k", "i"))       for k
-            for k                                                        for i
+    for i                           Reorder(s, ("k", "i"))       for k
+        for k                                                        for i
     """
 
     stage: str
@@ -76,8 +76,8 @@ class Inline:
 class CacheWrite:
     """Computes a stage in a buffer `<stage>.acc` of its own and copies it out.
 
-        for i, k: C[i] += A[i, k]       CacheWrite("C")              for i, k: C.acc[i] += A[i, k]
-                                                                     for i: C[i] = C.acc[i]
+    for i, k: C[i] += A[i, k]       CacheWrite("C")              for i, k: C.acc[i] += A[i, k]
+                                                                 for i: C[i] = C.acc[i]
     """
 
     stage: str
@@ -117,15 +117,6 @@ class Pack:
 
 
 Primitive = (
-    Split
-    | Reorder
-    | Parallel
-    | Vectorize
-    | Unroll
-    | Inline
-    | CacheWrite
-    | ComputeAt
-    | HoldInRegisters
-    | Pack
+    Split | Reorder | Parallel | Vectorize | Unroll | Inline | CacheWrite | ComputeAt | HoldInRegisters | Pack
 )
 Schedule = tuple[Primitive, ...]

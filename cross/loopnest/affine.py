@@ -1,0 +1,139 @@
+"""Integer expressions as sums: affine decomposition and interval bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cross.loopnest.nodes import (
+    ONE,
+    ZERO,
+    Binary,
+    Expr,
+    Int,
+    Knob,
+    Var,
+    add,
+    fold,
+    mul,
+)
+
+Affine = tuple[dict[Expr, Expr], Expr]
+"""Coefficients by term, and the constant. A term is a Var or a non-affine sub-expression as a whole."""
+
+Interval = tuple[int, int]
+
+
+def has_variables(expr: Expr) -> bool:
+    """Whether a loop variable occurs in an integer expression."""
+    if isinstance(expr, Binary):
+        return has_variables(expr.left) or has_variables(expr.right)
+    return not isinstance(expr, Int | Knob)
+
+
+def affine(expr: Expr) -> Affine:
+    """The expression as sum(coefficient * term) + constant; coefficients hold no loop variable."""
+    if not has_variables(expr):
+        return {}, expr
+    if isinstance(expr, Binary):
+        if expr.op == "+":
+            return _sum(affine(expr.left), affine(expr.right), ONE)
+        if expr.op == "-":
+            return _sum(affine(expr.left), affine(expr.right), Int(-1))
+        if expr.op == "*":
+            if not has_variables(expr.right):
+                return _scale(affine(expr.left), expr.right)
+            if not has_variables(expr.left):
+                return _scale(affine(expr.right), expr.left)
+    return {expr: ONE}, ZERO
+
+
+def _sum(left: Affine, right: Affine, factor: Expr) -> Affine:
+    terms = dict(left[0])
+    for term, coefficient in right[0].items():
+        total = add(terms.get(term, ZERO), mul(coefficient, factor))
+        terms[term] = total
+    kept = {term: coefficient for term, coefficient in terms.items() if coefficient != ZERO}
+    return kept, add(left[1], mul(right[1], factor))
+
+
+def _scale(value: Affine, factor: Expr) -> Affine:
+    if factor == ZERO:
+        return {}, ZERO
+    return {term: mul(coefficient, factor) for term, coefficient in value[0].items()}, mul(value[1], factor)
+
+
+def from_affine(value: Affine) -> Expr:
+    """The decomposition put together again."""
+    result: Expr = ZERO
+    for term, coefficient in value[0].items():
+        result = add(result, mul(term, coefficient))
+    return add(result, value[1])
+
+
+def variables(expr: Expr) -> set[str]:
+    """Names of the loop variables in an integer expression."""
+    if isinstance(expr, Var):
+        return {expr.name}
+    if isinstance(expr, Binary):
+        return variables(expr.left) | variables(expr.right)
+    return set()
+
+
+def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    """The integer expression with leaves (variables, knobs) replaced, folded."""
+    if isinstance(expr, Binary):
+        return fold(expr.op, substitute(expr.left, values), substitute(expr.right, values))
+    return values.get(expr, expr)
+
+
+def interval(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
+    """Smallest and largest value of an integer expression, None where it cannot be told.
+
+    Args:
+        expr: an expression without knobs.
+        ranges: inclusive bounds of every loop variable.
+    """
+    match expr:
+        case Int(value):
+            return value, value
+        case Var(name):
+            return ranges.get(name)
+        case Binary("+" | "-"):
+            return _affine_interval(expr, ranges)
+        case Binary(op, left, right):
+            a, b = interval(left, ranges), interval(right, ranges)
+            if a is None or b is None:
+                return None
+            return _combine(op, a, b)
+        case _:
+            return None
+
+
+def _affine_interval(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
+    terms, constant = affine(expr)
+    if not isinstance(constant, Int):
+        return None
+    low = high = constant.value
+    for term, coefficient in terms.items():
+        bounds = interval(term, ranges) if term != expr else None
+        if bounds is None or not isinstance(coefficient, Int):
+            return None
+        products = (bounds[0] * coefficient.value, bounds[1] * coefficient.value)
+        low, high = low + min(products), high + max(products)
+    return low, high
+
+
+def _combine(op: str, a: Interval, b: Interval) -> Interval | None:
+    if op == "*":
+        corners = [x * y for x in a for y in b]
+        return min(corners), max(corners)
+    if op == "min":
+        return min(a[0], b[0]), min(a[1], b[1])
+    if op == "max":
+        return max(a[0], b[0]), max(a[1], b[1])
+    if op == "//" and b[0] == b[1] and b[0] > 0:
+        return a[0] // b[0], a[1] // b[0]
+    if op == "%" and b[0] == b[1] and b[0] > 0:
+        same = a[0] // b[0] == a[1] // b[0]
+        return (a[0] % b[0], a[1] % b[0]) if same else (0, b[0] - 1)
+    return None

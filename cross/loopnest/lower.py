@@ -1,0 +1,259 @@
+"""Lowering: an operator and a schedule give one parametric loop nest.
+
+`lower(operator, schedule)` first applies the primitives to the operator's stages (stages.py), then builds
+the loops of every stage from the outside in, with attached producers inside the loops of their
+consumers. Extents, strides and tile starts are expressions over knobs, so this runs once per sketch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from cross.errors import ScheduleError
+from cross.expression.operator import Operator
+from cross.expression.tensor import Tensor
+from cross.expression.terms import FLOATS, Axis, Read, Reduce, Term
+from cross.loopnest.affine import affine, from_affine
+from cross.loopnest.bind import PackedDimension, ParametricNest
+from cross.loopnest.nodes import (
+    ZERO,
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Expr,
+    For,
+    Int,
+    Literal,
+    Load,
+    LoopNest,
+    Scope,
+    Statement,
+    Store,
+    Var,
+    add,
+    mul,
+)
+from cross.loopnest.stages import Loop, Stage, resolved_body, stages, unique_tensors
+from cross.loopnest.translate import translate
+from cross.schedule.primitives import Schedule
+
+Leaf = Callable[[], Statement]
+
+COMBINE = {"sum": "+", "max": "max", "min": "min"}
+LIMITS = {
+    "float16": 65504.0,
+    "float32": float("inf"),
+    "float64": float("inf"),
+    "int8": 127,
+    "uint8": 255,
+    "int32": 2**31 - 1,
+    "int64": 2**63 - 1,
+}
+
+
+def lower(operator: Operator, schedule: Schedule) -> ParametricNest:
+    """The loop nest of a schedule, with the knobs of the schedule as free integers.
+
+    Raises:
+        ScheduleError: a primitive does not fit the operator.
+    """
+    return _Lowering(operator, schedule).nest()
+
+
+class _Lowering:
+    """One lowering: the stages, their buffers, and the loops around the statement being built."""
+
+    def __init__(self, operator: Operator, schedule: Schedule) -> None:
+        self.operator = operator
+        self.stages = stages(operator, schedule)
+        self.path: list[Loop] = []
+        self.packings: dict[str, tuple[tuple[int, ...], tuple[PackedDimension, ...]]] = {}
+        renamed = unique_tensors(operator)
+        self.inputs = {
+            renamed[tensor].name: _argument(renamed[tensor], position in operator.constants)
+            for position, tensor in enumerate(operator.inputs)
+        }
+        self.output = renamed[operator.output].name
+        self.buffers = {name: self.buffer(stage) for name, stage in self.stages.items()}
+
+    def buffer(self, stage: Stage) -> Buffer:
+        shape = tuple(stage.extents[axis] for axis in stage.tensor.axes)
+        if stage.name == self.output:
+            return Buffer(stage.name, shape, stage.tensor.dtype, Scope.ARGUMENT, "output")
+        scope = Scope(stage.attachment.scope) if stage.attachment else Scope.WORKSPACE
+        return Buffer(stage.name, shape, stage.tensor.dtype, scope)
+
+    def nest(self) -> ParametricNest:
+        roots = [stage for stage in self.stages.values() if not stage.inlined and stage.attachment is None]
+        body = Block(tuple(self.stage(stage) for stage in roots))
+        workspace = tuple(self.buffers[stage.name] for stage in roots if stage.name != self.output)
+        arguments = (*self.inputs.values(), self.buffers[self.output])
+        nest = LoopNest(self.operator.name, arguments, workspace, body, self.operator.flops)
+        return ParametricNest(nest, self.packings)
+
+    def stage(self, stage: Stage) -> Statement:
+        """All loops of a stage."""
+        body = resolved_body(self.stages, stage)
+        if isinstance(body, Reduce):
+            return self.reduction(stage, body)
+        return self.loops(stage, stage.loops, lambda: self.store(stage, stage.loops, self.value(stage, body)))
+
+    def loops(self, stage: Stage, loops: Sequence[Loop], leaf: Leaf, producers: bool = True) -> Statement:
+        """The loops around the statement of `leaf`, with the producers attached to each of them inside."""
+        if not loops:
+            return leaf()
+        loop, rest = loops[0], loops[1:]
+        self.path.append(loop)
+        inside = [
+            self.stages[name]
+            for name, item in self.stages.items()
+            if producers
+            and item.attachment
+            and (item.attachment.consumer, item.attachment.loop) == (stage.name, loop.name)
+        ]
+        produced = [(self.buffers[item.name], self.stage(item)) for item in inside]
+        body = self.loops(stage, rest, leaf, producers)
+        for buffer, statement in reversed(produced):
+            body = Allocate(buffer, Block((statement, body)))
+        self.path.pop()
+        return For(loop.var.name, loop.extent, loop.kind, body, loop.unroll_limit)
+
+    def reduction(self, stage: Stage, body: Reduce) -> Statement:
+        """The loops of a reduction: shared space loops, initial values, then the update loops."""
+        first = next(index for index, loop in enumerate(stage.loops) if loop.reduces)
+        outer, inner = stage.loops[:first], stage.loops[first:]
+        start = initial_value(body.combiner, stage.tensor.dtype)
+
+        def leaf() -> Statement:
+            space = _copies(inner, "init")
+            init = self.loops(
+                stage, space, lambda: self.store(stage, [*outer, *space], start), producers=False
+            )
+            return Block((init, self.update(stage, body, inner)))
+
+        return self.loops(stage, outer, leaf)
+
+    def update(self, stage: Stage, body: Reduce, inner: Sequence[Loop]) -> Statement:
+        if stage.hold is None:
+            return self.loops(
+                stage,
+                inner,
+                lambda: self.accumulate(self.buffers[stage.name], self.indices(stage), stage, body),
+            )
+        position = [loop.name for loop in inner].index(stage.hold) + 1
+        return self.loops(stage, inner[:position], lambda: self.held(stage, body, inner[position:]))
+
+    def held(self, stage: Stage, body: Reduce, inner: Sequence[Loop]) -> Statement:
+        """Loads the touched elements into registers, runs the inner loops on them, and stores them."""
+        space = [loop for loop in inner if not loop.reduces]
+        outer = [loop for loop in stage.loops if loop not in inner]
+        registers = Buffer(
+            f"{stage.name}.held", tuple(loop.extent for loop in space), stage.tensor.dtype, Scope.REGISTER
+        )
+        memory = self.buffers[stage.name]
+
+        def move(suffix: str, loading: bool) -> Statement:
+            loops = _copies(space, suffix)
+            here = tuple(loop.var for loop in loops)
+            there = self.indices(stage, [*outer, *loops])
+            statement = (
+                Store(registers, here, Load(memory, there))
+                if loading
+                else Store(memory, there, Load(registers, here))
+            )
+            return self.loops(stage, loops, lambda: statement, producers=False)
+
+        held = tuple(loop.var for loop in space)
+        update = self.loops(stage, inner, lambda: self.accumulate(registers, held, stage, body))
+        return Allocate(registers, Block((move("load", True), update, move("store", False))))
+
+    def accumulate(self, buffer: Buffer, indices: tuple[Expr, ...], stage: Stage, body: Reduce) -> Statement:
+        value = self.value(stage, body.body)
+        return Store(buffer, indices, Binary(COMBINE[body.combiner], Load(buffer, indices), value))
+
+    def indices(self, stage: Stage, loops: Sequence[Loop] | None = None) -> tuple[Expr, ...]:
+        """Where the stage's buffer holds the element of the current iteration."""
+        values: dict[Axis, Expr] = dict.fromkeys(stage.tensor.axes, ZERO)
+        for loop in stage.loops if loops is None else loops:
+            if loop.axis in values:
+                values[loop.axis] = add(values[loop.axis], loop.value)
+        return tuple(values[axis] for axis in stage.tensor.axes)
+
+    def store(self, stage: Stage, loops: Sequence[Loop], value: Expr) -> Statement:
+        return Store(self.buffers[stage.name], self.indices(stage, loops), value)
+
+    def value(self, stage: Stage, body: Term) -> Expr:
+        return translate(body, stage.axis_values, lambda read, indices: self.read(stage, read, indices))
+
+    def read(self, stage: Stage, read: Read, indices: tuple[Expr, ...]) -> Expr:
+        name = read.tensor.name
+        if name in self.inputs:
+            if name in stage.packs:
+                return self.packed(name, indices)
+            return Load(self.inputs[name], indices)
+        producer = self.stages[name]
+        if producer.attachment is not None:
+            bases = [producer.bases[axis] for axis in producer.tensor.axes]
+            indices = tuple(_minus(index, base) for index, base in zip(indices, bases, strict=True))
+        return Load(self.buffers[name], indices)
+
+    def packed(self, name: str, indices: tuple[Expr, ...]) -> Expr:
+        """A read of a constant that is laid out in the order of the loops around the read."""
+        if name in self.packings:
+            raise ScheduleError(f"Pack: constant {name} is read at more than one place")
+        order = {loop.var: position for position, loop in enumerate(self.path)}
+        found: list[tuple[int, PackedDimension]] = []
+        for source, index in enumerate(indices):
+            terms, constant = affine(index)
+            if constant != ZERO:
+                raise ScheduleError(f"Pack: constant {name} is read at an offset in dimension {source}")
+            for term, step in terms.items():
+                var, last_start = (term.left, term.right) if isinstance(term, Binary) else (term, None)
+                (loop_var, scale), *others = affine(var)[0].items()
+                if others or not isinstance(loop_var, Var) or loop_var not in order:
+                    raise ScheduleError(f"Pack: dimension {source} of {name} is not read in loop order")
+                position = order[loop_var]
+                extent = self.path[position].extent
+                found.append((position, PackedDimension(source, extent, mul(scale, step), last_start)))
+        found.sort(key=lambda item: item[0])
+        old = self.inputs[name]
+        self.packings[name] = (
+            tuple(extent.value for extent in old.shape if isinstance(extent, Int)),
+            tuple(dimension for _, dimension in found),
+        )
+        self.inputs[name] = replace(old, shape=tuple(dimension.extent for _, dimension in found))
+        return Load(self.inputs[name], tuple(self.path[position].var for position, _ in found))
+
+
+def initial_value(combiner: str, dtype: str) -> Literal:
+    """The neutral element of a reduction."""
+    if combiner == "sum":
+        return Literal(0.0 if dtype in FLOATS else 0, dtype)
+    limit = LIMITS[dtype]
+    if combiner == "min":
+        return Literal(limit, dtype)
+    unsigned = dtype.startswith("u")
+    return Literal(0 if unsigned else (-limit if dtype in FLOATS else -int(limit) - 1), dtype)
+
+
+def _argument(tensor: Tensor, constant: bool) -> Buffer:
+    shape = tuple(Int(extent) for extent in tensor.shape)
+    return Buffer(tensor.name, shape, tensor.dtype, Scope.ARGUMENT, "constant" if constant else "input")
+
+
+def _copies(loops: Sequence[Loop], suffix: str) -> list[Loop]:
+    """The space loops with variables of their own."""
+    return [replace(loop, var=Var(f"{loop.var.name}.{suffix}")) for loop in loops if not loop.reduces]
+
+
+def _minus(index: Expr, base: Expr) -> Expr:
+    """index - base, where the terms of the base occur in the index with the same coefficients."""
+    terms, constant = affine(index)
+    base_terms, base_constant = affine(base)
+    for term, coefficient in base_terms.items():
+        if terms.pop(term, None) != coefficient:
+            raise ScheduleError(f"a producer is read outside the region that starts at {base}")
+    left = ZERO if constant == base_constant else add(constant, mul(base_constant, Int(-1)))
+    return from_affine((terms, left))
