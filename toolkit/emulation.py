@@ -1,7 +1,7 @@
 """What the board `emulated-a53` runs on: qemu's user-mode emulator and an aarch64 Python in a folder.
 
 `find` says where both are; `fetch` gets what is missing from Debian's archive, as any user, and installs
-nothing: apt checks the packages against Debian's signed lists in a state folder of its own, dpkg unpacks them.
+nothing: apt checks packages against Debian's signed lists in a state folder of its own, dpkg unpacks them.
 Each part is built in a temporary folder, tried out, and renamed into place: a folder that exists is whole.
 
     python -m toolkit.emulation          fetches, and prints the three paths
