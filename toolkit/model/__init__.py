@@ -1,0 +1,1 @@
+"""Whole models: ONNX import, graph, fusion, layouts, memory plan, task extraction."""

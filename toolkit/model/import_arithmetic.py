@@ -1,0 +1,229 @@
+"""Importers of arithmetic: elementwise operators, matrix products, normalizations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from toolkit.model.graph import Array, Attribute, GraphBuilder
+from toolkit.model.source import TRUTH, Importer, Operand, Source
+
+INFINITY = float("inf")
+
+
+def unary(source: Source, build: GraphBuilder) -> None:
+    """An elementwise operator without attributes."""
+    source.emit(build, source.op, [source.input(0).name])
+
+
+def leaky_relu(source: Source, build: GraphBuilder) -> None:
+    """LeakyRelu and Elu: one slope."""
+    default = 0.01 if source.op == "LeakyRelu" else 1.0
+    source.emit(build, source.op, [source.input(0).name], {"alpha": source.number("alpha", default)})
+
+
+def hard_sigmoid(source: Source, build: GraphBuilder) -> None:
+    attributes: dict[str, Attribute] = {
+        "alpha": source.number("alpha", 0.2),
+        "beta": source.number("beta", 0.5),
+    }
+    source.emit(build, "HardSigmoid", [source.input(0).name], attributes)
+
+
+def clip(source: Source, build: GraphBuilder) -> None:
+    """Clip: bounds are attributes before opset 11 and inputs since; an absent bound is infinite."""
+    low, high = source.number("min", -INFINITY), source.number("max", INFINITY)
+    if source.opset >= 11:
+        given = [source.known(1, "lower bound"), source.known(2, "upper bound")]
+        low = low if given[0] is None else float(given[0].ravel()[0])
+        high = high if given[1] is None else float(given[1].ravel()[0])
+    source.emit(build, "Clip", [source.input(0).name], {"low": low, "high": high})
+
+
+def binary(source: Source, build: GraphBuilder) -> None:
+    """Two operands with numpy's broadcasting."""
+    source.emit(build, source.op, [source.input(0).name, source.input(1).name])
+
+
+def power(source: Source, build: GraphBuilder) -> None:
+    """Pow; the exponents 2, 1 and 0.5 are cheaper than a general power."""
+    base, exponent = source.input(0), source.input(1)
+    if exponent.data is not None and exponent.data.size == 1:
+        value = float(exponent.data.ravel()[0])
+        if value == 2.0 and source.output.shape == base.shape:
+            source.emit(build, "Mul", [base.name, base.name])
+            return
+        if value == 0.5 and source.output.shape == base.shape:
+            source.emit(build, "Sqrt", [base.name])
+            return
+        name = build.constant(f"{exponent.name}/exponent", exponent.data.astype(np.float32))
+        source.emit(build, "Pow", [base.name, name])
+        return
+    if exponent.dtype != "float32":
+        raise source.refuse(f"its exponent has dtype {exponent.dtype}; expected float32")
+    source.emit(build, "Pow", [base.name, exponent.name])
+
+
+def variadic(source: Source, build: GraphBuilder) -> None:
+    """Sum, Max and Min of any number of operands, as a chain of pairs."""
+    op = "Add" if source.op == "Sum" else source.op
+    operands = [source.input(position) for position in range(len(source.inputs))]
+    result, shape = operands[0].name, operands[0].shape
+    if len(operands) == 1:
+        source.emit(build, "Identity", [result])
+        return
+    for operand in operands[1:-1]:
+        shape = np.broadcast_shapes(shape, operand.shape)
+        result = source.emit(build, op, [result, operand.name], shape=shape)
+    source.emit(build, op, [result, operands[-1].name])
+
+
+def where(source: Source, build: GraphBuilder) -> None:
+    """Where(condition, then, otherwise)."""
+    condition = source.input(0)
+    if condition.data is not None:
+        raise source.refuse("a constant condition is not supported", "fold it before the export")
+    source.emit(build, "Where", [source.input(position).name for position in range(3)])
+
+
+def gemm(source: Source, build: GraphBuilder) -> None:
+    """alpha * A' @ B' + beta * C, where ' transposes if asked for."""
+    a = _transposed(source, build, source.input(0), source.integer("transA", 0) != 0)
+    b = _transposed(source, build, source.input(1), source.integer("transB", 0) != 0)
+    alpha, beta = source.number("alpha", 1.0), source.number("beta", 1.0)
+    c = source.optional(2)
+    if beta == 0.0:
+        c = None
+    shape = source.output.shape
+    result = source.emit(build, "MatMul", [a, b], shape=shape if alpha != 1.0 or c is not None else None)
+    if alpha != 1.0:
+        factor = build.constant(f"{source.output.name}/alpha", np.asarray(alpha, np.float32))
+        result = source.emit(build, "Mul", [result, factor], shape=shape if c is not None else None)
+    if c is not None:
+        source.emit(build, "Add", [result, _scaled(source, build, c, beta)])
+
+
+def _transposed(source: Source, build: GraphBuilder, operand: Operand, transpose: bool) -> str:
+    if not transpose:
+        return operand.name
+    if operand.data is not None:
+        return build.constant(f"{operand.name}/transposed", operand.data.T)
+    return source.emit(build, "Transpose", [operand.name], {"perm": (1, 0)}, shape=operand.shape[::-1])
+
+
+def _scaled(source: Source, build: GraphBuilder, operand: Operand, factor: float) -> str:
+    if factor == 1.0:
+        return operand.name
+    if operand.data is not None:
+        return build.constant(f"{operand.name}/scaled", (operand.data * factor).astype(np.float32))
+    name = build.constant(f"{source.output.name}/beta", np.asarray(factor, np.float32))
+    return source.emit(build, "Mul", [operand.name, name], shape=operand.shape)
+
+
+def matmul(source: Source, build: GraphBuilder) -> None:
+    """numpy.matmul. A stack of matrices times one matrix is one tall matrix times it."""
+    left, right = source.input(0), source.input(1)
+    left_name, left_shape = _matrix(source, build, left, (1, *left.shape) if left.rank == 1 else left.shape)
+    right_name, right_shape = _matrix(
+        source, build, right, (*right.shape, 1) if right.rank == 1 else right.shape
+    )
+    stacked = len(left_shape) > 2 and len(right_shape) == 2
+    if stacked:
+        rows = int(np.prod(left_shape[:-1]))
+        left_name, left_shape = _matrix(source, build, left, (rows, left_shape[-1]))
+    outer = np.broadcast_shapes(left_shape[:-2], right_shape[:-2])
+    product = (*outer, left_shape[-2], right_shape[-1])
+    if product == source.output.shape:
+        source.emit(build, "MatMul", [left_name, right_name])
+        return
+    result = source.emit(build, "MatMul", [left_name, right_name], shape=product)
+    source.emit(build, "Reshape", [result])
+
+
+def _matrix(
+    source: Source, build: GraphBuilder, operand: Operand, shape: tuple[int, ...]
+) -> tuple[str, tuple[int, ...]]:
+    if shape == operand.shape:
+        return operand.name, shape
+    if operand.data is not None:
+        return build.constant(f"{operand.name}/matrix", operand.data.reshape(shape)), shape
+    return source.emit(build, "Reshape", [operand.name], shape=shape), shape
+
+
+def batch_normalization(source: Source, build: GraphBuilder) -> None:
+    """At inference: x * scale + shift per channel, both known ahead of time."""
+    if source.integer("training_mode", 0) != 0:
+        raise source.refuse("training_mode 1 is not supported", "export the model for inference")
+    if source.integer("spatial", 1) != 1:
+        raise source.refuse("spatial 0 is not supported", "export the model with a newer opset")
+    parts: list[Array] = []
+    for position, what in enumerate(("scale", "bias", "mean", "variance"), start=1):
+        data = source.known(position, what)
+        if data is None:
+            raise source.refuse(f"its {what} is missing", "export the model again")
+        parts.append(data.astype(np.float64))
+    scale, bias, mean, variance = parts
+    factor = scale / np.sqrt(variance + source.number("epsilon", 1e-5))
+    shift = bias - mean * factor
+    view = (-1,) + (1,) * (source.input(0).rank - 2)
+    output = source.output
+    factor_name = build.constant(f"{output.name}/factor", factor.reshape(view).astype(np.float32))
+    shift_name = build.constant(f"{output.name}/shift", shift.reshape(view).astype(np.float32))
+    scaled = source.emit(build, "Mul", [source.input(0).name, factor_name], shape=output.shape)
+    source.emit(build, "Add", [scaled, shift_name])
+
+
+def softmax(source: Source, build: GraphBuilder) -> None:
+    """Softmax and LogSoftmax. Before opset 13 every dimension from `axis` on was one."""
+    data = source.input(0)
+    axis = source.integer("axis", -1 if source.opset >= 13 else 1)
+    axis = axis + data.rank if axis < 0 else axis
+    logarithm = source.op == "LogSoftmax"
+    if source.opset >= 13 or all(extent == 1 for extent in data.shape[axis + 1 :]):
+        shape = source.output.shape if logarithm else None
+        result = source.emit(build, "Softmax", [data.name], {"axis": axis}, shape=shape)
+        if logarithm:
+            source.emit(build, "Log", [result])
+        return
+    matrix = (int(np.prod(data.shape[:axis])), int(np.prod(data.shape[axis:])))
+    result = source.emit(build, "Reshape", [data.name], shape=matrix)
+    result = source.emit(build, "Softmax", [result], {"axis": 1}, shape=matrix)
+    if logarithm:
+        result = source.emit(build, "Log", [result], shape=matrix)
+    source.emit(build, "Reshape", [result])
+
+
+def cast(source: Source, build: GraphBuilder) -> None:
+    """Cast between equal dtypes, which is nothing."""
+    if source.input(0).dtype != source.output.dtype:
+        raise source.refuse(
+            f"a cast from {source.input(0).dtype} to {source.output.dtype} at run time is not supported",
+            "export the model in float32",
+        )
+    source.emit(build, "Identity", [source.input(0).name])
+
+
+_PLAIN = "Relu Sigmoid Tanh Exp Log Sqrt Abs Neg Reciprocal Erf Softplus HardSwish Floor Ceil"
+_PAIRS = "Add Sub Mul Div"
+_COMPARISONS = "Equal Less LessOrEqual Greater GreaterOrEqual"
+
+IMPORTERS: dict[str, Importer] = {
+    **{op: Importer(unary) for op in _PLAIN.split()},
+    **{op: Importer(binary) for op in _PAIRS.split()},
+    **{op: Importer(binary, dtypes=TRUTH) for op in _COMPARISONS.split()},
+    **{op: Importer(variadic) for op in ("Sum", "Max", "Min")},
+    "Not": Importer(unary, dtypes=TRUTH),
+    "Where": Importer(where, dtypes=TRUTH),
+    "LeakyRelu": Importer(leaky_relu, frozenset({"alpha"})),
+    "Elu": Importer(leaky_relu, frozenset({"alpha"})),
+    "HardSigmoid": Importer(hard_sigmoid, frozenset({"alpha", "beta"})),
+    "Clip": Importer(clip, frozenset({"min", "max"})),
+    "Pow": Importer(power),
+    "Gemm": Importer(gemm, frozenset({"alpha", "beta", "transA", "transB"})),
+    "MatMul": Importer(matmul),
+    "BatchNormalization": Importer(
+        batch_normalization, frozenset({"epsilon", "momentum", "spatial", "training_mode"})
+    ),
+    "Softmax": Importer(softmax, frozenset({"axis"})),
+    "LogSoftmax": Importer(softmax, frozenset({"axis"})),
+    "Cast": Importer(cast, frozenset({"to", "saturate", "round_mode"})),
+}

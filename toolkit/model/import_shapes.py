@@ -1,0 +1,210 @@
+"""Importers of what moves or reduces elements: reshapes, slices, pads, concatenation, reductions."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from toolkit.model.graph import Attribute, GraphBuilder
+from toolkit.model.source import Importer, Source
+
+REDUCTIONS = {
+    "ReduceSum": "ReduceSum",
+    "ReduceMean": "ReduceSum",
+    "ReduceMax": "ReduceMax",
+    "ReduceMin": "ReduceMin",
+}
+
+
+def reshape(source: Source, build: GraphBuilder) -> None:
+    """Reshape, Flatten, Squeeze and Unsqueeze: the output's shape says it all."""
+    source.emit(build, "Reshape", [source.input(0).name])
+
+
+def identity(source: Source, build: GraphBuilder) -> None:
+    source.emit(build, "Identity", [source.input(0).name])
+
+
+def dropout(source: Source, build: GraphBuilder) -> None:
+    """Nothing at inference; a training mode that is not known to be false is refused."""
+    training = source.known(2, "training mode")
+    if training is not None and bool(training.ravel()[0]):
+        raise source.refuse("training mode is not supported", "export the model for inference")
+    source.emit(build, "Identity", [source.input(0).name])
+
+
+def transpose(source: Source, build: GraphBuilder) -> None:
+    rank = source.input(0).rank
+    perm = source.integers("perm", tuple(reversed(range(rank))))
+    source.emit(build, "Transpose", [source.input(0).name], {"perm": perm})
+
+
+def concat(source: Source, build: GraphBuilder) -> None:
+    axis = source.integer("axis", 1) % source.output.rank
+    names = [source.input(position).name for position in range(len(source.inputs))]
+    if len(names) == 1:
+        source.emit(build, "Identity", names)
+        return
+    source.emit(build, "Concat", names, {"axis": axis})
+
+
+def slice_(source: Source, build: GraphBuilder) -> None:
+    """Slice: bounds are attributes before opset 10 and inputs since."""
+    data = source.input(0)
+    if source.opset < 10:
+        begins, ends = source.integers("starts", ()), source.integers("ends", ())
+        axes = source.integers("axes", tuple(range(len(begins))))
+        strides = (1,) * len(begins)
+    else:
+        begins = source.known_integers(1, "starts") or ()
+        ends = source.known_integers(2, "ends") or ()
+        axes = source.known_integers(3, "axes") or tuple(range(len(begins)))
+        strides = source.known_integers(4, "steps") or (1,) * len(begins)
+    starts, steps = [0] * data.rank, [1] * data.rank
+    for begin, end, axis, stride in zip(begins, ends, axes, strides, strict=True):
+        dimension = axis % data.rank
+        if stride == 0:
+            raise source.refuse("a step of 0 is not allowed", "export the model again")
+        starts[dimension] = slice(begin, end, stride).indices(data.shape[dimension])[0]
+        steps[dimension] = stride
+    _emit_slice(source, build, starts, steps)
+
+
+def _emit_slice(source: Source, build: GraphBuilder, starts: list[int], steps: list[int]) -> None:
+    attributes: dict[str, Attribute] = {"starts": tuple(starts), "steps": tuple(steps)}
+    whole = source.output.shape == source.input(0).shape and all(step == 1 for step in steps)
+    source.emit(
+        build, "Identity" if whole else "Slice", [source.input(0).name], None if whole else attributes
+    )
+
+
+def split(source: Source, build: GraphBuilder) -> None:
+    """Split: one slice for each output."""
+    data = source.input(0)
+    axis = source.integer("axis", 0) % data.rank
+    offset = 0
+    for position, output in enumerate(source.outputs):
+        if output is None:
+            raise source.refuse(f"output {position} is left out, so that its size is not known")
+        starts = [0] * data.rank
+        starts[axis] = offset
+        part = Source(
+            source.model, f"{source.name}.{position}", "Slice", source.opset, {}, source.inputs[:1], (output,)
+        )
+        _emit_slice(part, build, starts, [1] * data.rank)
+        offset += output.shape[axis]
+
+
+def gather(source: Source, build: GraphBuilder) -> None:
+    """Gather with known, evenly spaced indices: a slice, reshaped when the index is a scalar."""
+    data = source.input(0)
+    indices = source.known_integers(1, "indices") or ()
+    axis = source.integer("axis", 0) % data.rank
+    where = [index + data.shape[axis] if index < 0 else index for index in indices]
+    gaps = {after - before for before, after in pairwise(where)} or {1}
+    if source.input(1).rank > 1 or len(gaps) > 1 or 0 in gaps:
+        raise source.refuse(f"indices {list(indices)} are not evenly spaced; only such are supported")
+    if not all(0 <= index < data.shape[axis] for index in where):
+        raise source.refuse(f"indices {list(indices)} leave dimension {axis} of shape {list(data.shape)}")
+    starts, steps = [0] * data.rank, [1] * data.rank
+    starts[axis], steps[axis] = where[0], gaps.pop()
+    attributes: dict[str, Attribute] = {"starts": tuple(starts), "steps": tuple(steps)}
+    shape = (*data.shape[:axis], len(where), *data.shape[axis + 1 :])
+    if shape == source.output.shape:
+        source.emit(build, "Slice", [data.name], attributes)
+        return
+    part = source.emit(build, "Slice", [data.name], attributes, shape=shape)
+    source.emit(build, "Reshape", [part])
+
+
+def pad(source: Source, build: GraphBuilder) -> None:
+    """Pad by a constant, by reflection or by the edge; negative padding cuts first."""
+    data = source.input(0)
+    mode = source.text("mode", "constant")
+    if mode not in ("constant", "reflect", "edge"):
+        raise source.refuse(f"mode {mode!r} is not supported; supported are constant, reflect and edge")
+    if source.opset < 11:
+        pads = source.integers("pads", ())
+        value = source.number("value", 0.0)
+        axes: tuple[int, ...] | None = None
+    else:
+        pads = source.known_integers(1, "pads") or ()
+        fill = source.known(2, "fill value")
+        value = 0.0 if fill is None else float(fill.ravel()[0])
+        axes = source.known_integers(3, "axes")
+    dimensions = range(data.rank) if axes is None else [axis % data.rank for axis in axes]
+    before, after = [0] * data.rank, [0] * data.rank
+    for position, dimension in enumerate(dimensions):
+        before[dimension] = pads[position]
+        after[dimension] = pads[len(dimensions) + position]
+    attributes: dict[str, Attribute] = {
+        "before": tuple(max(count, 0) for count in before),
+        "after": tuple(max(count, 0) for count in after),
+        "mode": mode,
+        "value": value,
+    }
+    name = data.name
+    cut = [max(-count, 0) for count in before]
+    if any(count < 0 for count in (*before, *after)):
+        shape = [e + min(b, 0) + min(a, 0) for e, b, a in zip(data.shape, before, after, strict=True)]
+        steps = (1,) * data.rank
+        name = source.emit(build, "Slice", [name], {"starts": tuple(cut), "steps": steps}, shape=shape)
+    if not any(count > 0 for count in (*before, *after)):
+        source.emit(build, "Identity", [name])
+        return
+    source.emit(build, "Pad", [name], attributes)
+
+
+def reduction(source: Source, build: GraphBuilder) -> None:
+    """ReduceSum, Mean, Max, Min, L2 and SumSquare; a mean is a sum and a scale."""
+    data = source.input(0)
+    axes = _reduced_axes(source)
+    if not axes:
+        source.emit(build, "Identity", [data.name])
+        return
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(data.shape))
+    name = data.name
+    if source.op in ("ReduceL2", "ReduceSumSquare"):
+        name = source.emit(build, "Mul", [name, name], shape=data.shape)
+    behind = [
+        op for op, wanted in (("Mul", source.op == "ReduceMean"), ("Sqrt", source.op == "ReduceL2")) if wanted
+    ]
+    behind += ["Reshape"] if kept != source.output.shape else []
+    op = REDUCTIONS.get(source.op, "ReduceSum")
+    name = source.emit(build, op, [name], {"axes": axes}, shape=kept if behind else None)
+    for position, step in enumerate(behind):
+        inputs = [name]
+        if step == "Mul":
+            count = int(np.prod([data.shape[axis] for axis in axes]))
+            inputs.append(build.constant(f"{source.output.name}/scale", np.asarray(1.0 / count, np.float32)))
+        name = source.emit(build, step, inputs, shape=kept if position < len(behind) - 1 else None)
+
+
+def _reduced_axes(source: Source) -> tuple[int, ...]:
+    since = 13 if source.op == "ReduceSum" else 18
+    rank = source.input(0).rank
+    given = source.known_integers(1, "axes") if source.opset >= since else source.integers("axes", ())
+    if not given:
+        return () if source.integer("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted({axis % rank for axis in given}))
+
+
+_REDUCE = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
+_REDUCERS = "ReduceSum ReduceMean ReduceMax ReduceMin ReduceL2 ReduceSumSquare"
+
+IMPORTERS: dict[str, Importer] = {
+    "Reshape": Importer(reshape, frozenset({"allowzero"})),
+    "Flatten": Importer(reshape, frozenset({"axis"})),
+    "Squeeze": Importer(reshape, frozenset({"axes"})),
+    "Unsqueeze": Importer(reshape, frozenset({"axes"})),
+    "Identity": Importer(identity),
+    "Dropout": Importer(dropout, frozenset({"ratio", "seed"})),
+    "Transpose": Importer(transpose, frozenset({"perm"})),
+    "Concat": Importer(concat, frozenset({"axis"})),
+    "Slice": Importer(slice_, frozenset({"starts", "ends", "axes"})),
+    "Split": Importer(split, frozenset({"axis", "split", "num_outputs"}), extra_outputs=True),
+    "Gather": Importer(gather, frozenset({"axis"})),
+    "Pad": Importer(pad, frozenset({"mode", "pads", "value"})),
+    **{op: Importer(reduction, _REDUCE) for op in _REDUCERS.split()},
+}

@@ -1,0 +1,152 @@
+"""Reading an ONNX file: decoded, checked, with every input's shape known.
+
+What enters is a path and the shapes a user gives; what leaves is a `ModelProto` and the concrete inputs.
+Everything that can be wrong with the file itself is a ModelError here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from toolkit.errors import ModelError
+
+MIN_OPSET = 7
+Shape = tuple[int, ...]
+
+
+def read_onnx(path: Path) -> Any:
+    """Decode the file at `path` into an onnx.ModelProto, external weights included.
+
+    Raises:
+        ModelError: it cannot be read, is truncated or no ONNX, or its opset is not supported.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    if not path.is_file():
+        raise ModelError(f"model {path}: expected an ONNX file, found {_what_is(path)}; check the path")
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except (DecodeError, OSError) as error:
+        raise ModelError(
+            f"model {path}: expected an ONNX file, found {path.stat().st_size} bytes that do not decode as "
+            "one "
+            f"({error}); the file is truncated, damaged or of another format; export or copy it again"
+        ) from error
+    if not model.HasField("graph") or not model.graph.node:
+        raise ModelError(
+            f"model {path}: expected an ONNX graph with nodes, found none in {path.stat().st_size} bytes; "
+            "the file is "
+            "empty, truncated or of another format; export or copy it again"
+        )
+    _check_opset(path, model)
+    _load_weights(path, model)
+    return model
+
+
+def check_onnx(path: Path, model: Any) -> None:
+    """Run ONNX's own checker.
+
+    Raises:
+        ModelError: with the checker's words.
+    """
+    import onnx
+
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"model {path}: ONNX's checker refuses it: {reason}; the file is damaged or was exported "
+            "wrongly; export "
+            "it again"
+        ) from error
+
+
+def opset_of(model: Any) -> int:
+    """The version of the default operator set that the model uses; 0 when it names none."""
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    return int(max(versions, default=0))
+
+
+def concrete_inputs(path: Path, model: Any, shapes: Mapping[str, Shape]) -> dict[str, tuple[Shape, int]]:
+    """Input name -> (shape, ONNX element type) for every input that is no weight.
+
+    Raises:
+        ModelError: a dynamic dimension without a given shape, a given shape that contradicts the model, or a
+            shape for an input that does not exist.
+    """
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = {item.name: item for item in model.graph.input if item.name not in weights}
+    for name in shapes:
+        if name not in inputs:
+            raise ModelError(
+                f"model {path}: --shape names the input {name!r}, which the model does not have; its inputs "
+                "are "
+                f"{', '.join(sorted(inputs)) or '(none)'}"
+            )
+    return {name: _concrete(path, item, shapes.get(name)) for name, item in inputs.items()}
+
+
+def _concrete(path: Path, item: Any, given: Shape | None) -> tuple[Shape, int]:
+    kind = item.type.tensor_type
+    if not item.type.HasField("tensor_type"):
+        raise ModelError(f"model {path}: input {item.name!r} is no tensor; only tensor inputs are supported")
+    declared = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in kind.shape.dim]
+    text = "[" + ", ".join(str(dim or "?") for dim in declared) + "]"
+    if given is None:
+        if not kind.HasField("shape") or any(not isinstance(dim, int) or dim < 1 for dim in declared):
+            example = (
+                ",".join(str(dim) if isinstance(dim, int) and dim > 0 else "1" for dim in declared) or "1"
+            )
+            raise ModelError(
+                f"model {path}: input {item.name!r} has the dynamic shape {text}; expected every dimension "
+                "to be known; "
+                f"give the shape, for example --shape '{item.name}={example}'"
+            )
+        return tuple(int(dim) for dim in declared), int(kind.elem_type)
+    fits = not kind.HasField("shape") or (
+        len(given) == len(declared)
+        and all(
+            not isinstance(dim, int) or dim < 1 or dim == size
+            for dim, size in zip(declared, given, strict=True)
+        )
+    )
+    if not fits or any(size < 1 for size in given):
+        raise ModelError(
+            f"model {path}: --shape gives {list(given)} for the input {item.name!r}, but the model declares "
+            f"{text}; "
+            "fixed dimensions must stay as they are, others be at least 1"
+        )
+    return tuple(given), int(kind.elem_type)
+
+
+def _check_opset(path: Path, model: Any) -> None:
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    found = opset_of(model)
+    if not MIN_OPSET <= found <= newest:
+        raise ModelError(
+            f"model {path}: expected an operator set from {MIN_OPSET} to {newest}, found "
+            f"{found or 'none declared'}; export the model again with such an opset"
+        )
+
+
+def _load_weights(path: Path, model: Any) -> None:
+    import onnx
+
+    try:
+        onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(
+            f"model {path}: its weights are kept in another file that cannot be read ({error}); put it "
+            "beside the "
+            "model"
+        ) from error
+
+
+def _what_is(path: Path) -> str:
+    return "a folder" if path.is_dir() else "nothing there"

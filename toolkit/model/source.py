@@ -1,0 +1,175 @@
+"""One ONNX node as an importer sees it: typed attributes, operands, and refusals that say what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from toolkit.errors import ModelError
+from toolkit.model.graph import Array, Attribute, GraphBuilder, Value
+
+FLOATS = frozenset({"float32"})
+TRUTH = frozenset({"float32", "bool"})
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A value that an ONNX node reads or writes; `data` when it is known ahead of time."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    data: Array | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An ONNX node with its operands' types. `opset` decides what defaults and inputs mean."""
+
+    model: str
+    name: str
+    op: str
+    opset: int
+    attributes: Mapping[str, object]
+    inputs: tuple[Operand | None, ...]
+    outputs: tuple[Operand | None, ...]
+
+    def refuse(self, what: str, remedy: str = "export the model without it") -> ModelError:
+        """The error for something this tool does not support."""
+        return ModelError(f"model {self.model}: node {self.name!r} ({self.op}): {what}; {remedy}")
+
+    def integer(self, key: str, default: int) -> int:
+        value = self.attributes.get(key, default)
+        if not isinstance(value, int):
+            raise self.refuse(
+                f"attribute {key} must be an integer, found {value!r}", "export the model again"
+            )
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self.attributes.get(key, default)
+        if not isinstance(value, (int, float)):
+            raise self.refuse(f"attribute {key} must be a number, found {value!r}", "export the model again")
+        return float(value)
+
+    def text(self, key: str, default: str) -> str:
+        value = self.attributes.get(key, default)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        if not isinstance(value, str):
+            raise self.refuse(f"attribute {key} must be a text, found {value!r}", "export the model again")
+        return value
+
+    def integers(self, key: str, default: Sequence[int]) -> tuple[int, ...]:
+        value = self.attributes.get(key, default)
+        if not isinstance(value, (list, tuple)):
+            raise self.refuse(f"attribute {key} must be a list, found {value!r}", "export the model again")
+        return tuple(int(item) for item in value)
+
+    def input(self, position: int) -> Operand:
+        """An operand that must be there."""
+        found = self.optional(position)
+        if found is None:
+            raise self.refuse(f"input {position} is missing", "export the model again")
+        return found
+
+    def optional(self, position: int) -> Operand | None:
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def known(self, position: int, what: str) -> Array | None:
+        """The data of an optional input that must be known ahead of time.
+
+        Raises:
+            ModelError: it depends on the model's inputs.
+        """
+        operand = self.optional(position)
+        if operand is None:
+            return None
+        if operand.data is None:
+            raise self.refuse(
+                f"its {what} (input {operand.name!r}) must be a constant, found one that is computed"
+            )
+        return operand.data
+
+    def known_integers(self, position: int, what: str) -> tuple[int, ...] | None:
+        data = self.known(position, what)
+        return None if data is None else tuple(int(item) for item in data.ravel().tolist())
+
+    @property
+    def output(self) -> Operand:
+        found = self.outputs[0] if self.outputs else None
+        if found is None:
+            raise self.refuse("it has no output", "export the model again")
+        return found
+
+    def only_first_output(self) -> None:
+        """Refuse a node whose further outputs are asked for."""
+        for operand in self.outputs[1:]:
+            if operand is not None:
+                raise self.refuse(
+                    f"its output {operand.name!r} is not supported, only {self.output.name!r} is"
+                )
+
+    def emit(
+        self,
+        build: GraphBuilder,
+        op: str,
+        inputs: Sequence[str],
+        attributes: Mapping[str, Attribute] | None = None,
+        shape: Sequence[int] | None = None,
+    ) -> str:
+        """Append a canonical node: the node's own output, or with `shape` an intermediate of that shape."""
+        if shape is None:
+            output = self.output
+            value = Value(output.name, output.shape, output.dtype, source=output.name)
+            return build.emit(op, inputs, value, attributes, self.name)
+        value = Value(build.fresh(f"{self.output.name}/{op}"), tuple(shape), self.output.dtype)
+        return build.emit(op, inputs, value, attributes, f"{self.name}/{op}")
+
+
+Import = Callable[[Source, GraphBuilder], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """How one ONNX operator is imported, and which attributes it may carry."""
+
+    function: Import
+    attributes: frozenset[str] = frozenset()
+    dtypes: frozenset[str] = FLOATS
+    extra_outputs: bool = False
+
+    def run(self, source: Source, build: GraphBuilder) -> None:
+        """Check attributes, dtypes and shapes, then emit.
+
+        Raises:
+            ModelError: something about the node is not supported.
+        """
+        for key in source.attributes:
+            if key not in self.attributes:
+                raise source.refuse(
+                    f"attribute {key} is not supported; supported are "
+                    f"{', '.join(sorted(self.attributes)) or 'none'}"
+                )
+        for operand in (*source.inputs, *source.outputs[: None if self.extra_outputs else 1]):
+            if operand is None:
+                continue
+            if operand.data is None and operand.dtype not in self.dtypes:
+                raise source.refuse(
+                    f"{operand.name!r} has dtype {operand.dtype}; expected "
+                    f"{' or '.join(sorted(self.dtypes))}",
+                    "export the model in float32",
+                )
+            if operand.data is None and 0 in operand.shape:
+                raise source.refuse(
+                    f"{operand.name!r} has the empty shape {list(operand.shape)}; expected at least one "
+                    "element",
+                    "check the given shapes",
+                )
+        if not self.extra_outputs:
+            source.only_first_output()
+        self.function(source, build)
