@@ -84,7 +84,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     kernels: tuple[KernelProvenance, ...]
 
     @property
-    def machine(self) -> str:
+    def architecture(self) -> str:
         """What `uname -m` says where this variant runs, for example "aarch64"."""
         return self.triple.split("-", 1)[0]
 

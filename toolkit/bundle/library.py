@@ -1,0 +1,179 @@
+"""A model plan as one self-contained shared object with a C header.
+
+The generated C is only glue: it calls the kernels in order (`tfb_model`, same ABI as a kernel, so that a
+whole model is checked and timed like one) and wraps that in create, run, destroy for applications (model.c). All
+memory is allocated in create. Parameters are a read-only section: the loader maps them, processes share them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from boards.target import Target
+from cross import link
+from toolkit.bundle import plan
+from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.plan import ALIGNMENT, BufferRef, ModelPlan, Step, aligned
+
+MODEL_ABI_VERSION = 1
+
+FOLDER = Path(__file__).parent
+"""Where the C that is the same for every model lies: model.h (a template) and model.c."""
+
+EXPORTS = (
+    "tfb_model",
+    "tfb_model_abi_version",
+    "tfb_model_create",
+    "tfb_model_create_on",
+    "tfb_model_destroy",
+    "tfb_model_error_text",
+    "tfb_model_input",
+    "tfb_model_input_count",
+    "tfb_model_output",
+    "tfb_model_output_count",
+    "tfb_model_run",
+    "tfb_model_workspace_bytes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLibrary:
+    """A linked model: ELF shared object and the C header that goes with it."""
+
+    shared_object: bytes
+    header: bytes
+
+
+def build(model_plan: ModelPlan, target: Target) -> ModelLibrary:
+    """Compile the glue and link everything; raises InputError for a bad plan, LinkError from the linker."""
+    plan.check(model_plan)
+    with tempfile.TemporaryDirectory(prefix="tfb-model-") as folder:
+        weights = Path(folder) / "parameters.bin"
+        weights.write_bytes(model_plan.parameters)
+        glue = link.compile_c(source(model_plan, weights), target)
+    objects = [kernel.code for kernel in model_plan.kernels]
+    shared_object = link.link([glue, *objects], target)
+    return ModelLibrary(shared_object, header(model_plan).encode())
+
+
+def header(model_plan: ModelPlan) -> str:
+    """The C and C++ header of the model's library."""
+    sizes = []
+    for role, specs in (("INPUT", model_plan.inputs), ("OUTPUT", model_plan.outputs)):
+        sizes.append(f"#define TFB_MODEL_{role}S {len(specs)}")
+        for number, spec in enumerate(specs):
+            shape = "x".join(str(extent) for extent in spec.shape)
+            about = _comment(f"{spec.name}: {spec.dtype} {shape} {spec.layout}".rstrip())
+            sizes.append(f"/* {about} */")
+            sizes.append(f"#define TFB_MODEL_{role}_{number}_ELEMENTS {spec.elements}")
+            sizes.append(f"#define TFB_MODEL_{role}_{number}_BYTES {spec.size_bytes}")
+    text = (FOLDER / "model.h").read_text()
+    text = text.replace("@NAME@", _comment(model_plan.name)).replace("@ABI@", str(MODEL_ABI_VERSION))
+    return text.replace("@SIZES@", "\n".join(sizes))
+
+
+def source(model_plan: ModelPlan, parameters_file: Path) -> str:
+    """The glue in C; `parameters_file` is what `.incbin` reads when it is compiled."""
+    symbols = sorted({step.symbol for step in model_plan.steps})
+    cores = ", ".join(str(core) for core in model_plan.cores) or "0"
+    pieces = [
+        "#pragma GCC visibility push(default)",
+        header(model_plan),
+        "#pragma GCC visibility pop",
+        f"#define ALIGNMENT {ALIGNMENT}",
+        f"#define WORKSPACE_BYTES INT64_C({model_plan.workspace_bytes})",
+        f"#define TUNED_THREADS {model_plan.threads}",
+        f"#define TUNED_CORES {len(model_plan.cores)}",
+        f"static const int32_t tuned_cores[] = {{{cores}}};",
+        *_tensors("input", model_plan.inputs),
+        *_tensors("output", model_plan.outputs),
+        *(_parameters(parameters_file) if model_plan.parameters else []),
+        *(f"int32_t {symbol}(void *const *, void *, struct tfb_pool *);" for symbol in symbols),
+        *_model(model_plan),
+        (FOLDER / "model.c").read_text(),
+    ]
+    return "\n".join(pieces)
+
+
+def _model(model_plan: ModelPlan) -> list[str]:
+    """The function `tfb_model`: one kernel call a step."""
+    return [
+        "int32_t tfb_model(void *const *buffers, void *workspace, struct tfb_pool *pool)",
+        "{",
+        "    unsigned char *const arena = workspace;",
+        f"    void *const scratch = arena + {aligned(model_plan.arena_bytes)};",
+        *(_call(step, len(model_plan.inputs)) for step in model_plan.steps),
+        "    return TFB_MODEL_OK;",
+        "}",
+    ]
+
+
+def _parameters(parameters_file: Path) -> list[str]:
+    """The weights as a read-only section, read from the file when this is compiled."""
+    path = str(parameters_file).replace("\\", "\\\\").replace('"', '\\"')
+    directives = [
+        '.pushsection .rodata.tfb_parameters,"a"',
+        f".balign {ALIGNMENT}",
+        ".globl tfb_parameters",
+        ".hidden tfb_parameters",
+        ".type tfb_parameters, %object",
+        "tfb_parameters:",
+        f'.incbin "{path}"',
+        ".size tfb_parameters, . - tfb_parameters",
+        ".popsection",
+    ]
+    quoted = (line.replace("\\", "\\\\").replace('"', '\\"') for line in directives)
+    return [
+        "__asm__(",
+        *(f'    "{line}\\n"' for line in quoted),
+        ");",
+        'extern const unsigned char tfb_parameters[] __attribute__((visibility("hidden")));',
+    ]
+
+
+def _tensors(role: str, specs: tuple[TensorSpec, ...]) -> list[str]:
+    """Tables of names, shapes and sizes; one dummy entry where there is no tensor: C has no empty array."""
+    lines = []
+    entries = []
+    for number, spec in enumerate(specs):
+        shape = ", ".join(str(extent) for extent in spec.shape) or "1"
+        lines.append(f"static const int64_t {role}_{number}_shape[] = {{{shape}}};")
+        entries.append(
+            f"    {{{_literal(spec.name)}, {_literal(spec.dtype)}, {_literal(spec.layout)}, "
+            f"{role}_{number}_shape, {len(spec.shape)}, {spec.elements}, {spec.size_bytes}}},"
+        )
+    return [*lines, f"static const tfb_tensor {role}s[] = {{", *(entries or ["    {0},"]), "};"]
+
+
+def _call(step: Step, n_inputs: int) -> str:
+    buffers = ", ".join(_address(ref, n_inputs) for ref in step.buffers)
+    return (
+        f"    {{ /* {_comment(step.layer or step.symbol)} */\n"
+        f"        void *const step[] = {{{buffers}}};\n"
+        f"        if ({step.symbol}(step, scratch, pool) != 0) return TFB_MODEL_ERROR_KERNEL;\n"
+        "    }"
+    )
+
+
+def _address(ref: BufferRef, n_inputs: int) -> str:
+    match ref.kind:
+        case "input":
+            return f"buffers[{ref.at}]"
+        case "output":
+            return f"buffers[{n_inputs + ref.at}]"
+        case "parameter":
+            return f"(void *)(tfb_parameters + {ref.at})"
+        case "arena":
+            return f"arena + {ref.at}"
+
+
+def _literal(text: str) -> str:
+    """A C string literal; everything but plain characters as octal escapes."""
+    body = "".join(chr(b) if chr(b).isalnum() or b in b" _-./:" else f"\\{b:03o}" for b in text.encode())
+    return f'"{body}"'
+
+
+def _comment(text: str) -> str:
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text).replace("*/", "* /")

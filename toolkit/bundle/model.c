@@ -1,0 +1,147 @@
+/* create, run and destroy around `tfb_model`: the part of a model library that is the same for every model.
+ *
+ * library.py puts these before it: the header, ALIGNMENT, WORKSPACE_BYTES, TUNED_THREADS, TUNED_CORES,
+ * tuned_cores, the tensor tables `inputs` and `outputs`, and the function tfb_model itself.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+void tfb_pool_destroy(struct tfb_pool *pool);
+struct tfb_pool *tfb_pool_create(int32_t threads, const int32_t *cores, int32_t n_cores);
+
+struct tfb_instance {
+    struct tfb_pool *pool;
+    unsigned char *workspace;                                    /* also where the one allocation begins */
+    unsigned char *staged[TFB_MODEL_INPUTS + TFB_MODEL_OUTPUTS]; /* aligned copies for unaligned callers */
+};
+
+static int64_t padded(int64_t size_bytes)
+{
+    return (size_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static int is_aligned(const void *pointer)
+{
+    return (uintptr_t)pointer % ALIGNMENT == 0;
+}
+
+int32_t tfb_model_abi_version(void)
+{
+    return TFB_MODEL_ABI_VERSION;
+}
+
+int64_t tfb_model_workspace_bytes(void)
+{
+    return WORKSPACE_BYTES;
+}
+
+int32_t tfb_model_input_count(void)
+{
+    return TFB_MODEL_INPUTS;
+}
+
+int32_t tfb_model_output_count(void)
+{
+    return TFB_MODEL_OUTPUTS;
+}
+
+const tfb_tensor *tfb_model_input(int32_t index)
+{
+    return index >= 0 && index < TFB_MODEL_INPUTS ? &inputs[index] : NULL;
+}
+
+const tfb_tensor *tfb_model_output(int32_t index)
+{
+    return index >= 0 && index < TFB_MODEL_OUTPUTS ? &outputs[index] : NULL;
+}
+
+int32_t tfb_model_create(tfb_instance **instance)
+{
+    return tfb_model_create_on(instance, TUNED_THREADS, tuned_cores, TUNED_CORES);
+}
+
+int32_t tfb_model_create_on(tfb_instance **instance, int32_t threads, const int32_t *cores, int32_t n_cores)
+{
+    tfb_instance *made;
+    void *memory;
+    int64_t size_bytes = padded(WORKSPACE_BYTES) + ALIGNMENT;
+
+    if (instance == NULL) return TFB_MODEL_ERROR_ARGUMENT;
+    *instance = NULL;
+    if (threads < 1 || n_cores < 0 || (n_cores > 0 && cores == NULL)) return TFB_MODEL_ERROR_ARGUMENT;
+    for (int32_t i = 0; i < TFB_MODEL_INPUTS; ++i) size_bytes += padded(inputs[i].size_bytes);
+    for (int32_t i = 0; i < TFB_MODEL_OUTPUTS; ++i) size_bytes += padded(outputs[i].size_bytes);
+    made = calloc(1, sizeof *made);
+    if (made == NULL) return TFB_MODEL_ERROR_MEMORY;
+    if (posix_memalign(&memory, ALIGNMENT, (size_t)size_bytes) != 0) {
+        free(made);
+        return TFB_MODEL_ERROR_MEMORY;
+    }
+    memset(memory, 0, (size_t)size_bytes); /* so that no page is first touched in run */
+    made->workspace = memory;
+    memory = made->workspace + padded(WORKSPACE_BYTES);
+    for (int32_t i = 0; i < TFB_MODEL_INPUTS + TFB_MODEL_OUTPUTS; ++i) {
+        const tfb_tensor *tensor = i < TFB_MODEL_INPUTS ? &inputs[i] : &outputs[i - TFB_MODEL_INPUTS];
+
+        made->staged[i] = memory;
+        memory = made->staged[i] + padded(tensor->size_bytes);
+    }
+    if (threads > 1 || n_cores > 0) {
+        made->pool = tfb_pool_create(threads, cores, n_cores);
+        if (made->pool == NULL) {
+            tfb_model_destroy(made);
+            return TFB_MODEL_ERROR_MEMORY;
+        }
+    }
+    *instance = made;
+    return TFB_MODEL_OK;
+}
+
+int32_t tfb_model_run(tfb_instance *instance, const void *const *from, void *const *to)
+{
+    void *buffers[TFB_MODEL_INPUTS + TFB_MODEL_OUTPUTS];
+    int32_t status;
+
+    if (instance == NULL || to == NULL) return TFB_MODEL_ERROR_ARGUMENT;
+    if (from == NULL && TFB_MODEL_INPUTS > 0) return TFB_MODEL_ERROR_ARGUMENT;
+    for (int32_t i = 0; i < TFB_MODEL_INPUTS; ++i) {
+        if (from[i] == NULL) return TFB_MODEL_ERROR_ARGUMENT;
+        buffers[i] = (void *)from[i];
+        if (!is_aligned(from[i]))
+            buffers[i] = memcpy(instance->staged[i], from[i], (size_t)inputs[i].size_bytes);
+    }
+    for (int32_t i = 0; i < TFB_MODEL_OUTPUTS; ++i) {
+        if (to[i] == NULL) return TFB_MODEL_ERROR_ARGUMENT;
+        buffers[TFB_MODEL_INPUTS + i] = is_aligned(to[i]) ? to[i] : instance->staged[TFB_MODEL_INPUTS + i];
+    }
+    status = tfb_model(buffers, instance->workspace, instance->pool);
+    if (status != TFB_MODEL_OK) return status;
+    for (int32_t i = 0; i < TFB_MODEL_OUTPUTS; ++i)
+        if (!is_aligned(to[i]))
+            memcpy(to[i], instance->staged[TFB_MODEL_INPUTS + i], (size_t)outputs[i].size_bytes);
+    return TFB_MODEL_OK;
+}
+
+void tfb_model_destroy(tfb_instance *instance)
+{
+    if (instance == NULL) return;
+    if (instance->pool != NULL) tfb_pool_destroy(instance->pool);
+    free(instance->workspace);
+    free(instance);
+}
+
+const char *tfb_model_error_text(int32_t code)
+{
+    switch (code) {
+    case TFB_MODEL_OK:
+        return "no error";
+    case TFB_MODEL_ERROR_KERNEL:
+        return "a kernel reported a failure";
+    case TFB_MODEL_ERROR_ARGUMENT:
+        return "a null pointer or a number out of range was passed";
+    case TFB_MODEL_ERROR_MEMORY:
+        return "there is no memory for the model";
+    default:
+        return "unknown error code";
+    }
+}

@@ -1,0 +1,166 @@
+"""The door for writing a bundle: plans, golden data and a key in, one deterministic file out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boards.target import Target
+from toolkit.bundle import container, library, manifest, plan
+from toolkit.bundle.manifest import Compatibility, Golden, Manifest, TensorSpec, Variant
+from toolkit.bundle.plan import ModelPlan
+from toolkit.bundle.sign import SigningKey
+from toolkit.errors import InputError, OutputError
+
+GOLDEN_RTOL = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenData:
+    """What the self-test feeds and expects: one array per graph input and output, in their order.
+
+    Outputs come from a reference of the model, not from the kernels that they are to check.
+    """
+
+    inputs: tuple[NDArray[Any], ...]
+    outputs: tuple[NDArray[Any], ...]
+    rtol: float = GOLDEN_RTOL
+
+
+@dataclass(frozen=True, slots=True)
+class BundleContents:
+    """All that goes into a bundle; every target's plan has the same graph inputs and outputs."""
+
+    name: str
+    tool_version: str
+    boards: tuple[str, ...]
+    """Names of the boards it may be flashed to."""
+    plans: tuple[tuple[Target, ModelPlan], ...]
+    golden: GoldenData
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def pack(contents: BundleContents, key: SigningKey) -> bytes:
+    """The bundle file's bytes; the same contents and key give the same bytes.
+
+    Raises InputError when plans or golden data contradict each other, CrossError when a library fails to link.
+    """
+    _check(contents)
+    parts: dict[str, bytes] = {}
+    variants = []
+    for target, model_plan in contents.plans:
+        built = library.build(model_plan, target)
+        variants.append(_variant(target, model_plan))
+        parts[f"{target.name}/model.so"] = built.shared_object
+        parts[f"{target.name}/model.h"] = built.header
+        parts[f"{target.name}/plan.json"] = plan.document(model_plan)
+    first = contents.plans[0][1]
+    inputs = _golden_parts("input", first.inputs, contents.golden.inputs)
+    outputs = _golden_parts("output", first.outputs, contents.golden.outputs)
+    parts |= inputs | outputs
+    signed = manifest.encode(
+        Manifest(
+            name=contents.name,
+            tool_version=contents.tool_version,
+            compatibility=Compatibility(
+                boards=contents.boards,
+                machines=tuple(sorted({variant.architecture for variant in variants})),
+                memory_bytes=max(v.workspace_bytes + v.parameters_bytes for v in variants),
+            ),
+            inputs=first.inputs,
+            outputs=first.outputs,
+            variants=tuple(variants),
+            golden=Golden(inputs=tuple(inputs), outputs=tuple(outputs), rtol=contents.golden.rtol),
+            parts=tuple(manifest.part_of(path, parts[path]) for path in sorted(parts)),
+            notes=contents.notes,
+        )
+    )
+    return container.assemble(signed, key.sign(signed), [parts[path] for path in sorted(parts)])
+
+
+def write(bundle: bytes, path: Path) -> None:
+    """Put the bundle in `path` whole or not at all; raises OutputError when it cannot be written."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as stream:
+            temporary = Path(stream.name)
+            try:
+                stream.write(bundle)
+                stream.flush()
+                os.fsync(stream.fileno())
+                os.fchmod(stream.fileno(), 0o644)
+                temporary.replace(path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+                raise
+    except OSError as error:
+        raise OutputError(
+            f"the bundle cannot be written to {path}: {error.strerror}; name another place with -o"
+        ) from error
+
+
+def _check(contents: BundleContents) -> None:
+    """Raise InputError unless every plan is sound and all agree about the graph's inputs and outputs."""
+    if not contents.plans:
+        raise InputError(f"bundle {contents.name!r} has no plan; expected one for at least one target")
+    first = contents.plans[0][1]
+    names = [target.name for target, _ in contents.plans]
+    if len(names) != len(set(names)):
+        raise InputError(f"bundle {contents.name!r}: two plans for one target among {', '.join(names)}")
+    for target, model_plan in contents.plans:
+        plan.check(model_plan)
+        if target.kind != "cpu":
+            raise InputError(
+                f"bundle {contents.name!r}: target {target.name!r} is {target.kind}, expected cpu"
+            )
+        if (model_plan.inputs, model_plan.outputs) != (first.inputs, first.outputs):
+            raise InputError(
+                f"bundle {contents.name!r}: the plan for {target.name!r} has other inputs or outputs than "
+                f"the plan for {names[0]!r}"
+            )
+
+
+def _variant(target: Target, model_plan: ModelPlan) -> Variant:
+    return Variant(
+        target=target.name,
+        target_key=target.key,
+        kind="cpu",
+        triple=target.triple,
+        cpu=target.cpu,
+        features=target.features,
+        threads=model_plan.threads,
+        cores=model_plan.cores,
+        arena_bytes=model_plan.arena_bytes,
+        workspace_bytes=model_plan.workspace_bytes,
+        parameters_bytes=len(model_plan.parameters),
+        library=f"{target.name}/model.so",
+        header=f"{target.name}/model.h",
+        plan=f"{target.name}/plan.json",
+        kernels=tuple(kernel.provenance for kernel in model_plan.kernels),
+    )
+
+
+def _golden_parts(
+    role: str, specs: tuple[TensorSpec, ...], arrays: tuple[NDArray[Any], ...]
+) -> dict[str, bytes]:
+    """Part path to raw bytes for each array; raises InputError when one is not what its tensor says."""
+    if len(arrays) != len(specs):
+        raise InputError(f"golden {role}s: expected {len(specs)} arrays, found {len(arrays)}")
+    parts = {}
+    for number, (spec, array) in enumerate(zip(specs, arrays, strict=True)):
+        if array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
+            raise InputError(
+                f"golden {role} {number} ({spec.name}): expected {spec.dtype} {spec.shape}, "
+                f"found {array.dtype} {array.shape}"
+            )
+        if not np.all(np.isfinite(array)):
+            raise InputError(f"golden {role} {number} ({spec.name}) holds values that are not finite")
+        parts[f"golden/{role}-{number:03d}.bin"] = np.ascontiguousarray(array).tobytes()
+    return parts

@@ -1,0 +1,89 @@
+"""The door for reading a bundle: signature first, then every hash, and only then the contents.
+
+`open_bundle` reads the file once from one descriptor and believes nothing before the signature over the
+manifest holds. `VerifiedBundle.read_part` checks a part's hash again each time it is read, because the file
+may have been changed in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit.bundle import container, manifest, sign
+from toolkit.bundle.manifest import Manifest, Part
+from toolkit.errors import InputError, VerificationError
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedBundle:
+    """A bundle whose signature and hashes held when it was opened."""
+
+    path: Path
+    manifest: Manifest
+    manifest_bytes: bytes
+    signature: bytes
+    signer: sign.PublicKey
+
+    @property
+    def id(self) -> str:
+        """Name of the bundle's slot on a board."""
+        return manifest.bundle_id(self.manifest_bytes)
+
+    def read_part(self, path: str) -> bytes:
+        """The bytes of one part; raises VerificationError when they are not what was signed."""
+        part = next((part for part in self.manifest.parts if part.path == path), None)
+        if part is None:
+            known = ", ".join(part.path for part in self.manifest.parts)
+            raise InputError(f"{self.path} has no part {path!r}; its parts are {known}")
+        envelope = container.Envelope(self.manifest_bytes, self.signature)
+        with self.path.open("rb") as stream:
+            stream.seek(container.offsets(self.manifest, envelope)[path])
+            return _checked(container.read_padded(stream, part.size_bytes, str(self.path)), part, self.path)
+
+
+def open_bundle(path: Path, trusted: Iterable[sign.PublicKey]) -> VerifiedBundle:
+    """Check the bundle in `path` down to its last byte.
+
+    Raises InputError when there is no such file, VerificationError when anything about it is not as it was
+    when one of the `trusted` keys signed it.
+    """
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise InputError(
+            f"the bundle {path} cannot be opened: {error.strerror}; name an existing file"
+        ) from error
+    where = f"bundle {path}"
+    with stream:
+        envelope = container.read_envelope(stream, where)
+        signer = sign.verify(envelope.manifest, envelope.signature, trusted, where)
+        contents = manifest.decode(envelope.manifest, where)
+        for part in contents.parts:
+            data = container.read_padded(stream, part.size_bytes, f"{where}: the part {part.path}")
+            _checked(data, part, path)
+        if stream.read(1):
+            raise VerificationError(f"{where} goes on after its last part; copy the file again")
+    return VerifiedBundle(path, contents, envelope.manifest, envelope.signature, signer)
+
+
+def trusted_keys(config_dir: Path | None = None) -> tuple[sign.PublicKey, ...]:
+    """The keys this host trusts: its own signing key and those in allowed_signers beside it."""
+    own = sign.key_file(config_dir)
+    keys = [sign.open_key(own).public] if own.exists() else []
+    others = own.with_name("allowed_signers")
+    if others.exists():
+        keys += sign.read_allowed_signers(others.read_text())
+    return tuple(keys)
+
+
+def _checked(data: bytes, part: Part, path: Path) -> bytes:
+    found = hashlib.sha256(data).hexdigest()
+    if found != part.sha256:
+        raise VerificationError(
+            f"bundle {path}: the part {part.path} is damaged: expected SHA-256 {part.sha256}, found {found}; "
+            "get the file again from where it was made"
+        )
+    return data
