@@ -1,0 +1,94 @@
+"""Is what the kernel wrote what was expected? Compared on the board by the artifact's own native code."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass
+from typing import Dict, Literal
+
+FLOOR = 1e-30  # of the allowed error, so that an expected zero may be a denormal
+NATIVE = {"float32": "tfb_compare_f32", "float64": "tfb_compare_f64", "int32": "tfb_compare_i32"}
+FORMATS: Dict[str, Literal["b", "B", "h", "q"]] = {
+    "int8": "b",
+    "uint8": "B",
+    "int16": "h",
+    "int64": "q",
+    "bool": "B",
+}
+COMPARABLE = (*NATIVE, *FORMATS)
+
+# What an output is filled with before the checked call: a NaN for floats, an unlikely number otherwise.
+UNWRITTEN_FLOAT = 0xFF
+UNWRITTEN_INTEGER = 0xA5
+
+
+class _Difference(ctypes.Structure):
+    _fields_ = (
+        ("max_abs_error", ctypes.c_double),
+        ("max_abs_reference", ctypes.c_double),
+        ("worst_index", ctypes.c_int64),
+        ("not_finite", ctypes.c_int64),
+    )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of one output from what was expected; `not_finite` counts elements that should be finite."""
+
+    max_abs_error: float
+    max_abs_reference: float
+    worst_index: int
+    not_finite: int
+
+    def within(self, rtol: float) -> bool:
+        """The rule: everything finite, and max |error| <= rtol * max |expected|."""
+        return self.not_finite == 0 and self.max_abs_error <= max(rtol * self.max_abs_reference, FLOOR)
+
+    def text(self, elements: int, rtol: float) -> str:
+        """What is wrong, for people."""
+        if self.not_finite:
+            return (
+                f"{self.not_finite} of {elements} elements are NaN, infinite or unwritten, "
+                f"the first at index {self.worst_index}"
+            )
+        return (
+            f"max |error| {self.max_abs_error:g} at index {self.worst_index} of {elements}; "
+            f"allowed {rtol:g} of max |expected| {self.max_abs_reference:g}"
+        )
+
+
+def unwritten_byte(dtype: str) -> int:
+    """Byte that an output of this type is filled with before the kernel runs."""
+    return UNWRITTEN_FLOAT if dtype.startswith("float") else UNWRITTEN_INTEGER
+
+
+def compare(
+    library: ctypes.CDLL, dtype: str, got_address: int, want_address: int, elements: int
+) -> Difference:
+    """Compare two buffers of a COMPARABLE dtype; ValueError for a native comparison that refuses."""
+    if dtype not in NATIVE:
+        return _compare_integers(FORMATS[dtype], got_address, want_address, elements)
+    function = library[NATIVE[dtype]]
+    function.restype = ctypes.c_int32
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(_Difference))
+    found = _Difference()
+    status = function(got_address, want_address, elements, ctypes.byref(found))
+    if status != 0:
+        raise ValueError(f"{NATIVE[dtype]} returned {status}")
+    return Difference(found.max_abs_error, found.max_abs_reference, found.worst_index, found.not_finite)
+
+
+def _compare_integers(
+    code: Literal["b", "B", "h", "q"], got_address: int, want_address: int, elements: int
+) -> Difference:
+    size_bytes = elements * struct.calcsize(code)
+    got, want = (
+        memoryview((ctypes.c_char * size_bytes).from_address(address)).cast("B").cast(code)
+        for address in (got_address, want_address)
+    )
+    reference = float(max(abs(min(want)), abs(max(want))))
+    if got == want:
+        return Difference(0.0, reference, -1, 0)
+    error, index = max((abs(a - b), -i) for i, (a, b) in enumerate(zip(got, want)))
+    return Difference(float(error), reference, -index, 0)

@@ -1,0 +1,180 @@
+"""What this board is and how it is doing, read from /proc and /sys; what is not exposed is left out."""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import os
+import platform
+import shutil
+from typing import Any, Dict, List, Optional, Sequence
+
+from device_runtime.isolation import Limits, run_isolated
+from device_runtime.protocol import PROTOCOL_VERSION, RUNTIME_VERSION
+
+CPU_DIR = "/sys/devices/system/cpu"
+GPU_LIMITS = Limits(timeout_s=30.0, memory_bytes=2 << 30, limit_address_space=False)
+
+
+def probe(device_dir: str) -> Dict[str, Any]:
+    """What `boards probe` and `doctor` show; sizes in bytes, clocks in Hz, temperatures in Celsius."""
+    disk = shutil.disk_usage(device_dir)
+    return {
+        "runtime": RUNTIME_VERSION,
+        "protocol": PROTOCOL_VERSION,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "libc": " ".join(platform.libc_ver()),
+        "cpu": _cpu_info(),
+        "cores": [_core(core) for core in sorted(os.sched_getaffinity(0))],
+        "caches": _caches(min(os.sched_getaffinity(0))),
+        "thermal": _thermal(),
+        "memory": _memory(),
+        "load": list(os.getloadavg()),
+        "storage": {"device_dir": device_dir, "total_bytes": disk.total, "free_bytes": disk.free},
+        **_gpus(),
+    }
+
+
+def facts(cores: Sequence[int]) -> Dict[str, Any]:
+    """The state that a measurement ran in: clock and governor of its first core, the highest temperature."""
+    first = _core(cores[0] if cores else min(os.sched_getaffinity(0)))
+    found: Dict[str, Any] = {"cores": list(cores)}
+    if "now_hz" in first:
+        found["clock_hz"] = first["now_hz"]
+    if "governor" in first:
+        found["governor"] = first["governor"]
+    temperatures = [zone["celsius"] for zone in _thermal()]
+    if temperatures:
+        found["temperature_c"] = max(temperatures)
+    return found
+
+
+def _text(*path: str) -> Optional[str]:
+    try:
+        with open(os.path.join(*path), encoding="utf-8", errors="replace") as file:
+            return file.read().strip().strip("\0")
+    except OSError:
+        return None
+
+
+def _number(*path: str) -> Optional[int]:
+    text = _text(*path)
+    return int(text) if text and text.lstrip("-").isdigit() else None
+
+
+def _cpu_info() -> Dict[str, Any]:
+    info: Dict[str, str] = {}
+    for line in (_text("/proc/cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        info.setdefault(key.strip(), value.strip())
+    board = _text("/proc/device-tree/model")
+    return {
+        "model": info.get("model name") or info.get("Hardware") or "",
+        "board": board or "",
+        "implementer": info.get("CPU implementer", ""),
+        "part": info.get("CPU part", ""),
+        "features": (info.get("flags") or info.get("Features") or "").split(),
+        "governors": (_text(CPU_DIR, "cpu0/cpufreq/scaling_available_governors") or "").split(),
+    }
+
+
+def _core(core: int) -> Dict[str, Any]:
+    folder = os.path.join(CPU_DIR, f"cpu{core}", "cpufreq")
+    found: Dict[str, Any] = {"id": core}
+    for name, file in (("now", "scaling_cur_freq"), ("min", "scaling_min_freq"), ("max", "scaling_max_freq")):
+        kilohertz = _number(folder, file)
+        if kilohertz is not None:
+            found[f"{name}_hz"] = kilohertz * 1000
+    governor = _text(folder, "scaling_governor")
+    if governor:
+        found["governor"] = governor
+    return found
+
+
+def _caches(core: int) -> List[Dict[str, Any]]:
+    found = []
+    for folder in sorted(glob.glob(os.path.join(CPU_DIR, f"cpu{core}", "cache", "index*"))):
+        size = _text(folder, "size") or ""
+        if size.endswith("K") and size[:-1].isdigit():
+            found.append(
+                {
+                    "level": _number(folder, "level") or 0,
+                    "type": _text(folder, "type") or "",
+                    "size_bytes": int(size[:-1]) << 10,
+                    "line_bytes": _number(folder, "coherency_line_size") or 0,
+                    "shared_by": _text(folder, "shared_cpu_list") or "",
+                }
+            )
+    return found
+
+
+def _thermal() -> List[Dict[str, Any]]:
+    found = []
+    for folder in sorted(glob.glob("/sys/class/thermal/thermal_zone*")):
+        millicelsius = _number(folder, "temp")
+        if millicelsius is not None:
+            found.append({"name": _text(folder, "type") or "", "celsius": millicelsius / 1000})
+    return found
+
+
+def _memory() -> Dict[str, int]:
+    found = {}
+    for line in (_text("/proc/meminfo") or "").splitlines():
+        words = line.split()
+        if words[0] in ("MemTotal:", "MemAvailable:"):
+            found["total_bytes" if words[0] == "MemTotal:" else "available_bytes"] = int(words[1]) << 10
+    return found
+
+
+def _gpus() -> Dict[str, Any]:
+    """In a child: a GPU driver starts threads, and the server must stay free to fork."""
+    found: Dict[str, Any] = {"opencl": [], "cuda": [], "gpu_errors": []}
+    for name, devices in (("opencl", _opencl_devices), ("cuda", _cuda_devices)):
+        outcome = run_isolated(devices, GPU_LIMITS)
+        if outcome.answer is not None:
+            found[name] = outcome.answer["devices"]
+        elif outcome.failure is not None:
+            found["gpu_errors"].append(f"{name}: {outcome.failure.text}")
+    return found
+
+
+def _opencl_devices() -> Dict[str, Any]:
+    try:
+        opencl = importlib.import_module("pyopencl")
+    except ImportError:
+        return {"devices": []}
+    return {
+        "devices": [
+            {
+                "platform": platform_.name,
+                "name": device.name,
+                "driver": device.driver_version,
+                "compute_units": device.max_compute_units,
+                "clock_hz": device.max_clock_frequency * 1_000_000,
+                "memory_bytes": device.global_mem_size,
+            }
+            for platform_ in opencl.get_platforms()
+            for device in platform_.get_devices()
+        ]
+    }
+
+
+def _cuda_devices() -> Dict[str, Any]:
+    try:
+        cuda = importlib.import_module("pycuda.driver")
+    except ImportError:
+        return {"devices": []}
+    cuda.init()
+    devices = [cuda.Device(index) for index in range(cuda.Device.count())]
+    return {
+        "devices": [
+            {
+                "name": device.name(),
+                "compute_capability": ".".join(map(str, device.compute_capability())),
+                "memory_bytes": device.total_memory(),
+            }
+            for device in devices
+        ]
+    }
