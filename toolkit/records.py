@@ -25,6 +25,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolkit.errors import InputError, OutputError, RecordsError
+from toolkit.measure.measurement import median_s
 
 RECORD_VERSION: Final = 1  # of one JSON line
 SCHEMA_VERSION: Final = 1  # of the SQLite file
@@ -97,13 +98,6 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def cost_s(self) -> float | None:
         """Seconds per call that candidates are compared by, the median of the repeats; None for a failure."""
         return median_s(self.seconds) if self.seconds else None
-
-
-def median_s(seconds: tuple[float, ...]) -> float:
-    """Median of one measurement's repeats: one disturbed repeat does not move it."""
-    ordered = sorted(seconds)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 class Records:

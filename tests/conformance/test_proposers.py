@@ -150,11 +150,14 @@ def test_a_misshapen_tell_is_refused(make: Make, batch: np.ndarray, costs_s: np.
         make(TilingSpace(), 0).tell(batch, costs_s)
 
 
-def test_what_was_asked_and_not_told_may_come_again(make: Make) -> None:
-    """An interrupted batch is not lost to the search."""
-    space = TilingSpace((3, 4, 2), 2, 2, footprint=24.0)
+def test_a_batch_may_be_asked_for_while_another_is_measured(make: Make) -> None:
+    space = TilingSpace()
     proposer = make(space, 5)
-    total = len(everything(space))
-    assert len(proposer.ask(total)) == total
-    again = proposer.ask(total)
-    assert len(again) == total
+    running = proposer.ask(16)
+    asked = [running]
+    for _ in range(3):
+        ahead = proposer.ask(16)
+        proposer.tell(running, space.cost_s(running))
+        running = ahead
+        asked.append(running)
+    assert len(set(space.ids(np.concatenate(asked)).tolist())) == 64

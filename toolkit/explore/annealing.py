@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.cost_model.base import CostModel
-from toolkit.explore.proposer import Told
+from toolkit.explore.proposer import History
 from toolkit.explore.selection import best_first, epsilon_greedy
 from toolkit.explore.space import (
     Batch,
@@ -71,30 +71,25 @@ class AnnealingProposer:
         self._model = model
         self._rng = rng
         self._options = options
-        self._told = Told(space)
+        self._history = History(space)
         self._stale = False
         self._chains: Batch = np.zeros((0, len(space.shape)), np.int64)
         self.scored = 0
 
     def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
-        self._told.add(batch, costs_s)
+        self._history.told(batch, costs_s)
         self._stale = True
 
     def ask(self, n: int) -> Batch:
-        if n <= 0 or not len(self._told):
-            return draw_unseen(self._space, self._rng, n, self._told.ids)
+        if n <= 0 or not len(self._history):
+            return self._history.asked(draw_unseen(self._space, self._rng, n, self._history.seen))
         if self._stale:
-            self._model.fit(self._features(self._told.batch), self._told.costs_s)
+            self._model.fit(self._features(self._history.batch), self._history.costs_s)
             self._stale = False
         ranked = self._candidates(max(n, round(self._options.spare * n)))
-        return epsilon_greedy(
-            self._space,
-            ranked,
-            n,
-            epsilon=self._options.epsilon,
-            seen=self._told.ids,
-            rng=self._rng,
-        )
+        epsilon, seen = self._options.epsilon, self._history.seen
+        batch = epsilon_greedy(self._space, ranked, n, epsilon=epsilon, seen=seen, rng=self._rng)
+        return self._history.asked(batch)
 
     def _score(self, batch: Batch) -> NDArray[np.float32]:
         self.scored += len(batch)
@@ -104,10 +99,10 @@ class AnnealingProposer:
         """The best unmeasured candidates under the present model, best first."""
         options = self._options
         if size(self._space) <= options.chains * (options.steps + 1):
-            blocks = [fresh(self._space, block, self._told.ids) for block in enumerated(self._space)]
+            blocks = [fresh(self._space, block, self._history.seen) for block in enumerated(self._space)]
             everything = np.concatenate(blocks)
             return best_first(everything, self._score(everything))[:wanted]
-        best = Best(self._space, wanted, self._told.ids)
+        best = Best(self._space, wanted, self._history.seen)
         self._chains = anneal(self._space, self._score, self._start(), best, options=options, rng=self._rng)
         return best.ranked()
 
@@ -118,7 +113,7 @@ class AnnealingProposer:
         if not len(chains):
             chains = self._space.sample(self._rng, options.chains)
         places = self._rng.permutation(len(chains))[: round(options.elite * len(chains))]
-        elite = self._told.fastest(max(1, len(places) // 4))
+        elite = self._history.fastest(max(1, len(places) // 4))
         if len(elite) and len(places):
             chains = chains.copy()
             chains[places] = np.resize(elite, (len(places), elite.shape[1]))  # they part at the first step

@@ -5,27 +5,27 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.explore.proposer import Told
+from toolkit.explore.proposer import History
 from toolkit.explore.space import Batch, SearchSpace, enumerated, fresh
 
 
 class GridProposer:
-    """Walks the space once; ends when every valid configuration has been told."""
+    """Walks the space once; ends when every valid configuration has been asked for."""
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space
-        self._told = Told(space)
+        self._history = History(space)
         self._blocks = enumerated(space)
         self._ahead: Batch = np.zeros((0, len(space.shape)), np.int64)
 
     def ask(self, n: int) -> Batch:
-        self._ahead = fresh(self._space, self._ahead, self._told.ids)
+        self._ahead = fresh(self._space, self._ahead, self._history.seen)
         while len(self._ahead) < n:
             block = next(self._blocks, None)
             if block is None:
                 break
-            self._ahead = np.concatenate([self._ahead, fresh(self._space, block, self._told.ids)])
-        return self._ahead[:n]
+            self._ahead = np.concatenate([self._ahead, fresh(self._space, block, self._history.seen)])
+        return self._history.asked(self._ahead[:n])
 
     def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
-        self._told.add(batch, costs_s)
+        self._history.told(batch, costs_s)

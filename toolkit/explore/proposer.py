@@ -1,8 +1,9 @@
 """The contract of a search: ask for configurations, tell what they cost.
 
 Every proposer keeps to this, and tests/conformance/test_proposers.py runs one suite over all of them:
-- `ask(n)` returns at most n valid, distinct configurations that were never told, fewer near the end of a
-  space and none when it is exhausted. It does not remember what it asked: what was not told may come again.
+- `ask(n)` returns at most n valid, distinct configurations that were neither asked for nor told before, fewer
+  near the end of a space and none when it is exhausted. A batch may be asked for while the one before is
+  still being measured.
 - `tell` accepts any configurations of the space, measured in this run or in an earlier one.
 - The same seed and the same calls give the same answers.
 """
@@ -29,22 +30,29 @@ class Proposer(Protocol):
         ...
 
 
-class Told:
-    """What a proposer was told: configurations with their ids and costs, in order, each configuration once.
+class History:
+    """What a proposer asked for and was told.
 
-    A configuration that is told again keeps its place and takes the new cost.
+    `batch` and `costs_s` hold the told configurations in order, each once: one that is told again keeps its
+    place and takes the new cost. `seen` holds the ids of all that must not be asked for any more.
     """
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space
         self.batch: Batch = np.zeros((0, len(space.shape)), np.int64)
-        self.ids: Ids = np.zeros(0, np.uint64)
+        self.seen: Ids = np.zeros(0, np.uint64)
+        self._ids: Ids = np.zeros(0, np.uint64)
         self.costs_s: NDArray[np.float64] = np.zeros(0)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._ids)
 
-    def add(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
+    def asked(self, batch: Batch) -> Batch:
+        """Remember a batch as asked for; returns it."""
+        self.seen = np.union1d(self.seen, self._space.ids(batch))
+        return batch
+
+    def told(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
         """Raises ValueError when a batch is not [M, K] with one cost for each row."""
         knobs = len(self._space.shape)
         if batch.ndim != 2 or batch.shape[1] != knobs or costs_s.shape != batch.shape[:1]:
@@ -52,13 +60,14 @@ class Told:
                 f"tell: expected configurations [M, {knobs}] and costs [M], "
                 f"found {batch.shape} and {costs_s.shape}"
             )
-        ids = np.concatenate([self.ids, self._space.ids(batch)])
+        ids = np.concatenate([self._ids, self._space.ids(batch)])
         costs = np.concatenate([self.costs_s, costs_s.astype(np.float64)])
         last = {int(key): cost for key, cost in zip(ids, costs, strict=True)}
         keep = np.sort(np.unique(ids, return_index=True)[1])
         self.batch = np.concatenate([self.batch, batch])[keep]
-        self.ids = ids[keep]
-        self.costs_s = np.array([last[int(key)] for key in self.ids], dtype=np.float64)
+        self._ids = ids[keep]
+        self.costs_s = np.array([last[int(key)] for key in self._ids], dtype=np.float64)
+        self.seen = np.union1d(self.seen, ids)
 
     def fastest(self, n: int) -> Batch:
         """The at most n fastest configurations, fastest first; failures are never among them."""

@@ -1,0 +1,55 @@
+"""f(x), measured: what one candidate cost, or why there is no number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from device_runtime.protocol import MeasureFailure, MeasureResult
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measured candidate. `seconds` per call, one entry a repeat; empty exactly when `error` is set.
+
+    `max_abs_error` compares the output with the expected one, None where that was not a finite number.
+    `device_s` is how long the board was busy with it. `facts` are the board's: clock, temperature, governor.
+    """
+
+    seconds: tuple[float, ...] = ()
+    error: MeasureFailure | None = None
+    number: int = 0
+    max_abs_error: float | None = None
+    device_s: float = 0.0
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds per call that candidates are compared by, the median of the repeats; NaN for a failure."""
+        return median_s(self.seconds) if self.seconds else math.nan
+
+    @classmethod
+    def failed(cls, error: MeasureFailure) -> Measurement:
+        """A candidate that never reached the board."""
+        return cls(error=error)
+
+    @classmethod
+    def of(cls, result: MeasureResult) -> Measurement:
+        """What the board answered."""
+        known = math.isfinite(result.max_abs_error)
+        return cls(
+            seconds=result.seconds if result.error is None else (),
+            error=result.error,
+            number=result.number,
+            max_abs_error=result.max_abs_error if known else None,
+            device_s=result.device_s,
+            facts=dict(result.facts),
+        )
+
+
+def median_s(seconds: tuple[float, ...]) -> float:
+    """Median of one measurement's repeats: one disturbed repeat does not move it."""
+    ordered = sorted(seconds)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
