@@ -1,0 +1,330 @@
+"""Expressions of a loop nest as closures over numpy arrays.
+
+An expression is compiled once into `closure(environment, chosen)`. The environment is a list of the values
+of the loop variables that run one iteration at a time; loops that run as lanes have their values laid out
+beforehand, one entry a lane. `chosen` is None for all lanes, or the numbers of the lanes that a Select
+still evaluates. A closure gives a scalar, or an array with one entry for each chosen lane.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.errors import InterpreterError
+from cross.loopnest.nodes import (
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Expr,
+    Int,
+    Knob,
+    Literal,
+    Load,
+    Select,
+    Var,
+)
+from cross.loopnest.printer import expression_text
+from cross.loopnest.traits import dtype_of, variables
+
+Array = NDArray[Any]
+Indices = NDArray[np.int64]
+Environment = list[int]
+Chosen = Indices | None
+Closure = Callable[[Environment, Chosen], Any]
+
+
+def lane_values(lanes: tuple[tuple[str, int], ...]) -> dict[str, Indices]:
+    """The value of each lane variable in every lane, outermost varying slowest; int64[product of extents]."""
+    shape = tuple(extent for _, extent in lanes)
+    grids = np.indices(shape, dtype=np.int64).reshape(len(lanes), -1) if lanes else ()
+    return {name: np.ascontiguousarray(grid) for (name, _), grid in zip(lanes, grids, strict=True)}
+
+
+@dataclass
+class Scope:
+    """What names mean at one place of the nest: buffers (flat arrays), environment slots, lanes."""
+
+    arrays: dict[str, Array]
+    slots: dict[str, int] = field(default_factory=dict)
+    lanes: dict[str, Indices] = field(default_factory=dict)
+
+    def with_array(self, name: str, array: Array) -> Scope:
+        """The scope within an allocation."""
+        return Scope(self.arrays | {name: array}, self.slots, self.lanes)
+
+    def with_lanes(self, lanes: tuple[tuple[str, int], ...]) -> Scope:
+        """The scope within loops that run as lanes."""
+        return Scope(self.arrays, self.slots, lane_values(lanes))
+
+    def slot(self, name: str) -> int:
+        """The place of a loop variable in the environment; shared by all scopes of a nest."""
+        return self.slots.setdefault(name, len(self.slots))
+
+    def environment(self) -> Environment:
+        """An environment with room for every loop variable."""
+        return [0] * len(self.slots)
+
+    def varies(self, expression: Expr) -> bool:
+        """Whether the expression may differ between lanes."""
+        return not self.lanes.keys().isdisjoint(variables(expression))
+
+
+def separate(expression: Expr, lanes: Mapping[str, Indices]) -> tuple[Expr, Indices | None] | None:
+    """An index as a part that is equal in all lanes plus a part that depends on lanes only.
+
+    Returns:
+        (equal part, lane part or None), or None if the index does not come apart so.
+    """
+    names = variables(expression)
+    if names.isdisjoint(lanes):
+        return expression, None
+    if names <= lanes.keys():
+        fixed = _fixed(expression, lanes)
+        return None if fixed is None else (Int(0), fixed)
+    if not isinstance(expression, Binary):
+        return None
+    op, left, right = expression.op, separate(expression.left, lanes), separate(expression.right, lanes)
+    if left is None or right is None:
+        return None
+    if op in ("+", "-"):
+        return Binary(op, left[0], right[0]), _add_lanes(left[1], right[1], 1 if op == "+" else -1)
+    if op == "*" and isinstance(expression.right, Int) and left[1] is not None:
+        return Binary("*", left[0], expression.right), left[1] * expression.right.value
+    return None
+
+
+def _add_lanes(left: Indices | None, right: Indices | None, sign: int) -> Indices | None:
+    if right is None:
+        return left
+    return right * sign if left is None else left + right * sign
+
+
+def _fixed(expression: Expr, lanes: Mapping[str, Indices]) -> Indices | None:
+    """The values of an integer expression of lane variables alone; None if it reads memory."""
+    match expression:
+        case Int(value):
+            return np.full((), value, np.int64)
+        case Var(name):
+            return lanes[name]
+        case Binary(op, left, right) if op in _ARRAY:
+            a, b = _fixed(left, lanes), _fixed(right, lanes)
+            return None if a is None or b is None else np.asarray(_ARRAY[op](a, b), np.int64)
+        case _:
+            return None
+
+
+class Accessor:
+    """One access to a buffer: checks bounds, then reads or writes all lanes."""
+
+    def __init__(self, buffer: Buffer, indices: tuple[Expr, ...], scope: Scope) -> None:
+        if buffer.name not in scope.arrays:
+            raise InterpreterError(f"buffer {buffer.name} is not defined where it is accessed")
+        if len(indices) != len(buffer.shape):
+            raise InterpreterError(
+                f"buffer {buffer.name} has {len(buffer.shape)} dimensions, found {len(indices)} indices"
+            )
+        self.text = f"{buffer.name}[{', '.join(map(expression_text, indices))}]"
+        self.flat = scope.arrays[buffer.name]
+        self.shape = tuple(extent.value for extent in buffer.shape if isinstance(extent, Int))
+        strides = [math.prod(self.shape[position + 1 :]) for position in range(len(self.shape))]
+        self.offset: Closure = self._dynamic(indices, scope, strides)
+        self.fast: Callable[[Environment], Any] | None = self._separated(indices, scope, strides)
+
+    def get(self, environment: Environment, chosen: Chosen = None) -> Any:
+        """The elements that the (chosen) lanes read."""
+        if chosen is None and self.fast is not None:
+            return self.flat[self.fast(environment)]
+        return self.flat[self.offset(environment, chosen)]
+
+    def put(self, environment: Environment, value: Any) -> None:
+        """Writes the elements of all lanes."""
+        offset = self.offset(environment, None) if self.fast is None else self.fast(environment)
+        self.flat[offset] = value
+
+    def _separated(
+        self, indices: tuple[Expr, ...], scope: Scope, strides: list[int]
+    ) -> Callable[[Environment], Any] | None:
+        """The offset of all lanes when every index comes apart into an equal and a lane part."""
+        plain = Scope(scope.arrays, scope.slots)
+        rows: list[tuple[Closure, int, int, int]] = []
+        total: Any = 0
+        for position, index in enumerate(indices):
+            separated = separate(index, scope.lanes)
+            if separated is None:
+                return None
+            equal, lane = separated
+            low, high = (0, 0) if lane is None else (int(lane.min()), int(lane.max()))
+            limit = self.shape[position] - 1 - high
+            rows.append((compile_expression(equal, plain), -low, limit, strides[position]))
+            total = total + (0 if lane is None else lane * strides[position])
+
+        def offset(environment: Environment) -> Any:
+            base = 0
+            for position, (index, low, high, stride) in enumerate(rows):
+                value = index(environment, None)
+                if not low <= value <= high:
+                    shift = -low if value < low else self.shape[position] - 1 - high
+                    self._refuse(position, value + shift)
+                base += value * stride
+            return total + base
+
+        return offset
+
+    def _dynamic(self, indices: tuple[Expr, ...], scope: Scope, strides: list[int]) -> Closure:
+        closures = [compile_expression(index, scope) for index in indices]
+
+        def offset(environment: Environment, chosen: Chosen) -> Any:
+            total: Any = 0
+            for position, index in enumerate(closures):
+                value = index(environment, chosen)
+                low, high = (value.min(), value.max()) if isinstance(value, np.ndarray) else (value, value)
+                if low < 0 or high >= self.shape[position]:
+                    self._refuse(position, low if low < 0 else high)
+                total = total + value * strides[position]
+            return total
+
+        return offset
+
+    def _refuse(self, position: int, value: int) -> None:
+        raise InterpreterError(
+            f"access {self.text} is out of bounds: index {value} in dimension {position}, "
+            f"expected 0 <= index < {self.shape[position]} (shape {self.shape})"
+        )
+
+
+def compile_expression(expression: Expr, scope: Scope) -> Closure:
+    """The closure that evaluates an expression at a place of the nest.
+
+    Raises:
+        InterpreterError: the nest is not bound, or a buffer or variable is not defined here.
+    """
+    match expression:
+        case Int(value):
+            return lambda environment, chosen: value
+        case Literal(value, dtype):
+            scalar = np.dtype(dtype).type(value)
+            return lambda environment, chosen: scalar
+        case Knob(name):
+            raise InterpreterError(f"knob {name} has no value; bind the nest before running it")
+        case Var(name):
+            return _variable(name, scope)
+        case Load(buffer, indices):
+            return Accessor(buffer, indices, scope).get
+        case Binary():
+            return _binary(expression, scope)
+        case Call(function, arguments):
+            return _call(function, [compile_expression(item, scope) for item in arguments])
+        case Select():
+            return _select(expression, scope)
+        case Cast(dtype, inner, _):
+            return _cast(np.dtype(dtype), compile_expression(inner, scope))
+
+
+def _variable(name: str, scope: Scope) -> Closure:
+    if name in scope.lanes:
+        lane = scope.lanes[name]
+        return lambda environment, chosen: lane if chosen is None else lane[chosen]
+    if name not in scope.slots:
+        raise InterpreterError(f"loop variable {name} is not defined where it is used")
+    slot = scope.slots[name]
+    return lambda environment, chosen: environment[slot]
+
+
+def _binary(expression: Binary, scope: Scope) -> Closure:
+    left, right = compile_expression(expression.left, scope), compile_expression(expression.right, scope)
+    index = dtype_of(expression.left) == "int64" and not scope.varies(expression)
+    apply = (_SCALAR if index else _ARRAY)[expression.op]
+    return lambda environment, chosen: apply(left(environment, chosen), right(environment, chosen))
+
+
+def _call(function: str, arguments: list[Closure]) -> Closure:
+    apply = _FUNCTIONS[function]
+    if len(arguments) == 1:
+        argument = arguments[0]
+        return lambda environment, chosen: apply(argument(environment, chosen))
+    return lambda environment, chosen: apply(*(item(environment, chosen) for item in arguments))
+
+
+def _cast(dtype: np.dtype[Any], inner: Closure) -> Closure:
+    return lambda environment, chosen: np.asarray(inner(environment, chosen)).astype(dtype)[()]
+
+
+def _select(expression: Select, scope: Scope) -> Closure:
+    condition = compile_expression(expression.condition, scope)
+    then = compile_expression(expression.then, scope)
+    otherwise = compile_expression(expression.otherwise, scope)
+    dtype = np.dtype(dtype_of(expression))
+
+    def select(environment: Environment, chosen: Chosen) -> Any:
+        holds = condition(environment, chosen)
+        if not isinstance(holds, np.ndarray) or holds.all():
+            taken = then if np.all(holds) else otherwise
+            return taken(environment, chosen)
+        if not holds.any():
+            return otherwise(environment, chosen)
+        result = np.empty(len(holds), dtype)
+        for branch, lanes in ((then, np.flatnonzero(holds)), (otherwise, np.flatnonzero(~holds))):
+            result[lanes] = branch(environment, lanes if chosen is None else chosen[lanes])
+        return result
+
+    return select
+
+
+def _ceildiv(left: Any, right: Any) -> Any:
+    return -(-left // right)
+
+
+_ARRAY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "//": np.floor_divide,
+    "%": np.mod,
+    "min": np.minimum,
+    "max": np.maximum,
+    "ceildiv": _ceildiv,
+    "<": np.less,
+    "<=": np.less_equal,
+    "==": np.equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+}
+# index arithmetic on Python integers; comparisons and arithmetic are the same operators
+_SCALAR: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "min": min,
+    "max": max,
+    "ceildiv": _ceildiv,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+}
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+    "sigmoid": lambda value: 1 / (1 + np.exp(-value)),
+    "erf": lambda value: np.asarray(_erf(value)).astype(np.asarray(value).dtype)[()],
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "abs": np.abs,
+    "neg": np.negative,
+    "pow": np.power,
+    "not": np.logical_not,
+}

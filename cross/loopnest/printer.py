@@ -1,0 +1,149 @@
+"""A loop nest as text, for people: `to_text(nest)`.
+
+    kernel matmul  (4096 flops)
+      input A: float32[16, 8]
+      output C: float32[16, 16]
+
+    parallel i in 16:
+      allocate C.acc: float32[16] in register
+      vectorized j.init in 16:
+        C.acc[j.init] = 0.0
+      ...
+
+A parametric nest prints the same way, with its knobs by name. The text is deterministic: golden files
+compare it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from cross.loopnest.nodes import (
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Call,
+    Cast,
+    Expr,
+    For,
+    Int,
+    Knob,
+    Literal,
+    Load,
+    LoopNest,
+    Select,
+    Statement,
+    Store,
+    Var,
+)
+
+INDENT = "  "
+
+_PRECEDENCE = {
+    "or": 1,
+    "and": 2,
+    "<": 3,
+    "<=": 3,
+    "==": 3,
+    "+": 4,
+    "-": 4,
+    "*": 5,
+    "/": 5,
+    "//": 5,
+    "%": 5,
+}
+_ATOM = 9
+_ASSOCIATIVE = ("or", "and", "+", "*")
+_IMPLIED_DTYPES = ("float32", "int64", "bool")  # literals of these print without their dtype
+
+
+def to_text(nest: LoopNest) -> str:
+    """The whole nest as text: arguments, workspace, then the loops. Ends with a newline."""
+    lines = [f"kernel {nest.name}  ({nest.flops} flops)"]
+    lines += [f"{INDENT}{buffer.role or 'argument'} {buffer_text(buffer)}" for buffer in nest.arguments]
+    lines += [f"{INDENT}workspace {buffer_text(buffer)}" for buffer in nest.workspace]
+    lines.append("")
+    lines += statement_lines(nest.body)
+    return "\n".join(lines) + "\n"
+
+
+def statement_text(statement: Statement) -> str:
+    """A statement as text, one line for a store, without a newline at the end."""
+    return "\n".join(statement_lines(statement))
+
+
+def statement_lines(statement: Statement, depth: int = 0) -> Iterator[str]:
+    """The lines of a statement, indented by `depth` levels."""
+    indent = INDENT * depth
+    match statement:
+        case For():
+            yield indent + loop_text(statement)
+            yield from statement_lines(statement.body, depth + 1)
+        case Block(statements):
+            for inner in statements:
+                yield from statement_lines(inner, depth)
+        case Store(buffer, indices, value):
+            yield f"{indent}{buffer.name}[{_join(indices)}] = {expression_text(value)}"
+        case Allocate(buffer, body):
+            yield f"{indent}allocate {buffer_text(buffer)} in {buffer.scope.value}"
+            yield from statement_lines(body, depth)
+
+
+def loop_text(loop: For) -> str:
+    """The head of a loop: kind, variable and extent."""
+    limit = "" if loop.unroll_limit is None else f" (unroll up to {expression_text(loop.unroll_limit)})"
+    return f"{loop.kind.value} {loop.var} in {expression_text(loop.extent)}{limit}:"
+
+
+def buffer_text(buffer: Buffer) -> str:
+    """Name, dtype and shape of a buffer, and how a constant is packed."""
+    text = f"{buffer.name}: {buffer.dtype}[{_join(buffer.shape)}]"
+    if buffer.packing is None:
+        return text
+    loops = (f"dim{loop.source}*{loop.step}" for loop in buffer.packing.loops)
+    return f"{text} packed from {list(buffer.packing.shape)} as ({', '.join(loops)})"
+
+
+def expression_text(expression: Expr) -> str:
+    """An expression as text with the parentheses it needs."""
+    return _text(expression)[0]
+
+
+def _text(expression: Expr) -> tuple[str, int]:
+    """The text and the precedence of its outermost operator."""
+    match expression:
+        case Int(value):
+            return str(value), _ATOM if value >= 0 else _PRECEDENCE["*"]
+        case Knob(name) | Var(name):
+            return name, _ATOM
+        case Literal(value, dtype):
+            return (repr(value) if dtype in _IMPLIED_DTYPES else f"{dtype}({value!r})"), _ATOM
+        case Load(buffer, indices):
+            return f"{buffer.name}[{_join(indices)}]", _ATOM
+        case Binary(op, left, right) if op in _PRECEDENCE:
+            return _infix(op, left, right), _PRECEDENCE[op]
+        case Binary(op, left, right):
+            return f"{op}({_join((left, right))})", _ATOM
+        case Call(function, arguments):
+            return f"{function}({_join(arguments)})", _ATOM
+        case Select(condition, then, otherwise):
+            return f"select({_join((condition, then, otherwise))})", _ATOM
+        case Cast(dtype, value, _):
+            return f"{dtype}({expression_text(value)})", _ATOM
+
+
+def _infix(op: str, left: Expr, right: Expr) -> str:
+    level = _PRECEDENCE[op]
+    left_text, left_level = _text(left)
+    right_text, right_level = _text(right)
+    if left_level < level:
+        left_text = f"({left_text})"
+    same = isinstance(right, Binary) and right.op == op and op in _ASSOCIATIVE
+    if right_level < level or (right_level == level and not same):
+        right_text = f"({right_text})"
+    return f"{left_text} {op} {right_text}"
+
+
+def _join(parts: Iterable[Expr]) -> str:
+    return ", ".join(expression_text(part) for part in parts)
