@@ -12,6 +12,8 @@ time. A received map becomes a message by `from_plain` of its class, which check
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import hmac
 import math
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Type, TypeVar
@@ -93,6 +95,7 @@ __all__ = [
     "Timing",
     "encode_frame",
     "known_keys",
+    "proof",
     "take",
     "take_choice",
     "take_sha",
@@ -213,6 +216,11 @@ class Greeting:
             pid=take(known, "pid", int),
             challenge=take(known, "challenge", str),
         )
+
+
+def proof(key: bytes, side: str, own: str, other: str) -> str:
+    """HMAC-SHA256 that `side` ("board" or "host") knows the key, over its own and the other's challenge."""
+    return hmac.new(key, f"{side}:{own}:{other}".encode(), hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True)

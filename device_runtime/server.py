@@ -6,7 +6,6 @@ at serve().
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import platform
@@ -32,6 +31,7 @@ from device_runtime.protocol import (
     FrameDecoder,
     Greeting,
     ProtocolError,
+    proof,
     take,
     to_plain,
 )
@@ -119,11 +119,6 @@ def _send_last(connection: Connection, error: ProtocolError) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- TCP
-
-
-def proof(key: bytes, side: str, own: str, other: str) -> str:
-    """HMAC-SHA256 that `side` ("board" or "host") knows the key; the challenges are hex strings."""
-    return hmac.new(key, f"{side}:{own}:{other}".encode(), hashlib.sha256).hexdigest()
 
 
 def _authenticate(connection: Connection, key: bytes, challenge: str) -> None:

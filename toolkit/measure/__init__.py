@@ -1,0 +1,1 @@
+"""f(x): build programs, run them on a board, and read their times back."""

@@ -1,0 +1,45 @@
+"""The device runtime as one file: a zip archive that any Python >= 3.8 runs.
+
+The same sources give the same bytes, so that the archive's hash names what is on a board.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+
+import msgpack
+
+from device_runtime import protocol
+
+_SHEBANG = b"#!/usr/bin/env python3\n"
+_MAIN = b"import sys\n\nfrom device_runtime.__main__ import main\n\nsys.exit(main())\n"
+_MSGPACK_FILES = ("__init__.py", "exceptions.py", "ext.py", "fallback.py")  # the pure Python part
+_TIMESTAMP = (1980, 1, 1, 0, 0, 0)
+
+
+@functools.cache
+def runtime_archive() -> bytes:
+    """Bytes of the .pyz: `device_runtime` and pure Python msgpack."""
+    runtime = Path(protocol.__file__).parent
+    sources = {f"device_runtime/{path.name}": path.read_bytes() for path in sorted(runtime.glob("*.py"))}
+    for name in _MSGPACK_FILES:
+        sources[f"msgpack/{name}"] = (Path(msgpack.__file__).parent / name).read_bytes()
+    sources["__main__.py"] = _MAIN
+    archive = io.BytesIO()
+    archive.write(_SHEBANG)
+    with zipfile.ZipFile(archive, "a", zipfile.ZIP_STORED) as file:
+        for name, data in sorted(sources.items()):
+            entry = zipfile.ZipInfo(name, _TIMESTAMP)
+            entry.external_attr = 0o644 << 16
+            entry.create_system = 3  # Unix, wherever it is built
+            file.writestr(entry, data)
+    return archive.getvalue()
+
+
+def archive_name() -> str:
+    """File name that changes with the content."""
+    return f"runtime-{hashlib.sha256(runtime_archive()).hexdigest()[:16]}.pyz"

@@ -1,0 +1,337 @@
+"""Start a device runtime, or find a running one, and speak bytes with it. The one file that uses paramiko.
+
+Enter through open_transport(): the link's kind decides between a local subprocess, SSH, the emulator and TCP.
+What leaves is a Transport, the host's end of a protocol.Connection, that can also say what the other side
+printed when it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boards.board import Link
+from device_runtime.protocol import Stream
+from toolkit import emulation
+from toolkit.errors import BoardUnreachable, InputError
+from toolkit.measure.archive import archive_name, runtime_archive
+
+if TYPE_CHECKING:
+    import paramiko
+
+DEFAULT_CACHE_DIR = Path("~/.cache/tune-for-board").expanduser()
+READ_BYTES = 1 << 18
+END_S = 5.0  # how long a runtime may take to end once its input is closed
+KEEPALIVE_S = 15
+
+
+class Transport(Stream):
+    """A stream to a runtime; `where` names it in messages."""
+
+    where: str
+
+    def last_words(self) -> str:
+        """The end of what the other side printed, "" when nothing."""
+        return ""
+
+
+def open_transport(link: Link, cache_dir: Path | None = None) -> Transport:
+    """Reach the runtime of a link. BoardUnreachable says what was tried and what to do."""
+    cache_dir = cache_dir or DEFAULT_CACHE_DIR
+    match link.kind:
+        case "local":
+            return _open_local([link.python or sys.executable], link, cache_dir, "this machine")
+        case "emulator":
+            paths = emulation.find(cache_dir / "emulation") or emulation.find()
+            if paths is None:
+                raise BoardUnreachable(
+                    "The emulation is not installed: expected qemu-aarch64-static and an aarch64 Python. "
+                    "Run `make emulation`."
+                )
+            return _open_local(paths.command(link.command), link, cache_dir, "the emulator")
+        case "ssh":
+            return _open_ssh(link)
+        case "tcp":
+            return _open_tcp(link)
+
+
+# ------------------------------------------------------------------------------------- local, emulator
+
+
+class ProcessTransport(Transport):
+    """Pipes to a subprocess in a session of its own, so that Ctrl-C reaches only the host's side."""
+
+    def __init__(self, command: Sequence[str], where: str) -> None:
+        self.where = where
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transport
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._printed,
+            start_new_session=True,
+            bufsize=0,
+            env=environment,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        self._readable = select.poll()
+        self._readable.register(self._output, select.POLLIN)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the runtime."""
+        return self._process.pid
+
+    def read(self, timeout_s: float | None) -> bytes:
+        """Some bytes; b"" at the end."""
+        if not self._readable.poll(None if timeout_s is None else timeout_s * 1e3):
+            raise TimeoutError(f"{self.where} did not answer within {timeout_s:g} s")
+        return os.read(self._output.fileno(), READ_BYTES)
+
+    def write(self, data: bytes) -> None:
+        """All of it."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._input.fileno(), view) :]
+
+    def close(self) -> None:
+        """The runtime ends when its input does; one that does not is killed."""
+        if self._input.closed:
+            return
+        self._input.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._output.close()
+        self._printed.close()
+
+    def last_words(self) -> str:
+        """The last of the runtime's standard error."""
+        if self._printed.closed:
+            return ""
+        size = self._printed.seek(0, os.SEEK_END)
+        self._printed.seek(max(0, size - 2000))
+        return self._printed.read().decode(errors="replace").strip()
+
+
+def _open_local(command: Sequence[str], link: Link, cache_dir: Path, where: str) -> Transport:
+    archive = cache_dir / archive_name()
+    device_dir = Path(link.device_dir).expanduser()
+    try:
+        if not archive.exists():
+            cache_dir.mkdir(parents=True, exist_ok=True)
+            part = cache_dir / f".{archive.name}.{os.getpid()}"
+            part.write_bytes(runtime_archive())
+            part.replace(archive)
+        return ProcessTransport([*command, str(archive), "--device-dir", str(device_dir)], where)
+    except OSError as error:
+        raise BoardUnreachable(f"The runtime on {where} does not start: {error}") from error
+
+
+# ------------------------------------------------------------------------------------------------- ssh
+
+
+class SshTransport(Transport):
+    """The channel of a remote command; `client` lives as long."""
+
+    def __init__(self, client: paramiko.SSHClient, channel: paramiko.Channel, where: str) -> None:
+        self.where = where
+        self._client, self._channel = client, channel
+        self._printed = b""
+
+    def read(self, timeout_s: float | None) -> bytes:
+        """Some bytes; b"" at the end. Takes the other side's standard error out of its way."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            while self._channel.recv_stderr_ready():
+                self._printed = (self._printed + self._channel.recv_stderr(READ_BYTES))[-2000:]
+            left_s = 1.0 if deadline_s is None else min(1.0, deadline_s - time.monotonic())
+            if left_s <= 0:
+                raise TimeoutError(f"{self.where} did not answer within {timeout_s:g} s")
+            self._channel.settimeout(left_s)
+            try:
+                return bytes(self._channel.recv(READ_BYTES))
+            except TimeoutError:
+                continue
+
+    def write(self, data: bytes) -> None:
+        """All of it."""
+        self._channel.settimeout(None)
+        self._channel.sendall(data)
+
+    def close(self) -> None:
+        """Close the channel, which ends the runtime, and the connection."""
+        self._channel.close()
+        self._client.close()
+
+    def last_words(self) -> str:
+        """The last of the runtime's standard error."""
+        deadline_s = time.monotonic() + 1.0
+        while not self._channel.exit_status_ready() and time.monotonic() < deadline_s:
+            time.sleep(0.01)  # it prints, then ends; both arrive in that order
+        while self._channel.recv_stderr_ready():
+            self._printed = (self._printed + self._channel.recv_stderr(READ_BYTES))[-2000:]
+        return self._printed.decode(errors="replace").strip()
+
+
+def _open_ssh(link: Link) -> Transport:
+    where = f"{link.user + '@' if link.user else ''}{link.host}:{link.port}"
+    client = connect_ssh(link)
+    import paramiko
+
+    try:
+        with client.open_sftp() as sftp:
+            device_dir = remote_path(sftp, link.device_dir)
+            archive = f"{device_dir}/{archive_name()}"
+            upload(sftp, archive, runtime_archive())
+        command = [link.python or "python3", archive, "--device-dir", device_dir]
+        transport = client.get_transport()
+        assert transport is not None  # connect_ssh gives a connected client
+        transport.set_keepalive(KEEPALIVE_S)
+        channel = transport.open_session(timeout=link.connect_timeout_s)
+        channel.exec_command(f"exec {shlex.join(command)}")
+    except (OSError, EOFError, paramiko.SSHException) as error:
+        client.close()
+        raise BoardUnreachable(f"The runtime cannot be put on {where} and started: {error}") from error
+    return SshTransport(client, channel, where)
+
+
+def connect_ssh(link: Link) -> paramiko.SSHClient:
+    """A connected client; the host's key must be a known one. BoardUnreachable says how to remedy."""
+    import paramiko
+
+    where = f"{link.host}:{link.port}"
+    known_hosts = Path(link.known_hosts_file or "~/.ssh/known_hosts").expanduser()
+    client = paramiko.SSHClient()
+    client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    try:
+        if known_hosts.exists() or link.known_hosts_file:
+            client.load_host_keys(str(known_hosts))
+        client.connect(
+            link.host,
+            port=link.port,
+            username=link.user or None,
+            key_filename=str(Path(link.identity_file).expanduser()) if link.identity_file else None,
+            allow_agent=not link.identity_file,
+            look_for_keys=not link.identity_file,
+            timeout=link.connect_timeout_s,
+            banner_timeout=link.connect_timeout_s,
+            auth_timeout=link.connect_timeout_s,
+        )
+    except paramiko.BadHostKeyException as error:
+        remedy = f"If the board was set up anew, remove the old key: ssh-keygen -R {link.host}"
+        raise BoardUnreachable(
+            f"{where} shows another host key than {known_hosts} has: {error}. {remedy}"
+        ) from error
+    except paramiko.AuthenticationException as error:
+        who = link.user or "this user"
+        raise BoardUnreachable(
+            f"{where} lets nobody in as {who} with {link.identity_file or 'the keys of this user'}: {error}. "
+            f"Run: ssh-copy-id -p {link.port} {link.user + '@' if link.user else ''}{link.host}"
+        ) from error
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        client.close()
+        if "not found in known_hosts" in str(error):
+            raise BoardUnreachable(
+                f"{where} is not among the known hosts of {known_hosts}. Compare its key on the board, then "
+                f"run: ssh-keyscan -p {link.port} {link.host} >> {known_hosts}"
+            ) from error
+        raise BoardUnreachable(
+            f"{where} does not answer over SSH: {error}. Check that it is on, its address, and that sshd "
+            f"runs there."
+        ) from error
+    return client
+
+
+def remote_path(sftp: paramiko.SFTPClient, path: str) -> str:
+    """An absolute path on the board; a leading ~ is the home folder there."""
+    home = sftp.normalize(".")
+    return f"{home}/{path.removeprefix('~').lstrip('/')}" if path.startswith("~") else path
+
+
+def upload(sftp: paramiko.SFTPClient, path: str, data: bytes) -> None:
+    """Put a file whose name changes with its content; nothing to do when it is there, byte for byte."""
+    try:
+        with sftp.open(path, "rb") as file:
+            file.prefetch(len(data))
+            if file.read() == data:
+                return
+    except FileNotFoundError:
+        _make_folders(sftp, os.path.dirname(path))
+    part = f"{path}.{os.getpid()}.part"
+    with sftp.open(part, "wb") as file:
+        file.set_pipelined(True)
+        file.write(data)
+    sftp.posix_rename(part, path)
+
+
+def _make_folders(sftp: paramiko.SFTPClient, path: str) -> None:
+    try:
+        sftp.stat(path)
+    except FileNotFoundError:
+        _make_folders(sftp, os.path.dirname(path))
+        sftp.mkdir(path, 0o700)
+
+
+# ------------------------------------------------------------------------------------------------- tcp
+
+
+class SocketTransport(Transport):
+    """A TCP connection to a runtime that somebody started with --listen."""
+
+    def __init__(self, peer: socket.socket, where: str) -> None:
+        self.where = where
+        self._peer = peer
+
+    def read(self, timeout_s: float | None) -> bytes:
+        """Some bytes; b"" at the end."""
+        self._peer.settimeout(timeout_s if timeout_s is None else max(timeout_s, 1e-3))
+        try:
+            return self._peer.recv(READ_BYTES)
+        except ConnectionResetError:
+            return b""
+
+    def write(self, data: bytes) -> None:
+        """All of it."""
+        self._peer.settimeout(None)
+        self._peer.sendall(data)
+
+    def close(self) -> None:
+        """Close the connection; the runtime goes on listening."""
+        self._peer.close()
+
+
+def _open_tcp(link: Link) -> Transport:
+    where = f"{link.host}:{link.port}"
+    try:
+        peer = socket.create_connection((link.host, link.port), timeout=link.connect_timeout_s)
+    except OSError as error:
+        raise BoardUnreachable(
+            f"No runtime listens on {where}: {error}. Start it on the board: python3 runtime.pyz "
+            f"--device-dir DIR --listen 127.0.0.1:{link.port} --key-file KEY"
+        ) from error
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return SocketTransport(peer, where)
+
+
+def read_secret(link: Link) -> bytes:
+    """The shared key of a TCP link. InputError when its file cannot be read."""
+    if not link.secret_file:
+        raise InputError("link.kind tcp: expected link.secret_file in the board file, found none")
+    try:
+        return Path(link.secret_file).expanduser().read_bytes().strip()
+    except OSError as error:
+        raise InputError(f"link.secret_file {link.secret_file}: {error.strerror}") from error
