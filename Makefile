@@ -46,7 +46,7 @@ emulation: venv  ## fetch qemu and an aarch64 Python for the board emulated-a53
 	@$(BIN)/python -m toolkit.emulation
 
 golden: venv  ## rewrite the golden files from what the code prints now
-	$(BIN)/python -m pytest tests/golden --update-golden $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not emulated and not board" --update-golden $(PYTEST_ARGS)
 
 clean:  ## remove the virtual environment, caches and build output
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info

@@ -6,20 +6,24 @@ rpi3b reached there (the user and the port may be left out).
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 import tomllib
+import typing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from boards.description import Board, Link, MeasureDefaults
-from boards.errors import BadBoardFile, BoardError, Problem, UnknownBoard, UnknownTarget
+from boards.errors import BadAddress, BadBoardFile, BoardError, Problem, UnknownBoard, UnknownTarget
 from boards.probe import HostFacts, host_target, read_host_facts
 from boards.rules import broken_rules
+from boards.target import GpuLimits, Target
 
 __all__ = [
+    "BadAddress",
     "BadBoardFile",
     "Board",
     "BoardError",
@@ -31,6 +35,16 @@ __all__ = [
     "names",
 ]
 
+# the type of each table, by its key without the numbers of list entries
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "": Board,
+    "link": Link,
+    "measure": MeasureDefaults,
+    "targets[]": Target,
+    "targets[].gpu": GpuLimits,
+}
+_TOML_WORDS = {"array": "a list", "object": "a table", "str": "text in quotes", "int": "a whole number",
+               "float": "a number", "bool": "true or false"}  # fmt: skip
 _SHIPPED = Path(__file__).parent
 _ADDRESS = re.compile(
     r"(?:(?P<user>[^@:/\s]+)@)?(?P<host>\[[0-9a-fA-F:]+\]|[^@:/\s\[\]]+)(?::(?P<port>\d{1,5}))?"
@@ -46,7 +60,7 @@ def load(name_or_path: str | Path, *, facts: HostFacts | None = None) -> Board:
     """The board of this name, of this file, or of NAME@[USER@]HOST[:PORT].
 
     A board that is probed is filled in with `facts` (default: this machine's, read once in a process).
-    Raises UnknownBoard, BadBoardFile.
+    Raises UnknownBoard, BadAddress, BadBoardFile, UnsupportedHost.
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".toml") or "/" in text:
@@ -71,14 +85,10 @@ def _read(path: Path) -> Board:
         board = msgspec.convert(tables, Board)
     except msgspec.ValidationError as error:
         raise BadBoardFile(str(path), [_type_problem(str(error), tables)]) from error
-    _require(board, str(path))
-    return board
-
-
-def _require(board: Board, file: str) -> None:
     problems = broken_rules(board)
     if problems:
-        raise BadBoardFile(file, problems)
+        raise BadBoardFile(str(path), problems)
+    return board
 
 
 def _type_problem(message: str, tables: dict[str, Any]) -> Problem:
@@ -89,16 +99,20 @@ def _type_problem(message: str, tables: dict[str, Any]) -> Problem:
     sentence, _, where = message.partition(" - at ")
     key = where.strip("`").removeprefix("$").removeprefix(".")
     if unknown := re.search(r"unknown field `(.+)`", sentence):
-        key = f"{key}.{unknown.group(1)}".removeprefix(".")
-        return Problem("known-keys", key, "no such key", "it (misspelt, or in the wrong table?)")
+        known = _TABLES[re.sub(r"\d+", "", key)].__struct_fields__
+        near = difflib.get_close_matches(unknown.group(1), known, n=1) or sorted(known)
+        found = f"{key}.{unknown.group(1)}".removeprefix(".")
+        return Problem("known-keys", found, f"a known key ({', '.join(near)})", "an unknown one")
     if missing := re.search(r"missing required field `(.+)`", sentence):
-        key = f"{key}.{missing.group(1)}".removeprefix(".")
-        return Problem("required-keys", key, "this key", "nothing")
-    expected = re.sub(r"^Expected ", "", sentence).partition(", got ")[0].replace("`", "")
-    value = _value_at(tables, key)
-    if invalid := re.search(r"Invalid enum value (.+)", sentence):
-        expected, value = "one of the values that its comment in boards/ lists", invalid.group(1)
-    return Problem("types", key, expected, value)
+        return Problem("required-keys", f"{key}.{missing.group(1)}".removeprefix("."), "this key", "nothing")
+    table, _, field = key.rpartition(".")
+    if "Invalid enum value" in sentence:
+        hint = typing.get_type_hints(_TABLES[re.sub(r"\d+", "", table)])[field]
+        expected = " or ".join(repr(choice) for choice in typing.get_args(hint))
+    else:
+        wanted = sentence.partition(", got ")[0].removeprefix("Expected ").replace("`", "")
+        expected = _TOML_WORDS.get(wanted, wanted)
+    return Problem("types", key, expected, _value_at(tables, key))
 
 
 def _value_at(tables: dict[str, Any], key: str) -> str:
@@ -115,24 +129,17 @@ def _value_at(tables: dict[str, Any], key: str) -> str:
 def _reached_at(board: Board, address: str) -> Board:
     """The board with the address of NAME@ADDRESS in its link."""
     match = _ADDRESS.fullmatch(address)
-    spelling = f"{board.name}@{address}"
     if board.link.kind not in ("ssh", "tcp"):
-        problem = Problem(
-            "address", "link", "a board that is reached over the network", f"link.kind {board.link.kind!r}"
-        )
-        raise BadBoardFile(spelling, [problem])
+        raise BadAddress(board.name, address, f"its link is {board.link.kind!r}, which has no address")
     if match is None:
-        raise BadBoardFile(
-            spelling, [Problem("address", "link.host", "NAME@[USER@]HOST[:PORT]", repr(address))]
-        )
+        raise BadAddress(board.name, address, "expected [USER@]HOST[:PORT]")
+    port = int(match["port"] or board.link.port)
+    if not 1 <= port <= 65535:
+        raise BadAddress(board.name, address, f"expected a port from 1 to 65535, found {port}")
     link = msgspec.structs.replace(
-        board.link,
-        host=match["host"].strip("[]"),
-        user=match["user"] or board.link.user,
-        port=int(match["port"] or board.link.port),
+        board.link, host=match["host"].strip("[]"), user=match["user"] or board.link.user, port=port
     )
-    reached = msgspec.structs.replace(board, link=link)
-    _require(reached, spelling)
+    reached: Board = msgspec.structs.replace(board, link=link)
     return reached
 
 

@@ -2,6 +2,7 @@
 
 BoardError           root; `exit_code` is what a command line returns for it
 ├── UnknownBoard     no board has this name; the message lists near names
+├── BadAddress       what follows the @ of NAME@ADDRESS cannot be used
 ├── UnknownTarget    the board has no target of this name
 ├── BadBoardFile     the file breaks a rule; one `Problem` per finding
 └── UnsupportedHost  this machine cannot be the board `host`
@@ -46,6 +47,16 @@ class UnknownBoard(BoardError):
         )
         self.name = name
         self.near = tuple(near)
+
+
+class BadAddress(BoardError):
+    """The address in NAME@ADDRESS cannot be used for this board."""
+
+    def __init__(self, board: str, address: str, reason: str) -> None:
+        super().__init__(
+            f"Board {board} cannot be reached at {address!r}: {reason}. "
+            f"Write {board} alone, or {board}@[USER@]HOST[:PORT] for a board that has a network address."
+        )
 
 
 class UnknownTarget(BoardError):
