@@ -1,4 +1,4 @@
-"""What a user reads when a board's name or file is wrong: each rule has a broken file and a pinned message."""
+"""What a user reads when a board's name or file is wrong: each rule has a broken file and a pinned text."""
 
 from __future__ import annotations
 
