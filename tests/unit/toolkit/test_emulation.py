@@ -1,6 +1,6 @@
 """Fetching the emulation: whole or not at all, as any user, with a remedy in every refusal.
 
-apt-get, dpkg-deb and qemu are stand-ins here, small scripts on a PATH of their own; the tests marked `emulated`
+apt-get, dpkg-deb and qemu are stand-ins here: small scripts on a PATH of their own. Tests marked `emulated`
 use the real ones.
 """
 
