@@ -1,0 +1,423 @@
+"""Bound loop nests to LLVM IR text. Start at `llvm_module`.
+
+Every root statement of a nest becomes a region: a function over a range of iterations of its outermost
+parallel loops (collapsed into one), which the thread pool calls, and whose buffers are arguments that do
+not alias. The kernel itself runs its regions one after the other:
+
+    i32 @<symbol>(ptr buffers, ptr workspace, ptr pool)
+
+Vectorized loops are written as explicit vector types in chunks of powers of two, unrolled loops as straight
+code, and register buffers as SSA values that enter and leave loops as phis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from boards.target import Target
+from cross.codegen.llvm_text import ELEMENT_TYPES, Value, Writer
+from cross.codegen.llvm_text import Block as TextBlock
+from cross.codegen.llvm_values import ZERO_BYTES, ZEROS, Values
+from cross.errors import CompileError
+from cross.expression.terms import ITEM_BYTES
+from cross.loopnest.nodes import (
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Call,
+    Cast,
+    Expr,
+    For,
+    Int,
+    Load,
+    LoopKind,
+    LoopNest,
+    Scope,
+    Select,
+    Statement,
+    Store,
+)
+
+BUFFER_ALIGNMENT = 64
+
+
+def llvm_module(symbol: str, nest: LoopNest, target: Target) -> str:
+    """The IR of one kernel.
+
+    Args:
+        symbol: the exported C symbol.
+        nest: a bound loop nest.
+        target: a CPU target; its vector width bounds the vectors that are written.
+
+    Raises:
+        CompileError: the nest is not bound, or breaks a rule of the grammar.
+    """
+    pieces = [f'source_filename = "{symbol}"', ""]
+    declarations = {"declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)"}
+    functions: list[str] = []
+    calls: list[str] = []
+    offsets = workspace_offsets(nest)
+    for position, statement in enumerate(nest.body.statements):
+        region = _Region(f"{symbol}.region{position}", statement, nest, target)
+        functions.append(region.function())
+        functions.append(_entry(region, nest, offsets))
+        calls.append(_call(region))
+        declarations |= region.writer.declarations
+    if any(f"@{ZEROS}" in text for text in functions):
+        pieces.append(
+            f"@{ZEROS} = internal constant [{ZERO_BYTES} x i8] zeroinitializer, align {BUFFER_ALIGNMENT}"
+        )
+    pieces += [*sorted(declarations), "", *functions, _kernel(symbol, calls)]
+    return "\n".join(pieces)
+
+
+def workspace_offsets(nest: LoopNest) -> dict[str, int]:
+    """Where each intermediate buffer starts in the workspace, in bytes; the key "" holds the total."""
+    offsets, total = {}, 0
+    for buffer in nest.workspace:
+        offsets[buffer.name] = total
+        total += -(-size_bytes(buffer) // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
+    offsets[""] = total
+    return offsets
+
+
+def size_bytes(buffer: Buffer) -> int:
+    """Bytes of a bound buffer."""
+    size = ITEM_BYTES[buffer.dtype]
+    for extent in buffer.shape:
+        size *= _integer(extent, buffer.name)
+    return size
+
+
+def chunks(extent: int, widest: int) -> list[tuple[int, int]]:
+    """A vectorized loop as (first, lanes) pairs: powers of two, the widest first."""
+    result, first = [], 0
+    while first < extent:
+        lanes = min(widest, 1 << ((extent - first).bit_length() - 1))
+        result.append((first, lanes))
+        first += lanes
+    return result
+
+
+def _integer(expr: Expr, where: str) -> int:
+    if not isinstance(expr, Int):
+        raise CompileError(f"{where}: expected a bound extent, found {expr}")
+    return expr.value
+
+
+# ------------------------------------------------------------------------------------ kernel and regions
+
+
+def _kernel(symbol: str, calls: Sequence[str]) -> str:
+    lines = [f"define i32 @{symbol}(ptr %buffers, ptr %workspace, ptr %pool) nounwind {{", "entry:"]
+    lines += ["  %closure = alloca { ptr, ptr }, align 8", "  store ptr %buffers, ptr %closure, align 8"]
+    lines.append("  %second = getelementptr inbounds { ptr, ptr }, ptr %closure, i32 0, i32 1")
+    lines.append("  store ptr %workspace, ptr %second, align 8")
+    for position, call in enumerate(calls):
+        following = f"done{position}"
+        lines.append(call.replace("%status", f"%status{position}"))
+        if "tfb_parallel_for" in call:
+            lines.append(f"  %bad{position} = icmp ne i32 %status{position}, 0")
+            lines.append(f"  br i1 %bad{position}, label %failed{position}, label %{following}")
+            lines += [f"failed{position}:", f"  ret i32 %status{position}", f"{following}:"]
+    return "\n".join([*lines, "  ret i32 0", "}", ""])
+
+
+def _call(region: _Region) -> str:
+    if region.extent == 1:
+        return f"  call void @{region.name}.entry(ptr %closure, i64 0, i64 1)"
+    return (
+        f"  %status = call i32 @tfb_parallel_for(ptr %pool, ptr @{region.name}.entry, ptr %closure, "
+        f"i64 {region.extent})"
+    )
+
+
+def _entry(region: _Region, nest: LoopNest, offsets: dict[str, int]) -> str:
+    """What the pool calls: finds the buffers of the region and hands them over as arguments."""
+    lines = [f"define internal void @{region.name}.entry(ptr %closure, i64 %begin, i64 %end) nounwind {{"]
+    lines += ["entry:", "  %buffers = load ptr, ptr %closure, align 8"]
+    lines.append("  %second = getelementptr inbounds { ptr, ptr }, ptr %closure, i32 0, i32 1")
+    lines.append("  %workspace = load ptr, ptr %second, align 8")
+    arguments = [buffer.name for buffer in nest.arguments]
+    for position, buffer in enumerate(region.buffers):
+        if buffer.scope is Scope.ARGUMENT:
+            slot = f"getelementptr inbounds ptr, ptr %buffers, i64 {arguments.index(buffer.name)}"
+            lines += [
+                f"  %slot{position} = {slot}",
+                f"  %buffer{position} = load ptr, ptr %slot{position}, align 8",
+            ]
+        else:
+            offset = offsets[buffer.name]
+            lines.append(f"  %buffer{position} = getelementptr inbounds i8, ptr %workspace, i64 {offset}")
+    passed = "".join(f"ptr %buffer{position}, " for position in range(len(region.buffers)))
+    lines.append(f"  call void @{region.name}({passed}i64 %begin, i64 %end)")
+    return "\n".join([*lines, "  ret void", "}", ""])
+
+
+@dataclass(frozen=True, slots=True)
+class _Collapsed:
+    """The parallel loops of a region, outermost first, and what each iteration runs."""
+
+    loops: tuple[For, ...]
+    body: Statement
+
+    @classmethod
+    def of(cls, statement: Statement) -> _Collapsed:
+        loops = []
+        while isinstance(statement, For) and statement.kind is LoopKind.PARALLEL:
+            loops.append(statement)
+            statement = statement.body
+        return cls(tuple(loops), statement)
+
+
+class _Region:
+    """The function of one root statement."""
+
+    def __init__(self, name: str, statement: Statement, nest: LoopNest, target: Target) -> None:
+        self.name = name
+        self.target = target
+        self.collapsed = _Collapsed.of(statement)
+        used = {buffer.name: buffer for buffer in _buffers(statement)}
+        self.buffers = [buffer for buffer in (*nest.arguments, *nest.workspace) if buffer.name in used]
+        self.writer = Writer()
+        pointers = {buffer.name: f"%b{position}" for position, buffer in enumerate(self.buffers)}
+        self.pointers = pointers
+        self.values = Values(self.writer, pointers)
+
+    @property
+    def extent(self) -> int:
+        """Iterations of the collapsed parallel loops."""
+        total = 1
+        for loop in self.collapsed.loops:
+            total *= _integer(loop.extent, loop.var)
+        return total
+
+    def function(self) -> str:
+        writer = self.writer
+        self.loop_over_range()
+        stored = _stored(self.collapsed.body)
+        parameters = "".join(
+            f"ptr noalias {'' if buffer.name in stored else 'readonly '}align {BUFFER_ALIGNMENT} %b{position}, "
+            for position, buffer in enumerate(self.buffers)
+        )
+        attributes = 'nounwind "no-trapping-math"="true"'
+        head = f"define internal void @{self.name}({parameters}i64 %begin, i64 %end) {attributes} {{"
+        return "\n".join([head, "entry:", *writer.blocks[0].lines, "  ret void", "}", ""])
+
+    def loop_over_range(self) -> None:
+        """begin <= index < end, each decoded into the collapsed loops' variables."""
+        if not self.collapsed.loops:
+            self.statement(self.collapsed.body)
+            return
+        index = self.open_loop("index", "%begin")
+        rest = index
+        environment, depth = self.values.environment, self.writer.depth
+        for loop in reversed(self.collapsed.loops[1:]):
+            extent = str(_integer(loop.extent, loop.var))
+            var = self.writer.value(f"urem i64 {rest.text}, {extent}", "int64", depth=depth)
+            rest = self.writer.value(f"udiv i64 {rest.text}, {extent}", "int64", depth=depth)
+            environment.running[loop.var] = (var, depth)
+        environment.running[self.collapsed.loops[0].var] = (rest, depth)
+        self.statement(self.collapsed.body)
+        self.close_loop(index, "%end", [])
+
+    # ------------------------------------------------------------------------------------ statements
+
+    def statement(self, statement: Statement) -> None:
+        match statement:
+            case Block(statements):
+                for item in statements:
+                    self.statement(item)
+            case Store(buffer, indices, value):
+                self.store(buffer, indices, value)
+            case Allocate(buffer, body):
+                self.allocate(buffer)
+                self.statement(body)
+            case For(_, _, LoopKind.UNROLLED):
+                self.unrolled(statement)
+            case For(_, _, LoopKind.VECTORIZED):
+                self.vectorized(statement)
+            case For():
+                self.serial(statement)
+
+    def allocate(self, buffer: Buffer) -> None:
+        if buffer.scope is Scope.LOCAL:
+            element = "i8" if buffer.dtype == "bool" else ELEMENT_TYPES[buffer.dtype]
+            count = size_bytes(buffer) // ITEM_BYTES[buffer.dtype]
+            pointer = self.writer.name("local")
+            # In the entry block, so that the stack does not grow with the iterations.
+            self.writer.blocks[0].prologue.append(
+                f"  {pointer} = alloca [{count} x {element}], align {BUFFER_ALIGNMENT}"
+            )
+            self.pointers[buffer.name] = pointer
+            return
+        registers = self.values.environment.registers
+        for key in [key for key in registers if key[0] == buffer.name]:
+            del registers[key]
+
+    def unrolled(self, loop: For) -> None:
+        integers = self.values.environment.integers
+        for value in range(_integer(loop.extent, loop.var)):
+            integers[loop.var] = value
+            self.statement(loop.body)
+        del integers[loop.var]
+
+    def vectorized(self, loop: For) -> None:
+        environment = self.values.environment
+        if environment.vector is not None:
+            raise CompileError(
+                f"loop {loop.var} is vectorized inside vectorized loop {environment.vector[0]}"
+            )
+        widest = self.target.vector_lanes(max(ITEM_BYTES[dtype] for dtype in _dtypes(loop.body)))
+        for first, lanes in chunks(_integer(loop.extent, loop.var), widest):
+            if lanes == 1:
+                environment.integers[loop.var] = first
+                self.statement(loop.body)
+                del environment.integers[loop.var]
+                continue
+            environment.vector = (loop.var, first, lanes)
+            self.statement(loop.body)
+            environment.vector = None
+
+    def serial(self, loop: For) -> None:
+        """A loop that runs: the registers that its body changes become phis."""
+        environment = self.values.environment
+        changed = set(_stored(loop.body))
+        for name in changed:
+            environment.versions[name] = environment.versions.get(name, 0) + 1
+        carried = [key for key in environment.registers if key[0] in changed]
+        index = self.open_loop(loop.var, "0", carried)
+        environment.running[loop.var] = (index, self.writer.depth)
+        self.statement(loop.body)
+        self.close_loop(index, str(_integer(loop.extent, loop.var)), carried)
+        del environment.running[loop.var]
+
+    def open_loop(self, hint: str, start: str, carried: Sequence[tuple[str, int, int]] = ()) -> Value:
+        """Starts a loop that tests at its end; its extent is at least one."""
+        writer, registers = self.writer, self.values.environment.registers
+        label = writer.fresh_label("loop")
+        writer.emit(f"  br label %{label}")
+        block = TextBlock(label)
+        index = Value(writer.name(), "int64")
+        block.prologue.append(f"{label}:")
+        block.prologue.append(
+            f"  {index.text} = phi i64 [ {start}, %{writer.label} ], [ {index.text}.next, %{label}.latch ]"
+        )
+        for key in carried:
+            before = registers[key]
+            inside = Value(writer.name("r"), before.dtype, before.lanes)
+            block.prologue.append(
+                f"  {inside.text} = phi {before.type} [ {before.text}, %{writer.label} ], "
+                f"[ @@{label}.{key}@@, %{label}.latch ]"
+            )
+            registers[key] = inside
+        writer.blocks.append(block)
+        writer.label = label
+        return index
+
+    def close_loop(self, index: Value, end: str, carried: Sequence[tuple[str, int, int]]) -> None:
+        writer, registers = self.writer, self.values.environment.registers
+        block = writer.blocks.pop()
+        label = block.label
+        lines = block.lines
+        for position, key in enumerate(carried, start=2):
+            lines[position] = lines[position].replace(f"@@{label}.{key}@@", registers[key].text)
+        lines += [
+            f"  br label %{label}.latch",
+            f"{label}.latch:",
+            f"  {index.text}.next = add nuw nsw i64 {index.text}, 1",
+            f"  {index.text}.more = icmp slt i64 {index.text}.next, {end}",
+            f"  br i1 {index.text}.more, label %{label}, label %{label}.done",
+            f"{label}.done:",
+        ]
+        writer.blocks[-1].body += lines
+        writer.label = f"{label}.done"
+
+    # ---------------------------------------------------------------------------------------- stores
+
+    def store(self, buffer: Buffer, indices: tuple[Expr, ...], expr: Expr) -> None:
+        values = self.values
+        value = values.evaluate(expr)
+        if buffer.scope is Scope.REGISTER:
+            key = values.register(buffer, indices)
+            values.environment.registers[key] = self.writer.splat(value, key[2])
+            return
+        environment = values.environment
+        environment.versions[buffer.name] = environment.versions.get(buffer.name, 0) + 1
+        place = values.place(buffer, indices)
+        if values.lanes == 1:
+            assert place is not None
+            self.write(buffer, value, place.pointer, place.alignment)
+            return
+        value = self.writer.splat(value, values.lanes)
+        if place is not None and place.stride == 1 and buffer.dtype != "bool":
+            self.write(buffer, value, place.pointer, place.alignment)
+            return
+        self.scatter(buffer, indices, value)
+
+    def scatter(self, buffer: Buffer, indices: tuple[Expr, ...], value: Value) -> None:
+        environment = self.values.environment
+        vector = environment.vector
+        assert vector is not None
+        name, first, lanes = vector
+        environment.vector = None
+        for lane in range(lanes):
+            environment.integers[name] = first + lane
+            place = self.values.place(buffer, indices)
+            assert place is not None
+            self.write(buffer, self.writer.extract(value, lane), place.pointer, place.alignment)
+        del environment.integers[name]
+        environment.vector = vector
+
+    def write(self, buffer: Buffer, value: Value, pointer: str, alignment: int) -> None:
+        if buffer.dtype == "bool":
+            value = self.writer.value(f"zext i1 {value.text} to i8", "int8")
+        self.writer.emit(f"  store {value.type} {value.text}, ptr {pointer}, align {alignment}")
+
+
+# ---------------------------------------------------------------------------------------------- walking
+
+
+def _statements(statement: Statement) -> Iterator[Statement]:
+    yield statement
+    match statement:
+        case Block(statements):
+            for item in statements:
+                yield from _statements(item)
+        case For(_, _, _, body) | Allocate(_, body):
+            yield from _statements(body)
+
+
+def _stored(statement: Statement) -> list[str]:
+    """Names of the buffers that a statement stores to, in order, each once."""
+    return list(dict.fromkeys(item.buffer.name for item in _statements(statement) if isinstance(item, Store)))
+
+
+def _buffers(statement: Statement) -> Iterator[Buffer]:
+    for item in _statements(statement):
+        if isinstance(item, Store):
+            yield item.buffer
+            yield from _loaded(item.value)
+
+
+def _loaded(expr: Expr) -> Iterator[Buffer]:
+    match expr:
+        case Load(buffer, _):
+            yield buffer
+        case Binary(_, left, right):
+            yield from _loaded(left)
+            yield from _loaded(right)
+        case Call(_, arguments):
+            for argument in arguments:
+                yield from _loaded(argument)
+        case Select(condition, then, otherwise):
+            for part in (condition, then, otherwise):
+                yield from _loaded(part)
+        case Cast(_, value, _):
+            yield from _loaded(value)
+
+
+def _dtypes(statement: Statement) -> set[str]:
+    return {buffer.dtype for buffer in _buffers(statement)}

@@ -1,0 +1,539 @@
+"""Expressions of a bound loop nest as LLVM values.
+
+`Values.evaluate(expr)` gives a scalar or a vector, depending on whether the expression uses the variable of
+the vectorized loop that is being written. A variable is one of three things (`Environment`): a known integer
+(an unrolled iteration), an SSA value (a loop that runs), or lanes start, start + 1, ... (a chunk of the
+vectorized loop).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cross.codegen.llvm_text import ELEMENT_TYPES, FLOATS, Value, Writer, literal, vector_type
+from cross.errors import CompileError
+from cross.loopnest.affine import Affine, affine, substitute, variables
+from cross.loopnest.nodes import (
+    ZERO,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Expr,
+    Int,
+    Literal,
+    Load,
+    Scope,
+    Select,
+    Var,
+    add,
+    mul,
+)
+
+ZEROS = "tfb.zeros"  # a global of ZERO_BYTES zero bytes that guarded loads read instead of memory they may not touch
+ZERO_BYTES = 512
+
+
+@dataclass(slots=True)
+class Environment:
+    """What every variable in scope is, and the values of all register buffers."""
+
+    integers: dict[str, int] = field(default_factory=dict)
+    running: dict[str, tuple[Value, int]] = field(default_factory=dict)  # SSA value, depth of its block
+    vector: tuple[str, int, int] | None = None  # variable, first value, lanes
+    registers: dict[tuple[str, int, int], Value] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)  # of buffers that the function writes
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address: pointer text, distance in elements between lanes, and alignment in bytes."""
+
+    pointer: str
+    stride: int
+    alignment: int
+
+
+class Values:
+    """Evaluates expressions at the current place of a writer."""
+
+    def __init__(self, writer: Writer, pointers: Mapping[str, str]) -> None:
+        self.writer = writer
+        self.pointers = pointers
+        self.environment = Environment()
+        self.guards: list[Value] = []
+        self._offsets: dict[int, tuple[object, Affine]] = {}
+
+    @property
+    def lanes(self) -> int:
+        return self.environment.vector[2] if self.environment.vector else 1
+
+    def evaluate(self, expr: Expr) -> Value:
+        """The value of an expression here."""
+        match expr:
+            case Int() | Var():
+                return self.integer_or_lanes(expr)
+            case Literal(value, dtype):
+                return literal(value, dtype)
+            case Load():
+                return self.load(expr)
+            case Binary():
+                return self.binary(expr)
+            case Call(function, arguments):
+                return self.call(function, [self.evaluate(argument) for argument in arguments])
+            case Select(condition, then, otherwise):
+                return self.select(self.evaluate(condition), then, otherwise)
+            case Cast(dtype, value, _):
+                return self.cast(dtype, self.evaluate(value))
+            case _:
+                raise CompileError(f"the nest is not bound: {expr} is left")
+
+    # ------------------------------------------------------------------------------------- integers
+
+    def integer_or_lanes(self, expr: Expr) -> Value:
+        """An integer expression; with the vector variable in it, one value per lane."""
+        vector = self.environment.vector
+        if vector is None or vector[0] not in variables(expr):
+            return self.integer(expr)
+        terms, constant = affine(expr)
+        name, first, lanes = vector
+        step = terms.pop(Var(name), None)
+        if not isinstance(step, Int) or any(name in variables(term) for term in terms):
+            return self.lanewise(expr)
+        base: Expr = add(constant, Int(step.value * first))
+        for term, coefficient in terms.items():
+            base = add(base, mul(term, coefficient))
+        start = self.writer.splat(self.integer(base), lanes)
+        steps = ", ".join(f"i64 {step.value * lane}" for lane in range(lanes))
+        return self.writer.value(f"add {start.type} {start.text}, <{steps}>", "int64", lanes)
+
+    def lanewise(self, expr: Expr) -> Value:
+        """An integer expression that is not affine in the vector variable, lane by lane."""
+        vector = self.environment.vector
+        assert vector is not None
+        name, first, lanes = vector
+        return self.writer.join(
+            [self.integer(substitute(expr, {Var(name): Int(first + lane)})) for lane in range(lanes)]
+        )
+
+    def integer(self, expr: Expr) -> Value:
+        """A scalar integer, written into the outermost block where all its variables are known."""
+        known = {Var(name): Int(value) for name, value in self.environment.integers.items()}
+        expr = substitute(expr, known) if variables(expr) & self.environment.integers.keys() else expr
+        if isinstance(expr, Int):
+            return Value(str(expr.value), "int64")
+        if isinstance(expr, Var):
+            return self.running(expr.name)[0]
+        if not isinstance(expr, Binary):
+            raise CompileError(f"expected an integer expression, found {expr}")
+        left, right = self.integer(expr.left), self.integer(expr.right)
+        depth = max((self.running(name)[1] for name in variables(expr)), default=0)
+        return self.integer_binary(expr.op, left, right, depth)
+
+    def running(self, name: str) -> tuple[Value, int]:
+        if name not in self.environment.running:
+            raise CompileError(f"loop variable {name} is used outside its loop")
+        return self.environment.running[name]
+
+    def integer_binary(self, op: str, left: Value, right: Value, depth: int | None) -> Value:
+        kind, lanes = left.type, left.lanes
+
+        def write(instruction: str, dtype: str = left.dtype) -> Value:
+            return self.writer.value(instruction, dtype, lanes, depth=depth)
+
+        if op in ("+", "-", "*"):
+            name = {"+": "add", "-": "sub", "*": "mul"}[op]
+            return write(f"{name} {kind} {left.text}, {right.text}")
+        if op in ("<", "<=", "=="):
+            predicate = {"<": "slt", "<=": "sle", "==": "eq"}[op]
+            return write(f"icmp {predicate} {kind} {left.text}, {right.text}", "bool")
+        if op in ("min", "max"):
+            suffix = f"{'v' + str(lanes) if lanes > 1 else ''}{ELEMENT_TYPES[left.dtype]}"
+            function = f"@llvm.s{op}.{suffix}"
+            self.writer.declare(f"{kind} {function}({kind}, {kind})")
+            return write(f"call {kind} {function}({kind} {left.text}, {kind} {right.text})")
+        if op in ("//", "%"):
+            return self.floor_division(op, left, right, depth)
+        raise CompileError(f"no integer operator {op}")
+
+    def floor_division(self, op: str, left: Value, right: Value, depth: int | None) -> Value:
+        """Quotient towards minus infinity, and the remainder with the sign of the divisor."""
+        kind, lanes = left.type, left.lanes
+        flags = vector_type("bool", lanes)
+
+        def write(instruction: str, dtype: str = left.dtype) -> Value:
+            return self.writer.value(instruction, dtype, lanes, depth=depth)
+
+        def constant(text: str) -> str:
+            return text if lanes == 1 else f"splat ({ELEMENT_TYPES[left.dtype]} {text})"
+
+        rest = write(f"srem {kind} {left.text}, {right.text}")
+        signs = write(f"xor {kind} {rest.text}, {right.text}")
+        negative = write(f"icmp slt {kind} {signs.text}, {constant('0')}", "bool")
+        uneven = write(f"icmp ne {kind} {rest.text}, {constant('0')}", "bool")
+        wrong = write(f"and {flags} {negative.text}, {uneven.text}", "bool")
+        if op == "%":
+            shifted = write(f"add {kind} {rest.text}, {right.text}")
+            return write(f"select {flags} {wrong.text}, {kind} {shifted.text}, {kind} {rest.text}")
+        quotient = write(f"sdiv {kind} {left.text}, {right.text}")
+        lower = write(f"sub {kind} {quotient.text}, {constant('1')}")
+        return write(f"select {flags} {wrong.text}, {kind} {lower.text}, {kind} {quotient.text}")
+
+    # --------------------------------------------------------------------------------------- memory
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Affine:
+        """Row-major position as an affine form; kept, because unrolling asks for it again and again."""
+        found = self._offsets.get(id(indices))
+        if found is not None:
+            return found[1]
+        position: Expr = ZERO
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            position = add(mul(position, extent), index)
+        form = affine(position)
+        self._offsets[id(indices)] = (indices, form)
+        return form
+
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Place | None:
+        """The address here; None where the lanes are not evenly spaced."""
+        terms, constant = self.offset(buffer, indices)
+        if not isinstance(constant, Int):
+            raise CompileError(f"buffer {buffer.name}: offset {constant} is not bound")
+        vector = self.environment.vector
+        fixed, stride, moving = constant.value, 0, []
+        for term, coefficient in terms.items():
+            assert isinstance(coefficient, Int)
+            if isinstance(term, Var) and term.name in self.environment.integers:
+                fixed += coefficient.value * self.environment.integers[term.name]
+            elif vector is not None and term == Var(vector[0]):
+                fixed += coefficient.value * vector[1]
+                stride = coefficient.value
+            elif vector is not None and vector[0] in variables(term):
+                return None
+            else:
+                moving.append((term, coefficient.value))
+        return self.address(buffer, moving, fixed, stride)
+
+    def address(self, buffer: Buffer, moving: list[tuple[Expr, int]], fixed: int, stride: int) -> Place:
+        item_bytes = _item_bytes(buffer.dtype)
+        element = ELEMENT_TYPES[buffer.dtype] if buffer.dtype != "bool" else "i8"
+        pointer, alignment = self.pointers[buffer.name], 64
+        parts = []
+        for term, coefficient in moving:
+            value = self.integer(term)
+            names = variables(term) & self.environment.running.keys()
+            parts.append((max((self.running(name)[1] for name in names), default=0), value, coefficient))
+            alignment = _common_alignment(alignment, coefficient * item_bytes)
+        for depth, value, coefficient in sorted(parts, key=lambda part: part[0]):
+            distance = value
+            if coefficient != 1:
+                distance = self.integer_binary("*", value, Value(str(coefficient), "int64"), depth)
+            text = f"getelementptr inbounds {element}, ptr {pointer}, i64 {distance.text}"
+            pointer = self.writer.value(text, "int64", depth=depth).text
+        if fixed:
+            text = f"getelementptr inbounds {element}, ptr {pointer}, i64 {fixed}"
+            pointer = self.writer.value(text, "int64").text
+        return Place(pointer, stride, _common_alignment(alignment, fixed * item_bytes))
+
+    def load(self, load: Load) -> Value:
+        buffer = load.buffer
+        if buffer.scope is Scope.REGISTER:
+            return self.environment.registers[self.register(load.buffer, load.indices)]
+        place = self.place(buffer, load.indices)
+        if place is None:
+            return self.gather(load)
+        lanes = self.lanes if place.stride != 0 else 1
+        if lanes == 1:
+            return self.scalar_load(buffer, place.pointer, place.alignment)
+        if place.stride != 1:
+            return self.gather(load)
+        return self.vector_load(buffer, place, lanes)
+
+    def read_key(self, buffer: Buffer, pointer: str, lanes: int) -> tuple[str, str, int, int]:
+        return ("load", pointer, lanes, self.environment.versions.get(buffer.name, 0))
+
+    def scalar_load(self, buffer: Buffer, pointer: str, alignment: int) -> Value:
+        for guard in self.guards:
+            if guard.lanes != 1:
+                raise CompileError(f"a scalar load of {buffer.name} under a condition that differs by lane")
+            pointer = self.guarded_pointer(pointer, guard)
+            alignment = min(alignment, _item_bytes(buffer.dtype))
+        kind = "i8" if buffer.dtype == "bool" else ELEMENT_TYPES[buffer.dtype]
+        loaded = self.writer.value(
+            f"load {kind}, ptr {pointer}, align {alignment}",
+            buffer.dtype,
+            key=self.read_key(buffer, pointer, 1),
+        )
+        if buffer.dtype == "bool":
+            return self.writer.value(f"trunc i8 {loaded.text} to i1", "bool")
+        return loaded
+
+    def guarded_pointer(self, pointer: str, guard: Value) -> str:
+        """The pointer where the guard holds, else zeros: a load that never leaves its buffer and needs no branch."""
+        return self.writer.value(f"select i1 {guard.text}, ptr {pointer}, ptr @{ZEROS}", "int64").text
+
+    def vector_load(self, buffer: Buffer, place: Place, lanes: int) -> Value:
+        if buffer.dtype == "bool":
+            raise CompileError("vectors of bool are not stored in memory; vectorize another loop")
+        pointer, alignment = place.pointer, place.alignment
+        masks = [guard for guard in self.guards if guard.lanes != 1]
+        for guard in self.guards:
+            if guard.lanes == 1:
+                pointer = self.guarded_pointer(pointer, guard)
+        kind = vector_type(buffer.dtype, lanes)
+        if not masks:
+            return self.writer.value(
+                f"load {kind}, ptr {pointer}, align {alignment}",
+                buffer.dtype,
+                lanes,
+                key=self.read_key(buffer, pointer, lanes),
+            )
+        mask = masks[0]
+        for other in masks[1:]:
+            mask = self.writer.value(f"and {mask.type} {mask.text}, {other.text}", "bool", lanes)
+        function = f"@llvm.masked.load.v{lanes}{_suffix(buffer.dtype)}.p0"
+        self.writer.declare(f"{kind} {function}(ptr, {mask.type}, {kind})")
+        item_bytes = _item_bytes(buffer.dtype)
+        return self.writer.value(
+            f"call {kind} {function}(ptr align {item_bytes} {pointer}, {mask.type} {mask.text}, {kind} zeroinitializer)",
+            buffer.dtype,
+            lanes,
+            key=("masked", mask.text, self.read_key(buffer, pointer, lanes)),
+        )
+
+    def gather(self, load: Load) -> Value:
+        """Lane by lane: every lane is a scalar load of its own under its own guards."""
+        vector, guards = self.environment.vector, self.guards
+        assert vector is not None
+        lanes = []
+        for lane in range(vector[2]):
+            with_lane = tuple(
+                substitute(index, {Var(vector[0]): Int(vector[1] + lane)}) for index in load.indices
+            )
+            self.environment.vector = None
+            self.guards = [self.writer.extract(guard, lane) for guard in guards]
+            place = self.place(load.buffer, with_lane)
+            assert place is not None
+            lanes.append(self.scalar_load(load.buffer, place.pointer, place.alignment))
+            self.environment.vector, self.guards = vector, guards
+        return self.writer.join(lanes)
+
+    def register(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[str, int, int]:
+        """Which register holds an element (or the lanes of a vector)."""
+        terms, constant = self.offset(buffer, indices)
+        vector = self.environment.vector
+        assert isinstance(constant, Int)
+        position, lanes = constant.value, 1
+        for term, coefficient in terms.items():
+            assert isinstance(coefficient, Int)
+            if isinstance(term, Var) and term.name in self.environment.integers:
+                position += coefficient.value * self.environment.integers[term.name]
+            elif vector is not None and term == Var(vector[0]):
+                position += coefficient.value * vector[1]
+                lanes = vector[2]
+            else:
+                raise CompileError(f"register buffer {buffer.name}: index term {term} is no constant")
+        return (buffer.name, position, lanes)
+
+    # ----------------------------------------------------------------------------------- arithmetic
+
+    def together(self, *values: Value) -> tuple[list[Value], int]:
+        """The values with equal lanes: scalars are repeated where another is a vector."""
+        lanes = max(value.lanes for value in values)
+        return [self.writer.splat(value, lanes) for value in values], lanes
+
+    def binary(self, expr: Binary) -> Value:
+        if expr.op == "+" and isinstance(expr.right, Binary) and expr.right.op == "*":
+            fused = self.multiply_add(expr.left, expr.right)
+            if fused is not None:
+                return fused
+        left, right = self.evaluate(expr.left), self.evaluate(expr.right)
+        if left.dtype == right.dtype == "int64" and left.lanes == right.lanes == 1 and not _reads(expr):
+            # Index arithmetic belongs as far out as its variables allow.
+            names = _scalar_variables(expr)
+            if names is not None and not names & self.environment.integers.keys():
+                depth = max((self.running(name)[1] for name in names), default=0)
+                return self.integer_binary(expr.op, left, right, depth)
+        (left, right), lanes = self.together(left, right)
+        if expr.op in ("and", "or"):
+            return self.writer.value(f"{expr.op} {left.type} {left.text}, {right.text}", "bool", lanes)
+        if left.dtype not in FLOATS:
+            return self.integer_binary(expr.op, left, right, None)
+        return self.float_binary(expr.op, left, right, isinstance(expr.right, Literal))
+
+    def multiply_add(self, addend: Expr, multiplied: Binary) -> Value | None:
+        left, right = self.evaluate(multiplied.left), self.evaluate(multiplied.right)
+        if left.dtype not in FLOATS:
+            return None
+        (a, b, c), lanes = self.together(left, right, self.evaluate(addend))
+        function = f"@llvm.fmuladd.{'v' + str(lanes) if lanes > 1 else ''}{_suffix(a.dtype)}"
+        self.writer.declare(f"{a.type} {function}({a.type}, {a.type}, {a.type})")
+        return self.writer.value(
+            f"call {a.type} {function}({a.type} {a.text}, {b.type} {b.text}, {c.type} {c.text})",
+            a.dtype,
+            lanes,
+        )
+
+    def float_binary(self, op: str, left: Value, right: Value, right_is_literal: bool) -> Value:
+        kind, lanes = left.type, left.lanes
+        if op in ("+", "-", "*", "/"):
+            name = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}[op]
+            return self.writer.value(f"{name} {kind} {left.text}, {right.text}", left.dtype, lanes)
+        if op in ("<", "<=", "=="):
+            predicate = {"<": "olt", "<=": "ole", "==": "oeq"}[op]
+            return self.writer.value(f"fcmp {predicate} {kind} {left.text}, {right.text}", "bool", lanes)
+        if op not in ("min", "max"):
+            raise CompileError(f"no float operator {op}")
+        if right_is_literal:
+            # One instruction, and a NaN on the left stays one: the comparison with it is false.
+            predicate = "ogt" if op == "max" else "olt"
+            flags = self.writer.value(f"fcmp {predicate} {kind} {right.text}, {left.text}", "bool", lanes)
+            return self.writer.value(
+                f"select {flags.type} {flags.text}, {kind} {right.text}, {kind} {left.text}",
+                left.dtype,
+                lanes,
+            )
+        function = f"@llvm.{op}imum.{'v' + str(lanes) if lanes > 1 else ''}{_suffix(left.dtype)}"
+        self.writer.declare(f"{kind} {function}({kind}, {kind})")
+        return self.writer.value(
+            f"call {kind} {function}({kind} {left.text}, {kind} {right.text})", left.dtype, lanes
+        )
+
+    def select(self, condition: Value, then: Expr, otherwise: Expr) -> Value:
+        branches = []
+        for branch, guard in ((then, condition), (otherwise, None)):
+            if not _reads(branch):
+                branches.append(self.evaluate(branch))
+                continue
+            self.guards.append(self.negated(condition) if guard is None else guard)
+            branches.append(self.evaluate(branch))
+            self.guards.pop()
+        lanes = max(branch.lanes for branch in branches)
+        lanes = max(lanes, condition.lanes)
+        first, second = (self.writer.splat(branch, lanes) for branch in branches)
+        if condition.lanes not in (1, lanes):
+            raise CompileError("a condition and its branches differ in lanes")
+        return self.writer.value(
+            f"select {condition.type} {condition.text}, {first.type} {first.text}, {second.type} {second.text}",
+            first.dtype,
+            lanes,
+        )
+
+    def negated(self, condition: Value) -> Value:
+        ones = "true" if condition.lanes == 1 else "splat (i1 true)"
+        return self.writer.value(f"xor {condition.type} {condition.text}, {ones}", "bool", condition.lanes)
+
+    def cast(self, dtype: str, value: Value) -> Value:
+        source = value.dtype
+        if source == dtype:
+            return value
+        target = vector_type(dtype, value.lanes)
+        name = _conversion(source, dtype)
+        return self.writer.value(f"{name} {value.type} {value.text} to {target}", dtype, value.lanes)
+
+    def call(self, function: str, arguments: list[Value]) -> Value:
+        arguments, lanes = self.together(*arguments)
+        first = arguments[0]
+        kind, dtype = first.type, first.dtype
+        if function == "not":
+            return self.negated(first)
+        if function == "neg":
+            text = (
+                f"fneg {kind} {first.text}"
+                if dtype in FLOATS
+                else f"sub {kind} zeroinitializer, {first.text}"
+            )
+            return self.writer.value(
+                text if lanes > 1 or dtype in FLOATS else f"sub {kind} 0, {first.text}", dtype, lanes
+            )
+        if function == "sigmoid":
+            return self.sigmoid(first)
+        if function == "erf":
+            return self.library("erff" if dtype == "float32" else "erf", arguments, lanes)
+        name = {"abs": "fabs"}.get(function, function)
+        return self.intrinsic(name, arguments, lanes)
+
+    def sigmoid(self, value: Value) -> Value:
+        """1 / (1 + exp(-x))."""
+        one = self.writer.splat(literal(1.0, value.dtype), value.lanes)
+        grown = self.call("exp", [self.call("neg", [value])])
+        return self.float_binary("/", one, self.float_binary("+", one, grown, False), False)
+
+    def intrinsic(self, name: str, arguments: list[Value], lanes: int) -> Value:
+        first = arguments[0]
+        if first.dtype not in FLOATS:
+            raise CompileError(f"{name}() works on floats, found {first.dtype}")
+        function = f"@llvm.{name}.{'v' + str(lanes) if lanes > 1 else ''}{_suffix(first.dtype)}"
+        kinds = ", ".join(value.type for value in arguments)
+        values = ", ".join(f"{value.type} {value.text}" for value in arguments)
+        self.writer.declare(f"{first.type} {function}({kinds})")
+        return self.writer.value(f"call {first.type} {function}({values})", first.dtype, lanes)
+
+    def library(self, name: str, arguments: list[Value], lanes: int) -> Value:
+        """A function of the C library, which knows scalars only."""
+        dtype = arguments[0].dtype
+        kind = ELEMENT_TYPES[dtype]
+        self.writer.declare(f"{kind} @{name}({', '.join(kind for _ in arguments)})")
+        results = []
+        for lane in range(lanes):
+            scalars = [self.writer.extract(value, lane) for value in arguments]
+            values = ", ".join(f"{value.type} {value.text}" for value in scalars)
+            results.append(self.writer.value(f"call {kind} @{name}({values})", dtype))
+        return results[0] if lanes == 1 else self.writer.join(results)
+
+
+def _item_bytes(dtype: str) -> int:
+    return {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}.get(dtype, 1)
+
+
+def _suffix(dtype: str) -> str:
+    return {"float16": "f16", "float32": "f32", "float64": "f64"}.get(dtype, ELEMENT_TYPES[dtype])
+
+
+def _common_alignment(alignment: int, distance_bytes: int) -> int:
+    while distance_bytes % alignment:
+        alignment //= 2
+    return alignment
+
+
+def _conversion(source: str, dtype: str) -> str:
+    sizes = {"float16": 2, "float32": 4, "float64": 8}
+    if source in FLOATS and dtype in FLOATS:
+        return "fpext" if sizes[dtype] > sizes[source] else "fptrunc"
+    if source in FLOATS:
+        return "fptoui" if dtype in ("bool", "uint8") else "fptosi"
+    unsigned = source in ("bool", "uint8")
+    if dtype in FLOATS:
+        return "uitofp" if unsigned else "sitofp"
+    if _item_bytes(dtype) > _item_bytes(source) or source == "bool":
+        return "zext" if unsigned else "sext"
+    return "trunc"
+
+
+def _reads(expr: Expr) -> bool:
+    """Whether an expression loads from memory."""
+    match expr:
+        case Load():
+            return True
+        case Binary(_, left, right):
+            return _reads(left) or _reads(right)
+        case Call(_, arguments):
+            return any(_reads(argument) for argument in arguments)
+        case Select(condition, then, otherwise):
+            return _reads(condition) or _reads(then) or _reads(otherwise)
+        case Cast(_, value, _):
+            return _reads(value)
+        case _:
+            return False
+
+
+def _scalar_variables(expr: Expr) -> set[str] | None:
+    """Variables of a pure integer expression; None where something else is in it."""
+    if isinstance(expr, Var):
+        return {expr.name}
+    if isinstance(expr, Int):
+        return set()
+    if isinstance(expr, Binary):
+        left, right = _scalar_variables(expr.left), _scalar_variables(expr.right)
+        return None if left is None or right is None else left | right
+    return None
