@@ -1,8 +1,8 @@
 """A model plan as one self-contained shared object with a C header.
 
 The generated C is only glue: it calls the kernels in order (`tfb_model`, same ABI as a kernel, so that a
-whole model is checked and timed like one) and wraps that in create, run, destroy for applications (model.c). All
-memory is allocated in create. Parameters are a read-only section: the loader maps them, processes share them.
+whole model is checked and timed like one) and wraps that in create, run, destroy for applications (model.c).
+All memory is allocated in create. Parameters are a read-only section: the loader maps it, processes share it.
 """
 
 from __future__ import annotations

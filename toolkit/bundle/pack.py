@@ -50,7 +50,7 @@ class BundleContents:
 def pack(contents: BundleContents, key: SigningKey) -> bytes:
     """The bundle file's bytes; the same contents and key give the same bytes.
 
-    Raises InputError when plans or golden data contradict each other, CrossError when a library fails to link.
+    Raises InputError when plans or golden data contradict each other, CrossError when a library cannot link.
     """
     _check(contents)
     parts: dict[str, bytes] = {}

@@ -1,0 +1,204 @@
+"""The calls that put a bundle on the board and run it. The state they change is installed.py's.
+
+Order of a flash: trust, (put what is missing), install, self_test, activate, health_check, commit. Each call
+may be repeated, and each may be the last one that arrives: what was current before runs until `activate`, and
+what is current then has passed its self-test.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from device_runtime import run, signature
+from device_runtime.installed import Slots
+from device_runtime.isolation import Limits, Outcome, PeerGone, run_isolated
+from device_runtime.methods import Context, Method, Reply
+from device_runtime.protocol import (
+    BAD_REQUEST,
+    DTYPE_BYTES,
+    MAX_TIMEOUT_S,
+    ProtocolError,
+    take,
+    take_sha,
+    to_plain,
+)
+from device_runtime.store import write_atomically
+
+MAX_REPEAT = 100_000
+
+Plain = Dict[str, Any]
+
+
+def call_slots(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
+    """{verify} -> the state and all slots; `verify`: a slot to hash as well ("": none), result in `whole`."""
+    slots, bundle_id = Slots(context.device_dir), take(params, "verify", str)
+    whole = slots.is_whole(bundle_id) if bundle_id else False
+    return Reply({**slots.status(), "whole": whole})
+
+
+def call_trust(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
+    """{signer, line} -> {trusted, installed}; the first caller's key becomes the trusted one.
+
+    `signer` is "ssh-ed25519 AAAA...", `line` its allowed_signers line.
+    """
+    signer: str = take(params, "signer", str)
+    line: str = take(params, "line", str)
+    if [signature.public_line(key) for key in signature.read_allowed_signers(line)] != [signer]:
+        raise ProtocolError(BAD_REQUEST, f"'line' is not the allowed_signers line of {signer!r:.120}")
+    slots = Slots(context.device_dir)
+    with slots.locked():
+        if not os.path.exists(slots.signers_path):
+            write_atomically(slots.signers_path, line.encode())
+            return Reply({"trusted": True, "installed": True})
+        with open(slots.signers_path, encoding="utf-8") as file:
+            known = [signature.public_line(key) for key in signature.read_allowed_signers(file.read())]
+    return Reply({"trusted": signer in known, "installed": False, "path": slots.signers_path})
+
+
+def call_install(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
+    """{manifest, signature} (object hashes) -> {id, installed}; see Slots.install."""
+    manifest_file = context.store.path(take_sha(params, "manifest"))
+    signature_file = context.store.path(take_sha(params, "signature"))
+    slots = Slots(context.device_dir)
+    with slots.locked():
+        return Reply(slots.install(manifest_file, signature_file, context.store.path))
+
+
+def call_self_test(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
+    """{id, target, timeout_s} -> {passed, failure, outputs, seconds} of an installed slot."""
+    slots, bundle_id = Slots(context.device_dir), take(params, "id", str)
+    model = run.installed_model(slots, bundle_id, take(params, "target", str))
+    limits = run.limits(model, take(params, "timeout_s", float, 0.001, MAX_TIMEOUT_S))
+    outcome = run_isolated(functools.partial(run.check_golden, model), limits, context.watch_fd)
+    with slots.locked():
+        slots.tested(bundle_id, _text(outcome))
+    return Reply(_plain(outcome))
+
+
+def call_activate(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
+    """{id} -> the state; the slot must have passed its self-test."""
+    slots = Slots(context.device_dir)
+    with slots.locked():
+        slots.activate(take(params, "id", str))
+        return Reply(slots.state())
+
+
+def call_health_check(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
+    """{target, timeout_s} -> {id, passed, failure, outputs, seconds} of a start of the current slot."""
+    timeout_s = take(params, "timeout_s", float, 0.001, MAX_TIMEOUT_S)
+    bundle_id, model = _startable(context, params)
+    work = functools.partial(run.check_golden, model)
+    return Reply({"id": bundle_id, **_plain(_start(context, bundle_id, work, run.limits(model, timeout_s)))})
+
+
+def call_commit(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
+    """{id} -> the state; the slot must be current."""
+    slots = Slots(context.device_dir)
+    with slots.locked():
+        slots.commit(take(params, "id", str))
+        return Reply(slots.state())
+
+
+def call_rollback(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
+    """{expected_current, reason} -> {id} of what is current now; see Slots.rollback."""
+    slots = Slots(context.device_dir)
+    with slots.locked():
+        current = slots.rollback(take(params, "expected_current", str), take(params, "reason", str) or None)
+    return Reply({"id": current})
+
+
+def call_run(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
+    """{inputs, target, repeat, timeout_s} -> {id, passed, failure, outputs, seconds}.
+
+    Runs the current slot's model `repeat` times on stored objects (hashes, in the order of the manifest's
+    inputs). `outputs` are the hashes of what the last run gave, stored for `read`.
+    """
+    repeat = take(params, "repeat", int, 1, MAX_REPEAT)
+    timeout_s = take(params, "timeout_s", float, 0.001, MAX_TIMEOUT_S)
+    bundle_id, model = _startable(context, params)
+    files = _input_files(context, model, take(params, "inputs", list))
+    results = run.shared_output(model)
+    work = functools.partial(run.run_on, model, files, repeat, results)
+    outcome = _start(context, bundle_id, work, run.limits(model, timeout_s))
+    hashes = []
+    at_bytes = 0
+    for size_bytes in run.output_sizes(model) if outcome.failure is None else ():
+        hashes.append(context.store.add(results[at_bytes : at_bytes + size_bytes]))
+        at_bytes += size_bytes
+    return Reply({"id": bundle_id, **_plain(outcome), "outputs": hashes})
+
+
+def _startable(context: Context, params: Plain) -> Tuple[str, run.InstalledModel]:
+    slots = Slots(context.device_dir)
+    with slots.locked():
+        bundle_id = slots.startable()
+    return bundle_id, run.installed_model(slots, bundle_id, take(params, "target", str))
+
+
+def _start(context: Context, bundle_id: str, work: Callable[[], Plain], limits: Limits) -> Outcome:
+    """Run `work` as a start of the slot. A start that only took longer than it might is no failed one."""
+    slots = Slots(context.device_dir)
+    with slots.locked():
+        slots.begin_start()
+    try:
+        outcome = run_isolated(work, limits, context.watch_fd)
+    except PeerGone:
+        with slots.locked():
+            slots.give_up_start(bundle_id)
+        raise
+    with slots.locked():
+        if outcome.failure is not None and outcome.failure.kind == "timeout":
+            slots.give_up_start(bundle_id)
+        else:
+            slots.end_start(bundle_id, _text(outcome))
+    return outcome
+
+
+def _input_files(context: Context, model: run.InstalledModel, hashes: List[Any]) -> List[str]:
+    """Paths of stored inputs, whose number and sizes fit the model; ProtocolError(BAD_REQUEST)."""
+    specs = model.manifest["inputs"]
+    if len(hashes) != len(specs):
+        names = ", ".join(spec["name"] for spec in specs)
+        text = f"'inputs': expected {len(specs)} objects ({names}), found {len(hashes)}"
+        raise ProtocolError(BAD_REQUEST, text)
+    files = []
+    for spec, sha in zip(specs, hashes):
+        path = context.store.path(take_sha({"inputs": sha}, "inputs"))
+        found, expected = os.stat(path).st_size, run.elements(spec) * DTYPE_BYTES[spec["dtype"]]
+        if found != expected:
+            what = f"{spec['dtype']} {spec['shape']}"
+            text = f"input {spec['name']}: expected {expected} bytes ({what}), found {found}"
+            raise ProtocolError(BAD_REQUEST, text)
+        files.append(path)
+    return files
+
+
+def _text(outcome: Outcome) -> Optional[str]:
+    failure = outcome.failure
+    return None if failure is None else f"{failure.kind}: {failure.text}"
+
+
+def _plain(outcome: Outcome) -> Plain:
+    failure = None if outcome.failure is None else to_plain(outcome.failure)
+    return {
+        "outputs": [],
+        "seconds": 0.0,
+        **(outcome.answer or {}),
+        "failure": failure,
+        "passed": failure is None,
+    }
+
+
+METHODS: Dict[str, Method] = {
+    "slots": Method(call_slots, lease=False),
+    "trust": Method(call_trust, lease=True),
+    "install": Method(call_install, lease=True),
+    "self_test": Method(call_self_test, lease=True),
+    "activate": Method(call_activate, lease=True),
+    "health_check": Method(call_health_check, lease=True),
+    "commit": Method(call_commit, lease=True),
+    "rollback": Method(call_rollback, lease=True),
+    "run": Method(call_run, lease=True),
+}

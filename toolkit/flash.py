@@ -1,0 +1,388 @@
+"""Put a bundle on a board, or take it back: the host's side of device_runtime/slots.py.
+
+`flash` connects and takes the lease, verifies the bundle, uploads what the board lacks, and has it installed,
+self-tested, made current, health-checked and committed. Whatever breaks on the way, a slot that passed its
+self-test stays current, and the same call goes on where the last one stopped. A bundle that is already there
+and committed changes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from boards.board import Board
+from device_runtime.protocol import BAD_HASH, NO_SPACE, NOT_FOUND, REFUSED
+from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
+from toolkit.errors import (
+    BoardUnreachable,
+    InputError,
+    NotCommitted,
+    OutputError,
+    RolledBack,
+    VerificationError,
+)
+from toolkit.measure.session import DeviceError, Session, open_session
+
+StepName = Literal[
+    "verify",
+    "connect",
+    "trust",
+    "upload",
+    "install",
+    "self_test",
+    "activate",
+    "health_check",
+    "commit",
+    "rollback",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FlashEvent:
+    """Something happened: a step began or ended, or an upload moved on (`done_bytes` of `total_bytes`)."""
+
+    step: StepName
+    state: Literal["begin", "progress", "end"]
+    done_bytes: int = 0
+    total_bytes: int = 0
+
+
+FlashProgress = Callable[[FlashEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FlashOptions:
+    """How to flash; the defaults are what the command does."""
+
+    dry_run: bool = False
+    """Verify and look, but change nothing on the board."""
+    target: str = ""
+    """Variant to test, by target name; empty: the first that fits the board."""
+    test_timeout_s: float = 120.0
+    """Longest that a self-test or health check may take."""
+    wait_s: float = 0.0
+    """How long to wait for the board's lease."""
+    config_dir: Path | None = None
+    """Where the signing key and trusted signers are; None: ~/.config/tune-for-board."""
+    cache_dir: Path | None = None
+
+
+class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One bundle installed on a board."""
+
+    id: str
+    name: str
+    size_bytes: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    damaged: bool
+    tested: bool
+
+
+class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Which bundles a board has. `current` runs; it is on trial while it is not `committed`."""
+
+    device_dir: str
+    current: str
+    committed: str
+    previous: str
+    on_trial: bool
+    failed_starts: int
+    last_failure: dict[str, Any] | None
+    slots: tuple[SlotInfo, ...]
+
+    def slot(self, bundle_id: str) -> SlotInfo | None:
+        """The installed bundle with this id."""
+        return next((slot for slot in self.slots if slot.id == bundle_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class FlashReport:
+    """What a flash did. `missing_bytes` had to be uploaded (or would have to be, in a dry run)."""
+
+    board: str
+    device_dir: str
+    bundle_id: str
+    name: str
+    changed: bool
+    dry_run: bool
+    previous: str
+    missing_bytes: int
+    total_bytes: int
+    max_relative_error: float
+    """Of the self-test: largest |error| of any output over that output's largest |expected|."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What the installed model computed: raw C-order bytes per output, and the seconds of every run."""
+
+    bundle_id: str
+    outputs: tuple[bytes, ...]
+    seconds: tuple[float, ...]
+
+
+def flash(
+    bundle_path: Path,
+    board: Board,
+    options: FlashOptions = FlashOptions(),
+    progress: FlashProgress | None = None,
+) -> FlashReport:
+    """Install the bundle on the board and make it current.
+
+    Raises InputError (no such file, wrong board), VerificationError (signature, hashes, or the self-test of a
+    first bundle), BoardUnreachable, BoardBusy, OutputError (no space), RolledBack (it failed on the board and
+    the one before runs), NotCommitted (it runs, but the board went away before it was committed).
+    """
+    started_s = time.monotonic()
+    tell = progress or _silent
+    with _step(tell, "verify"):
+        bundle = open_bundle(bundle_path, trusted_keys(options.config_dir))
+        _check_board(bundle, board)
+    with _step(tell, "connect"):
+        session = _connect(board, options, lease=not options.dry_run)
+    with session:
+        return flash_over(session, bundle, options, tell, started_s)
+
+
+def flash_over(
+    session: Session, bundle: VerifiedBundle, options: FlashOptions, tell: FlashProgress, started_s: float
+) -> FlashReport:
+    """`flash` over an open session; `started_s` is when it began by the monotonic clock."""
+    answer = session.call("slots", verify=bundle.id)
+    before = _status(answer)
+    settled = answer["whole"] and before.current == before.committed == bundle.id
+    missing = {} if answer["whole"] else _missing(session, bundle)
+    error = 0.0
+    if not settled and not options.dry_run:
+        if not answer["whole"]:
+            _trust(session, bundle, tell)
+            _upload(session, bundle, missing, tell)
+            _install(session, bundle, tell)
+        error = _self_test(session, bundle, before, options, tell)
+        _switch(session, bundle, before, options, tell)
+    return FlashReport(
+        board=session.board.name,
+        device_dir=before.device_dir,
+        bundle_id=bundle.id,
+        name=bundle.manifest.name,
+        changed=not settled and not options.dry_run,
+        dry_run=options.dry_run,
+        previous=before.previous if settled else before.committed,
+        missing_bytes=sum(missing.values()),
+        total_bytes=sum(part.size_bytes for part in bundle.manifest.parts),
+        max_relative_error=error,
+        seconds=time.monotonic() - started_s,
+    )
+
+
+def status(board: Board, options: FlashOptions = FlashOptions()) -> SlotStatus:
+    """What is installed on the board; takes no lease. Raises BoardUnreachable."""
+    with _connect(board, options, lease=False) as session:
+        return _status(session.call("slots", verify=""))
+
+
+def rollback(
+    board: Board, options: FlashOptions = FlashOptions(), progress: FlashProgress | None = None
+) -> SlotStatus:
+    """Make the slot before the current one current again, and check that it runs.
+
+    Raises InputError when there is none, VerificationError when it does not run either, BoardUnreachable,
+    BoardBusy.
+    """
+    tell = progress or _silent
+    with _connect(board, options, lease=True) as session:
+        before = _status(session.call("slots", verify=""))
+        with _step(tell, "rollback"):
+            try:
+                session.call("rollback", expected_current=before.current, reason="")
+            except DeviceError as error:
+                raise InputError(f"board {board.name}: {error.text}; flash a bundle instead") from error
+        with _step(tell, "health_check"):
+            answer = session.call("health_check", target=options.target, timeout_s=options.test_timeout_s)
+        after = _status(session.call("slots", verify=""))
+    if not answer["passed"]:
+        raise VerificationError(
+            f"board {board.name}: slot {after.current} is current again but does not run: "
+            f"{_failure(answer)}; flash a bundle that does"
+        )
+    return after
+
+
+def run(
+    board: Board, inputs: Sequence[bytes], repeat: int = 1, options: FlashOptions = FlashOptions()
+) -> RunResult:
+    """Run the board's current model on raw inputs, in the order and layout of `SlotInfo.inputs`.
+
+    Raises InputError (no bundle, inputs that do not fit), VerificationError when the model fails,
+    BoardUnreachable, BoardBusy.
+    """
+    with _connect(board, options, lease=True) as session:
+        hashes = [session.put(data) for data in inputs]
+        try:
+            answer = session.call(
+                "run", inputs=hashes, target=options.target, repeat=repeat, timeout_s=options.test_timeout_s
+            )
+        except DeviceError as error:
+            raise InputError(f"board {board.name}: {error.text}") from error
+        if not answer["passed"]:
+            raise VerificationError(
+                f"board {board.name}: the model in slot {answer['id']} failed: {_failure(answer)}"
+            )
+        outputs = tuple(session.read(sha) for sha in answer["outputs"])
+    return RunResult(answer["id"], outputs, tuple(answer["seconds"]))
+
+
+# -------------------------------------------------------------------------------------------------- steps
+
+
+def _connect(board: Board, options: FlashOptions, *, lease: bool) -> Session:
+    return open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s, lease=lease)
+
+
+def _check_board(bundle: VerifiedBundle, board: Board) -> None:
+    """InputError when the bundle is not for this board."""
+    boards = bundle.manifest.compatibility.boards
+    if board.name not in boards:
+        raise InputError(
+            f"bundle {bundle.path} is for {', '.join(boards)}, not for {board.name}; "
+            f"tune the model with --board {board.name}, or flash the bundle to one of its boards"
+        )
+
+
+def _trust(session: Session, bundle: VerifiedBundle, tell: FlashProgress) -> None:
+    """Let the board trust the bundle's signer when it trusts nobody yet; VerificationError when it won't."""
+    line = bundle.signer.allowed_signers_line
+    with _step(tell, "trust"):
+        answer = session.call("trust", signer=bundle.signer.line, line=line)
+    if not answer["trusted"]:
+        raise VerificationError(
+            f"board {session.board.name} does not trust the signer of {bundle.path} "
+            f"({bundle.signer.fingerprint}); if it should, add this line to {answer['path']} "
+            f"there: {line.strip()}"
+        )
+
+
+def _missing(session: Session, bundle: VerifiedBundle) -> dict[str, int]:
+    """Bytes still to upload of each part, by SHA-256."""
+    missing = {}
+    for part in bundle.manifest.parts:
+        stored = session.call("status", sha=part.sha256)
+        if stored["size_bytes"] is None:
+            missing[part.sha256] = part.size_bytes - int(stored["received_bytes"])
+    return missing
+
+
+def _upload(session: Session, bundle: VerifiedBundle, missing: dict[str, int], tell: FlashProgress) -> None:
+    total_bytes, done_bytes = sum(missing.values()), 0
+    with _step(tell, "upload"), _refusals(session, bundle):
+        for part in bundle.manifest.parts:
+            if part.sha256 in missing:
+                resumed_bytes = part.size_bytes - missing[part.sha256]
+                moved = functools.partial(_moved, tell, done_bytes - resumed_bytes, total_bytes)
+                session.put(bundle.read_part(part.path), moved)
+                done_bytes += missing[part.sha256]
+
+
+def _moved(tell: FlashProgress, before_bytes: int, all_bytes: int, part_bytes: int, _: int) -> None:
+    tell(FlashEvent("upload", "progress", before_bytes + part_bytes, all_bytes))
+
+
+def _install(session: Session, bundle: VerifiedBundle, tell: FlashProgress) -> None:
+    with _step(tell, "install"), _refusals(session, bundle):
+        manifest = session.put(bundle.manifest_bytes)
+        signature = session.put(bundle.signature)
+        session.call("install", manifest=manifest, signature=signature)
+
+
+def _self_test(
+    session: Session, bundle: VerifiedBundle, before: SlotStatus, options: FlashOptions, tell: FlashProgress
+) -> float:
+    """Largest relative error; RolledBack or VerificationError when it fails: nothing was switched yet."""
+    with _step(tell, "self_test"):
+        answer = session.call(
+            "self_test", id=bundle.id, target=options.target, timeout_s=options.test_timeout_s
+        )
+    if not answer["passed"]:
+        raise _rejected(session, bundle, before.current, f"its self-test failed: {_failure(answer)}")
+    return max(
+        (entry["max_abs_error"] / max(entry["max_abs_reference"], 1e-30) for entry in answer["outputs"]),
+        default=0.0,
+    )
+
+
+def _switch(
+    session: Session, bundle: VerifiedBundle, before: SlotStatus, options: FlashOptions, tell: FlashProgress
+) -> None:
+    """Make the tested slot current, check that it starts, and keep it; or go back."""
+    try:
+        with _step(tell, "activate"):
+            session.call("activate", id=bundle.id)
+        with _step(tell, "health_check"):
+            answer = session.call("health_check", target=options.target, timeout_s=options.test_timeout_s)
+        if not answer["passed"] or answer["id"] != bundle.id:
+            reason = f"it does not start: {_failure(answer)}"
+            with _step(tell, "rollback"):
+                current = session.call("rollback", expected_current=bundle.id, reason=reason)["id"]
+            raise _rejected(session, bundle, str(current), reason)
+        with _step(tell, "commit"):
+            session.call("commit", id=bundle.id)
+    except BoardUnreachable as error:
+        raise NotCommitted(
+            f"bundle {bundle.id} passed its self-test on {session.board.name}, but the board went away before "
+            f"it was committed: {error} Flash it again to commit it; until then three failed starts bring "
+            f"{before.committed or 'no other bundle'} back."
+        ) from error
+
+
+def _rejected(
+    session: Session, bundle: VerifiedBundle, current: str, reason: str
+) -> RolledBack | VerificationError:
+    what = f"bundle {bundle.id} ({bundle.manifest.name}) was not kept on {session.board.name}: {reason}"
+    if current:
+        return RolledBack(f"{what}. Slot {current} is current, as before; tune or pack the bundle again.")
+    return VerificationError(f"{what}. No other bundle is installed; tune or pack the bundle again.")
+
+
+@contextmanager
+def _refusals(session: Session, bundle: VerifiedBundle) -> Iterator[None]:
+    """Turn what the board refuses while it gets a bundle into the error that says what to do."""
+    try:
+        yield
+    except DeviceError as error:
+        where = f"board {session.board.name}, bundle {bundle.path}: {error.text}"
+        if error.code in (REFUSED, BAD_HASH):
+            raise VerificationError(where) from error
+        if error.code in (NO_SPACE, NOT_FOUND):
+            raise OutputError(f"{where}; free space on the board and flash again") from error
+        raise
+
+
+@contextmanager
+def _step(tell: FlashProgress, name: StepName) -> Iterator[None]:
+    tell(FlashEvent(name, "begin"))
+    yield
+    tell(FlashEvent(name, "end"))
+
+
+def _silent(event: FlashEvent) -> None:
+    """No progress wanted."""
+
+
+def _status(answer: dict[str, Any]) -> SlotStatus:
+    return msgspec.convert(answer, SlotStatus)
+
+
+def _failure(answer: dict[str, Any]) -> str:
+    failure = answer["failure"] or {"kind": "wrong slot", "text": f"slot {answer.get('id')} was started"}
+    return f"{failure['kind']}: {failure['text']}"
