@@ -14,7 +14,7 @@ import stat
 import sys
 from typing import Any, Dict, Set, Tuple
 
-from device_runtime import calls
+from device_runtime import calls, slots
 from device_runtime.buffers import Inputs
 from device_runtime.isolation import PeerGone, die_with_parent
 from device_runtime.lease import Lease
@@ -40,6 +40,7 @@ from device_runtime.streams import DescriptorStream
 
 METHODS: Dict[str, Method] = {
     **calls.METHODS,
+    **slots.METHODS,
 }
 
 AUTH_DEADLINE_S = 10.0

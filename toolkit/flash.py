@@ -339,8 +339,8 @@ def _switch(
             session.call("commit", id=bundle.id)
     except BoardUnreachable as error:
         raise NotCommitted(
-            f"bundle {bundle.id} passed its self-test on {session.board.name}, but the board went away before "
-            f"it was committed: {error} Flash it again to commit it; until then three failed starts bring "
+            f"bundle {bundle.id} passed its self-test on {session.board.name}, but the board went away "
+            f"before it was committed: {error} Flash it again to commit it; until then three failed starts bring "
             f"{before.committed or 'no other bundle'} back."
         ) from error
 
