@@ -1,0 +1,185 @@
+"""Whether the iterations of a loop may run at the same time.
+
+`conflict(loop, ranges)` looks at every buffer that outlives an iteration and is written in it. Iterations do
+not meet if the values of the loop variable can be told apart by what they access. Per dimension of the
+buffer, an index is split into
+
+    (part of the loop variable alone) + (part of the loops outside) + (rest: loops inside)
+
+The outer part must be the same in all accesses, and is the same in all iterations. If any two different
+values of the first part lie further apart than the rest can reach, iterations with different first parts
+touch different elements in that dimension. The first parts of all such dimensions together must differ
+between any two iterations.
+
+One overlap is allowed: a shifted last tile, min(i * T, E - T) + rest, lies partly on the tile before it. Both
+iterations then store the same value into a shared element, because lowering computes an element from its
+own index alone, and an aligned store of one scalar is never seen half done; so whoever comes last changes
+nothing. That holds only for elements that are written and never read inside the loop (a sum kept in
+such a buffer would be torn), which is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.loopnest.bounds import Interval, Linear, Ranges, form_bounds, linear
+from cross.loopnest.nodes import Allocate, Binary, Block, Buffer, Expr, For, Int, Load, Statement, Store, Var
+from cross.loopnest.traits import loads, variables
+
+Values = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A load or store of one buffer, with the ranges of all loops around it."""
+
+    indices: tuple[Expr, ...]
+    writes: bool
+    ranges: dict[str, Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitIndex:
+    """One dimension of one access; see the head of this file. `shifted`: the loop part drops a min()."""
+
+    values: Values
+    outer: Linear
+    rest: Interval
+    shifted: bool
+
+
+def conflict(loop: For, ranges: Ranges) -> tuple[Buffer, str] | None:
+    """A buffer over which two iterations of a bound loop may conflict and why, or None if there is none.
+
+    Args:
+        loop: a bound loop of at least one iteration.
+        ranges: inclusive intervals of the variables of the loops outside.
+    """
+    shared: dict[str, tuple[Buffer, list[Access]]] = {}
+    for buffer, access in _accesses(loop.body, dict(ranges), frozenset()):
+        shared.setdefault(buffer.name, (buffer, []))[1].append(access)
+    for buffer, accesses in shared.values():
+        if any(access.writes for access in accesses):
+            reason = _meet(loop, buffer, accesses, frozenset(ranges))
+            if reason:
+                return buffer, reason
+    return None
+
+
+def _accesses(
+    statement: Statement, ranges: dict[str, Interval], private: frozenset[str]
+) -> Iterator[tuple[Buffer, Access]]:
+    """All accesses to buffers that are not allocated within the statement."""
+    match statement:
+        case For(var, extent, _, body):
+            last = extent.value - 1 if isinstance(extent, Int) else float("inf")
+            yield from _accesses(body, ranges | {var: (0, last)}, private)
+        case Block(statements):
+            for item in statements:
+                yield from _accesses(item, ranges, private)
+        case Allocate(buffer, body):
+            yield from _accesses(body, ranges, private | {buffer.name})
+        case Store(buffer, indices, value):
+            touched: list[tuple[Buffer, Access]] = [(buffer, Access(indices, True, ranges))]
+            for load in (item for part in (*indices, value) for item in loads(part)):
+                touched.append((load.buffer, Access(load.indices, False, ranges)))
+            yield from ((item, access) for item, access in touched if item.name not in private)
+
+
+def _meet(loop: For, buffer: Buffer, accesses: list[Access], outside: frozenset[str]) -> str:
+    """Why two iterations may touch one element, or "" if they cannot."""
+    assert isinstance(loop.extent, Int)
+    count = loop.extent.value
+    columns: list[Values] = []
+    shifted = False
+    for position in range(len(buffer.shape)):
+        splits = [_split(loop.var, count, access, position, outside) for access in accesses]
+        column = _apart(splits)
+        if column is not None:
+            columns.append(column)
+            shifted |= any(split is not None and split.shifted for split in splits)
+    if count == 1:
+        return ""
+    if not columns or len(np.unique(np.stack(columns, axis=1), axis=0)) < count:
+        return "iterations are not known to touch different elements"
+    if shifted and not all(access.writes for access in accesses):
+        return "the shifted last tile overlaps the tile before it, and its elements are also read"
+    return ""
+
+
+def _apart(splits: list[SplitIndex | None]) -> Values | None:
+    """The loop parts in a dimension in which different loop parts mean different elements, else None."""
+    known = [split for split in splits if split is not None]
+    first = known[0] if known else None
+    if first is None or len(known) < len(splits):
+        return None
+    for split in known:
+        if split.outer != first.outer or not np.array_equal(split.values, first.values):
+            return None
+    reach = max(split.rest[1] for split in known) - min(split.rest[0] for split in known)
+    gaps = np.diff(np.unique(first.values))
+    return first.values if len(gaps) == 0 or gaps.min() > reach else None
+
+
+def _split(var: str, count: int, access: Access, position: int, outside: frozenset[str]) -> SplitIndex | None:
+    form = linear(access.indices[position])
+    values: Any = np.zeros(count, np.int64)
+    outer, rest = Linear((), 0), Linear((), form.constant)
+    shifted = False
+    for atom, coefficient in form.terms:
+        names = variables(atom)
+        if var not in names:
+            own = Linear(((atom, coefficient),), 0)
+            if names <= outside and not loads(atom):
+                outer = outer.plus(own)
+            else:
+                rest = rest.plus(own)
+        elif names == {var}:
+            unshifted = _without_shift(atom)
+            shifted |= unshifted != atom
+            part = _evaluate(unshifted, var, count)
+            if part is None:
+                return None
+            values = values + coefficient * part
+        else:
+            return None
+    ordered = Linear(tuple(sorted(outer.terms, key=repr)), 0)
+    return SplitIndex(values, ordered, form_bounds(rest, access.ranges), shifted)
+
+
+def _without_shift(atom: Expr) -> Expr:
+    """start of min(start, last start)."""
+    if isinstance(atom, Binary) and atom.op == "min" and isinstance(atom.right, Int):
+        return atom.left
+    return atom
+
+
+def _evaluate(expression: Expr, var: str, count: int) -> Values | None:
+    """The values of an integer expression of one variable in 0 .. count - 1; None if it reads memory."""
+    match expression:
+        case Int(value):
+            return np.full(count, value, np.int64)
+        case Var():
+            return np.arange(count, dtype=np.int64)
+        case Binary(op, left, right) if op in _NUMPY:
+            a, b = _evaluate(left, var, count), _evaluate(right, var, count)
+            return None if a is None or b is None else np.asarray(_NUMPY[op](a, b), np.int64)
+        case Load() | _:
+            return None
+
+
+_NUMPY: dict[str, Callable[[Values, Values], Values]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "//": np.floor_divide,
+    "%": np.mod,
+    "min": np.minimum,
+    "max": np.maximum,
+    "ceildiv": lambda left, right: -(-left // right),
+}
