@@ -15,11 +15,13 @@ from cross.expression.terms import (
     Term,
     absolute,
     ceil,
+    constant,
     equal,
     erf,
     exp,
     floor,
     log,
+    logical_not,
     maximum,
     minimum,
     power,
@@ -87,6 +89,7 @@ UNARY: dict[str, Callable[..., Term]] = {
     "Ceil": ceil,
     "Erf": erf,
     "Identity": lambda x: x,
+    "Not": logical_not,
 }
 
 BINARY: dict[str, Callable[[Term, Operand], Term]] = {
@@ -97,6 +100,11 @@ BINARY: dict[str, Callable[[Term, Operand], Term]] = {
     "Max": maximum,
     "Min": minimum,
     "Pow": power,
+    "Equal": equal,
+    "Less": lambda a, b: a < b,
+    "LessOrEqual": lambda a, b: a <= b,
+    "Greater": lambda a, b: a > b,
+    "GreaterOrEqual": lambda a, b: a >= b,
 }
 
 
@@ -113,13 +121,20 @@ def combine(function: Callable[[Term, Term], Term], left: Tensor, right: Tensor,
     )
 
 
-def choose_equal(left: Tensor, right: Tensor, then: Tensor, otherwise: Tensor, name: str = "where") -> Tensor:
-    """`then` where left == right, else `otherwise`; all four broadcast to each other."""
-    shape = broadcast_shape(left.shape, right.shape, then.shape, otherwise.shape)
+def where(condition: Tensor, then: Tensor | float, otherwise: Tensor | float, name: str = "where") -> Tensor:
+    """`then` where the bool tensor `condition` holds, else `otherwise`; all broadcast to each other.
+
+    A number stands for a float32 tensor of one element.
+    """
+    branches = (then, otherwise)
+    shape = broadcast_shape(condition.shape, *(item.shape for item in branches if isinstance(item, Tensor)))
 
     def body(*axes: Term) -> Term:
-        condition = equal(broadcast_read(left, axes), broadcast_read(right, axes))
-        return select(condition, broadcast_read(then, axes), broadcast_read(otherwise, axes))
+        values = [
+            broadcast_read(item, axes) if isinstance(item, Tensor) else constant(item, "float32")
+            for item in branches
+        ]
+        return select(broadcast_read(condition, axes), values[0], values[1])
 
     return compute(shape, body, name=name)
 

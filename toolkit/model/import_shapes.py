@@ -72,7 +72,11 @@ def slice_(source: Source, build: GraphBuilder) -> None:
 
 
 def _emit_slice(source: Source, build: GraphBuilder, starts: list[int], steps: list[int]) -> None:
-    attributes: dict[str, Attribute] = {"starts": tuple(starts), "steps": tuple(steps)}
+    attributes: dict[str, Attribute] = {
+        "starts": tuple(starts),
+        "steps": tuple(steps),
+        "shape": source.output.shape,
+    }
     whole = source.output.shape == source.input(0).shape and all(step == 1 for step in steps)
     source.emit(
         build, "Identity" if whole else "Slice", [source.input(0).name], None if whole else attributes
@@ -109,8 +113,8 @@ def gather(source: Source, build: GraphBuilder) -> None:
         raise source.refuse(f"indices {list(indices)} leave dimension {axis} of shape {list(data.shape)}")
     starts, steps = [0] * data.rank, [1] * data.rank
     starts[axis], steps[axis] = where[0], gaps.pop()
-    attributes: dict[str, Attribute] = {"starts": tuple(starts), "steps": tuple(steps)}
     shape = (*data.shape[:axis], len(where), *data.shape[axis + 1 :])
+    attributes: dict[str, Attribute] = {"starts": tuple(starts), "steps": tuple(steps), "shape": shape}
     if shape == source.output.shape:
         source.emit(build, "Slice", [data.name], attributes)
         return
@@ -147,9 +151,9 @@ def pad(source: Source, build: GraphBuilder) -> None:
     name = data.name
     cut = [max(-count, 0) for count in before]
     if any(count < 0 for count in (*before, *after)):
-        shape = [e + min(b, 0) + min(a, 0) for e, b, a in zip(data.shape, before, after, strict=True)]
-        steps = (1,) * data.rank
-        name = source.emit(build, "Slice", [name], {"starts": tuple(cut), "steps": steps}, shape=shape)
+        shape = tuple(e + min(b, 0) + min(a, 0) for e, b, a in zip(data.shape, before, after, strict=True))
+        slicing = {"starts": tuple(cut), "steps": (1,) * data.rank, "shape": shape}
+        name = source.emit(build, "Slice", [name], slicing, shape=shape)
     if not any(count > 0 for count in (*before, *after)):
         source.emit(build, "Identity", [name])
         return

@@ -120,6 +120,12 @@ class _Walk:
         """The graph, with its outputs checked."""
         outputs = list(dict.fromkeys(item.name for item in self.model.graph.output))
         for name in outputs:
+            if name in self.inputs or self._data(name) is not None:
+                raise ModelError(
+                    f"model {self.path}: the output {name!r} is an input or a constant, not the result of a "
+                    "node; expected "
+                    "outputs that are computed; remove it from the model's outputs"
+                )
             if name not in self.builder.values:
                 raise ModelError(
                     f"model {self.path}: the output {name!r} is never computed as a float tensor; expected "

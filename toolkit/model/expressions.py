@@ -1,0 +1,152 @@
+"""From a node of the physical graph to its index expression: one small function per operator.
+
+`expression(node, operands)` gives the tensor that the node computes from the tensors of its inputs; fused
+nodes are called one after the other, each on the result of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import isinf
+
+from cross.expression import conv, data_movement, dense, elementwise, norm, pool
+from cross.expression.tensor import Tensor
+from cross.expression.terms import Term, constant
+from cross.expression.window import Window
+from toolkit.errors import ModelError
+from toolkit.model.graph import Node
+
+Operand = Tensor | float  # a number stands for a constant with one element
+
+COMBINERS = {
+    "ReduceSum": "sum",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "MaxPool": "max",
+    "SumPool": "sum",
+}
+COMPARISONS = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not"})
+BINARY = frozenset(elementwise.BINARY)
+UNARY = frozenset(elementwise.UNARY)
+ELEMENTWISE = BINARY | UNARY | {"Where"}
+
+
+def expression(node: Node, operands: Sequence[Operand]) -> Tensor:
+    """The tensor that `node` computes.
+
+    Raises:
+        ModelError: the node's operator has no expression (a bug in the importers).
+    """
+    if node.op in UNARY:
+        return _unary(node, operands)
+    if node.op in BINARY:
+        return _binary(node, operands)
+    if node.op == "Where":
+        return _where(node, operands)
+    if node.op not in _BUILDERS:
+        raise ModelError(f"node {node.name!r}: no expression for {node.op}; this is a bug in the importers")
+    return _BUILDERS[node.op](node, [operand for operand in operands if isinstance(operand, Tensor)])
+
+
+def groups_of(node: Node, weight_rank: int) -> int:
+    """In how many groups a Conv node splits the channels it reads and writes; 1 for any other node."""
+    return node.integer("group") if node.op == "Conv" and weight_rank == 5 else 1
+
+
+def _unary(node: Node, operands: Sequence[Operand]) -> Tensor:
+    function: Callable[..., Term] = elementwise.UNARY[node.op]
+    if node.op == "Clip":
+        low, high = node.number("low"), node.number("high")
+        function = partial(function, low=None if isinf(low) else low, high=None if isinf(high) else high)
+    elif node.attributes:
+        function = partial(function, **{key: node.number(key) for key in node.attributes})
+    data = operands[0]
+    assert isinstance(data, Tensor)
+    return elementwise.apply(function, data, node.op.lower())
+
+
+def _binary(node: Node, operands: Sequence[Operand]) -> Tensor:
+    function, name = elementwise.BINARY[node.op], node.op.lower()
+    left, right = operands
+    if not isinstance(right, Tensor):
+        number = float(right)
+        assert isinstance(left, Tensor)
+        return elementwise.apply(lambda x: function(x, number), left, name)
+    if not isinstance(left, Tensor):
+        literal = constant(float(left), right.dtype)
+        return elementwise.apply(lambda x: function(literal, x), right, name)
+    return elementwise.combine(function, left, right, name)
+
+
+def _where(node: Node, operands: Sequence[Operand]) -> Tensor:
+    condition, then, otherwise = operands
+    assert isinstance(condition, Tensor)
+    return elementwise.where(condition, then, otherwise)
+
+
+def _window(node: Node) -> Window:
+    strides, pads, dilations = node.integers("strides"), node.integers("pads"), node.integers("dilations")
+    return Window(
+        (strides[0], strides[1]), (pads[0], pads[1], pads[2], pads[3]), (dilations[0], dilations[1])
+    )
+
+
+def _conv(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    data, weight = operands
+    if len(weight.shape) == 3:
+        return conv.depthwise_conv2d(data, weight, _window(node))
+    if len(weight.shape) == 5:
+        return conv.grouped_conv2d(data, weight, _window(node))
+    return conv.conv2d(data, weight, _window(node))
+
+
+def _pool(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    kernel = node.integers("kernel")
+    return pool.pool2d(operands[0], (kernel[0], kernel[1]), _window(node), COMBINERS[node.op])
+
+
+def _reduce(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    return pool.reduce(operands[0], node.integers("axes"), COMBINERS[node.op])
+
+
+def _matmul(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    left, right = operands
+    flat = len(left.shape) == 2 and len(right.shape) == 2
+    return dense.dense(left, right) if flat else dense.batch_matmul(left, right)
+
+
+def _pad(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    before, after = node.integers("before"), node.integers("after")
+    if node.text("mode") == "reflect":
+        return data_movement.reflect_pad(operands[0], before, after)
+    if node.text("mode") == "edge":
+        return data_movement.edge_pad(operands[0], before, after)
+    return data_movement.pad(operands[0], before, after, node.number("value"))
+
+
+def _slice(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    shape = node.integers("shape")
+    return data_movement.strided_slice(operands[0], node.integers("starts"), node.integers("steps"), shape)
+
+
+def _lrn(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    coefficients = node.number("alpha"), node.number("beta"), node.number("bias")
+    return norm.local_response_norm(operands[0], node.integer("size"), coefficients)
+
+
+_BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
+    "Conv": _conv,
+    "MaxPool": _pool,
+    "SumPool": _pool,
+    "ReduceSum": _reduce,
+    "ReduceMax": _reduce,
+    "ReduceMin": _reduce,
+    "MatMul": _matmul,
+    "Softmax": lambda node, operands: norm.softmax(operands[0], node.integer("axis")),
+    "LRN": _lrn,
+    "Pad": _pad,
+    "Slice": _slice,
+    "Transpose": lambda node, operands: data_movement.transpose(operands[0], node.integers("perm")),
+    "Concat": lambda node, operands: data_movement.concat(operands, node.integer("axis")),
+}

@@ -1,0 +1,325 @@
+"""Layout assignment: image data is kept NHWC, and a transpose is computed only where nothing else will do.
+
+A logical value (as ONNX means it) may be held in several *forms*: a form is a permutation and the physical
+value that holds the data in that order, `physical = logical.transpose(permutation)`. Operators that need an
+order (windows: NHWC, matrix products: as written) ask for it; all others take the order their largest operand
+already has. So an ONNX Transpose costs nothing until somebody asks for an order that no form has; pairs of
+transposes cancel; and moving unit dimensions only is a free reshape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toolkit.errors import ModelError
+from toolkit.model.graph import Attribute, Graph, GraphBuilder, Node, Value
+
+NHWC = (0, 2, 3, 1)
+HWIO = (2, 3, 1, 0)
+WINDOWED = frozenset({"Conv", "MaxPool", "SumPool", "LRN"})
+REDUCTIONS = frozenset({"ReduceSum", "ReduceMax", "ReduceMin"})
+
+Permutation = tuple[int, ...]
+
+
+def assign_layout(graph: Graph) -> Graph:
+    """The graph over physical values. Constants are transposed here, ahead of time."""
+    return _Layout(graph).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    permutation: Permutation
+    physical: str
+
+
+class _Layout:
+    """State of the pass: the new graph, and the forms of every logical value."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.build = GraphBuilder(graph.name, reserved=graph.values)
+        self.forms: dict[str, list[_Form]] = {}
+        for name in (*graph.inputs, *graph.constants):
+            value = graph.values[name]
+            self.build.add(
+                Value(
+                    name, value.shape, value.dtype, value.data, value.source, tuple(range(len(value.shape)))
+                )
+            )
+            self.forms[name] = [_Form(tuple(range(len(value.shape))), name)]
+
+    def run(self) -> Graph:
+        for node in self.graph.nodes:
+            _RULES.get(node.op, _elementwise)(self, node)
+        outputs = [self._output(name) for name in self.graph.outputs]
+        return self.build.finish(self.graph.inputs, outputs)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.graph.values[name].shape
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        output: str,
+        permutation: Permutation,
+        attributes: Mapping[str, Attribute] | None = None,
+        name: str = "",
+    ) -> str:
+        """Append a node that computes the logical value `output` in the given order."""
+        logical = self.graph.values[output]
+        identity = permutation == tuple(range(len(permutation)))
+        taken = output in self.build.values
+        physical = output if identity and not taken else self.build.fresh(f"{output}.{_suffix(permutation)}")
+        value = Value(
+            physical,
+            tuple(logical.shape[axis] for axis in permutation),
+            logical.dtype,
+            source=logical.source,
+            permutation=permutation if logical.source else (),
+        )
+        self.build.emit(op, inputs, value, attributes, name or physical)
+        self.forms.setdefault(output, []).append(_Form(permutation, physical))
+        return physical
+
+    def get(self, name: str, wanted: Permutation) -> str:
+        """The physical value that holds `name` in the wanted order, made if need be."""
+        forms = self.forms[name]
+        for form in forms:
+            if form.permutation == wanted:
+                return form.physical
+        if self.graph.values[name].constant:
+            return self._constant(name, wanted)
+        shape = self.shape(name)
+        for form in forms:
+            if moves_units_only(shape, form.permutation, wanted):
+                return self.emit("Reshape", [form.physical], name, wanted)
+        return self._transpose(name, forms[0], wanted)
+
+    def matching(self, name: str, rank: int, wanted: Permutation) -> str:
+        """An elementwise operand in the wanted order of a result of `rank` dimensions, broadcast included."""
+        shape = self.shape(name)
+        value = self.graph.values[name]
+        if len(shape) == rank and not value.constant:
+            return self.get(name, wanted)
+        full = (1,) * (rank - len(shape)) + shape
+        if value.data is not None:
+            array = value.data.reshape(full).transpose(wanted)
+            leading = next((i for i, extent in enumerate(array.shape) if extent != 1), rank)
+            return self.build.constant(f"{name}.{_suffix(wanted)}", array.reshape(array.shape[leading:]))
+        ordered = tuple(full[axis] for axis in wanted)
+        kept = [axis - (rank - len(shape)) for axis in wanted if full[axis] != 1]
+        own = (*[axis for axis in range(len(shape)) if shape[axis] == 1], *kept)
+        physical = self.get(name, own)
+        made = Value(self.build.fresh(f"{name}.aligned"), ordered, value.dtype)
+        return self.build.emit("Reshape", [physical], made)
+
+    def leading_form(self, names: Sequence[str], rank: int) -> Permutation:
+        """The order of the largest computed operand of full rank."""
+        best: Permutation = tuple(range(rank))
+        size = -1
+        for name in names:
+            value = self.graph.values[name]
+            if not value.constant and len(value.shape) == rank and value.elements > size:
+                best, size = self.forms[name][0].permutation, value.elements
+        return best
+
+    def _constant(self, name: str, wanted: Permutation) -> str:
+        value = self.graph.values[name]
+        assert value.data is not None
+        physical = self.build.constant(f"{name}.{_suffix(wanted)}", value.data.transpose(wanted))
+        self.forms[name].append(_Form(wanted, physical))
+        return physical
+
+    def _transpose(self, name: str, form: _Form, wanted: Permutation) -> str:
+        """A computed transpose, with dimensions that move together merged and unit dimensions left out."""
+        moved = tuple(form.permutation.index(axis) for axis in wanted)
+        held = self.build.values[form.physical]
+        merged_shape, merged = merge_axes(held.shape, moved)
+        dtype = held.dtype
+        flat = form.physical
+        if merged_shape != held.shape:
+            value = Value(self.build.fresh(f"{form.physical}.flat"), merged_shape, dtype)
+            flat = self.build.emit("Reshape", [flat], value)
+        if merged == moved:
+            return self.emit("Transpose", [flat], name, wanted, {"perm": moved})
+        shape = tuple(merged_shape[axis] for axis in merged)
+        value = Value(self.build.fresh(f"{name}.moved"), shape, dtype)
+        self.build.emit("Transpose", [flat], value, {"perm": merged}, f"{name}.{_suffix(wanted)}")
+        return self.emit("Reshape", [value.name], name, wanted)
+
+    def _output(self, name: str) -> str:
+        physical = self.get(name, tuple(range(len(self.shape(name)))))
+        if physical == name:
+            return name
+        value = self.graph.values[name]
+        named = Value(name, value.shape, value.dtype, None, value.source, tuple(range(len(value.shape))))
+        return self.build.emit("Reshape", [physical], named)
+
+
+def _suffix(permutation: Permutation) -> str:
+    return "nhwc" if permutation == NHWC else "p" + "".join(str(axis) for axis in permutation)
+
+
+def moves_units_only(shape: Sequence[int], before: Permutation, after: Permutation) -> bool:
+    """Whether going from one order to the other leaves the elements where they are in memory."""
+    return [axis for axis in before if shape[axis] != 1] == [axis for axis in after if shape[axis] != 1]
+
+
+def merge_axes(shape: Sequence[int], moved: Permutation) -> tuple[tuple[int, ...], Permutation]:
+    """The smallest equal transpose: (shape, permutation) without unit axes, neighbours merged.
+
+    >>> merge_axes((1, 13, 13, 1000), (0, 3, 1, 2))
+    ((169, 1000), (1, 0))
+    """
+    order = [axis for axis in moved if shape[axis] != 1]
+    runs: list[list[int]] = []
+    kept = sorted(order)
+    for axis in order:
+        if runs and kept.index(axis) == kept.index(runs[-1][-1]) + 1:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    ranked = sorted(runs)
+    merged = tuple(int(np.prod([shape[axis] for axis in run])) for run in ranked)
+    return merged, tuple(ranked.index(run) for run in runs)
+
+
+def reshape_groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """The finest split of both shapes into runs of dimensions with equal products.
+
+    >>> reshape_groups((1, 6, 4), (1, 2, 3, 4))
+    [([0], [0]), ([1], [1, 2]), ([2], [3])]
+    """
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        left: list[int] = []
+        right: list[int] = []
+        left_size = right_size = 1
+        while not (left or right) or left_size != right_size:
+            if (left_size <= right_size and i < len(before)) or j >= len(after):
+                left_size *= before[i]
+                left.append(i)
+                i += 1
+            else:
+                right_size *= after[j]
+                right.append(j)
+                j += 1
+            if left_size == right_size == 1 and not right and j < len(after) and after[j] == 1:
+                right.append(j)
+                j += 1
+        groups.append((left, right))
+    return groups
+
+
+def _elementwise(layout: _Layout, node: Node) -> None:
+    rank = len(layout.shape(node.output))
+    order = layout.leading_form(node.inputs, rank)
+    inputs = [layout.matching(name, rank, order) for name in node.inputs]
+    layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
+
+
+def _windowed(layout: _Layout, node: Node) -> None:
+    inputs = [layout.get(node.inputs[0], NHWC)]
+    if node.op == "Conv":
+        inputs.append(_conv_weight(layout, node))
+    layout.emit(node.op, inputs, node.output, NHWC, node.attributes, node.name)
+
+
+def _conv_weight(layout: _Layout, node: Node) -> str:
+    """The weights [co, ci / g, kh, kw] as the convolution's family wants them.
+
+    Dense: [kh, kw, ci, co]; depthwise: [kh, kw, c]; grouped: [g, kh, kw, ci / g, co / g].
+    """
+    name, groups = node.inputs[1], node.integer("group")
+    co, ci, kh, kw = layout.shape(name)
+    if groups == 1:
+        return layout.get(name, HWIO)
+    data = layout.graph.values[name].data
+    if data is None:
+        raise ModelError(
+            f"model {layout.graph.name!r}: node {node.name!r} (Conv): its weights {name!r} are computed; "
+            "grouped "
+            "convolutions are supported with constant weights only; fold them before the export"
+        )
+    if ci == 1 and co == groups:
+        return layout.build.constant(f"{name}.depthwise", data.reshape(co, kh, kw).transpose(1, 2, 0))
+    grouped = data.reshape(groups, co // groups, ci, kh, kw).transpose(0, 3, 4, 2, 1)
+    return layout.build.constant(f"{name}.grouped", grouped)
+
+
+def _matmul(layout: _Layout, node: Node) -> None:
+    inputs = [layout.get(name, tuple(range(len(layout.shape(name))))) for name in node.inputs]
+    layout.emit("MatMul", inputs, node.output, tuple(range(len(layout.shape(node.output)))), {}, node.name)
+
+
+def _transpose(layout: _Layout, node: Node) -> None:
+    """No node: each form of the input is a form of the output under another permutation."""
+    perm = node.integers("perm")
+    layout.forms[node.output] = [
+        _Form(tuple(perm.index(axis) for axis in form.permutation), form.physical)
+        for form in layout.forms[node.inputs[0]]
+    ]
+
+
+def _reshape(layout: _Layout, node: Node) -> None:
+    """Reshape in memory where dimensions that merge or split lie together, after a transpose where not."""
+    name = node.inputs[0]
+    before, after = layout.shape(name), layout.shape(node.output)
+    groups = reshape_groups(before, after)
+    best: tuple[Permutation, list[int]] | None = None
+    for form in layout.forms[name]:
+        place = {axis: position for position, axis in enumerate(form.permutation)}
+        order = sorted(
+            range(len(groups)),
+            key=lambda g: min((place[a] for a in groups[g][0] if before[a] != 1), default=-1),
+        )
+        wanted = tuple(axis for g in order for axis in groups[g][0])
+        free = moves_units_only(before, form.permutation, wanted)
+        if best is None or free:
+            best = wanted, order
+        if free:
+            break
+    assert best is not None
+    wanted, order = best
+    physical = layout.get(name, wanted)
+    layout.emit(
+        "Reshape", [physical], node.output, tuple(axis for g in order for axis in groups[g][1]), {}, node.name
+    )
+
+
+def _concat(layout: _Layout, node: Node) -> None:
+    order = layout.leading_form(node.inputs, len(layout.shape(node.output)))
+    inputs = [layout.get(name, order) for name in node.inputs]
+    attributes = {"axis": order.index(node.integer("axis"))}
+    layout.emit("Concat", inputs, node.output, order, attributes, node.name)
+
+
+def _along_axes(layout: _Layout, node: Node) -> None:
+    """One operand, attributes that name axes or have one entry per axis."""
+    order = layout.leading_form(node.inputs, len(layout.shape(node.output)))
+    attributes: dict[str, Attribute] = dict(node.attributes)
+    for key in ("before", "after", "starts", "steps", "shape"):
+        if key in attributes:
+            entries = node.integers(key)
+            attributes[key] = tuple(entries[axis] for axis in order)
+    if "axis" in attributes:
+        attributes["axis"] = order.index(node.integer("axis"))
+    if "axes" in attributes:
+        attributes["axes"] = tuple(sorted(order.index(axis) for axis in node.integers("axes")))
+    layout.emit(node.op, [layout.get(node.inputs[0], order)], node.output, order, attributes, node.name)
+
+
+_RULES: dict[str, Callable[[_Layout, Node], None]] = {
+    **dict.fromkeys(WINDOWED, _windowed),
+    **dict.fromkeys((*REDUCTIONS, "Softmax", "Slice", "Pad"), _along_axes),
+    "MatMul": _matmul,
+    "Transpose": _transpose,
+    "Reshape": _reshape,
+    "Concat": _concat,
+}

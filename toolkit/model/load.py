@@ -1,0 +1,45 @@
+"""The door of this room: an ONNX file in, a graph of fused operators out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from toolkit.model.fuse import fuse
+from toolkit.model.graph import Graph, verify
+from toolkit.model.layout import assign_layout
+from toolkit.model.onnx_import import import_onnx
+from toolkit.model.simplify import fold_affine, fold_padding, remove_identities
+
+Pass = Callable[[Graph], Graph]
+
+# constants are folded during the import, where shapes depend on them
+PASSES: tuple[Pass, ...] = (
+    remove_identities,
+    fold_affine,
+    fold_padding,
+    assign_layout,
+    fuse,
+)
+
+
+def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+    """Import an ONNX model, simplify it, and fuse it into the operators to tune: `graph.groups`.
+
+    Args:
+        path: the .onnx file.
+        shapes: shape of every input that the model leaves dynamic (name -> dimensions).
+
+    Raises:
+        ModelError: the file is damaged, or holds something that is not supported; the message names the node.
+    """
+    return run_passes(import_onnx(Path(path), shapes or {}))
+
+
+def run_passes(graph: Graph, after: Callable[[str, Graph], None] | None = None) -> Graph:
+    """Run PASSES in order, verify after each, and show each result to `after(pass name, graph)`."""
+    for step in PASSES:
+        graph = verify(step(graph))
+        if after is not None:
+            after(step.__name__, graph)
+    return graph

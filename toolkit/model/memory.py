@@ -1,0 +1,97 @@
+"""Static memory plan: every intermediate result gets a place in one arena ahead of time.
+
+Two values may share bytes when their lives do not touch. A value lives from the step that writes it to the
+last step that reads it, both included, so that a step's output never overlaps its inputs. Placement is greedy
+by size (largest first, lowest gap that fits), which comes close to the lower bound: the most bytes alive at any
+one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from toolkit.model.graph import Graph
+
+ALIGNMENT_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a value lies in the arena, and the steps between which it lives (both included)."""
+
+    value: str
+    offset_bytes: int
+    size_bytes: int
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The arena. Graph inputs, outputs and constants are not in it: they have memory of their own."""
+
+    placements: tuple[Placement, ...]
+    arena_bytes: int
+    lower_bound_bytes: int
+
+    def offset(self, value: str) -> int | None:
+        """The value's byte offset in the arena, or None when it is kept elsewhere."""
+        return next((place.offset_bytes for place in self.placements if place.value == value), None)
+
+
+def plan_memory(graph: Graph) -> MemoryPlan:
+    """Plan the arena for running `graph.groups` in order."""
+    return place(_lives(graph))
+
+
+def place(lives: Sequence[Placement]) -> MemoryPlan:
+    """Give each life an offset; the offsets that come in are not used."""
+    done: list[Placement] = []
+    order = sorted(lives, key=lambda life: (-life.size_bytes, life.first_step, life.value))
+    for life in order:
+        rivals = sorted((other for other in done if _meet(life, other)), key=lambda other: other.offset_bytes)
+        offset = 0
+        for other in rivals:
+            if offset + life.size_bytes <= other.offset_bytes:
+                break
+            offset = max(offset, aligned(other.offset_bytes + other.size_bytes))
+        done.append(Placement(life.value, offset, life.size_bytes, life.first_step, life.last_step))
+    done.sort(key=lambda item: (item.first_step, item.offset_bytes))
+    arena = max((aligned(item.offset_bytes + item.size_bytes) for item in done), default=0)
+    return MemoryPlan(tuple(done), arena, _lower_bound(lives))
+
+
+def aligned(size_bytes: int) -> int:
+    """Rounded up to ALIGNMENT_BYTES."""
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def _lives(graph: Graph) -> list[Placement]:
+    """Size and life of every value that a group writes and that is no output of the graph."""
+    kept = {graph.root(name) for name in graph.outputs}
+    last: dict[str, int] = {}
+    for step, group in enumerate(graph.groups):
+        for name in group.inputs:
+            last[graph.root(name)] = step
+    return [
+        Placement(group.output, 0, graph.values[group.output].nbytes, step, last.get(group.output, step))
+        for step, group in enumerate(graph.groups)
+        if group.output not in kept
+    ]
+
+
+def _meet(one: Placement, other: Placement) -> bool:
+    return one.first_step <= other.last_step and other.first_step <= one.last_step
+
+
+def _lower_bound(lives: Sequence[Placement]) -> int:
+    """The most bytes that are alive at one step; no plan can need less."""
+    steps = range(max((life.last_step for life in lives), default=-1) + 1)
+    return max(
+        (
+            sum(aligned(life.size_bytes) for life in lives if life.first_step <= step <= life.last_step)
+            for step in steps
+        ),
+        default=0,
+    )
