@@ -69,6 +69,9 @@ def bind(parametric: ParametricNest, knobs: Mapping[str, int]) -> LoopNest:
     return _Binder(parametric, dict(knobs)).nest()
 
 
+RUNNING_LOOP = 1 << 30
+
+
 class _Binder:
     """State of one binding: ranges of the loop variables in scope, and buffers already bound."""
 
@@ -214,7 +217,10 @@ def _decide(expr: Binary, a: Interval, b: Interval) -> Expr:
 
 
 def count_statements(statement: Statement) -> int:
-    """Innermost statements that a bound statement writes out: unrolled loops count by their extents."""
+    """Innermost statements that a bound statement writes out: unrolled loops count by their extents.
+
+    A loop that runs counts as very many, so that nothing around it is unrolled automatically.
+    """
     match statement:
         case Store():
             return 1
@@ -224,5 +230,7 @@ def count_statements(statement: Statement) -> int:
             return count_statements(body)
         case For(_, Int(extent), LoopKind.UNROLLED, body):
             return extent * count_statements(body)
-        case For(_, _, _, body):
+        case For(_, _, LoopKind.VECTORIZED, body):
             return count_statements(body)
+        case For():
+            return RUNNING_LOOP

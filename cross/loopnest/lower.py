@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cross.errors import ScheduleError
+from cross.expression.naming import unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
 from cross.expression.terms import FLOATS, Axis, Read, Reduce, Term
@@ -35,7 +36,7 @@ from cross.loopnest.nodes import (
     add,
     mul,
 )
-from cross.loopnest.stages import Loop, Stage, resolved_body, stages, unique_tensors
+from cross.loopnest.stages import Loop, Stage, resolved_body, stages
 from cross.loopnest.translate import translate
 from cross.schedule.primitives import Schedule
 

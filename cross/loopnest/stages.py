@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cross.errors import ScheduleError
+from cross.expression.naming import inlined_body, unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, AxisKind, Read, Reduce, Term, children, rebuild, substitute
+from cross.expression.terms import Axis, AxisKind, Read, Reduce, Term
 from cross.loopnest.affine import affine, from_affine, variables
 from cross.loopnest.nodes import (
     ONE,
@@ -136,58 +137,14 @@ def stages(operator: Operator, schedule: Schedule) -> Stages:
     return result
 
 
-def unique_tensors(operator: Operator) -> dict[Tensor, Tensor]:
-    """The operator's tensors and axes renamed so that names are unique; old to new, producers first."""
-    taken: set[str] = set()
-    renamed: dict[Tensor, Tensor] = {}
-    for tensor in (*operator.inputs, *operator.stages):
-        name = _fresh(tensor.name, taken)
-        if tensor.body is None:
-            renamed[tensor] = Tensor(name, tensor.shape, tensor.dtype)
-            continue
-        body = replace_reads(tensor.body, lambda read: replace(read, tensor=renamed[read.tensor]))
-        renamed[tensor] = _with_unique_axes(replace(tensor, name=name, body=body))
-    return renamed
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
-def _with_unique_axes(tensor: Tensor) -> Tensor:
-    taken: set[str] = set()
-    mapping = {
-        axis: replace(axis, name=_fresh(axis.name, taken)) for axis in (*tensor.axes, *tensor.reduce_axes)
-    }
-    assert tensor.body is not None
-    body = substitute(tensor.body, dict(mapping))
-    if isinstance(body, Reduce):
-        body = replace(body, axes=tuple(mapping[axis] for axis in body.axes))
-    return replace(tensor, axes=tuple(mapping[axis] for axis in tensor.axes), body=body)
-
-
-def replace_reads(term: Term, change: Callable[[Read], Term]) -> Term:
-    """The term with every read replaced, innermost indices first."""
-    parts = [replace_reads(part, change) for part in children(term)]
-    rebuilt = rebuild(term, parts) if parts else term
-    return change(rebuilt) if isinstance(rebuilt, Read) else rebuilt
-
-
 def resolved_body(current: Mapping[str, Stage], stage: Stage) -> Term:
     """The body of a stage with all inlined stages substituted."""
 
-    def inline(read: Read) -> Term:
-        producer = current.get(read.tensor.name)
-        if producer is None or not producer.inlined:
-            return read
-        body = resolved_body(current, producer)
-        return substitute(body, dict(zip(producer.tensor.axes, read.indices, strict=True)))
+    def inlined(name: str) -> Tensor | None:
+        producer = current.get(name)
+        return producer.tensor if producer is not None and producer.inlined else None
 
-    assert stage.tensor.body is not None
-    return replace_reads(stage.tensor.body, inline)
+    return inlined_body(stage.tensor, inlined)
 
 
 def _plain_stage(tensor: Tensor) -> Stage:

@@ -1,0 +1,69 @@
+"""Unique names: schedules address stages and loops by name, whatever names a user gave them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from cross.expression.operator import Operator
+from cross.expression.tensor import Tensor
+from cross.expression.terms import Read, Reduce, Term, children, rebuild, substitute
+
+
+def unique_tensors(operator: Operator) -> dict[Tensor, Tensor]:
+    """The operator's tensors and axes renamed so that names are unique; old to new, producers first."""
+    taken: set[str] = set()
+    renamed: dict[Tensor, Tensor] = {}
+    for tensor in (*operator.inputs, *operator.stages):
+        name = _fresh(tensor.name, taken)
+        if tensor.body is None:
+            renamed[tensor] = Tensor(name, tensor.shape, tensor.dtype)
+            continue
+        body = replace_reads(tensor.body, lambda read: replace(read, tensor=renamed[read.tensor]))
+        renamed[tensor] = _with_unique_axes(replace(tensor, name=name, body=body))
+    return renamed
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _with_unique_axes(tensor: Tensor) -> Tensor:
+    taken: set[str] = set()
+    mapping = {
+        axis: replace(axis, name=_fresh(axis.name, taken)) for axis in (*tensor.axes, *tensor.reduce_axes)
+    }
+    assert tensor.body is not None
+    body = substitute(tensor.body, dict(mapping))
+    if isinstance(body, Reduce):
+        body = replace(body, axes=tuple(mapping[axis] for axis in body.axes))
+    return replace(tensor, axes=tuple(mapping[axis] for axis in tensor.axes), body=body)
+
+
+def replace_reads(term: Term, change: Callable[[Read], Term]) -> Term:
+    """The term with every read replaced, innermost indices first."""
+    parts = [replace_reads(part, change) for part in children(term)]
+    rebuilt = rebuild(term, parts) if parts else term
+    return change(rebuilt) if isinstance(rebuilt, Read) else rebuilt
+
+
+def inlined_body(tensor: Tensor, inlined: Callable[[str], Tensor | None]) -> Term:
+    """The body of a computed tensor with reads of inlined tensors replaced by their bodies.
+
+    Args:
+        tensor: a computed tensor.
+        inlined: the tensor of a name if it is to be inlined, else None.
+    """
+
+    def inline(read: Read) -> Term:
+        producer = inlined(read.tensor.name)
+        if producer is None:
+            return read
+        body = inlined_body(producer, inlined)
+        return substitute(body, dict(zip(producer.axes, read.indices, strict=True)))
+
+    assert tensor.body is not None
+    return replace_reads(tensor.body, inline)

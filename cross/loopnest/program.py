@@ -1,0 +1,42 @@
+"""Programs of a space: every structure is lowered once, every configuration is only bound."""
+
+from __future__ import annotations
+
+from cross.loopnest.bind import ParametricNest, bind
+from cross.loopnest.lower import lower
+from cross.loopnest.nodes import LoopNest
+from cross.schedule.space import Batch, Configuration, ScheduleSpace
+
+
+class Programs:
+    """g(e, s) up to code generation: the loop nests of a schedule space, lowered on demand and kept."""
+
+    def __init__(self, space: ScheduleSpace) -> None:
+        self.space = space
+        self._lowered: dict[tuple[int, ...], ParametricNest] = {}
+
+    def structure(self, configuration: Configuration) -> tuple[int, ...]:
+        """The choices of the structural knobs, which name a lowered nest."""
+        return tuple(configuration.indices[position] for position in self.space.structural)
+
+    def structures(self, batch: Batch) -> Batch:
+        """The same for a batch, [N, number of structural knobs]."""
+        return batch[:, list(self.space.structural)]
+
+    def parametric(self, structure: tuple[int, ...]) -> ParametricNest:
+        """The nest of a structure, with knobs open."""
+        if structure not in self._lowered:
+            fields: dict[str, int] = {}
+            for position, choice in zip(self.space.structural, structure, strict=True):
+                knob = self.space.knobs[position]
+                fields.update(zip(knob.fields, knob.choices[choice], strict=True))
+            self._lowered[structure] = lower(self.space.operator, self.space.schedule(fields))
+        return self._lowered[structure]
+
+    def nest(self, configuration: Configuration) -> LoopNest:
+        """The concrete program of a configuration.
+
+        Raises:
+            ScheduleError: the configuration does not belong to the space.
+        """
+        return bind(self.parametric(self.structure(configuration)), self.space.fields(configuration))

@@ -1,0 +1,410 @@
+"""Sketches for CPUs: from an expression to its schedule space, by rule.
+
+The rules, in the order in which they are asked (Ansor's, for CPUs):
+
+1. Elementwise stages are inlined into their consumers. A stage that guards its reads (padding) before a
+   reduction may also be materialized: a structural knob.
+2. A reduction followed by an elementwise stage over the same elements is fused with it: that stage owns the
+   outer loops. Otherwise the reduction gets a cache to write to, and its copy owns them.
+3. Owner and reduction are tiled SSRSRS: two levels of space tiles (the outermost in parallel), outer
+   reduction, space, inner reduction, and a tile of registers. Under "registers" the tile stays in
+   registers over the whole reduction; under "local" it lives in a local buffer between outer reduction steps.
+4. Constants that a reduction reads are packed in loop order.
+5. Any other stage is split once: its innermost loop runs in vectors, its outer loops in parallel.
+
+Start at `cpu_space`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boards.target import Target
+from cross.expression.naming import inlined_body, unique_tensors
+from cross.expression.operator import Operator
+from cross.expression.tensor import Tensor
+from cross.expression.terms import ITEM_BYTES, Axis, Read, Select, Term, walk
+from cross.schedule.primitives import (
+    CacheWrite,
+    ComputeAt,
+    HoldInRegisters,
+    Inline,
+    Pack,
+    Parallel,
+    Primitive,
+    Reorder,
+    Schedule,
+    Split,
+    Unroll,
+    Vectorize,
+)
+from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
+from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_count, vector_tiles
+
+UNROLL_LIMITS = (0, 16, 64, 192)
+LOCAL_TILE_BYTES = 128 * 1024
+PARALLEL_ITERATIONS = 32  # per thread: enough to balance, few enough that starting one costs nothing
+REGISTER_PIXELS = 6  # of the untuned program: with two vectors, twelve accumulators
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Stages that share a nest: the owner of the outer loops, and the reduction computed inside, if any."""
+
+    owner: Tensor
+    reduction: Tensor | None
+    cached: bool  # the reduction is the owner's own, through CacheWrite
+
+    @property
+    def reduction_name(self) -> str:
+        assert self.reduction is not None
+        return f"{self.owner.name}.acc" if self.cached else self.reduction.name
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Rules 1 and 2 applied: what is inlined, what may be, and the groups in program order."""
+
+    inlined: tuple[str, ...]
+    paddings: tuple[Tensor, ...]
+    groups: tuple[Group, ...]
+    constants: frozenset[str]
+    stages: Mapping[str, Tensor]
+
+    def body(self, tensor: Tensor, padding_inlined: bool = False) -> Term:
+        """The body of a stage with everything inlined that the plan inlines."""
+        names = {*self.inlined, *(item.name for item in self.paddings if padding_inlined)}
+        return inlined_body(tensor, lambda name: self.stages[name] if name in names else None)
+
+
+def cpu_space(operator: Operator, target: Target) -> ScheduleSpace:
+    """The schedule space of an operator for a CPU target."""
+    plan = make_plan(operator)
+    knobs: list[Knob] = _structural_knobs(plan)
+    constraints: list[Constraint] = []
+    preferred: dict[str, tuple[int, ...]] = {}
+    for group in plan.groups:
+        lanes = target.vector_lanes(ITEM_BYTES[group.owner.dtype])
+        knobs += _tile_knobs(group, lanes, preferred)
+        if group.reduction is not None:
+            constraints += _constraints(group, lanes, target)
+    if any(group.reduction is not None for group in plan.groups):
+        knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
+        preferred["unroll"] = (16,)
+    build = partial(_schedule, plan, target)
+    return ScheduleSpace(operator, target, tuple(knobs), tuple(constraints), build, preferred)
+
+
+def make_plan(operator: Operator) -> Plan:
+    """Decides what is inlined and which stages share a nest (rules 1 and 2)."""
+    renamed = unique_tensors(operator)
+    stages = {renamed[tensor].name: renamed[tensor] for tensor in operator.stages}
+    output = renamed[operator.output]
+    elementwise = [item for item in stages.values() if not item.reduce_axes and item is not output]
+    paddings = tuple(item for item in elementwise if _guards_reads(item) and _feeds_reduction(item, stages))
+    inlined = tuple(item.name for item in elementwise if item not in paddings)
+    constants = frozenset(renamed[operator.inputs[position]].name for position in operator.constants)
+    draft = Plan(inlined, paddings, (), constants, stages)
+    return Plan(inlined, paddings, _groups(draft, output), constants, stages)
+
+
+def _groups(plan: Plan, output: Tensor) -> tuple[Group, ...]:
+    roots = [item for item in plan.stages.values() if item.reduce_axes or item is output]
+    owners: dict[str, Tensor] = {}
+    for item in roots:
+        if item.reduce_axes and item is not output:
+            readers = [root for root in roots if item.name in _read_names(plan.body(root))]
+            if (
+                len(readers) == 1
+                and _is_elementwise_over(plan, readers[0], item)
+                and readers[0].name not in owners
+            ):
+                owners[readers[0].name] = item
+    fused = {reduction.name for reduction in owners.values()}
+    groups = []
+    for item in roots:
+        if item.name in fused:
+            continue
+        if item.reduce_axes:
+            groups.append(Group(item, item, True))
+        else:
+            groups.append(Group(item, owners.get(item.name), False))
+    return tuple(groups)
+
+
+def _read_names(body: Term) -> set[str]:
+    return {term.tensor.name for term in walk(body) if isinstance(term, Read)}
+
+
+def _guards_reads(tensor: Tensor) -> bool:
+    assert tensor.body is not None
+    return any(isinstance(term, Select) for term in walk(tensor.body))
+
+
+def _feeds_reduction(tensor: Tensor, stages: Mapping[str, Tensor]) -> bool:
+    for stage in stages.values():
+        if stage.body is None or tensor.name not in _read_names(stage.body):
+            continue
+        if stage.reduce_axes or _feeds_reduction(stage, stages):
+            return True
+    return False
+
+
+def _is_elementwise_over(plan: Plan, consumer: Tensor, producer: Tensor) -> bool:
+    """Whether every read of the producer is at exactly the consumer's own element."""
+    if consumer.reduce_axes or consumer.shape != producer.shape or not consumer.shape:
+        return False
+    reads = [
+        term
+        for term in walk(plan.body(consumer))
+        if isinstance(term, Read) and term.tensor.name == producer.name
+    ]
+    return all(read.indices == consumer.axes for read in reads)
+
+
+# ------------------------------------------------------------------------------------------------ knobs
+
+
+def _wide(axes: Sequence[Axis]) -> list[Axis]:
+    return [axis for axis in axes if axis.extent > 1]
+
+
+def _structural_knobs(plan: Plan) -> list[Knob]:
+    knobs = []
+    reductions = [group for group in plan.groups if group.reduction is not None]
+    if plan.paddings:
+        knobs.append(Knob("padding", ("padding",), ((0,), (1,)), True, ("materialized", "inlined")))
+    if any(_wide(group.owner.axes) for group in reductions):
+        knobs.append(Knob("tiling", ("tiling",), ((0,), (1,)), True, ("registers", "local")))
+    if any(len(_wide(group.owner.axes)) > 1 for group in reductions):
+        labels = ("in order", "vector axis first")
+        knobs.append(Knob("space_order", ("space_order",), ((0,), (1,)), True, labels))
+    if any(group.reduction and len(_wide(group.reduction.reduce_axes)) > 1 for group in reductions):
+        labels = ("in order", "last axis first")
+        knobs.append(Knob("reduce_order", ("reduce_order",), ((0,), (1,)), True, labels))
+    return knobs
+
+
+def _field(stage: str, axis: Axis, level: int) -> str:
+    return f"{stage}.{axis.name}.{level}"
+
+
+def _tile_knobs(group: Group, lanes: int, preferred: dict[str, tuple[int, ...]]) -> list[Knob]:
+    owner = group.owner
+    wide = _wide(owner.axes)
+    if not wide:
+        return _reduce_knobs(group, preferred)
+    vector = wide[-1]
+    if group.reduction is None:
+        return _elementwise_knobs(owner, vector, lanes, preferred)
+    knobs = []
+    for axis in wide:
+        name = f"{owner.name}.{axis.name}"
+        if axis is vector:
+            inner, wanted = vector_tiles(axis.extent, lanes), min(2 * lanes, axis.extent)
+        else:
+            inner = factors(axis.extent, MOST_FACTORS)
+            wanted = REGISTER_PIXELS if len(wide) > 1 and axis is wide[-2] else 1
+        fields = tuple(_field(owner.name, axis, level) for level in (1, 2, 3))
+        knobs.append(Knob(name, fields, space_tiles(axis.extent, inner)))
+        preferred[name] = (1, 1, wanted)
+    return knobs + _reduce_knobs(group, preferred)
+
+
+def _elementwise_knobs(
+    owner: Tensor, vector: Axis, lanes: int, preferred: dict[str, tuple[int, ...]]
+) -> list[Knob]:
+    name = f"{owner.name}.{vector.name}"
+    sizes = vector_tiles(vector.extent, lanes)
+    preferred[name] = (min(2 * lanes, vector.extent),)
+    return [Knob(name, (_field(owner.name, vector, 1),), tuple((size,) for size in sizes))]
+
+
+def _reduce_knobs(group: Group, preferred: dict[str, tuple[int, ...]]) -> list[Knob]:
+    if group.reduction is None:
+        return []
+    knobs = []
+    for axis in _wide(group.reduction.reduce_axes):
+        name = f"{group.reduction_name}.{axis.name}"
+        choices = tuple((value,) for value in divisors(axis.extent))
+        knobs.append(Knob(name, (_field(group.reduction_name, axis, 1),), choices))
+        preferred[name] = (min(axis.extent, 8),)
+    return knobs
+
+
+def _constraints(group: Group, lanes: int, target: Target) -> list[Constraint]:
+    owner = group.owner
+    wide = _wide(owner.axes)
+    if not wide:
+        return []
+    item_bytes = ITEM_BYTES[owner.dtype]
+    third = [_field(owner.name, axis, 3) for axis in wide]
+    second = [_field(owner.name, axis, 2) for axis in wide]
+    counts = np.array([vector_count(size, lanes) for size in range(wide[-1].extent + 1)])
+
+    def fits_registers(values: Values) -> NDArray[np.bool_]:
+        vectors = counts[values[third[-1]]]
+        accumulators = vectors.copy()
+        for field in third[:-1]:
+            accumulators = accumulators * values[field]
+        result: NDArray[np.bool_] = accumulators + vectors + 1 <= target.vector_registers
+        return result
+
+    def fits_local(values: Values) -> NDArray[np.bool_]:
+        size = np.full_like(values[third[0]], item_bytes)
+        for field in (*second, *third):
+            size = size * values[field]
+        result: NDArray[np.bool_] = (values["tiling"] == 0) | (size <= LOCAL_TILE_BYTES)
+        return result
+
+    return [
+        Constraint(
+            f"{owner.name}.registers",
+            f"accumulators, one vector of operands and one broadcast fit in {target.vector_registers} registers",
+            fits_registers,
+        ),
+        Constraint(f"{owner.name}.local", f"a local tile takes at most {LOCAL_TILE_BYTES} bytes", fits_local),
+    ]
+
+
+# -------------------------------------------------------------------------------------------- schedules
+
+
+def _schedule(plan: Plan, target: Target, structure: Mapping[str, int]) -> Schedule:
+    padding_inlined = structure.get("padding", 0) == 1
+    result: list[Primitive] = [Inline(name) for name in plan.inlined]
+    result += [CacheWrite(group.owner.name) for group in plan.groups if group.cached]
+    for padding in plan.paddings:
+        if padding_inlined:
+            result.append(Inline(padding.name))
+        else:
+            lanes = target.vector_lanes(ITEM_BYTES[padding.dtype])
+            result += _two_level(padding, target, lambda axis, most=4 * lanes: min(most, axis.extent))
+    for group in plan.groups:
+        if group.reduction is None:
+            owner = group.owner
+            result += _two_level(owner, target, lambda axis, name=owner.name: _field(name, axis, 1))
+        elif _wide(group.owner.axes):
+            result += _multi_level(plan, group, structure, padding_inlined)
+        else:
+            result += _only_reduction(group)
+    return tuple(result)
+
+
+def _two_level(tensor: Tensor, target: Target, size: Callable[[Axis], int | str]) -> list[Primitive]:
+    """Rule 5: vectors innermost, enough outer iterations in parallel."""
+    wide = _wide(tensor.axes)
+    if not wide:
+        return []
+    result: list[Primitive] = [Split(tensor.name, wide[-1].name, (size(wide[-1]),))]
+    iterations = 1
+    for axis in tensor.axes:
+        if iterations >= PARALLEL_ITERATIONS * target.threads:
+            break
+        result.append(Parallel(tensor.name, f"{axis.name}.0" if axis is wide[-1] else axis.name))
+        iterations *= axis.extent
+    return [*result, Vectorize(tensor.name, f"{wide[-1].name}.1")]
+
+
+def _only_reduction(group: Group) -> list[Primitive]:
+    """A single element: nothing to tile but the reduction."""
+    name = group.reduction_name
+    assert group.reduction is not None
+    result: list[Primitive] = []
+    if group.owner.axes:
+        result.append(ComputeAt(name, group.owner.name, group.owner.axes[-1].name, "register"))
+    reduce = group.reduction.reduce_axes
+    result += [Split(name, axis.name, (_field(name, axis, 1),)) for axis in _wide(reduce)]
+    result += [Unroll(name, f"{axis.name}.1", "unroll") for axis in _wide(reduce)]
+    loops = [*_levels(reduce, (0,)), *_levels(reduce, (1,)), *(axis.name for axis in group.owner.axes)]
+    if group.cached:
+        loops = [
+            *_levels(reduce, (0,)),
+            *_levels(reduce, (1,)),
+            *(axis.name for axis in group.reduction.axes),
+        ]
+    return [*result, Reorder(name, tuple(loops))]
+
+
+def _levels(axes: Sequence[Axis], levels: Sequence[int]) -> list[str]:
+    """Loop names of split axes, level by level; an axis of extent 1 is not split and stands first."""
+    narrow = [axis.name for axis in axes if axis.extent == 1 and 0 in levels]
+    return narrow + [f"{axis.name}.{level}" for level in levels for axis in axes if axis.extent > 1]
+
+
+def _multi_level(
+    plan: Plan, group: Group, structure: Mapping[str, int], padding_inlined: bool
+) -> list[Primitive]:
+    """Rule 3: SSRSRS with the register tile innermost."""
+    owner, name = group.owner, group.reduction_name
+    reduction = group.reduction
+    assert reduction is not None
+    wide = _wide(owner.axes)
+    ordered = [*wide[-1:], *wide[:-1]] if structure.get("space_order", 0) else wide
+    narrow = [axis.name for axis in owner.axes if axis.extent == 1]
+    result: list[Primitive] = [
+        Split(owner.name, axis.name, tuple(_field(owner.name, axis, level) for level in (1, 2, 3)))
+        for axis in wide
+    ]
+    loops = [*narrow, *_levels(ordered, (0, 1, 2)), *_levels(wide, (3,))]
+    result.append(Reorder(owner.name, tuple(loops)))
+    result += [Parallel(owner.name, loop) for loop in (*narrow, *_levels(ordered, (0,)))]
+    result += [Unroll(owner.name, f"{axis.name}.3") for axis in wide[:-1]]
+    result.append(Vectorize(owner.name, f"{wide[-1].name}.3"))
+    local = structure.get("tiling", 0) == 1
+    level = 1 if local else 2
+    scope = "local" if local else "register"
+    result.append(ComputeAt(name, owner.name, f"{ordered[-1].name}.{level}", scope))
+    result += _reduction_loops(group, structure, local)
+    body = plan.body(reduction, padding_inlined)
+    return result + [Pack(tensor, name) for tensor in _packable(plan, reduction, body)]
+
+
+def _reduction_loops(group: Group, structure: Mapping[str, int], local: bool) -> list[Primitive]:
+    reduction, name = group.reduction, group.reduction_name
+    assert reduction is not None
+    # The reduction has axes of its own; axis by axis they correspond to the owner's.
+    space = list(zip(reduction.axes, group.owner.axes, strict=True))
+    wide = [axis for axis, _ in space if axis.extent > 1]
+    narrow = [axis.name for axis, _ in space if axis.extent == 1]
+    reduce = list(reduction.reduce_axes)
+    if structure.get("reduce_order", 0):
+        reduce = [reduce[-1], *reduce[:-1]]
+    result: list[Primitive] = [
+        Split(name, axis.name, (_field(name, axis, 1),)) for axis in reduce if axis.extent > 1
+    ]
+    if local:
+        result += [
+            Split(name, axis.name, (_field(group.owner.name, owned, 3),))
+            for axis, owned in space
+            if axis.extent > 1
+        ]
+        outer = [f"{axis.name}.0" for axis in wide]
+        tile = [f"{axis.name}.1" for axis in wide]
+        result.append(Reorder(name, (*narrow, *_levels(reduce, (0,)), *outer, *_levels(reduce, (1,)), *tile)))
+        result.append(HoldInRegisters(name, outer[-1]))
+    else:
+        tile = [axis.name for axis in wide]
+        result.append(Reorder(name, (*narrow, *_levels(reduce, (0, 1)), *tile)))
+    result += [Unroll(name, loop, "unroll") for loop in _levels(reduce, (1,))]
+    result += [Unroll(name, loop) for loop in tile[:-1]]
+    return [*result, Vectorize(name, tile[-1])]
+
+
+def _packable(plan: Plan, reduction: Tensor, body: Term) -> list[str]:
+    """Constants that are read once, at plain axes, all different (rule 4)."""
+    reads = [term for term in walk(body) if isinstance(term, Read)]
+    result = []
+    for name in sorted(plan.constants):
+        mine = [read for read in reads if read.tensor.name == name]
+        if len(mine) != 1 or len(mine[0].indices) < 2:
+            continue
+        indices = mine[0].indices
+        if all(isinstance(index, Axis) for index in indices) and len(set(indices)) == len(indices):
+            result.append(name)
+    return result

@@ -1,0 +1,263 @@
+"""The SPACE of ways: knobs, constraints on them, and batches of configurations as integer matrices.
+
+A configuration is one choice per knob. A batch of N configurations of K knobs is an int64 matrix [N, K] of
+choice indices; everything a search does to configurations is done to such matrices at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boards.target import Target
+from cross.errors import ScheduleError
+from cross.expression.operator import Operator
+from cross.schedule.primitives import Schedule
+
+SPACE_VERSION = 1
+
+Batch = NDArray[np.int64]
+Values = Mapping[str, NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One decision: each choice gives an integer to every field.
+
+    A tile-size knob of an axis has one field per tile level; a structural knob has one field that names
+    a way to build the loops, described by `labels`.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    choices: tuple[tuple[int, ...], ...]
+    structural: bool = False
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.choices:
+            raise ScheduleError(f"knob {self.name} has no choice")
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A rule that every legal configuration obeys, evaluated for a whole batch at once."""
+
+    name: str
+    rule: str
+    holds: Callable[[Values], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """s in the AutoTVM paper: the index of the choice of every knob, in knob order."""
+
+    indices: tuple[int, ...]
+
+
+class ScheduleSpace:
+    """S_e: all schedules of an operator for a target.
+
+    Args:
+        operator: what is computed.
+        target: what for.
+        knobs: the decisions.
+        constraints: rules between knobs; an illegal configuration is never compiled.
+        build: the schedule for given values of the structural fields; its factors name the other fields.
+        preferred: a starting choice per knob name (values, not indices) for the untuned program.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        target: Target,
+        knobs: tuple[Knob, ...],
+        constraints: tuple[Constraint, ...],
+        build: Callable[[Mapping[str, int]], Schedule],
+        preferred: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        self.operator = operator
+        self.target = target
+        self.knobs = knobs
+        self.constraints = constraints
+        self._build = build
+        self._preferred = preferred
+        self._tables = [np.array(knob.choices, dtype=np.int64) for knob in knobs]
+
+    def __len__(self) -> int:
+        return min(self.size, 2**63 - 1)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Number of choices per knob."""
+        return tuple(len(knob.choices) for knob in self.knobs)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of configurations before constraints."""
+        total = 1
+        for count in self.shape:
+            total *= count
+        return total
+
+    @cached_property
+    def key(self) -> str:
+        """Sixteen hex digits of the space: knobs and their choices, and SPACE_VERSION."""
+        content = [
+            [knob.name, list(knob.fields), [list(choice) for choice in knob.choices]] for knob in self.knobs
+        ]
+        text = json.dumps([SPACE_VERSION, self.operator.key, content], separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @cached_property
+    def structural(self) -> tuple[int, ...]:
+        """Positions of the knobs that change the structure of the loops."""
+        return tuple(position for position, knob in enumerate(self.knobs) if knob.structural)
+
+    def schedule(self, structure: Mapping[str, int]) -> Schedule:
+        """The schedule of a structure; factors that name fields are left open."""
+        return self._build(structure)
+
+    def values(self, batch: Batch) -> dict[str, NDArray[np.int64]]:
+        """The value of every field, [N] each."""
+        result: dict[str, NDArray[np.int64]] = {}
+        for position, knob in enumerate(self.knobs):
+            chosen = self._tables[position][batch[:, position]]
+            for column, field in enumerate(knob.fields):
+                result[field] = chosen[:, column]
+        return result
+
+    def valid(self, batch: Batch) -> NDArray[np.bool_]:
+        """Which configurations obey every constraint, [N]."""
+        result = np.ones(len(batch), dtype=np.bool_)
+        values = self.values(batch)
+        for constraint in self.constraints:
+            result &= constraint.holds(values)
+        return result
+
+    def ids(self, batch: Batch) -> NDArray[np.uint64]:
+        """A number per configuration, [N]: mixed radix, unique while the space has fewer than 2**64 points."""
+        result = np.zeros(len(batch), dtype=np.uint64)
+        with np.errstate(over="ignore"):
+            for position, count in enumerate(self.shape):
+                # An odd multiplier beyond 2**64 points keeps every knob visible in the hash.
+                radix = count if self.size < 2**64 else count | 1
+                result = result * np.uint64(radix) + batch[:, position].astype(np.uint64)
+        return result
+
+    def sample(self, rng: np.random.Generator, count: int, attempts: int = 200) -> Batch:
+        """Up to `count` valid configurations drawn uniformly, with repetition, [N, K].
+
+        Fewer than `count` rows come back only where random draws all but never hit a valid one.
+        """
+        found: list[Batch] = []
+        have = 0
+        for _ in range(attempts):
+            drawn = self._draw(rng, max(4 * (count - have), 64))
+            drawn = drawn[self.valid(drawn)]
+            found.append(drawn[: count - have])
+            have += len(found[-1])
+            if have >= count:
+                break
+        return np.concatenate(found)
+
+    def _draw(self, rng: np.random.Generator, count: int) -> Batch:
+        return np.stack([rng.integers(0, choices, count) for choices in self.shape], axis=1)
+
+    def mutate(self, rng: np.random.Generator, batch: Batch, attempts: int = 4) -> Batch:
+        """A valid neighbour of every configuration: one knob redrawn, [N, K]. Rows without luck stay."""
+        result = batch.copy()
+        free = np.array([position for position, count in enumerate(self.shape) if count > 1])
+        if len(free) == 0:
+            return result
+        counts = np.array(self.shape)
+        pending = np.arange(len(batch))
+        for _ in range(attempts):
+            rows = batch[pending]
+            knob = free[rng.integers(0, len(free), len(pending))]
+            here = np.arange(len(pending))
+            shift = rng.integers(1, counts[knob])
+            rows[here, knob] = (rows[here, knob] + shift) % counts[knob]
+            good = self.valid(rows)
+            result[pending[good]] = rows[good]
+            pending = pending[~good]
+            if len(pending) == 0:
+                break
+        return result
+
+    def default(self) -> Configuration:
+        """The untuned program: the preferred choices, made smaller until every constraint holds."""
+        preferred = {knob.name: self._preferred.get(knob.name, knob.choices[0]) for knob in self.knobs}
+        row = [_closest(knob.choices, preferred[knob.name]) for knob in self.knobs]
+        batch = np.array([row], dtype=np.int64)
+        for position, knob in enumerate(self.knobs):
+            if self.valid(batch)[0]:
+                break
+            smallest = min(range(len(knob.choices)), key=lambda index: _volume(knob.choices[index]))
+            if not knob.structural:
+                batch[0, position] = smallest
+        if not self.valid(batch)[0]:
+            batch = self.sample(np.random.default_rng(0), 1)
+        if len(batch) == 0:
+            raise ScheduleError(f"operator {self.operator.name}: no configuration obeys the constraints")
+        return self.configuration(batch[0])
+
+    def configuration(self, row: NDArray[np.int64]) -> Configuration:
+        """One row of a batch."""
+        return Configuration(tuple(int(index) for index in row))
+
+    def batch(self, configurations: list[Configuration]) -> Batch:
+        """Configurations as a matrix [N, K]."""
+        return np.array([item.indices for item in configurations], dtype=np.int64).reshape(
+            -1, len(self.knobs)
+        )
+
+    def fields(self, configuration: Configuration) -> dict[str, int]:
+        """The value of every field of one configuration."""
+        values = self.values(self.batch([configuration]))
+        return {name: int(column[0]) for name, column in values.items()}
+
+    def describe(self, configuration: Configuration) -> dict[str, list[int]]:
+        """Knob values by knob name: what records store, stable while the knobs keep their names."""
+        return {
+            knob.name: list(knob.choices[index])
+            for knob, index in zip(self.knobs, configuration.indices, strict=True)
+        }
+
+    def parse(self, described: Mapping[str, object]) -> Configuration:
+        """The configuration that `describe` described.
+
+        Raises:
+            ScheduleError: a knob is missing, unknown, or has no such choice.
+        """
+        unknown = described.keys() - {knob.name for knob in self.knobs}
+        if unknown:
+            raise ScheduleError(f"unknown knobs {', '.join(sorted(unknown))}")
+        indices = []
+        for knob in self.knobs:
+            value = described.get(knob.name)
+            choice = tuple(value) if isinstance(value, list | tuple) else None
+            if choice not in knob.choices:
+                raise ScheduleError(f"knob {knob.name}: {value!r} is none of its {len(knob.choices)} choices")
+            indices.append(knob.choices.index(choice))
+        return Configuration(tuple(indices))
+
+
+def _closest(choices: tuple[tuple[int, ...], ...], wanted: tuple[int, ...]) -> int:
+    """The choice whose values are nearest to the wanted ones in ratio."""
+    table = np.log2(np.maximum(np.array(choices, dtype=np.float64), 0.5))
+    goal = np.log2(np.maximum(np.array(wanted, dtype=np.float64), 0.5))
+    return int(np.argmin(np.abs(table - goal).sum(axis=1)))
+
+
+def _volume(choice: tuple[int, ...]) -> int:
+    total = 1
+    for value in choice:
+        total *= max(value, 1)
+    return total

@@ -1,0 +1,67 @@
+"""Choices of tile sizes: which splits of an axis are worth a place in a space."""
+
+from __future__ import annotations
+
+LARGEST_TILE = 4096
+MOST_FACTORS = 28
+WASTE = 1.2
+SMOOTH_PRIMES = (2, 3, 5, 7)
+
+
+def divisors(extent: int) -> list[int]:
+    """All divisors, ascending."""
+    small = [value for value in range(1, int(extent**0.5) + 1) if extent % value == 0]
+    return sorted({*small, *(extent // value for value in small)})
+
+
+def waste(extent: int, tile: int) -> float:
+    """Elements computed over elements needed, when the last tile overlaps the one before."""
+    return -(-extent // tile) * tile / extent
+
+
+def factors(extent: int, largest: int) -> list[int]:
+    """Tile sizes to consider: divisors, and numbers with small prime factors."""
+    smooth = [value for value in range(1, min(extent, largest) + 1) if _is_smooth(value)]
+    return sorted({*smooth, *(value for value in divisors(extent) if value <= largest)})
+
+
+def _is_smooth(value: int) -> bool:
+    for prime in SMOOTH_PRIMES:
+        while value % prime == 0:
+            value //= prime
+    return value == 1
+
+
+def space_tiles(extent: int, inner: list[int]) -> tuple[tuple[int, ...], ...]:
+    """Choices (t1, t2, t3) for a space axis, outermost first.
+
+    Args:
+        extent: of the axis.
+        inner: the sizes allowed for t3.
+
+    Returns:
+        All triples whose product fits in the extent and covers it with little overlap.
+    """
+    outer = factors(extent, MOST_FACTORS)
+    result = []
+    for third in inner:
+        for second in outer:
+            for first in outer:
+                tile = first * second * third
+                if tile <= min(extent, LARGEST_TILE) and waste(extent, tile) <= WASTE:
+                    result.append((first, second, third))
+    return tuple(result) or ((1, 1, 1),)
+
+
+def vector_tiles(extent: int, lanes: int, most_vectors: int = 4) -> list[int]:
+    """Sizes of a vectorized loop: whole vectors, the whole axis, or a power of two below one vector."""
+    sizes = {lanes * count for count in range(1, most_vectors + 1) if lanes * count <= extent}
+    sizes |= {1 << power for power in range(lanes.bit_length()) if 1 << power <= min(extent, lanes)}
+    if extent <= lanes * most_vectors:
+        sizes.add(extent)
+    return sorted(sizes)
+
+
+def vector_count(extent: int, lanes: int) -> int:
+    """Vector registers that a vectorized loop takes: whole vectors, then powers of two for the rest."""
+    return extent // lanes + (extent % lanes).bit_count()
