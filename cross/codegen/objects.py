@@ -1,0 +1,156 @@
+"""LLVM IR text to ELF object bytes. Start at `compile_ir`.
+
+The only file that makes machine code: text enters, an object for the target's CPU leaves. LLVM is loaded on
+the first call, and target machines are kept for the life of the process; both survive fork. The code is
+position independent, for shared objects.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, Literal
+
+from boards.target import Target
+from cross.errors import CompileError
+
+NATIVE = "native"
+
+Passes = Literal["none", "light", "standard"]
+"""What runs over the IR before code generation: nothing; what cleans up scalar code and addresses; LLVM's O2
+without its vectorizers and unroller (the schedule has decided both)."""
+
+
+def compile_ir(text: str, target: Target, *, opt_level: int = 2, passes: Passes = "light") -> bytes:
+    """The module `text` as one ELF object for `target`.
+
+    `opt_level` (0 to 3) is the code generator's effort. Module triple and data layout may be left out of
+    `text`; they are the target's. Raises CompileError with the line of the text that LLVM refuses.
+    """
+    module, machine = _optimized(text, target, opt_level, passes)
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+def assembly(text: str, target: Target, *, opt_level: int = 2, passes: Passes = "light") -> str:
+    """The same as assembly text, to read."""
+    module, machine = _optimized(text, target, opt_level, passes)
+    listing: str = machine.emit_assembly(module)
+    return listing
+
+
+def optimized_ir(text: str, target: Target, *, opt_level: int = 2, passes: Passes = "light") -> str:
+    """The module as it enters code generation, to read."""
+    return str(_optimized(text, target, opt_level, passes)[0])
+
+
+def host_cpu_name() -> str:
+    """LLVM's name of this machine's CPU, for example "znver4"."""
+    name: str = _llvm().get_host_cpu_name()
+    return name
+
+
+def cpu_and_features(target: Target) -> tuple[str, str]:
+    """LLVM's CPU name and comma-separated feature string for a target.
+
+    For the CPU "native" these are this machine's: the features are listed one by one, because a hypervisor
+    may hide some that the CPU's name implies. The target's own features come last, so that they win.
+    """
+    if target.cpu != NATIVE:
+        return target.cpu, ",".join(target.features)
+    host_triple = _llvm().get_default_triple()
+    if host_triple.split("-")[0] != target.triple.split("-")[0]:
+        raise CompileError(
+            f"target {target.name}: cpu {NATIVE!r} means this machine ({host_triple}), but the triple is "
+            f'{target.triple!r}; name the board\'s CPU in its file, for example cpu = "cortex-a53"'
+        )
+    host = _llvm().get_host_cpu_features()
+    features = [("+" if present else "-") + name for name, present in sorted(host.items())]
+    return host_cpu_name(), ",".join([*features, *target.features])
+
+
+# --------------------------------------------------------------------------------------------- with LLVM
+
+
+@functools.cache
+def _llvm() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm
+
+
+@functools.lru_cache(maxsize=64)
+def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
+    llvm = _llvm()
+    try:
+        found = llvm.Target.from_triple(triple)
+    except RuntimeError as error:
+        raise CompileError(
+            f"LLVM has no back end for the triple {triple!r} of the board file: {error}"
+        ) from None
+    return found.create_target_machine(
+        cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="small"
+    )
+
+
+def _optimized(text: str, target: Target, opt_level: int, passes: Passes) -> tuple[Any, Any]:
+    """The parsed, verified, optimized module and the machine to emit it with."""
+    if target.kind != "cpu":
+        raise CompileError(f"target {target.name}: LLVM code is for cpu targets, found kind {target.kind!r}")
+    machine = _machine(target.triple, *cpu_and_features(target), opt_level)
+    module = _parsed(text)
+    for what, expected in (("triple", machine.triple), ("data_layout", str(machine.target_data))):
+        found = getattr(module, what)
+        if found and found != expected:
+            raise CompileError(
+                f"LLVM IR for target {target.name}: expected the {what} {expected!r}, "
+                f"found {found!r} in its text"
+            )
+        setattr(module, what, expected)
+    _run_passes(module, machine, passes)
+    return module, machine
+
+
+def _parsed(text: str) -> Any:
+    llvm = _llvm()
+    try:
+        # A context of its own: in the global one the types and constants of every kernel would pile up.
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(_explain(text, str(error))) from None
+    return module
+
+
+def _explain(text: str, message: str) -> str:
+    """LLVM's message with the line of the IR it is about, where it names one."""
+    where = re.search(r"<string>:(\d+):(\d+): error: (.*)", message)
+    if where is None:
+        return f"LLVM refuses the generated IR: {message.strip()}"
+    line, column = int(where[1]), int(where[2])
+    lines = text.splitlines()
+    shown = lines[line - 1].strip() if line <= len(lines) else "end of the text"
+    return f"LLVM refuses the generated IR at line {line}, column {column}: {where[3]}\n    {shown}"
+
+
+def _run_passes(module: Any, machine: Any, passes: Passes) -> None:
+    if passes == "none":
+        return
+    llvm = _llvm()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = False
+    options.loop_unrolling = options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    if passes == "standard":
+        builder.getModulePassManager().run(module, builder)
+        return
+    manager = llvm.create_new_function_pass_manager()
+    manager.add_sroa_pass()
+    manager.add_instruction_combine_pass()
+    manager.add_new_gvn_pass()
+    manager.add_simplify_cfg_pass()
+    for function in module.functions:
+        if not function.is_declaration:
+            manager.run(function, builder)

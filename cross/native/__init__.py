@@ -1,0 +1,23 @@
+"""The C that every CPU artifact carries: thread pool (pool.c), timing loop (timing.c), comparison (check.c).
+
+tfb.h is the interface between kernels, this code and whoever loads an artifact. `cross.link` compiles it.
+"""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+HEADER = FOLDER / "tfb.h"
+SOURCES = (FOLDER / "pool.c", FOLDER / "timing.c", FOLDER / "check.c")
+ABI_VERSION = 1  # TFB_ABI_VERSION of tfb.h
+
+EXPORTS = (
+    "tfb_abi_version",
+    "tfb_compare_f32",
+    "tfb_compare_f64",
+    "tfb_compare_i32",
+    "tfb_parallel_for",
+    "tfb_pool_create",
+    "tfb_pool_destroy",
+    "tfb_pool_threads",
+    "tfb_time",
+)
