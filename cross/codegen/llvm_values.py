@@ -119,7 +119,7 @@ class Values:
 
     def integer(self, expr: Expr) -> Value:
         """A scalar integer, written into the outermost block where all its variables are known."""
-        known = {Var(name): Int(value) for name, value in self.environment.integers.items()}
+        known: dict[Expr, Expr] = {Var(name): Int(value) for name, value in self.environment.integers.items()}
         expr = substitute(expr, known) if variables(expr) & self.environment.integers.keys() else expr
         if isinstance(expr, Int):
             return Value(str(expr.value), "int64")

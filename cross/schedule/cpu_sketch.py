@@ -17,7 +17,7 @@ Start at `cpu_space`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -283,12 +283,11 @@ def _schedule(plan: Plan, target: Target, structure: Mapping[str, int]) -> Sched
         if padding_inlined:
             result.append(Inline(padding.name))
         else:
-            lanes = target.vector_lanes(ITEM_BYTES[padding.dtype])
-            result += _two_level(padding, target, lambda axis, most=4 * lanes: min(most, axis.extent))
+            vector = 4 * target.vector_lanes(ITEM_BYTES[padding.dtype])
+            result += _two_level(padding, target, vector)
     for group in plan.groups:
         if group.reduction is None:
-            owner = group.owner
-            result += _two_level(owner, target, lambda axis, name=owner.name: _field(name, axis, 1))
+            result += _two_level(group.owner, target, None)
         elif _wide(group.owner.axes):
             result += _multi_level(plan, group, structure, padding_inlined)
         else:
@@ -296,12 +295,13 @@ def _schedule(plan: Plan, target: Target, structure: Mapping[str, int]) -> Sched
     return tuple(result)
 
 
-def _two_level(tensor: Tensor, target: Target, size: Callable[[Axis], int | str]) -> list[Primitive]:
-    """Rule 5: vectors innermost, enough outer iterations in parallel."""
+def _two_level(tensor: Tensor, target: Target, vector: int | None) -> list[Primitive]:
+    """Rule 5: vectors innermost (of a size that a knob gives, where none is fixed), outer loops in parallel."""
     wide = _wide(tensor.axes)
     if not wide:
         return []
-    result: list[Primitive] = [Split(tensor.name, wide[-1].name, (size(wide[-1]),))]
+    size = _field(tensor.name, wide[-1], 1) if vector is None else min(vector, wide[-1].extent)
+    result: list[Primitive] = [Split(tensor.name, wide[-1].name, (size,))]
     iterations = 1
     for axis in tensor.axes:
         if iterations >= PARALLEL_ITERATIONS * target.threads:

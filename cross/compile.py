@@ -1,0 +1,131 @@
+"""The door of the compiler: bound loop nests in, an artifact for the target out.
+
+    artifact = compile([("matmul_0", nest)], target)
+
+A batch of kernels becomes one shared object with one linker call. `compile_object` and `link` are its two
+halves, for builders that spread the first over processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from boards.target import Target
+from cross.codegen.llvm_ir import llvm_module, workspace_offsets
+from cross.codegen.objects import compile_ir
+from cross.errors import CompileError
+from cross.link import DEFAULT_CACHE_DIR, native_objects
+from cross.link import link as link_objects
+from cross.loopnest.nodes import Buffer, Int, LoopNest
+from cross.schedule.packing import Packing
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One buffer of a kernel: `shape` is that of the packed array where `packing` is set."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: str  # "input" | "constant" | "output"
+    packing: Packing | None = None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements in memory."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An exported function with the ABI of cross/native/tfb.h."""
+
+    symbol: str
+    arguments: tuple[Argument, ...]
+    workspace_bytes: int
+    flops: int
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Compiled code with no live handle: an ELF shared object and the kernels it exports."""
+
+    target: Target
+    code: bytes
+    kernels: tuple[Kernel, ...]
+
+    @cached_property
+    def sha256(self) -> str:
+        """Content hash of the code, in hex."""
+        return hashlib.sha256(self.code).hexdigest()
+
+
+def compile(
+    nests: Sequence[tuple[str, LoopNest]], target: Target, *, cache_dir: Path = DEFAULT_CACHE_DIR
+) -> Artifact:
+    """One artifact with a kernel per (symbol, bound nest).
+
+    Raises:
+        CompileError: a nest is not bound, or LLVM refuses its code.
+        LinkError: the linker refuses the objects.
+    """
+    objects = [compile_object(symbol, nest, target) for symbol, nest in nests]
+    kernels = [kernel_of(symbol, nest) for symbol, nest in nests]
+    return link(objects, kernels, target, cache_dir=cache_dir)
+
+
+def compile_object(symbol: str, nest: LoopNest, target: Target) -> bytes:
+    """One kernel as an ELF object.
+
+    The code is written as it should run: no optimizer passes, only LLVM's code generator.
+
+    Raises:
+        CompileError: the target is no CPU, the nest is not bound, or LLVM refuses its code.
+    """
+    if target.kind != "cpu":
+        raise CompileError(
+            f"target {target.name} is of kind {target.kind!r}; only cpu targets are compiled here"
+        )
+    return compile_ir(llvm_module(symbol, nest, target), target, passes="none")
+
+
+def link(
+    objects: Sequence[bytes],
+    kernels: Sequence[Kernel],
+    target: Target,
+    *,
+    cache_dir: Path = DEFAULT_CACHE_DIR,
+) -> Artifact:
+    """Objects and the native code as one shared object.
+
+    Raises:
+        LinkError: the linker refuses the objects.
+    """
+    extra = native_objects(target, cache_dir)
+    code = link_objects(objects, target, extra_objects=extra, cache_dir=cache_dir)
+    return Artifact(target, code, tuple(kernels))
+
+
+def kernel_of(symbol: str, nest: LoopNest) -> Kernel:
+    """What a caller of the kernel must know.
+
+    Raises:
+        CompileError: the nest is not bound.
+    """
+    return Kernel(
+        symbol, tuple(_argument(buffer) for buffer in nest.arguments), workspace_offsets(nest)[""], nest.flops
+    )
+
+
+def _argument(buffer: Buffer) -> Argument:
+    shape = tuple(extent.value for extent in buffer.shape if isinstance(extent, Int))
+    if len(shape) != len(buffer.shape):
+        raise CompileError(f"argument {buffer.name} has a shape that is not bound")
+    return Argument(buffer.name, shape, buffer.dtype, buffer.role, buffer.packing)
