@@ -98,8 +98,8 @@ class FrameDecoder:
 
     def next(self) -> Optional[Frame]:
         """The next whole frame, or None when more bytes are needed; ProtocolError for anything else."""
-        if self._noise_left:
-            self._drop_noise()
+        if self._noise_left and not self._drop_noise():
+            return None
         pending = self._pending
         if not MAGIC.startswith(pending[: len(MAGIC)]):
             raise ProtocolError(
@@ -119,19 +119,19 @@ class FrameDecoder:
             return None
         body = bytes(pending[PREFIX.size : end])
         del pending[:end]
-        self._noise_left = 0
         header = _unpack_header(body[:header_bytes])
         return Frame(header, _split(body, header_bytes, _buffer_sizes(header, payload_bytes)))
 
-    def _drop_noise(self) -> None:
+    def _drop_noise(self) -> bool:
+        """Whether a frame begins, after what had to be dropped."""
         start = self._pending.find(MAGIC)
-        dropped = start if start >= 0 else max(0, len(self._pending) - len(MAGIC) + 1)
-        if dropped > self._noise_left:
-            raise ProtocolError(BAD_FRAME, f"no greeting, but other output: {bytes(self._pending[:200])!r}")
-        if start < 0:
-            return  # keep it all, so that the message above can show it
-        self._noise_left -= dropped
-        del self._pending[:dropped]
+        if (start if start >= 0 else len(self._pending)) > self._noise_left:
+            shown = bytes(self._pending[:200])
+            raise ProtocolError(BAD_FRAME, f"no greeting, but other output: {shown!r}")
+        if start >= 0:
+            del self._pending[:start]
+            self._noise_left = 0
+        return start >= 0
 
 
 def _unpack_header(packed: bytes) -> Dict[str, Any]:

@@ -26,6 +26,7 @@ import msgpack
 from device_runtime.protocol import MeasureFailure
 
 WATCH_S = 0.05  # how often the child's memory is looked at
+ENDING_S = 0.001  # and whether it has ended, once its pipe is closed
 MAX_ANSWER_BYTES = 1 << 20
 MAX_OUTPUT_BYTES = 1 << 20  # of what the child prints; more is killed by SIGXFSZ
 ADDRESS_SLACK_BYTES = 1 << 30  # address space is cheap: thread stacks, allocator arenas
@@ -92,6 +93,7 @@ def run_isolated(
         answer = child.answer() if reason == "" else None
         failure = None
         if answer is None:
+            reason = reason or ("garbled" if child.complete() else "")
             failure = _failure(reason, status, peak_bytes - base_bytes[1], limits, _tail(output_fd))
         elif "failure" in answer:
             failure = MeasureFailure.from_plain(answer.pop("failure"))
@@ -122,6 +124,8 @@ def _be_the_child(
     try:
         os.setsid()
         die_with_parent(parent)
+        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)  # Python ignores or catches these
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         os.dup2(output_fd, 1)
         os.dup2(output_fd, 2)
@@ -194,24 +198,32 @@ class _Child:
         poller.register(self.answer_fd, select.POLLIN)
         if watch_fd is not None:
             poller.register(watch_fd, select.POLLRDHUP)
-        while True:
+        look_s = WATCH_S
+        while not self._ended():
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return "timeout"
-            ready = poller.poll(1 + 1e3 * min(left_s, WATCH_S))
-            if any(fd == watch_fd for fd, _ in ready):
+            ready = [fd for fd, _ in poller.poll(1 + 1e3 * min(left_s, look_s))]
+            if watch_fd in ready:
                 raise PeerGone("the host closed the connection during a measurement")
             if ready:
                 data = os.read(self.answer_fd, 1 << 16)
                 self.received += data
-                if not data or self._complete():
+                if self.complete():
                     return ""
+                if not data:
+                    poller.unregister(self.answer_fd)
+                    look_s = ENDING_S
             elif memory_of(self.pid)[1] > self.allowed_bytes:
                 return "memory"
-            elif os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                return ""  # ended, though something it started still holds the pipe
+        return ""
 
-    def _complete(self) -> bool:
+    def _ended(self) -> bool:
+        """Asked because something that the child started may hold the pipe open."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def complete(self) -> bool:
+        """Whether as much as an answer has arrived, right or not."""
         if len(self.received) < NONCE_BYTES + LENGTH.size:
             return False
         length: int = LENGTH.unpack_from(self.received, NONCE_BYTES)[0]
@@ -252,6 +264,8 @@ def _failure(reason: str, status: int, grown_bytes: int, limits: Limits, output:
         return MeasureFailure("timeout", f"no answer within {limits.timeout_s:g} s{printed}")
     if reason == "memory":
         return MeasureFailure("out_of_memory", f"used more than the {memory} it may{printed}")
+    if reason == "garbled":
+        return MeasureFailure("crash", f"something wrote over its answer{printed}")
     if not os.WIFSIGNALED(status):
         return MeasureFailure("crash", f"exited with status {os.WEXITSTATUS(status)} and no answer{printed}")
     number = os.WTERMSIG(status)

@@ -1,0 +1,92 @@
+"""Real runtimes to talk to: on this machine, under qemu, over SSH and TCP, with kernels that misbehave."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from boards.board import Board, load
+from cross import native
+from toolkit import emulation
+from toolkit.measure.session import Session, open_session
+
+SOURCE = Path(__file__).with_name("fault_kernels.c")
+GLIBC = "2.31"  # older than any system the tests run on
+
+CompileKernels = Callable[[str], bytes]
+
+
+@pytest.fixture(scope="session")
+def compile_kernels(tmp_path_factory: pytest.TempPathFactory) -> CompileKernels:
+    """`compile_kernels("x86_64")`: the shared object of fault_kernels.c for that machine."""
+    done: dict[str, bytes] = {}
+
+    def compile_for(machine: str) -> bytes:
+        if machine not in done:
+            path = tmp_path_factory.mktemp("kernels") / f"{machine}.so"
+            command = [
+                sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.{GLIBC}",
+                "-shared", "-fPIC", "-O1", "-fno-sanitize=all", "-I", str(native.FOLDER),
+                str(SOURCE), *map(str, native.SOURCES), "-o", str(path), "-lpthread", "-lm",
+            ]  # fmt: skip
+            subprocess.run(command, check=True, capture_output=True)
+            done[machine] = path.read_bytes()
+        return done[machine]
+
+    return compile_for
+
+
+def in_folder(board: Board, folder: Path) -> Board:
+    """The board with its device directory in `folder`."""
+    link = msgspec.structs.replace(board.link, device_dir=str(folder))
+    changed: Board = msgspec.structs.replace(board, link=link)
+    return changed
+
+
+@pytest.fixture
+def local_board(tmp_path: Path) -> Board:
+    """This machine, with a device directory of its own."""
+    return in_folder(load("host"), tmp_path / "device")
+
+
+@pytest.fixture(scope="module")
+def emulated_board(tmp_path_factory: pytest.TempPathFactory) -> Board:
+    """aarch64 under qemu; skipped where that is not installed."""
+    if emulation.find() is None:
+        pytest.skip("the emulation is not installed; run `make emulation`")
+    return in_folder(load("emulated-a53"), tmp_path_factory.mktemp("emulated"))
+
+
+@pytest.fixture
+def session(local_board: Board, tmp_path: Path) -> Iterator[Session]:
+    """A session with the local board."""
+    with open_session(local_board, cache_dir=tmp_path / "cache") as opened:
+        yield opened
+
+
+def state_and_parent(pid: int) -> tuple[str, int]:
+    """Of a process, by /proc; ("X", 0) when it is gone. "Z" is one that only waits to be reaped."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "X", 0
+    return words[0], int(words[1])
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes below `pid` that run."""
+    states = {int(name): state_and_parent(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    parents = {child: parent for child, (state, parent) in states.items() if state not in "ZX"}
+    found: set[int] = set()
+    grown = True
+    while grown:
+        more = {child for child, parent in parents.items() if parent == pid or parent in found} - found
+        found |= more
+        grown = bool(more)
+    return found

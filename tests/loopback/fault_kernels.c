@@ -1,0 +1,207 @@
+/* Kernels that do what kernels must not. Each is meant to write 2 * buffers[0] to buffers[1], 1024 floats. */
+#define _GNU_SOURCE
+#include "tfb.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N = 1024, TILE = 64 };
+
+#define KERNEL(name) int32_t name(void *const *buffers, void *workspace, struct tfb_pool *pool)
+#define UNUSED (void)workspace, (void)pool
+
+static void twice(void *const *buffers, int from, int to) {
+    const float *in = buffers[0];
+    float *out = buffers[1];
+    for (int i = from; i < to; i++) out[i] = 2 * in[i];
+}
+
+static void body(void *closure, int64_t begin, int64_t end) {
+    twice((void *const *)closure, (int)begin, (int)end);
+}
+
+static volatile int forever = 1;
+
+KERNEL(right) {
+    (void)workspace;
+    return tfb_parallel_for(pool, body, (void *)buffers, N);
+}
+
+KERNEL(slow) { /* right, but 20 ms a call */
+    UNUSED;
+    usleep(20000);
+    twice(buffers, 0, N);
+    return 0;
+}
+
+/* ---- ends badly */
+
+KERNEL(segfault) {
+    UNUSED;
+    twice(buffers, 0, N);
+    *(volatile int *)16 = 1;
+    return 0;
+}
+
+static void fault_in_worker(void *closure, int64_t begin, int64_t end) {
+    (void)closure, (void)end;
+    if (begin > 0) *(volatile int *)16 = 1;
+}
+
+KERNEL(segfault_in_worker) {
+    (void)workspace;
+    twice(buffers, 0, N);
+    return tfb_parallel_for(pool, fault_in_worker, NULL, N);
+}
+
+KERNEL(writes_input) {
+    UNUSED;
+    ((float *)buffers[0])[N / 2] = 1;
+    twice(buffers, 0, N);
+    return 0;
+}
+
+KERNEL(aborts) {
+    UNUSED;
+    fputs("double free or corruption\n", stderr);
+    abort();
+}
+
+KERNEL(exits) {
+    UNUSED;
+    twice(buffers, 0, N);
+    exit(0);
+}
+
+KERNEL(exits_at_once) {
+    UNUSED;
+    twice(buffers, 0, N);
+    _exit(0);
+}
+
+KERNEL(returns_error) {
+    UNUSED;
+    twice(buffers, 0, N);
+    return 7;
+}
+
+KERNEL(smashes_stack) {
+    UNUSED;
+    volatile char *top = (volatile char *)&top;
+    for (long i = 0; i < 1 << 20; i++) top[i] = (char)0xff;
+    return 0;
+}
+
+KERNEL(writes_to_every_descriptor) { /* right, but talks over whatever is open */
+    UNUSED;
+    char noise[256];
+    memset(noise, 0, sizeof noise);
+    for (int fd = 0; fd < 256; fd++)
+        if (write(fd, noise, sizeof noise) < 0) continue;
+    twice(buffers, 0, N);
+    return 0;
+}
+
+KERNEL(kills_its_group) {
+    UNUSED;
+    kill(0, SIGKILL);
+    return 0;
+}
+
+KERNEL(prints_for_ever) {
+    UNUSED;
+    while (forever) puts("and another thing");
+    return 0;
+}
+
+/* ---- does not end */
+
+KERNEL(hangs) {
+    UNUSED;
+    while (forever) {
+    }
+    return 0;
+}
+
+KERNEL(hangs_deaf) {
+    UNUSED;
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    while (forever) pause();
+    return 0;
+}
+
+KERNEL(leaves_a_process) { /* right, but what it forked goes on for ever */
+    UNUSED;
+    twice(buffers, 0, N);
+    if (fork() == 0)
+        while (forever) pause();
+    return 0;
+}
+
+KERNEL(forks_and_exits) { /* the fork keeps the pipe open */
+    UNUSED;
+    if (fork() == 0)
+        while (forever) pause();
+    _exit(0);
+}
+
+/* ---- takes all memory */
+
+KERNEL(allocates_for_ever) {
+    UNUSED;
+    while (forever) {
+        volatile char *block = malloc(16 << 20);
+        for (long i = 0; i < 16 << 20; i += 1024) block[i] = 1;
+    }
+    return 0;
+}
+
+/* ---- writes something else */
+
+KERNEL(one_element_wrong) {
+    UNUSED;
+    twice(buffers, 0, N);
+    ((float *)buffers[1])[777] += 1;
+    return 0;
+}
+
+KERNEL(last_tile_unwritten) {
+    UNUSED;
+    twice(buffers, 0, N - TILE);
+    return 0;
+}
+
+KERNEL(writes_nan) {
+    UNUSED;
+    twice(buffers, 0, N);
+    ((float *)buffers[1])[5] = NAN;
+    return 0;
+}
+
+KERNEL(wrong_later) {
+    UNUSED;
+    static int calls;
+    twice(buffers, 0, N);
+    if (++calls > 2) ((float *)buffers[1])[9] += 1;
+    return 0;
+}
+
+/* ---- other element types: the same in integers */
+
+KERNEL(right_i64) {
+    UNUSED;
+    for (int i = 0; i < N; i++) ((int64_t *)buffers[1])[i] = 2 * ((const int64_t *)buffers[0])[i];
+    return 0;
+}
+
+KERNEL(half_i8) {
+    UNUSED;
+    memcpy(buffers[1], buffers[0], N / 2);
+    return 0;
+}

@@ -1,0 +1,49 @@
+"""Requests for the kernels of fault_kernels.c."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
+from toolkit.measure.session import Session
+
+ELEMENTS = 1024
+QUICK = Timing(number=1, repeat=2, min_repeat_ms=0.1, warmup=1)
+TIMEOUT_S = 0.5
+
+
+class Kernels:
+    """The shared object and its data on one board; `request(symbol)` asks for one kernel."""
+
+    def __init__(self, session: Session, code: bytes, timeout_s: float = 10.0) -> None:
+        self.module = session.put(code)
+        values = np.arange(ELEMENTS, dtype=np.float32) - 500
+        self.input = session.put(values.tobytes())
+        self.expected = session.put((2 * values).tobytes())
+        self.timeout_s = timeout_s
+
+    def request(
+        self, symbol: str, timing: Timing | None = QUICK, timeout_s: float = 0.0, threads: int = 1
+    ) -> MeasureRequest:
+        """Check and time `symbol`."""
+        return MeasureRequest(
+            module=self.module,
+            symbol=symbol,
+            buffers=(
+                BufferRequest("input", "float32", ELEMENTS, self.input),
+                BufferRequest("output", "float32", ELEMENTS, self.expected),
+            ),
+            timing=timing,
+            threads=threads,
+            timeout_s=timeout_s or self.timeout_s,
+        )
+
+
+def assert_right(session: Session, kernels: Kernels) -> None:
+    """The board measures a kernel that is right."""
+    result = session.measure(kernels.request("right"))
+    assert result.error is None
+    assert len(result.seconds) == 2
+    assert all(seconds > 0 for seconds in result.seconds)
+    assert result.max_abs_error == 0
+    assert result.max_abs_reference == 1046

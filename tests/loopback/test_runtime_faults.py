@@ -1,0 +1,216 @@
+"""Kernels that crash, hang, scribble or are wrong: typed failures, and the next measurement is right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from boards.board import Board, load
+from tests.loopback.conftest import CompileKernels, descendants, in_folder, state_and_parent
+from tests.loopback.kernels import QUICK, TIMEOUT_S, Kernels, assert_right
+from toolkit.measure.session import Session, open_session
+
+GRACE_S = 1.0  # the next measurement is answered this long after a deadline
+
+Lab = tuple[Session, Kernels]
+
+
+@pytest.fixture(scope="module")
+def local_lab(tmp_path_factory: pytest.TempPathFactory, compile_kernels: CompileKernels) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("local")
+    with open_session(in_folder(load("host"), folder / "device"), cache_dir=folder / "cache") as session:
+        yield session, Kernels(session, compile_kernels(os.uname().machine))
+
+
+@pytest.fixture(scope="module")
+def emulated_lab(emulated_board: Board, compile_kernels: CompileKernels) -> Iterator[Lab]:
+    with open_session(emulated_board) as session:
+        yield session, Kernels(session, compile_kernels("aarch64"), timeout_s=30.0)
+
+
+@pytest.fixture(params=["local", pytest.param("emulated", marks=pytest.mark.emulated)])
+def lab(request: pytest.FixtureRequest) -> Lab:
+    made: Lab = request.getfixturevalue(f"{request.param}_lab")
+    return made
+
+
+CRASHES = [
+    ("segfault", "killed by SIGSEGV", signal.SIGSEGV),
+    ("writes_input", "killed by SIGSEGV", signal.SIGSEGV),
+    ("aborts", "killed by SIGABRT; it printed: double free or corruption", signal.SIGABRT),
+    ("exits", "exited with status 0 and no answer", None),
+    ("exits_at_once", "exited with status 0 and no answer", None),
+    ("forks_and_exits", "no answer", None),
+    ("returns_error", "kernel returns_error returned 7, expected 0", None),
+    ("writes_to_every_descriptor", "something wrote over its answer", None),
+    ("prints_for_ever", "killed by SIGXFSZ; it printed: ", signal.SIGXFSZ),
+]
+
+
+@pytest.mark.parametrize(("symbol", "text", "number"), CRASHES)
+def test_a_crash_is_a_typed_failure_and_the_next_measurement_is_right(
+    lab: Lab, symbol: str, text: str, number: int | None
+) -> None:
+    session, kernels = lab
+    result = session.measure(kernels.request(symbol))
+    assert result.error is not None
+    assert (result.error.kind, result.error.signal) == ("crash", number)
+    assert text in result.error.text
+    assert result.seconds == ()
+    assert_right(session, kernels)
+
+
+def test_a_crash_in_a_worker_thread(lab: Lab) -> None:
+    session, kernels = lab
+    result = session.measure(kernels.request("segfault_in_worker", threads=2))
+    assert result.error is not None
+    assert (result.error.kind, result.error.signal) == ("crash", signal.SIGSEGV)
+    assert_right(session, kernels)
+
+
+def test_a_smashed_stack_is_a_failure(lab: Lab) -> None:
+    session, kernels = lab
+    result = session.measure(kernels.request("smashes_stack", timeout_s=5.0))
+    assert result.error is not None
+    assert result.error.kind in ("crash", "timeout")
+    assert_right(session, kernels)
+
+
+def test_killing_its_own_group_leaves_the_server_alive(lab: Lab) -> None:
+    session, kernels = lab
+    result = session.measure(kernels.request("kills_its_group"))
+    assert result.error is not None
+    assert result.error.signal == signal.SIGKILL
+    assert_right(session, kernels)
+
+
+@pytest.mark.parametrize("symbol", ["hangs", "hangs_deaf"])
+def test_a_hang_ends_at_the_deadline(lab: Lab, symbol: str) -> None:
+    session, kernels = lab
+    start_s = time.monotonic()
+    result = session.measure(kernels.request(symbol, timeout_s=TIMEOUT_S))
+    assert result.error is not None
+    assert (result.error.kind, result.error.text) == ("timeout", "no answer within 0.5 s")
+    assert_right(session, kernels)
+    assert TIMEOUT_S <= time.monotonic() - start_s < TIMEOUT_S + GRACE_S
+
+
+def test_what_a_kernel_forked_is_gone_with_it(lab: Lab) -> None:
+    session, kernels = lab
+    for symbol in ("leaves_a_process", "forks_and_exits"):
+        session.measure(kernels.request(symbol, timing=None))
+    assert descendants(session.hello.pid) == set()
+
+
+def test_an_allocation_bomb_is_out_of_memory(lab: Lab) -> None:
+    session, kernels = lab
+    start_s = time.monotonic()
+    result = session.measure(kernels.request("allocates_for_ever", timeout_s=30.0))
+    assert result.error is not None
+    assert result.error.kind == "out_of_memory"
+    assert "MiB it may" in result.error.text
+    assert_right(session, kernels)
+    assert time.monotonic() - start_s < 30.0
+
+
+WRONG = [
+    ("one_element_wrong", "max |error| 1 at index 777 of 1024", 1.0),
+    (
+        "last_tile_unwritten",
+        "64 of 1024 elements are NaN, infinite or unwritten, the first at index 960",
+        0.0,
+    ),
+    ("writes_nan", "1 of 1024 elements are NaN, infinite or unwritten, the first at index 5", 0.0),
+    ("wrong_later", "max |error| 1 at index 9 of 1024", 1.0),
+]
+
+
+@pytest.mark.parametrize(("symbol", "text", "error"), WRONG)
+def test_a_wrong_answer_is_found_on_the_board(lab: Lab, symbol: str, text: str, error: float) -> None:
+    session, kernels = lab
+    result = session.measure(kernels.request(symbol))
+    assert result.error is not None
+    assert result.error.kind == "wrong_answer"
+    assert text in result.error.text
+    assert result.max_abs_error == error
+    assert result.seconds == ()
+    assert_right(session, kernels)
+
+
+def test_a_missing_symbol_and_a_broken_artifact_are_link_failures(lab: Lab) -> None:
+    session, kernels = lab
+    missing = session.measure(kernels.request("not_there"))
+    assert missing.error is not None
+    assert missing.error.kind == "link"
+    assert "not_there" in missing.error.text
+    kernels_of_noise = Kernels(session, b"\x7fELF" + bytes(1000))
+    broken = session.measure(kernels_of_noise.request("right"))
+    assert broken.error is not None
+    assert broken.error.kind == "link"
+    assert_right(session, kernels)
+
+
+def test_a_dead_host_takes_its_measurement_with_it(
+    local_board: Board, tmp_path: Path, compile_kernels: CompileKernels
+) -> None:
+    import threading
+
+    session = open_session(local_board, cache_dir=tmp_path)
+    kernels = Kernels(session, compile_kernels(os.uname().machine))
+    server = session.hello.pid
+    hanging = kernels.request("hangs", timeout_s=60.0)
+    thread = threading.Thread(target=lambda: _measure_until_closed(session, hanging))
+    thread.start()
+    while not descendants(server):
+        time.sleep(0.01)
+    children = descendants(server)
+    session._transport._input.close()  # type: ignore[attr-defined]  # what the kernel does when the host dies
+    thread.join(10)
+    session.close()
+    assert not thread.is_alive()
+    assert all(state_and_parent(pid)[0] in "ZX" for pid in children)
+
+
+def test_a_killed_server_takes_its_measurement_with_it(
+    local_board: Board, tmp_path: Path, compile_kernels: CompileKernels
+) -> None:
+    import threading
+
+    session = open_session(local_board, cache_dir=tmp_path)
+    kernels = Kernels(session, compile_kernels(os.uname().machine))
+    hanging = kernels.request("hangs", timeout_s=60.0)
+    thread = threading.Thread(target=lambda: _measure_until_closed(session, hanging))
+    thread.start()
+    while not descendants(session.hello.pid):
+        time.sleep(0.01)
+    (child,) = descendants(session.hello.pid)
+    os.kill(session.hello.pid, signal.SIGKILL)
+    thread.join(10)
+    deadline_s = time.monotonic() + GRACE_S
+    while state_and_parent(child)[0] not in "ZX" and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert state_and_parent(child)[0] in "ZX"
+    with open_session(local_board, cache_dir=tmp_path) as after:  # the lease is free again
+        assert_right(after, Kernels(after, compile_kernels(os.uname().machine)))
+
+
+def _measure_until_closed(session: Session, request: object) -> None:
+    from toolkit.errors import BoardUnreachable
+
+    with pytest.raises(BoardUnreachable):
+        session.measure(request)  # type: ignore[arg-type]
+
+
+def test_timing_stops_early_when_clearly_beaten(lab: Lab) -> None:
+    import dataclasses
+
+    session, kernels = lab
+    timing = dataclasses.replace(QUICK, repeat=10, give_up_s=0.001)
+    result = session.measure(kernels.request("slow", timing=timing))
+    assert result.error is None
+    assert len(result.seconds) == 1
