@@ -2,14 +2,14 @@
 
 Two values may share bytes when their lives do not touch. A value lives from the step that writes it to the
 last step that reads it, both included, so that a step's output never overlaps its inputs. Placement is greedy
-by size (largest first, lowest gap that fits), which comes close to the lower bound: the most bytes alive at any
-one step.
+by size (largest first, lowest place that fits), which comes close to the lower bound: the most bytes alive at
+any one step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from toolkit.model.graph import Graph
 
@@ -46,20 +46,43 @@ def plan_memory(graph: Graph) -> MemoryPlan:
 
 
 def place(lives: Sequence[Placement]) -> MemoryPlan:
-    """Give each life an offset; the offsets that come in are not used."""
+    """Give each life an offset; the offsets that come in are not used.
+
+    Greedy placement depends on the order; the best of a few good orders is kept.
+    """
+    best = min((_place_in_order(sorted(lives, key=order)) for order in _ORDERS), key=_arena_bytes)
+    best.sort(key=lambda item: (item.first_step, item.offset_bytes))
+    return MemoryPlan(tuple(best), _arena_bytes(best), _lower_bound(lives))
+
+
+def _place_in_order(lives: Sequence[Placement]) -> list[Placement]:
     done: list[Placement] = []
-    order = sorted(lives, key=lambda life: (-life.size_bytes, life.first_step, life.value))
-    for life in order:
+    for life in lives:
         rivals = sorted((other for other in done if _meet(life, other)), key=lambda other: other.offset_bytes)
         offset = 0
         for other in rivals:
             if offset + life.size_bytes <= other.offset_bytes:
                 break
             offset = max(offset, aligned(other.offset_bytes + other.size_bytes))
-        done.append(Placement(life.value, offset, life.size_bytes, life.first_step, life.last_step))
-    done.sort(key=lambda item: (item.first_step, item.offset_bytes))
-    arena = max((aligned(item.offset_bytes + item.size_bytes) for item in done), default=0)
-    return MemoryPlan(tuple(done), arena, _lower_bound(lives))
+        done.append(replace(life, offset_bytes=offset))
+    return done
+
+
+def _arena_bytes(places: Sequence[Placement]) -> int:
+    return max((aligned(item.offset_bytes + item.size_bytes) for item in places), default=0)
+
+
+def _steps(life: Placement) -> int:
+    return life.last_step - life.first_step + 1
+
+
+_ORDERS: tuple[Callable[[Placement], tuple[float, int, str]], ...] = (
+    lambda life: (-life.size_bytes, life.first_step, life.value),
+    lambda life: (-life.size_bytes * _steps(life), life.first_step, life.value),
+    lambda life: (-life.size_bytes * _steps(life) ** 0.5, life.first_step, life.value),
+    lambda life: (-_steps(life), life.first_step, life.value),
+    lambda life: (life.first_step, -life.size_bytes, life.value),
+)
 
 
 def aligned(size_bytes: int) -> int:
