@@ -1,0 +1,35 @@
+"""The process that compiles: started by builder.py, spoken to over the socket whose number is its argument.
+
+It receives the target once, then (symbol, nest) again and again, and answers each with the bytes of an object
+file or a MeasureFailure. It ends when the other side closes.
+"""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing.connection import Connection
+
+from cross.compile import compile_object
+
+from cross.errors import CrossError
+from device_runtime.protocol import MeasureFailure
+
+TEXT_LIMIT = 2000
+
+
+def serve(connection: Connection) -> None:
+    """Answer jobs until the connection closes."""
+    target = connection.recv()
+    while True:
+        try:
+            symbol, nest = connection.recv()
+        except EOFError:
+            return
+        try:
+            connection.send(compile_object(symbol, nest, target))
+        except CrossError as error:
+            connection.send(MeasureFailure("build", str(error)[:TEXT_LIMIT]))
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,173 @@
+"""g(e, s) for a whole batch: loop nests in, one linked shared object out.
+
+`Builder` keeps a few compiler processes (build_worker.py) that turn one nest each into an object file; the
+objects of a batch are linked together with one linker call. What goes wrong with one candidate is a value in
+its place: the compiler refused it, took too long, or killed its process, which is then replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+
+from boards.target import Target
+from cross.compile import Artifact, Kernel, kernel_of, link
+from cross.errors import LinkError
+from cross.loopnest.nodes import LoopNest
+from device_runtime.protocol import MeasureFailure
+
+Job = tuple[str, LoopNest]
+_TEXT_LIMIT = 2000
+STARTING_S = 20.0  # a new process loads the compiler before its first job
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltKernel:
+    """One candidate, ready to be measured: a kernel of a shared object that holds a whole batch."""
+
+    artifact: Artifact
+    kernel: Kernel
+
+
+class Builder:
+    """Compiles for one target with `workers` processes; a context manager.
+
+    They start at once and load the compiler while the caller goes on.
+    """
+
+    def __init__(self, target: Target, *, workers: int = 2, timeout_s: float = 30.0) -> None:
+        self._target = target
+        self._timeout_s = timeout_s
+        self._workers = [_Worker(target) for _ in range(workers)]
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker processes, whatever they are doing."""
+        for worker in self._workers:
+            worker.kill()
+        self._workers = []
+
+    def build(self, jobs: Sequence[Job]) -> list[BuiltKernel | MeasureFailure]:
+        """One entry for each (symbol, nest), in order; symbols must differ."""
+        compiled = self.compile(jobs)
+        objects = [code for code in compiled if isinstance(code, bytes)]
+        kernels = [
+            kernel_of(symbol, nest)
+            for (symbol, nest), code in zip(jobs, compiled, strict=True)
+            if isinstance(code, bytes)
+        ]
+        if not objects:
+            return [code for code in compiled if isinstance(code, MeasureFailure)]
+        try:
+            artifact = link(objects, kernels, self._target)
+        except LinkError as error:
+            refused = MeasureFailure("link", str(error)[:_TEXT_LIMIT])
+            return [code if isinstance(code, MeasureFailure) else refused for code in compiled]
+        built = iter(kernels)
+        return [
+            code if isinstance(code, MeasureFailure) else BuiltKernel(artifact, next(built))
+            for code in compiled
+        ]
+
+    def compile(self, jobs: Sequence[Job]) -> list[bytes | MeasureFailure]:
+        """The object file of each nest, in order, or why there is none."""
+        answers: dict[int, bytes | MeasureFailure] = {}
+        waiting = deque(range(len(jobs)))
+        try:
+            while len(answers) < len(jobs):
+                self._restart(lambda worker: worker.job is None and worker.process.poll() is not None)
+                for worker in self._workers:
+                    if worker.job is None and waiting:
+                        worker.start(waiting.popleft(), jobs, self._timeout_s)
+                self._collect(answers)
+        except BaseException:
+            self._restart(lambda worker: worker.job is not None)
+            raise
+        return [answers[index] for index in range(len(jobs))]
+
+    def _collect(self, answers: dict[int, bytes | MeasureFailure]) -> None:
+        """Wait for the next answer or deadline; take what is there and replace workers that are lost."""
+        busy = [worker for worker in self._workers if worker.job is not None]
+        patience_s = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
+        ready = wait([worker.connection for worker in busy], timeout=patience_s)
+        for worker in busy:
+            assert worker.job is not None
+            if worker.connection in ready:
+                answers[worker.job] = worker.answer()
+                worker.job = None
+            elif time.monotonic() > worker.deadline:
+                text = f"the compiler was not done after {self._timeout_s:g} s"
+                answers[worker.job] = MeasureFailure("timeout", text)
+                worker.kill()
+
+    def _restart(self, lost: Callable[[_Worker], bool]) -> None:
+        for place, worker in enumerate(self._workers):
+            if lost(worker):
+                worker.kill()
+                self._workers[place] = _Worker(self._target)
+
+
+class _Worker:
+    """One compiler process and the job it has: its index in the batch, and until when it may take."""
+
+    def __init__(self, target: Target) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "toolkit.measure.build_worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                start_new_session=True,  # Ctrl-C is the tuner's to handle
+            )
+        self.connection: Connection[object, object] = Connection(ours.detach())
+        self.connection.send(target)
+        self.job: int | None = None
+        self.deadline = 0.0
+        self._starting_s = STARTING_S
+
+    def start(self, job: int, jobs: Sequence[Job], timeout_s: float) -> None:
+        """Hand over one of the jobs; `answer` must be read before the next."""
+        self.job = job
+        self.deadline = time.monotonic() + timeout_s + self._starting_s
+        self._starting_s = 0.0
+        try:
+            self.connection.send(jobs[job])
+        except OSError:
+            self.process.wait()  # it died while idle: `answer` says so
+
+    def answer(self) -> bytes | MeasureFailure:
+        """What the process made of its job; a failure when it died over it."""
+        try:
+            answer = self.connection.recv()
+        except (EOFError, OSError):
+            code = self.process.wait()
+            signal = -code if code < 0 else None
+            why = f"signal {signal}" if signal else f"exit code {code}"
+            return MeasureFailure("build", f"the compiler process died of {why}", signal)
+        assert isinstance(answer, bytes | MeasureFailure)
+        return answer
+
+    def kill(self) -> None:
+        """End the process; one that has ended already stays as it is."""
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+        self.job = None

@@ -1,0 +1,141 @@
+"""f on a board: build a batch, upload what the board lacks, measure one kernel after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+import numpy as np
+
+from boards.description import MeasureDefaults
+from cross.compile import Argument, Kernel
+from cross.loopnest.program import Programs
+from cross.schedule.packing import Packing
+from device_runtime.protocol import (
+    NOT_FOUND,
+    BufferRequest,
+    MeasureFailure,
+    MeasureRequest,
+    MeasureResult,
+    Timing,
+)
+from toolkit.explore.space import Batch
+from toolkit.measure.builder import Builder, BuiltKernel
+from toolkit.measure.measurement import Measurement
+from toolkit.measure.session import DeviceError
+from toolkit.measure.trial_data import TrialData, trial_data
+
+RTOL: Final = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-8}
+EXACT: Final = 0.0  # integers
+
+
+class BoardSession(Protocol):
+    """The part of toolkit.measure.session.Session that measuring uses."""
+
+    def put(self, data: bytes) -> str:
+        """Make the board hold `data`; returns its SHA-256 in hex."""
+        ...
+
+    def measure(self, request: MeasureRequest) -> MeasureResult:
+        """Check and time one kernel. A failure of the kernel is in the result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerOptions:
+    """How candidates are timed. One that is `beaten` times slower than the best stops after one repeat."""
+
+    timing: Timing = field(default_factory=Timing)
+    timeout_s: float = 10.0
+    beaten: float = 3.0
+
+    @classmethod
+    def of(cls, defaults: MeasureDefaults) -> RunnerOptions:
+        """The options that a board's file asks for."""
+        timing = Timing(
+            number=defaults.number,
+            repeat=defaults.repeat,
+            min_repeat_ms=defaults.min_repeat_ms,
+            cooldown_s=defaults.cooldown_s,
+        )
+        return cls(timing=timing, timeout_s=defaults.timeout_s)
+
+
+class LiveRunner:
+    """Measures the configurations of one schedule space on a board, lowered by `programs`.
+
+    Inputs and the expected output are drawn from `seed` and uploaded once; weights are packed as each kernel
+    wants them, and each packing is uploaded once. Every output is checked on the board.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        builder: Builder,
+        session: BoardSession,
+        options: RunnerOptions = RunnerOptions(),
+        *,
+        seed: int = 0,
+    ) -> None:
+        self._programs = programs
+        self._space = programs.space
+        self._builder = builder
+        self._session = session
+        self._options = options
+        self._data: TrialData = trial_data(programs.space.operator, np.random.default_rng(seed))
+        self._uploads: dict[tuple[int, Packing | None], str] = {}
+        self._best_s = 0.0
+
+    def prepare(self, batch: Batch) -> Iterator[Measurement]:
+        """See Runner.prepare."""
+        symbols = [f"tfb_{number:016x}" for number in self._space.ids(batch).tolist()]
+        nests = [self._programs.nest(self._space.configuration(row)) for row in batch]
+        built = self._builder.build(list(zip(symbols, nests, strict=True)))
+        return map(self._measured, built)
+
+    def _measured(self, built: BuiltKernel | MeasureFailure) -> Measurement:
+        if isinstance(built, MeasureFailure):
+            return Measurement.failed(built)
+        try:
+            result = self._session.measure(self._request(built))
+        except DeviceError as error:
+            if error.code != NOT_FOUND:
+                raise
+            self._uploads.clear()  # the board's store made room: upload once more
+            result = self._session.measure(self._request(built))
+        measurement = Measurement.of(result)
+        if measurement.seconds:
+            self._best_s = min(self._best_s or measurement.cost_s, measurement.cost_s)
+        return measurement
+
+    def _request(self, built: BuiltKernel) -> MeasureRequest:
+        target, kernel, options = self._space.target, built.kernel, self._options
+        return MeasureRequest(
+            module=self._session.put(built.artifact.code),
+            symbol=kernel.symbol,
+            buffers=tuple(self._buffers(kernel)),
+            workspace_bytes=kernel.workspace_bytes,
+            timing=replace(options.timing, give_up_s=options.beaten * self._best_s),
+            threads=target.threads,
+            cores=target.cores,
+            timeout_s=options.timeout_s,
+            rtol=RTOL.get(kernel.arguments[-1].dtype, EXACT),
+        )
+
+    def _buffers(self, kernel: Kernel) -> Iterator[BufferRequest]:
+        for position, argument in enumerate(kernel.arguments):
+            role = "output" if argument.role == "output" else "input"
+            elements = int(np.prod(argument.shape))
+            yield BufferRequest(role, argument.dtype, elements, self._uploaded(position, argument))
+
+    def _uploaded(self, position: int, argument: Argument) -> str:
+        """The content hash of an argument's data on the board, put there the first time."""
+        place = (position, argument.packing)
+        if place not in self._uploads:
+            output = argument.role == "output"
+            array = self._data.expected if output else self._data.inputs[position]
+            if argument.packing is not None:
+                array = argument.packing.apply(array)
+            self._uploads[place] = self._session.put(np.ascontiguousarray(array).tobytes())
+        return self._uploads[place]
