@@ -340,8 +340,8 @@ def _switch(
     except BoardUnreachable as error:
         raise NotCommitted(
             f"bundle {bundle.id} passed its self-test on {session.board.name}, but the board went away "
-            f"before it was committed: {error} Flash it again to commit it; until then three failed starts bring "
-            f"{before.committed or 'no other bundle'} back."
+            f"before it was committed: {error} Flash it again to commit it; until then three failed starts "
+            f"bring back {before.committed or 'no other bundle'}."
         ) from error
 
 

@@ -7,17 +7,18 @@ All memory is allocated in create. Parameters are a read-only section: the loade
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from boards.target import Target
-from cross import link
+from cross import link, native
 from toolkit.bundle import plan
 from toolkit.bundle.manifest import TensorSpec
 from toolkit.bundle.plan import ALIGNMENT, BufferRef, ModelPlan, Step, aligned
 
 MODEL_ABI_VERSION = 1
+SONAME = "model.so"
+PARAMETERS = "tfb_parameters"
 
 FOLDER = Path(__file__).parent
 """Where the C that is the same for every model lies: model.h (a template) and model.c."""
@@ -47,14 +48,18 @@ class ModelLibrary:
 
 
 def build(model_plan: ModelPlan, target: Target) -> ModelLibrary:
-    """Compile the glue and link everything; raises InputError for a bad plan, LinkError from the linker."""
+    """Compile the glue and link everything; raises InputError for a bad plan, CrossError from the tools."""
     plan.check(model_plan)
-    with tempfile.TemporaryDirectory(prefix="tfb-model-") as folder:
-        weights = Path(folder) / "parameters.bin"
-        weights.write_bytes(model_plan.parameters)
-        glue = link.compile_c(source(model_plan, weights), target)
-    objects = [kernel.code for kernel in model_plan.kernels]
-    shared_object = link.link([glue, *objects], target)
+    objects = [link.compile_c(source(model_plan), target), *(kernel.code for kernel in model_plan.kernels)]
+    if model_plan.parameters:
+        objects.append(link.embed(PARAMETERS, model_plan.parameters, target, alignment_bytes=ALIGNMENT))
+    shared_object = link.link(
+        objects,
+        target,
+        extra_objects=link.native_objects(target),
+        exports=(*EXPORTS, *native.EXPORTS),
+        soname=SONAME,
+    )
     return ModelLibrary(shared_object, header(model_plan).encode())
 
 
@@ -74,8 +79,8 @@ def header(model_plan: ModelPlan) -> str:
     return text.replace("@SIZES@", "\n".join(sizes))
 
 
-def source(model_plan: ModelPlan, parameters_file: Path) -> str:
-    """The glue in C; `parameters_file` is what `.incbin` reads when it is compiled."""
+def source(model_plan: ModelPlan) -> str:
+    """The glue in C; the parameters are an object of their own."""
     symbols = sorted({step.symbol for step in model_plan.steps})
     cores = ", ".join(str(core) for core in model_plan.cores) or "0"
     pieces = [
@@ -89,7 +94,7 @@ def source(model_plan: ModelPlan, parameters_file: Path) -> str:
         f"static const int32_t tuned_cores[] = {{{cores}}};",
         *_tensors("input", model_plan.inputs),
         *_tensors("output", model_plan.outputs),
-        *(_parameters(parameters_file) if model_plan.parameters else []),
+        f'extern const unsigned char {PARAMETERS}[] __attribute__((visibility("hidden")));',
         *(f"int32_t {symbol}(void *const *, void *, struct tfb_pool *);" for symbol in symbols),
         *_model(model_plan),
         (FOLDER / "model.c").read_text(),
@@ -107,29 +112,6 @@ def _model(model_plan: ModelPlan) -> list[str]:
         *(_call(step, len(model_plan.inputs)) for step in model_plan.steps),
         "    return TFB_MODEL_OK;",
         "}",
-    ]
-
-
-def _parameters(parameters_file: Path) -> list[str]:
-    """The weights as a read-only section, read from the file when this is compiled."""
-    path = str(parameters_file).replace("\\", "\\\\").replace('"', '\\"')
-    directives = [
-        '.pushsection .rodata.tfb_parameters,"a"',
-        f".balign {ALIGNMENT}",
-        ".globl tfb_parameters",
-        ".hidden tfb_parameters",
-        ".type tfb_parameters, %object",
-        "tfb_parameters:",
-        f'.incbin "{path}"',
-        ".size tfb_parameters, . - tfb_parameters",
-        ".popsection",
-    ]
-    quoted = (line.replace("\\", "\\\\").replace('"', '\\"') for line in directives)
-    return [
-        "__asm__(",
-        *(f'    "{line}\\n"' for line in quoted),
-        ");",
-        'extern const unsigned char tfb_parameters[] __attribute__((visibility("hidden")));',
     ]
 
 
@@ -164,7 +146,7 @@ def _address(ref: BufferRef, n_inputs: int) -> str:
         case "output":
             return f"buffers[{n_inputs + ref.at}]"
         case "parameter":
-            return f"(void *)(tfb_parameters + {ref.at})"
+            return f"(void *)({PARAMETERS} + {ref.at})"
         case "arena":
             return f"arena + {ref.at}"
 

@@ -3,11 +3,10 @@
  * library.py puts these before it: the header, ALIGNMENT, WORKSPACE_BYTES, TUNED_THREADS, TUNED_CORES,
  * tuned_cores, the tensor tables `inputs` and `outputs`, and the function tfb_model itself.
  */
+#include "tfb.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-void tfb_pool_destroy(struct tfb_pool *pool);
-struct tfb_pool *tfb_pool_create(int32_t threads, const int32_t *cores, int32_t n_cores);
 
 struct tfb_instance {
     struct tfb_pool *pool;
