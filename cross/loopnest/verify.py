@@ -31,6 +31,7 @@ from cross.errors import VerifyError
 from cross.expression.terms import ARITHMETIC, COMPARISONS, FUNCTIONS, LOGICAL
 from cross.loopnest.bounds import UNKNOWN, Facts, Interval, assume, bounds, is_index
 from cross.loopnest.nodes import (
+    ONE,
     Allocate,
     Binary,
     Block,
@@ -171,17 +172,21 @@ class _Verifier:
             self.fail("unique-names", f"two loops have the variable {loop.var}", place)
         self.loop_names.add(loop.var)
         self.extent(loop.extent, f"the extent of loop {loop.var}", place)
-        around = place.loops[-1].kind if place.loops else LoopKind.PARALLEL
-        if around is LoopKind.VECTORIZED:
-            self.fail("loop-kinds", f"loop {loop.var} inside a vectorized loop, expected only stores", place)
-        if loop.kind is LoopKind.PARALLEL and around is not LoopKind.PARALLEL:
-            self.fail("loop-kinds", f"parallel loop {loop.var} inside a loop that is not parallel", place)
+        if not (self.parametric and loop.extent == ONE):  # binding leaves out loops of one iteration
+            self.kind(loop, place)
         self.statement(loop.body, place.inside(loop))
         if not self.parametric and loop.kind in (LoopKind.PARALLEL, LoopKind.VECTORIZED):
             found = conflict(loop, place.ranges)
             if found is not None:
                 problem = f"{loop.kind.value} loop {loop.var} over buffer {found[0].name}: {found[1]}"
                 self.fail("no-race", problem, place)
+
+    def kind(self, loop: For, place: _Place) -> None:
+        around = place.loops[-1].kind if place.loops else LoopKind.PARALLEL
+        if around is LoopKind.VECTORIZED:
+            self.fail("loop-kinds", f"loop {loop.var} inside a vectorized loop, expected only stores", place)
+        if loop.kind is LoopKind.PARALLEL and around is not LoopKind.PARALLEL:
+            self.fail("loop-kinds", f"parallel loop {loop.var} inside a loop that is not parallel", place)
 
     def store(self, store: Store, place: _Place) -> None:
         self.expression(store.value, place)

@@ -430,3 +430,10 @@ def test_iterations_said_to_be_apart_are_apart(
             assert touched(written, one).isdisjoint(touched(read, other))
         if not shifted:
             assert touched(written, one).isdisjoint(touched(written, other))
+
+
+def test_loops_that_binding_leaves_out_may_stand_anywhere_in_a_parametric_nest() -> None:
+    y = argument("Y", (8, 1), "output")
+    inner = parallel("j", 1, store(y, ("i", "j"), ONE))
+    verify(nest((y,), loop("i", Knob("n"), inner, LoopKind.VECTORIZED)), parametric=True)
+    refuse(nest((y,), vectorized("i", 8, inner)), "^loop-kinds")
