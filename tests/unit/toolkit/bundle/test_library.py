@@ -1,0 +1,146 @@
+"""The model library as an application sees it: through its header, from C and C++, and as one kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from cross.errors import LinkError
+from tests.bundles import SmallModel, host_target, small_model
+from toolkit.bundle import library, plan
+from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.plan import BufferRef, ModelPlan, Step
+from toolkit.errors import InputError
+
+Kind = Literal["input", "output", "parameter", "arena"]
+
+APPLICATION = Path(__file__).with_name("application.c")
+
+
+@pytest.fixture(scope="module")
+def model() -> SmallModel:
+    return small_model()
+
+
+@pytest.fixture(scope="module")
+def folder(model: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the model's library and header, as in a slot."""
+    folder = tmp_path_factory.mktemp("model")
+    built = library.build(model.plan, host_target())
+    (folder / "model.so").write_bytes(built.shared_object)
+    (folder / "model.h").write_bytes(built.header)
+    return folder
+
+
+@pytest.mark.slow  # zig makes its C start-up code on first use
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_an_application_gets_the_same_outputs(model: SmallModel, folder: Path, language: str) -> None:
+    zig, program = [sys.executable, "-m", "ziglang", "cc"], folder / f"application-{language}"
+    warnings = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
+    compiled = ["-x", language, *warnings, "-I", folder, "-c", APPLICATION, "-o", f"{program}.o"]
+    subprocess.run([*zig, *compiled], check=True)
+    subprocess.run(
+        [*zig, f"{program}.o", folder / "model.so", f"-Wl,-rpath,{folder}", "-o", program], check=True
+    )
+    results = []
+    for shift in ("0", "4", "1"):
+        done = subprocess.run([program, shift], input=model.x.tobytes(), capture_output=True)
+        assert done.returncode == 0, done.stderr
+        results.append(done.stdout)
+    assert results[0] == results[1] == results[2]
+    y = np.frombuffer(results[0], np.float32).reshape(model.y.shape)
+    np.testing.assert_allclose(y, model.y, rtol=1e-5, atol=1e-6)
+
+
+def test_the_whole_model_is_one_kernel(model: SmallModel, folder: Path) -> None:
+    loaded = ctypes.CDLL(str(folder / "model.so"))
+    loaded.tfb_model_workspace_bytes.restype = ctypes.c_int64
+    assert loaded.tfb_model_workspace_bytes() == model.plan.workspace_bytes == 128 + 128
+    memory = np.zeros(1024, np.uint8)
+    start = -memory.ctypes.data % 64
+    address = memory.ctypes.data + start
+    x = memory[start + 256 : start + 256 + model.x.nbytes].view(np.float32)
+    y = memory[start + 512 : start + 512 + model.y.nbytes].view(np.float32)
+    x[:] = model.x.ravel()
+    buffers = (ctypes.c_void_p * 2)(address + 256, address + 512)
+    assert loaded.tfb_model(buffers, ctypes.c_void_p(address), None) == 0
+    np.testing.assert_allclose(y.reshape(model.y.shape), model.y, rtol=1e-5, atol=1e-6)
+
+
+def test_only_the_interface_is_exported(folder: Path) -> None:
+    loaded = ctypes.CDLL(str(folder / "model.so"))
+    for name in (*library.EXPORTS, "tfb_pool_create", "tfb_compare_f32", "tfb_time"):
+        assert hasattr(loaded, name), name
+    for name in ("k_scale", "k_dense", "tfb_parameters"):
+        assert not hasattr(loaded, name), name
+
+
+def test_a_failing_kernel_is_an_error_code(folder: Path) -> None:
+    model = small_model(scale="failing")
+    path = folder / "failing.so"
+    path.write_bytes(library.build(model.plan, host_target()).shared_object)
+    loaded = ctypes.CDLL(str(path))
+    loaded.tfb_model_error_text.restype = ctypes.c_char_p
+    instance = ctypes.c_void_p()
+    assert loaded.tfb_model_create(ctypes.byref(instance)) == 0
+    x, y = model.x.copy(), np.zeros_like(model.y)
+    inputs, outputs = (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data)
+    assert loaded.tfb_model_run(instance, inputs, outputs) == -1
+    assert loaded.tfb_model_error_text(-1) == b"a kernel reported a failure"
+    loaded.tfb_model_destroy(instance)
+
+
+def test_same_plan_same_bytes(model: SmallModel) -> None:
+    assert library.build(model.plan, host_target()) == library.build(model.plan, host_target())
+
+
+def test_odd_names_do_not_break_the_source() -> None:
+    model = small_model()
+    spec = TensorSpec('in"put\n*/ \\ é', (4, 8))
+    renamed = dataclasses.replace(
+        model.plan,
+        name="a */ name",
+        inputs=(spec,),
+        steps=tuple(dataclasses.replace(step, layer="/* layer */ \n x") for step in model.plan.steps),
+    )
+    built = library.build(renamed, host_target())
+    assert b'in"put?* / ? ?' in built.header.replace(b"\\", b"?")
+
+
+def test_a_missing_symbol_is_a_link_error(model: SmallModel) -> None:
+    broken = dataclasses.replace(model.plan.kernels[0], code=model.plan.kernels[1].code)
+    with pytest.raises(LinkError):
+        library.build(dataclasses.replace(model.plan, kernels=(broken, model.plan.kernels[1])), host_target())
+
+
+def _changed(**changes: object) -> ModelPlan:
+    return dataclasses.replace(small_model().plan, **changes)
+
+
+def _one_step(kind: Kind, at: int, symbol: str = "k_scale") -> ModelPlan:
+    return _changed(steps=(Step(symbol, (BufferRef(kind, at),), "conv1"),))
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (_changed(steps=()), "has no steps"),
+        (_one_step("output", 0, "k_absent"), "which no kernel of the plan defines"),
+        (_one_step("input", 1), r"step 0 \(conv1\): input 1 is outside"),
+        (_one_step("arena", 32), "arena offset 32 is not a multiple of 64"),
+        (_one_step("parameter", 4096), "parameter 4096 is outside 0..159"),
+        (_one_step("arena", 0), r"no step writes output 0 \('y'\)"),
+        (_changed(kernels=small_model().plan.kernels[:1] * 2), "two kernels have the same symbol"),
+        (_changed(inputs=(TensorSpec("x", (4, 8), "complex64"),)), "has dtype 'complex64'; expected one of"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(broken: ModelPlan, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan.check(broken)
