@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolkit.errors import InputError, OutputError, RecordsError
-from toolkit.measure.measurement import median_s
+from toolkit.measure.measurement import best_s
 
 RECORD_VERSION: Final = 1  # of one JSON line
 SCHEMA_VERSION: Final = 1  # of the SQLite file
@@ -96,8 +96,8 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def cost_s(self) -> float | None:
-        """Seconds per call that candidates are compared by, the median of the repeats; None for a failure."""
-        return median_s(self.seconds) if self.seconds else None
+        """Seconds per call of the fastest repeat, which candidates are compared by; None for a failure."""
+        return best_s(self.seconds) if self.seconds else None
 
 
 class Records:

@@ -88,9 +88,9 @@ class Builder:
         """The object file of each nest, in order, or why there is none."""
         answers: dict[int, bytes | MeasureFailure] = {}
         waiting = deque(range(len(jobs)))
+        self._restart(_Worker.lost)
         try:
             while len(answers) < len(jobs):
-                self._restart(lambda worker: worker.job is None and worker.process.poll() is not None)
                 for worker in self._workers:
                     if worker.job is None and waiting:
                         worker.start(waiting.popleft(), jobs, self._timeout_s)
@@ -114,10 +114,11 @@ class Builder:
                 text = f"the compiler was not done after {self._timeout_s:g} s"
                 answers[worker.job] = MeasureFailure("timeout", text)
                 worker.kill()
+        self._restart(_Worker.lost)
 
-    def _restart(self, lost: Callable[[_Worker], bool]) -> None:
+    def _restart(self, unusable: Callable[[_Worker], bool]) -> None:
         for place, worker in enumerate(self._workers):
-            if lost(worker):
+            if unusable(worker):
                 worker.kill()
                 self._workers[place] = _Worker(self._target)
 
@@ -164,6 +165,10 @@ class _Worker:
             return MeasureFailure("build", f"the compiler process died of {why}", signal)
         assert isinstance(answer, bytes | MeasureFailure)
         return answer
+
+    def lost(self) -> bool:
+        """Whether the process has ended and has no answer left to give."""
+        return self.job is None and self.process.poll() is not None
 
     def kill(self) -> None:
         """End the process; one that has ended already stays as it is."""

@@ -1,0 +1,116 @@
+"""The builder pool: batches in order, failures in place, lost and stuck compiler processes replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from boards.board import load
+from cross.loopnest.nodes import Knob, LoopNest
+from device_runtime.protocol import MeasureFailure
+from tests.nests import elementwise, loop, matmul, nest
+from tests.nests import load as load_of
+from tests.nests import store as store_to
+from toolkit.measure.builder import Builder, BuiltKernel
+
+TARGET = load("host").target()
+
+
+@pytest.fixture(scope="module", name="builder")
+def _builder() -> Iterator[Builder]:
+    with Builder(TARGET, workers=2) as builder:
+        builder.build([("warm_up", elementwise("exp", 16, 8))])
+        yield builder
+
+
+def unbound() -> LoopNest:
+    """A nest with a knob left in it, which the compiler must refuse."""
+    whole = elementwise("exp", 16, 8)
+    x, y = whole.arguments
+    return nest((x, y), loop("i", Knob("tile"), store_to(y, ("i",), load_of(x, "i"))))
+
+
+def pids(builder: Builder) -> list[int]:
+    return [worker.process.pid for worker in builder._workers]
+
+
+def test_a_batch_is_one_artifact_with_a_kernel_for_each_nest(builder: Builder) -> None:
+    jobs = [(f"k{rows}", matmul(16, 16, 8, rows, 8)) for rows in (4, 1, 2)]
+    built = builder.build(jobs)
+    assert all(isinstance(item, BuiltKernel) for item in built)
+    assert [item.kernel.symbol for item in built if isinstance(item, BuiltKernel)] == ["k4", "k1", "k2"]
+    artifacts = {id(item.artifact) for item in built if isinstance(item, BuiltKernel)}
+    assert len(artifacts) == 1
+    first = built[0]
+    assert isinstance(first, BuiltKernel)
+    assert first.artifact.code.startswith(b"\x7fELF")
+    assert [argument.role for argument in first.kernel.arguments] == ["input", "constant", "output"]
+
+
+def test_an_empty_batch_is_nothing(builder: Builder) -> None:
+    assert builder.build([]) == []
+
+
+def test_what_the_compiler_refuses_is_a_failure_in_its_place(builder: Builder) -> None:
+    built = builder.build([("a", elementwise("exp", 16, 8)), ("b", unbound()), ("c", matmul(8, 8, 8, 2, 8))])
+    assert isinstance(built[0], BuiltKernel) and isinstance(built[2], BuiltKernel)
+    assert isinstance(built[1], MeasureFailure)
+    assert built[1].kind == "build" and built[1].text
+    assert [kernel.symbol for kernel in built[0].artifact.kernels] == ["a", "c"]
+
+
+def test_only_failures_make_no_artifact(builder: Builder) -> None:
+    (failure,) = builder.build([("b", unbound())])
+    assert isinstance(failure, MeasureFailure) and failure.kind == "build"
+
+
+def test_the_same_symbol_twice_is_a_link_failure_of_the_batch(builder: Builder) -> None:
+    built = builder.build(
+        [("same", matmul(8, 8, 8, 2, 8)), ("same", matmul(8, 8, 8, 1, 8)), ("bad", unbound())]
+    )
+    assert [item.kind for item in built if isinstance(item, MeasureFailure)] == ["link", "link", "build"]
+
+
+def test_a_stuck_process_is_a_timeout_and_is_replaced() -> None:
+    with Builder(TARGET, workers=2, timeout_s=0.3) as builder:
+        jobs = [(f"k{i}", elementwise("exp", 16, 8)) for i in range(4)]
+        builder.build(jobs)
+        stuck = pids(builder)[0]
+        os.kill(stuck, signal.SIGSTOP)
+        built = builder.build(jobs)
+        failures = [item for item in built if isinstance(item, MeasureFailure)]
+        assert [failure.kind for failure in failures] == ["timeout"]
+        assert "not done after 0.3 s" in failures[0].text
+        assert stuck not in pids(builder)
+        assert all(isinstance(item, BuiltKernel) for item in builder.build(jobs))
+
+
+def test_a_process_that_dies_over_a_job_is_a_failure_and_is_replaced(builder: Builder) -> None:
+    lost = pids(builder)[0]
+    os.kill(lost, signal.SIGSTOP)  # so that it has its job when it dies
+
+    def kill() -> None:
+        time.sleep(0.2)
+        os.kill(lost, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    built = builder.build([(f"k{i}", elementwise("exp", 16, 8)) for i in range(4)])
+    killer.join()
+    failures = [item for item in built if isinstance(item, MeasureFailure)]
+    assert [(failure.kind, failure.signal) for failure in failures] == [("build", signal.SIGKILL)]
+    assert "the compiler process died of signal 9" in failures[0].text
+    assert len(set(pids(builder))) == 2 and lost not in pids(builder)
+
+
+def test_closing_ends_the_processes() -> None:
+    builder = Builder(TARGET, workers=2)
+    started = [worker.process for worker in builder._workers]
+    builder.close()
+    assert all(process.poll() is not None for process in started)
+    builder.close()
