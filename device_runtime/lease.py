@@ -47,8 +47,8 @@ class Lease:
             raise ProtocolError(NO_LEASE, "this call needs the board's lease; call 'lease' first")
         found = self._read().get("token")
         if found != self.token:
-            self.release()
             text = f"the lease was lost: this connection's token is {self.token}, the board's is {found}"
+            self.release()
             raise ProtocolError(NO_LEASE, text)
         return self.token
 
@@ -71,6 +71,8 @@ class Lease:
         except FileNotFoundError:
             return {}
         except ValueError:
-            # Unreadable, so the last token is unknown; the time in seconds is above any count of leases.
+            info = None
+        if not isinstance(info, dict) or type(info.get("token")) is not int:
+            # Damaged, so the last token is unknown; the time in seconds is above any count of leases.
             return {"token": round(time.time())}
-        return info if isinstance(info, dict) else {}
+        return info

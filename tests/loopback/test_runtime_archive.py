@@ -1,0 +1,106 @@
+"""The .pyz: the same bytes every time, no more imports than promised, and old and new Pythons."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from boards.board import Board
+from tests.loopback.conftest import CompileKernels
+from tests.loopback.kernels import Kernels, assert_right
+from toolkit.measure import archive
+from toolkit.measure.session import open_session
+
+PYENV = Path("~/.pyenv/versions").expanduser()
+INTERPRETERS = [
+    str(path)
+    for version in ("3.8", "3.9", "3.10", "3.12", "3.13")
+    for path in [*sorted(PYENV.glob(f"{version}.*/bin/python")), Path(f"/usr/bin/python{version}")]
+    if path.exists()
+]
+
+# What the runtime may import beyond the standard library; found in the archive, never on the board.
+OWN = {"device_runtime", "msgpack"}
+LIST_IMPORTS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+before = set(sys.modules)
+import device_runtime.server
+print(json.dumps({
+    name: getattr(module, "__file__", None) or ""
+    for name, module in sys.modules.items() if name not in before
+}))
+"""
+STANDARD_LIBRARY = {
+    "argparse", "base64", "binascii", "contextlib", "ctypes", "dataclasses", "errno", "fcntl",
+    "functools", "gc", "glob", "hashlib", "hmac", "importlib", "json", "math", "mmap", "os", "pathlib",
+    "platform", "re", "resource", "select", "shutil", "signal", "socket", "stat", "struct",
+    "subprocess", "sys", "time", "traceback", "typing",
+}  # fmt: skip
+
+
+def test_the_same_sources_give_the_same_bytes() -> None:
+    command = [
+        sys.executable, "-c",
+        "import sys; from toolkit.measure.archive import runtime_archive;"
+        "sys.stdout.buffer.write(runtime_archive())",
+    ]  # fmt: skip
+    other = subprocess.run(
+        command, capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": "7"}
+    )
+    assert other.stdout == archive.runtime_archive()
+    with zipfile.ZipFile(io.BytesIO(other.stdout)) as file:
+        names = file.namelist()
+    assert names == sorted(names)
+    assert {name.split("/")[0] for name in names} == {"__main__.py", *OWN}
+    assert not any(name.endswith((".so", ".pyc")) for name in names)
+
+
+def test_a_fresh_interpreter_imports_the_archive_and_the_standard_library_only(tmp_path: Path) -> None:
+    path = tmp_path / "runtime.pyz"
+    path.write_bytes(archive.runtime_archive())
+    command = [sys.executable, "-I", "-c", LIST_IMPORTS, str(path)]
+    done = subprocess.run(command, capture_output=True, check=True, cwd=tmp_path)
+    modules: dict[str, str] = json.loads(done.stdout)
+    own = {name for name in modules if name.split(".")[0] in OWN}
+    assert all(modules[name].startswith(str(path)) for name in own)
+    assert "msgpack.fallback" in own
+    foreign = {name.split(".")[0] for name in set(modules) - own} - set(sys.stdlib_module_names)
+    assert foreign - {"_sysconfigdata__linux_x86_64-linux-gnu"} == set()
+
+
+def test_the_runtime_names_only_these_standard_modules() -> None:
+    named = set()
+    for path in Path("device_runtime").resolve().glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                named |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                named.add((node.module or "").split(".")[0])
+    assert named - OWN - {"__future__"} <= STANDARD_LIBRARY
+
+
+@pytest.mark.parametrize("interpreter", INTERPRETERS)
+def test_other_pythons_run_it(
+    interpreter: str, local_board: Board, tmp_path: Path, compile_kernels: CompileKernels
+) -> None:
+    link = msgspec.structs.replace(local_board.link, python=interpreter)
+    board = msgspec.structs.replace(local_board, link=link)
+    with open_session(board, cache_dir=tmp_path / "cache") as session:
+        kernels = Kernels(session, compile_kernels(os.uname().machine))
+        assert_right(session, kernels)
+        failures = [
+            session.measure(kernels.request(name)).error for name in ("segfault", "one_element_wrong")
+        ]
+        assert [failure.kind for failure in failures if failure] == ["crash", "wrong_answer"]
+        assert_right(session, kernels)
+        assert f"python{'.'.join(session.hello.python.split('.')[:2])}" in os.path.realpath(interpreter)

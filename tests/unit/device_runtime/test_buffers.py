@@ -1,0 +1,55 @@
+"""Regions and the cache of inputs."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from pathlib import Path
+
+import pytest
+
+from device_runtime.buffers import Inputs, Region
+from device_runtime.isolation import Limits, run_isolated
+from device_runtime.protocol import BAD_REQUEST, NOT_FOUND, ProtocolError
+from device_runtime.store import Store
+
+
+def test_regions_are_aligned_zeroed_and_fillable() -> None:
+    for size_bytes in (0, 1, 100, 1 << 20):
+        region = Region(size_bytes)
+        assert region.address % 64 == 0
+        assert ctypes.string_at(region.address, size_bytes) == bytes(size_bytes)
+        region.fill(0xFF)
+        assert ctypes.string_at(region.address, size_bytes) == b"\xff" * size_bytes
+
+
+def test_inputs_are_loaded_once_and_read_only(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    sha = store.add(b"some data")
+    inputs = Inputs(store)
+    region = inputs.load([(sha, 9)])[sha]
+    assert ctypes.string_at(region.address, 9) == b"some data"
+    assert inputs.load([(sha, 9), (sha, 9)])[sha] is region
+    outcome = run_isolated(lambda: ctypes.memset(region.address, 0, 1) and {}, Limits(10.0, 1 << 28))
+    assert outcome.failure is not None
+    assert outcome.failure.signal == signal.SIGSEGV
+
+
+def test_the_oldest_are_forgotten_but_never_what_is_wanted(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    first, second, third = (store.add(bytes([i]) * 100) for i in range(3))
+    inputs = Inputs(store, cap_bytes=250)
+    region = inputs.load([(first, 100)])[first]
+    inputs.load([(second, 100)])
+    inputs.load([(first, 100), (third, 100)])
+    assert inputs.load([(first, 100)])[first] is region
+    assert len(inputs.load([(first, 100), (second, 100), (third, 100)])) == 3
+
+
+def test_what_does_not_fit_the_request(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    inputs, sha = Inputs(store), store.add(b"1234")
+    for wanted, code in (((sha, 5), BAD_REQUEST), (("0" * 64, 4), NOT_FOUND)):
+        with pytest.raises(ProtocolError) as refused:
+            inputs.load([wanted])
+        assert refused.value.code == code
