@@ -53,7 +53,7 @@ class ParametricNest:
     packings: Mapping[str, tuple[tuple[int, ...], tuple[PackedDimension, ...]]]
 
 
-def bind(parametric: ParametricNest, knobs: Mapping[str, int]) -> LoopNest:
+def bind(parametric: ParametricNest, knobs: Mapping[str, int], *, simplify: bool = True) -> LoopNest:
     """The concrete program of one configuration.
 
     Extents and indices become integers, loops of one iteration vanish, and guards that interval analysis
@@ -62,11 +62,13 @@ def bind(parametric: ParametricNest, knobs: Mapping[str, int]) -> LoopNest:
     Args:
         parametric: the lowered sketch.
         knobs: the value of every knob that occurs in it.
+        simplify: False keeps loops of one iteration and decided guards, so that every nest of a sketch has
+            the same loops.
 
     Raises:
         ScheduleError: a knob has no value, or a loop would have no iteration.
     """
-    return _Binder(parametric, dict(knobs)).nest()
+    return _Binder(parametric, dict(knobs), simplify).nest()
 
 
 RUNNING_LOOP = 1 << 30
@@ -75,9 +77,10 @@ RUNNING_LOOP = 1 << 30
 class _Binder:
     """State of one binding: ranges of the loop variables in scope, and buffers already bound."""
 
-    def __init__(self, parametric: ParametricNest, knobs: dict[str, int]) -> None:
+    def __init__(self, parametric: ParametricNest, knobs: dict[str, int], simplifies: bool) -> None:
         self.parametric = parametric
         self.knobs = knobs
+        self.simplifies = simplifies
         self.ranges: dict[str, Interval] = {}
         self.buffers: dict[str, Buffer] = {}
 
@@ -139,7 +142,7 @@ class _Binder:
             raise ScheduleError(f"{self.parametric.nest.name}: loop {loop.var} has extent {extent}")
         self.ranges[loop.var] = (0, extent - 1)
         body = self.statement(loop.body)
-        if extent == 1:
+        if extent == 1 and self.simplifies:
             return body
         kind = loop.kind
         if loop.unroll_limit is not None:
@@ -156,7 +159,7 @@ class _Binder:
                     raise ScheduleError(f"{self.parametric.nest.name}: no value for knob {name}")
                 return Int(self.knobs[name])
             case Var(name):
-                return ZERO if self.ranges.get(name) == (0, 0) else expr
+                return ZERO if self.simplifies and self.ranges.get(name) == (0, 0) else expr
             case Binary(op, left, right):
                 return self.simplify(op, self.expr(left), self.expr(right))
             case Load(buffer, indices):
@@ -176,7 +179,11 @@ class _Binder:
         if op in ("and", "or"):
             return _logic(op, left, right)
         result = fold(op, left, right)
-        if not isinstance(result, Binary) or op not in ("min", "max", "<", "<=", "==", "//", "%"):
+        if (
+            not self.simplifies
+            or not isinstance(result, Binary)
+            or op not in ("min", "max", "<", "<=", "==", "//", "%")
+        ):
             return result
         a, b = interval(left, self.ranges), interval(right, self.ranges)
         if a is None or b is None:
@@ -228,9 +235,9 @@ def count_statements(statement: Statement) -> int:
             return sum(count_statements(item) for item in statements)
         case Allocate(_, body):
             return count_statements(body)
+        case For(_, Int(1), _, body) | For(_, _, LoopKind.VECTORIZED, body):
+            return count_statements(body)
         case For(_, Int(extent), LoopKind.UNROLLED, body):
             return extent * count_statements(body)
-        case For(_, _, LoopKind.VECTORIZED, body):
-            return count_statements(body)
         case For():
             return RUNNING_LOOP
