@@ -1,0 +1,84 @@
+"""From operators and a board to a tuning run: schedule spaces, features, record keys and live runners.
+
+`tune_on_board` is the door; `open_job` is its step for one operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from boards.description import Board
+from boards.target import Target
+from cross.expression.operator import Operator
+from cross.loopnest.program import Programs
+from cross.schedule.cpu_sketch import cpu_space
+from cross.schedule.space import ScheduleSpace
+from toolkit.features import ContextFeatures
+from toolkit.measure.builder import Builder
+from toolkit.measure.live import BoardSession, LiveRunner, RunnerOptions
+from toolkit.measure.runner import Runner
+from toolkit.progress import Budget, Listener, TuningResult, silent
+from toolkit.records import RecordKey, Records
+from toolkit.tuning import TuningJob, TuningOptions, tune_all
+from toolkit.version import TOOL_VERSION
+
+
+def record_key(space: ScheduleSpace, board: Board) -> RecordKey:
+    """Where the records of a space on a board are kept.
+
+    The board's name is part of it: an emulated chip and the real one run the same code in different times.
+    """
+    target_key = f"{board.name}:{space.target.key}"
+    return RecordKey(space.operator.key, target_key, space.key, TOOL_VERSION)
+
+
+def open_job(name: str, operator: Operator, board: Board, target: Target) -> tuple[TuningJob, Programs]:
+    """What tuning needs to know about an operator on a board, and the programs of its schedule space."""
+    space = cpu_space(operator, target)
+    programs = Programs(space)
+    job = TuningJob(name, operator.flops, space, ContextFeatures(programs), record_key(space, board))
+    return job, programs
+
+
+@dataclass(frozen=True, slots=True)
+class BoardOptions:
+    """How operators are tuned on a board; None: as its file says. `workers` compiler processes."""
+
+    target: Target | None = None
+    timing: RunnerOptions | None = None
+    workers: int = 2
+    tuning: TuningOptions = field(default_factory=TuningOptions)
+
+
+def tune_on_board(
+    operators: Iterable[tuple[str, Operator]],
+    board: Board,
+    session: BoardSession,
+    records: Records,
+    budget: Budget,
+    *,
+    options: BoardOptions | None = None,
+    on_event: Listener = silent,
+) -> list[TuningResult]:
+    """Tune named operators one after the other on the board of an open session, each with the whole budget.
+
+    Compiling overlaps with measuring unless the board is this machine. Raises what `tune_operator` raises.
+    """
+    options = options or BoardOptions()
+    target = options.target or board.target()
+    timing = options.timing or RunnerOptions.of(board.measure)
+    tuning = replace(options.tuning, overlap=options.tuning.overlap or not shares_cores(board))
+    with Builder(target, workers=options.workers) as builder:
+
+        def jobs() -> Iterator[tuple[TuningJob, Runner]]:
+            for name, operator in operators:
+                job, programs = open_job(name, operator, board, target)
+                yield job, LiveRunner(programs, builder, session, timing, seed=tuning.seed)
+
+        return tune_all(jobs(), records, budget, options=tuning, on_event=on_event)
+
+
+def shares_cores(board: Board) -> bool:
+    """Whether kernels run on the cores that also compile."""
+    return board.link.kind in ("local", "emulator")
