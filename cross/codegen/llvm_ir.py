@@ -198,8 +198,9 @@ class _Region:
         writer = self.writer
         self.loop_over_range()
         stored = _stored(self.collapsed.body)
+        align = f"align {BUFFER_ALIGNMENT}"
         parameters = "".join(
-            f"ptr noalias {'' if buffer.name in stored else 'readonly '}align {BUFFER_ALIGNMENT} %b{position}, "
+            f"ptr noalias{'' if buffer.name in stored else ' readonly'} {align} %b{position}, "
             for position, buffer in enumerate(self.buffers)
         )
         attributes = 'nounwind "no-trapping-math"="true"'

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cross.codegen.llvm_arithmetic import Arithmetic, suffix
 from cross.codegen.llvm_text import ELEMENT_TYPES, FLOATS, Value, Writer, literal, vector_type
 from cross.errors import CompileError
+from cross.expression.terms import ITEM_BYTES
 from cross.loopnest.affine import Affine, affine, substitute, variables
 from cross.loopnest.nodes import (
     ZERO,
@@ -31,7 +33,7 @@ from cross.loopnest.nodes import (
     mul,
 )
 
-ZEROS = "tfb.zeros"  # a global of ZERO_BYTES zero bytes that guarded loads read instead of memory they may not touch
+ZEROS = "tfb.zeros"  # zeros that guarded loads read instead of memory they may not touch
 ZERO_BYTES = 512
 
 
@@ -60,6 +62,7 @@ class Values:
 
     def __init__(self, writer: Writer, pointers: Mapping[str, str]) -> None:
         self.writer = writer
+        self.arithmetic = Arithmetic(writer)
         self.pointers = pointers
         self.environment = Environment()
         self.guards: list[Value] = []
@@ -81,11 +84,11 @@ class Values:
             case Binary():
                 return self.binary(expr)
             case Call(function, arguments):
-                return self.call(function, [self.evaluate(argument) for argument in arguments])
+                return self.arithmetic.call(function, [self.evaluate(argument) for argument in arguments])
             case Select(condition, then, otherwise):
                 return self.select(self.evaluate(condition), then, otherwise)
             case Cast(dtype, value, _):
-                return self.cast(dtype, self.evaluate(value))
+                return self.arithmetic.cast(dtype, self.evaluate(value))
             case _:
                 raise CompileError(f"the nest is not bound: {expr} is left")
 
@@ -108,6 +111,37 @@ class Values:
         steps = ", ".join(f"i64 {step.value * lane}" for lane in range(lanes))
         return self.writer.value(f"add {start.type} {start.text}, <{steps}>", "int64", lanes)
 
+    def uniform_comparison(self, expr: Binary) -> Value | None:
+        """A comparison of indices that comes out alike in every lane, as a scalar; None where it may not.
+
+        left - right = g + c * lane with c = 1 or -1 has one sign over all lanes when g is a multiple of
+        the number of lanes (c = 1), or one less than one (c = -1): so it is at the seam of a concatenation
+        or the edge of a padding that falls between vectors.
+        """
+        vector = self.environment.vector
+        if vector is None or expr.op not in ("<", "<=") or _scalar_variables(expr) is None:
+            return None
+        name, first, lanes = vector
+        known: dict[Expr, Expr] = {
+            Var(other): Int(value) for other, value in self.environment.integers.items()
+        }
+        terms, constant = affine(substitute(Binary("-", expr.left, expr.right), known))
+        step = terms.pop(Var(name), Int(0))
+        multiples = [coefficient for coefficient in terms.values() if isinstance(coefficient, Int)]
+        if not isinstance(constant, Int) or step not in (Int(1), Int(-1)) or len(multiples) < len(terms):
+            return None
+        if any(coefficient.value % lanes for coefficient in multiples) or any(
+            name in variables(term) for term in terms
+        ):
+            return None
+        start = constant.value + step.value * first - (1 if expr.op == "<=" else 0)
+        if start % lanes != (0 if step.value == 1 else lanes - 1):
+            return None
+        at_first = substitute(expr, {**known, Var(name): Int(first)})
+        if isinstance(at_first, Literal):
+            return literal(at_first.value, "bool")
+        return self.integer(at_first)
+
     def lanewise(self, expr: Expr) -> Value:
         """An integer expression that is not affine in the vector variable, lane by lane."""
         vector = self.environment.vector
@@ -129,56 +163,12 @@ class Values:
             raise CompileError(f"expected an integer expression, found {expr}")
         left, right = self.integer(expr.left), self.integer(expr.right)
         depth = max((self.running(name)[1] for name in variables(expr)), default=0)
-        return self.integer_binary(expr.op, left, right, depth)
+        return self.arithmetic.integer_binary(expr.op, left, right, depth)
 
     def running(self, name: str) -> tuple[Value, int]:
         if name not in self.environment.running:
             raise CompileError(f"loop variable {name} is used outside its loop")
         return self.environment.running[name]
-
-    def integer_binary(self, op: str, left: Value, right: Value, depth: int | None) -> Value:
-        kind, lanes = left.type, left.lanes
-
-        def write(instruction: str, dtype: str = left.dtype) -> Value:
-            return self.writer.value(instruction, dtype, lanes, depth=depth)
-
-        if op in ("+", "-", "*"):
-            name = {"+": "add", "-": "sub", "*": "mul"}[op]
-            return write(f"{name} {kind} {left.text}, {right.text}")
-        if op in ("<", "<=", "=="):
-            predicate = {"<": "slt", "<=": "sle", "==": "eq"}[op]
-            return write(f"icmp {predicate} {kind} {left.text}, {right.text}", "bool")
-        if op in ("min", "max"):
-            suffix = f"{'v' + str(lanes) if lanes > 1 else ''}{ELEMENT_TYPES[left.dtype]}"
-            function = f"@llvm.s{op}.{suffix}"
-            self.writer.declare(f"{kind} {function}({kind}, {kind})")
-            return write(f"call {kind} {function}({kind} {left.text}, {kind} {right.text})")
-        if op in ("//", "%"):
-            return self.floor_division(op, left, right, depth)
-        raise CompileError(f"no integer operator {op}")
-
-    def floor_division(self, op: str, left: Value, right: Value, depth: int | None) -> Value:
-        """Quotient towards minus infinity, and the remainder with the sign of the divisor."""
-        kind, lanes = left.type, left.lanes
-        flags = vector_type("bool", lanes)
-
-        def write(instruction: str, dtype: str = left.dtype) -> Value:
-            return self.writer.value(instruction, dtype, lanes, depth=depth)
-
-        def constant(text: str) -> str:
-            return text if lanes == 1 else f"splat ({ELEMENT_TYPES[left.dtype]} {text})"
-
-        rest = write(f"srem {kind} {left.text}, {right.text}")
-        signs = write(f"xor {kind} {rest.text}, {right.text}")
-        negative = write(f"icmp slt {kind} {signs.text}, {constant('0')}", "bool")
-        uneven = write(f"icmp ne {kind} {rest.text}, {constant('0')}", "bool")
-        wrong = write(f"and {flags} {negative.text}, {uneven.text}", "bool")
-        if op == "%":
-            shifted = write(f"add {kind} {rest.text}, {right.text}")
-            return write(f"select {flags} {wrong.text}, {kind} {shifted.text}, {kind} {rest.text}")
-        quotient = write(f"sdiv {kind} {left.text}, {right.text}")
-        lower = write(f"sub {kind} {quotient.text}, {constant('1')}")
-        return write(f"select {flags} {wrong.text}, {kind} {lower.text}, {kind} {quotient.text}")
 
     # --------------------------------------------------------------------------------------- memory
 
@@ -215,7 +205,7 @@ class Values:
         return self.address(buffer, moving, fixed, stride)
 
     def address(self, buffer: Buffer, moving: list[tuple[Expr, int]], fixed: int, stride: int) -> Place:
-        item_bytes = _item_bytes(buffer.dtype)
+        item_bytes = ITEM_BYTES[buffer.dtype]
         element = ELEMENT_TYPES[buffer.dtype] if buffer.dtype != "bool" else "i8"
         pointer, alignment = self.pointers[buffer.name], 64
         parts = []
@@ -227,7 +217,7 @@ class Values:
         for depth, value, coefficient in sorted(parts, key=lambda part: part[0]):
             distance = value
             if coefficient != 1:
-                distance = self.integer_binary("*", value, Value(str(coefficient), "int64"), depth)
+                distance = self.arithmetic.integer_binary("*", value, Value(str(coefficient), "int64"), depth)
             text = f"getelementptr inbounds {element}, ptr {pointer}, i64 {distance.text}"
             pointer = self.writer.value(text, "int64", depth=depth).text
         if fixed:
@@ -257,7 +247,7 @@ class Values:
             if guard.lanes != 1:
                 raise CompileError(f"a scalar load of {buffer.name} under a condition that differs by lane")
             pointer = self.guarded_pointer(pointer, guard)
-            alignment = min(alignment, _item_bytes(buffer.dtype))
+            alignment = min(alignment, ITEM_BYTES[buffer.dtype])
         kind = "i8" if buffer.dtype == "bool" else ELEMENT_TYPES[buffer.dtype]
         loaded = self.writer.value(
             f"load {kind}, ptr {pointer}, align {alignment}",
@@ -269,7 +259,7 @@ class Values:
         return loaded
 
     def guarded_pointer(self, pointer: str, guard: Value) -> str:
-        """The pointer where the guard holds, else zeros: a load that never leaves its buffer and needs no branch."""
+        """The pointer where the guard holds, else zeros: such a load stays in bounds and needs no branch."""
         return self.writer.value(f"select i1 {guard.text}, ptr {pointer}, ptr @{ZEROS}", "int64").text
 
     def vector_load(self, buffer: Buffer, place: Place, lanes: int) -> Value:
@@ -291,11 +281,12 @@ class Values:
         mask = masks[0]
         for other in masks[1:]:
             mask = self.writer.value(f"and {mask.type} {mask.text}, {other.text}", "bool", lanes)
-        function = f"@llvm.masked.load.v{lanes}{_suffix(buffer.dtype)}.p0"
+        function = f"@llvm.masked.load.v{lanes}{suffix(buffer.dtype)}.p0"
         self.writer.declare(f"{kind} {function}(ptr, {mask.type}, {kind})")
-        item_bytes = _item_bytes(buffer.dtype)
+        item_bytes = ITEM_BYTES[buffer.dtype]
+        address = f"ptr align {item_bytes} {pointer}"
         return self.writer.value(
-            f"call {kind} {function}(ptr align {item_bytes} {pointer}, {mask.type} {mask.text}, {kind} zeroinitializer)",
+            f"call {kind} {function}({address}, {mask.type} {mask.text}, {kind} zeroinitializer)",
             buffer.dtype,
             lanes,
             key=("masked", mask.text, self.read_key(buffer, pointer, lanes)),
@@ -337,66 +328,39 @@ class Values:
 
     # ----------------------------------------------------------------------------------- arithmetic
 
-    def together(self, *values: Value) -> tuple[list[Value], int]:
-        """The values with equal lanes: scalars are repeated where another is a vector."""
-        lanes = max(value.lanes for value in values)
-        return [self.writer.splat(value, lanes) for value in values], lanes
-
     def binary(self, expr: Binary) -> Value:
         if expr.op == "+" and isinstance(expr.right, Binary) and expr.right.op == "*":
             fused = self.multiply_add(expr.left, expr.right)
             if fused is not None:
                 return fused
+        uniform = self.uniform_comparison(expr)
+        if uniform is not None:
+            return uniform
         left, right = self.evaluate(expr.left), self.evaluate(expr.right)
         if left.dtype == right.dtype == "int64" and left.lanes == right.lanes == 1 and not _reads(expr):
             # Index arithmetic belongs as far out as its variables allow.
             names = _scalar_variables(expr)
             if names is not None and not names & self.environment.integers.keys():
                 depth = max((self.running(name)[1] for name in names), default=0)
-                return self.integer_binary(expr.op, left, right, depth)
-        (left, right), lanes = self.together(left, right)
+                return self.arithmetic.integer_binary(expr.op, left, right, depth)
+        (left, right), lanes = self.arithmetic.together(left, right)
         if expr.op in ("and", "or"):
             return self.writer.value(f"{expr.op} {left.type} {left.text}, {right.text}", "bool", lanes)
         if left.dtype not in FLOATS:
-            return self.integer_binary(expr.op, left, right, None)
-        return self.float_binary(expr.op, left, right, isinstance(expr.right, Literal))
+            return self.arithmetic.integer_binary(expr.op, left, right, None)
+        return self.arithmetic.float_binary(expr.op, left, right, isinstance(expr.right, Literal))
 
     def multiply_add(self, addend: Expr, multiplied: Binary) -> Value | None:
         left, right = self.evaluate(multiplied.left), self.evaluate(multiplied.right)
         if left.dtype not in FLOATS:
             return None
-        (a, b, c), lanes = self.together(left, right, self.evaluate(addend))
-        function = f"@llvm.fmuladd.{'v' + str(lanes) if lanes > 1 else ''}{_suffix(a.dtype)}"
+        (a, b, c), lanes = self.arithmetic.together(left, right, self.evaluate(addend))
+        function = f"@llvm.fmuladd.{'v' + str(lanes) if lanes > 1 else ''}{suffix(a.dtype)}"
         self.writer.declare(f"{a.type} {function}({a.type}, {a.type}, {a.type})")
         return self.writer.value(
             f"call {a.type} {function}({a.type} {a.text}, {b.type} {b.text}, {c.type} {c.text})",
             a.dtype,
             lanes,
-        )
-
-    def float_binary(self, op: str, left: Value, right: Value, right_is_literal: bool) -> Value:
-        kind, lanes = left.type, left.lanes
-        if op in ("+", "-", "*", "/"):
-            name = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}[op]
-            return self.writer.value(f"{name} {kind} {left.text}, {right.text}", left.dtype, lanes)
-        if op in ("<", "<=", "=="):
-            predicate = {"<": "olt", "<=": "ole", "==": "oeq"}[op]
-            return self.writer.value(f"fcmp {predicate} {kind} {left.text}, {right.text}", "bool", lanes)
-        if op not in ("min", "max"):
-            raise CompileError(f"no float operator {op}")
-        if right_is_literal:
-            # One instruction, and a NaN on the left stays one: the comparison with it is false.
-            predicate = "ogt" if op == "max" else "olt"
-            flags = self.writer.value(f"fcmp {predicate} {kind} {right.text}, {left.text}", "bool", lanes)
-            return self.writer.value(
-                f"select {flags.type} {flags.text}, {kind} {right.text}, {kind} {left.text}",
-                left.dtype,
-                lanes,
-            )
-        function = f"@llvm.{op}imum.{'v' + str(lanes) if lanes > 1 else ''}{_suffix(left.dtype)}"
-        self.writer.declare(f"{kind} {function}({kind}, {kind})")
-        return self.writer.value(
-            f"call {kind} {function}({kind} {left.text}, {kind} {right.text})", left.dtype, lanes
         )
 
     def select(self, condition: Value, then: Expr, otherwise: Expr) -> Value:
@@ -405,7 +369,7 @@ class Values:
             if not _reads(branch):
                 branches.append(self.evaluate(branch))
                 continue
-            self.guards.append(self.negated(condition) if guard is None else guard)
+            self.guards.append(self.arithmetic.negated(condition) if guard is None else guard)
             branches.append(self.evaluate(branch))
             self.guards.pop()
         lanes = max(branch.lanes for branch in branches)
@@ -413,101 +377,14 @@ class Values:
         first, second = (self.writer.splat(branch, lanes) for branch in branches)
         if condition.lanes not in (1, lanes):
             raise CompileError("a condition and its branches differ in lanes")
-        return self.writer.value(
-            f"select {condition.type} {condition.text}, {first.type} {first.text}, {second.type} {second.text}",
-            first.dtype,
-            lanes,
-        )
-
-    def negated(self, condition: Value) -> Value:
-        ones = "true" if condition.lanes == 1 else "splat (i1 true)"
-        return self.writer.value(f"xor {condition.type} {condition.text}, {ones}", "bool", condition.lanes)
-
-    def cast(self, dtype: str, value: Value) -> Value:
-        source = value.dtype
-        if source == dtype:
-            return value
-        target = vector_type(dtype, value.lanes)
-        name = _conversion(source, dtype)
-        return self.writer.value(f"{name} {value.type} {value.text} to {target}", dtype, value.lanes)
-
-    def call(self, function: str, arguments: list[Value]) -> Value:
-        arguments, lanes = self.together(*arguments)
-        first = arguments[0]
-        kind, dtype = first.type, first.dtype
-        if function == "not":
-            return self.negated(first)
-        if function == "neg":
-            text = (
-                f"fneg {kind} {first.text}"
-                if dtype in FLOATS
-                else f"sub {kind} zeroinitializer, {first.text}"
-            )
-            return self.writer.value(
-                text if lanes > 1 or dtype in FLOATS else f"sub {kind} 0, {first.text}", dtype, lanes
-            )
-        if function == "sigmoid":
-            return self.sigmoid(first)
-        if function == "erf":
-            return self.library("erff" if dtype == "float32" else "erf", arguments, lanes)
-        name = {"abs": "fabs"}.get(function, function)
-        return self.intrinsic(name, arguments, lanes)
-
-    def sigmoid(self, value: Value) -> Value:
-        """1 / (1 + exp(-x))."""
-        one = self.writer.splat(literal(1.0, value.dtype), value.lanes)
-        grown = self.call("exp", [self.call("neg", [value])])
-        return self.float_binary("/", one, self.float_binary("+", one, grown, False), False)
-
-    def intrinsic(self, name: str, arguments: list[Value], lanes: int) -> Value:
-        first = arguments[0]
-        if first.dtype not in FLOATS:
-            raise CompileError(f"{name}() works on floats, found {first.dtype}")
-        function = f"@llvm.{name}.{'v' + str(lanes) if lanes > 1 else ''}{_suffix(first.dtype)}"
-        kinds = ", ".join(value.type for value in arguments)
-        values = ", ".join(f"{value.type} {value.text}" for value in arguments)
-        self.writer.declare(f"{first.type} {function}({kinds})")
-        return self.writer.value(f"call {first.type} {function}({values})", first.dtype, lanes)
-
-    def library(self, name: str, arguments: list[Value], lanes: int) -> Value:
-        """A function of the C library, which knows scalars only."""
-        dtype = arguments[0].dtype
-        kind = ELEMENT_TYPES[dtype]
-        self.writer.declare(f"{kind} @{name}({', '.join(kind for _ in arguments)})")
-        results = []
-        for lane in range(lanes):
-            scalars = [self.writer.extract(value, lane) for value in arguments]
-            values = ", ".join(f"{value.type} {value.text}" for value in scalars)
-            results.append(self.writer.value(f"call {kind} @{name}({values})", dtype))
-        return results[0] if lanes == 1 else self.writer.join(results)
-
-
-def _item_bytes(dtype: str) -> int:
-    return {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}.get(dtype, 1)
-
-
-def _suffix(dtype: str) -> str:
-    return {"float16": "f16", "float32": "f32", "float64": "f64"}.get(dtype, ELEMENT_TYPES[dtype])
+        text = f"select {condition.type} {condition.text}, {first.type} {first.text}"
+        return self.writer.value(f"{text}, {second.type} {second.text}", first.dtype, lanes)
 
 
 def _common_alignment(alignment: int, distance_bytes: int) -> int:
     while distance_bytes % alignment:
         alignment //= 2
     return alignment
-
-
-def _conversion(source: str, dtype: str) -> str:
-    sizes = {"float16": 2, "float32": 4, "float64": 8}
-    if source in FLOATS and dtype in FLOATS:
-        return "fpext" if sizes[dtype] > sizes[source] else "fptrunc"
-    if source in FLOATS:
-        return "fptoui" if dtype in ("bool", "uint8") else "fptosi"
-    unsigned = source in ("bool", "uint8")
-    if dtype in FLOATS:
-        return "uitofp" if unsigned else "sitofp"
-    if _item_bytes(dtype) > _item_bytes(source) or source == "bool":
-        return "zext" if unsigned else "sext"
-    return "trunc"
 
 
 def _reads(expr: Expr) -> bool:

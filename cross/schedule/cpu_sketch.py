@@ -49,6 +49,10 @@ from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, v
 UNROLL_LIMITS = (0, 16, 64, 192)
 LOCAL_TILE_BYTES = 128 * 1024
 PARALLEL_ITERATIONS = 32  # per thread: enough to balance, few enough that starting one costs nothing
+ONE_CORE_FLOPS = (
+    4_000_000  # below, one core alone is a choice: waking the others may cost more than they help
+)
+ONE_CORE_PREFERRED_FLOPS = 200_000
 REGISTER_PIXELS = 6  # of the untuned program: with two vectors, twelve accumulators
 
 
@@ -88,6 +92,9 @@ def cpu_space(operator: Operator, target: Target) -> ScheduleSpace:
     knobs: list[Knob] = _structural_knobs(plan)
     constraints: list[Constraint] = []
     preferred: dict[str, tuple[int, ...]] = {}
+    if target.threads > 1 and operator.flops < ONE_CORE_FLOPS:
+        knobs.append(Knob("cores", ("cores",), ((0,), (1,)), True, ("all", "one")))
+        preferred["cores"] = (int(operator.flops < ONE_CORE_PREFERRED_FLOPS),)
     for group in plan.groups:
         lanes = target.vector_lanes(ITEM_BYTES[group.owner.dtype])
         knobs += _tile_knobs(group, lanes, preferred)
@@ -265,7 +272,7 @@ def _constraints(group: Group, lanes: int, target: Target) -> list[Constraint]:
     return [
         Constraint(
             f"{owner.name}.registers",
-            f"accumulators, one vector of operands and one broadcast fit in {target.vector_registers} registers",
+            f"accumulators, one row of operands and a broadcast fit in {target.vector_registers} registers",
             fits_registers,
         ),
         Constraint(f"{owner.name}.local", f"a local tile takes at most {LOCAL_TILE_BYTES} bytes", fits_local),
@@ -292,11 +299,13 @@ def _schedule(plan: Plan, target: Target, structure: Mapping[str, int]) -> Sched
             result += _multi_level(plan, group, structure, padding_inlined)
         else:
             result += _only_reduction(group)
+    if structure.get("cores", 0) == 1:
+        return tuple(primitive for primitive in result if not isinstance(primitive, Parallel))
     return tuple(result)
 
 
 def _two_level(tensor: Tensor, target: Target, vector: int | None) -> list[Primitive]:
-    """Rule 5: vectors innermost (of a size that a knob gives, where none is fixed), outer loops in parallel."""
+    """Rule 5: vectors innermost (a knob gives their size, where none is fixed), outer loops in parallel."""
     wide = _wide(tensor.axes)
     if not wide:
         return []

@@ -142,7 +142,7 @@ class ScheduleSpace:
         return result
 
     def ids(self, batch: Batch) -> NDArray[np.uint64]:
-        """A number per configuration, [N]: mixed radix, unique while the space has fewer than 2**64 points."""
+        """A number per configuration, [N]: mixed radix, unique in spaces of fewer than 2**64 points."""
         result = np.zeros(len(batch), dtype=np.uint64)
         with np.errstate(over="ignore"):
             for position, count in enumerate(self.shape):
