@@ -46,6 +46,13 @@ def kernels(session: Session, compile_kernels: CompileKernels) -> Kernels:
     return Kernels(session, compile_kernels(os.uname().machine))
 
 
+def test_a_closed_session_is_unreachable(session: Session) -> None:
+    session.close()
+    session.close()
+    with pytest.raises(BoardUnreachable, match="lost during probe: the session is closed"):
+        session.probe()
+
+
 def test_greeting(session: Session) -> None:
     assert session.hello.protocol == PROTOCOL_VERSION
     assert session.hello.machine == os.uname().machine

@@ -17,7 +17,7 @@ import pytest
 from boards.board import Board, Link, load
 from tests.loopback.conftest import CompileKernels, descendants
 from tests.loopback.kernels import Kernels, assert_right
-from toolkit.errors import BoardBusy, BoardUnreachable
+from toolkit.errors import BoardBusy, BoardUnreachable, InputError
 from toolkit.measure.archive import archive_name, runtime_archive
 from toolkit.measure.session import open_session
 
@@ -162,7 +162,7 @@ def test_an_unknown_host_key_is_refused_with_the_remedy(ssh_board: Board, tmp_pa
 def test_a_changed_host_key_is_refused(ssh_board: Board, tmp_path: Path) -> None:
     other = make_key(tmp_path / "other")
     (tmp_path / "known").write_text(f"[127.0.0.1]:{ssh_board.link.port} {other}")
-    with pytest.raises(BoardUnreachable, match=r"shows another host key than .*ssh-keygen -R"):
+    with pytest.raises(BoardUnreachable, match=r"shows another host key than .*ssh-keygen -f .* -R"):
         open_session(with_link(ssh_board, known_hosts_file=str(tmp_path / "known")))
 
 
@@ -170,6 +170,12 @@ def test_a_key_that_is_not_authorized(ssh_board: Board, tmp_path: Path) -> None:
     make_key(tmp_path / "stranger")
     with pytest.raises(BoardUnreachable, match="lets nobody in as .*ssh-copy-id"):
         open_session(with_link(ssh_board, identity_file=str(tmp_path / "stranger")))
+
+
+def test_key_files_that_are_not_there_are_bad_input(ssh_board: Board, tmp_path: Path) -> None:
+    for key in ("identity_file", "known_hosts_file"):
+        with pytest.raises(InputError, match=f"link.{key} of the board file: expected a file"):
+            open_session(with_link(ssh_board, **{key: str(tmp_path / "none")}))
 
 
 def test_nothing_listens(ssh_board: Board) -> None:

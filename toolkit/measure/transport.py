@@ -7,6 +7,7 @@ printed when it is gone.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import shlex
@@ -95,12 +96,16 @@ class ProcessTransport(Transport):
 
     def read(self, timeout_s: float | None) -> bytes:
         """Some bytes; b"" at the end."""
+        if self._output.closed:
+            return b""
         if not self._readable.poll(None if timeout_s is None else timeout_s * 1e3):
             raise TimeoutError(f"{self.where} did not answer within {timeout_s:g} s")
         return os.read(self._output.fileno(), READ_BYTES)
 
     def write(self, data: bytes) -> None:
         """All of it."""
+        if self._input.closed:
+            raise BrokenPipeError("the session is closed")
         view = memoryview(data)
         while view:
             view = view[os.write(self._input.fileno(), view) :]
@@ -210,50 +215,64 @@ def _open_ssh(link: Link) -> Transport:
 
 
 def connect_ssh(link: Link) -> paramiko.SSHClient:
-    """A connected client; the host's key must be a known one. BoardUnreachable says how to remedy."""
+    """A connected client; the host's key must be a known one. BoardUnreachable says how to remedy; InputError
+    for a key file that is not there."""
     import paramiko
 
-    where = f"{link.host}:{link.port}"
+    logging.getLogger("paramiko").addHandler(logging.NullHandler())  # what matters is in the exceptions
     known_hosts = Path(link.known_hosts_file or "~/.ssh/known_hosts").expanduser()
+    identity = Path(link.identity_file).expanduser() if link.identity_file else None
+    for key, path in (("identity_file", identity), ("known_hosts_file", known_hosts)):
+        if path is not None and getattr(link, key) and not path.is_file():
+            raise InputError(f"link.{key} of the board file: expected a file, found none at {path}")
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    if known_hosts.is_file():
+        client.load_host_keys(str(known_hosts))
     try:
-        if known_hosts.exists() or link.known_hosts_file:
-            client.load_host_keys(str(known_hosts))
         client.connect(
             link.host,
             port=link.port,
             username=link.user or None,
-            key_filename=str(Path(link.identity_file).expanduser()) if link.identity_file else None,
-            allow_agent=not link.identity_file,
-            look_for_keys=not link.identity_file,
+            key_filename=None if identity is None else str(identity),
+            allow_agent=identity is None,
+            look_for_keys=identity is None,
             timeout=link.connect_timeout_s,
             banner_timeout=link.connect_timeout_s,
             auth_timeout=link.connect_timeout_s,
         )
-    except paramiko.BadHostKeyException as error:
-        remedy = f"If the board was set up anew, remove the old key: ssh-keygen -R {link.host}"
-        raise BoardUnreachable(
-            f"{where} shows another host key than {known_hosts} has: {error}. {remedy}"
-        ) from error
-    except paramiko.AuthenticationException as error:
-        who = link.user or "this user"
-        raise BoardUnreachable(
-            f"{where} lets nobody in as {who} with {link.identity_file or 'the keys of this user'}: {error}. "
-            f"Run: ssh-copy-id -p {link.port} {link.user + '@' if link.user else ''}{link.host}"
-        ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         client.close()
-        if "not found in known_hosts" in str(error):
-            raise BoardUnreachable(
-                f"{where} is not among the known hosts of {known_hosts}. Compare its key on the board, then "
-                f"run: ssh-keyscan -p {link.port} {link.host} >> {known_hosts}"
-            ) from error
-        raise BoardUnreachable(
-            f"{where} does not answer over SSH: {error}. Check that it is on, its address, and that sshd "
-            f"runs there."
-        ) from error
+        raise BoardUnreachable(_why_not_connected(link, known_hosts, error)) from error
     return client
+
+
+def _why_not_connected(link: Link, known_hosts: Path, error: Exception) -> str:
+    """What failed, and the remedy."""
+    import paramiko
+
+    where, user = f"{link.host}:{link.port}", f"{link.user}@" if link.user else ""
+    name = link.host if link.port == 22 else f"[{link.host}]:{link.port}"
+    if isinstance(error, paramiko.BadHostKeyException):
+        return (
+            f"{where} shows another host key than {known_hosts} has: {error}. If the board was set up anew, "
+            f"forget the old one: ssh-keygen -f {known_hosts} -R '{name}'"
+        )
+    if isinstance(error, paramiko.AuthenticationException):
+        who, what = link.user or "this user", link.identity_file or "the keys of this user"
+        return (
+            f"{where} lets nobody in as {who} with {what}: {error} "
+            f"Run: ssh-copy-id -p {link.port} {user}{link.host}"
+        )
+    if "not found in known_hosts" in str(error):
+        return (
+            f"{where} is not among the known hosts of {known_hosts}. Compare its key with the board's, "
+            f"then run: ssh-keyscan -p {link.port} {link.host} >> {known_hosts}"
+        )
+    return (
+        f"{where} does not answer over SSH: {error}. Check that it is on, its address, and that sshd runs "
+        "there."
+    )
 
 
 def remote_path(sftp: paramiko.SFTPClient, path: str) -> str:
