@@ -1,0 +1,297 @@
+"""Bundles flashed into a device directory on this machine, through a real runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from boards.board import Board, load
+from tests.bundles import SmallModel, contents, host_target, small_model, write_bundle
+from tests.loopback.flashing import Flasher
+from toolkit import flash as flashing
+from toolkit.bundle import pack, sign
+from toolkit.errors import BoardBusy, InputError, RolledBack, VerificationError
+from toolkit.flash import FlashEvent
+from toolkit.measure.session import open_session
+
+
+@pytest.fixture
+def flasher(local_board: Board, tmp_path: Path) -> Flasher:
+    return Flasher(local_board, tmp_path)
+
+
+def test_a_first_flash_installs_and_the_model_runs(flasher: Flasher) -> None:
+    events: list[FlashEvent] = []
+    report = flasher.flash(1, events.append)
+    assert report.changed
+    assert report.previous == ""
+    assert 0 < report.missing_bytes <= report.total_bytes
+    assert report.max_relative_error <= 1e-4
+    steps = [
+        "verify",
+        "connect",
+        "trust",
+        "upload",
+        "install",
+        "self_test",
+        "activate",
+        "health_check",
+        "commit",
+    ]
+    assert [event.step for event in events if event.state == "begin"] == steps
+    moved = [event.done_bytes for event in events if event.state == "progress"]
+    assert moved == sorted(moved)
+    assert moved[-1] == report.missing_bytes
+    status = flasher.status()
+    assert (status.current, status.committed, status.on_trial) == (report.bundle_id, report.bundle_id, False)
+    assert status.slots[0].inputs[0].shape == (4, 8)
+    flasher.assert_runs(1)
+
+
+def test_a_second_flash_changes_nothing(flasher: Flasher) -> None:
+    flasher.flash(1)
+    before = flasher.snapshot()
+    events: list[FlashEvent] = []
+    report = flasher.flash(1, events.append)
+    assert not report.changed
+    assert report.missing_bytes == 0
+    assert {event.step for event in events} == {"verify", "connect"}
+    assert flasher.snapshot() == before
+
+
+def test_an_update_uploads_what_changed_and_rollback_brings_the_old_one_back(flasher: Flasher) -> None:
+    first = flasher.flash(1)
+    second = flasher.flash(2)
+    assert second.previous == first.bundle_id
+    assert second.missing_bytes < second.total_bytes
+    flasher.assert_runs(2)
+    status = flashing.rollback(flasher.board, flasher.options)
+    assert (status.current, status.committed, status.previous) == (
+        first.bundle_id,
+        first.bundle_id,
+        second.bundle_id,
+    )
+    flasher.assert_runs(1)
+    flasher.flash(2)
+    flasher.assert_runs(2)
+
+
+def test_rollback_without_a_bundle_before(flasher: Flasher) -> None:
+    with pytest.raises(InputError, match="there is nothing to go back to"):
+        flashing.rollback(flasher.board, flasher.options)
+    flasher.flash(1)
+    with pytest.raises(InputError, match="there is nothing to go back to; flash a bundle instead"):
+        flashing.rollback(flasher.board, flasher.options)
+    flasher.assert_runs(1)
+
+
+def test_a_dry_run_changes_nothing(flasher: Flasher) -> None:
+    options = dataclasses.replace(flasher.options, dry_run=True)
+    report = flashing.flash(flasher.bundle(1), flasher.board, options)
+    assert (report.changed, report.dry_run, report.missing_bytes) == (False, True, report.total_bytes)
+    assert flasher.status().slots == ()
+    assert not (flasher.device_dir / "allowed_signers").exists()
+
+
+# ------------------------------------------------------------------------ bundles that fail on the board
+
+
+def _wrong_golden(model: SmallModel) -> SmallModel:
+    y = model.y.copy()
+    y[-1, -1] *= 1.001
+    return dataclasses.replace(model, y=y)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (_wrong_golden(small_model(2)), "self-test failed: wrong_answer: output y: max .error."),
+        (small_model(2, "crash"), "self-test failed: crash: killed by SIG"),
+        (small_model(2, "failing"), "self-test failed: crash: the model returned -1: a kernel reported"),
+        (small_model(2, "hang"), "self-test failed: timeout: no answer within 1 s"),
+    ],
+    ids=["golden", "crash", "failing", "hang"],
+)
+def test_a_bundle_that_fails_its_self_test_is_not_kept(
+    flasher: Flasher, broken: SmallModel, reason: str
+) -> None:
+    first = flasher.flash(1)
+    path = flasher.pack(broken)
+    options = dataclasses.replace(flasher.options, test_timeout_s=1.0)
+    with pytest.raises(RolledBack, match=reason) as caught:
+        flashing.flash(path, flasher.board, options)
+    assert caught.value.exit_code == 7
+    assert f"Slot {first.bundle_id} is current, as before" in str(caught.value)
+    flasher.assert_runs(1)
+    assert flasher.status().current == flasher.status().committed == first.bundle_id
+
+
+def test_a_first_bundle_that_fails_leaves_nothing_current(flasher: Flasher) -> None:
+    with pytest.raises(VerificationError, match="No other bundle is installed") as caught:
+        flashing.flash(flasher.pack(_wrong_golden(small_model(1))), flasher.board, flasher.options)
+    assert caught.value.exit_code == 6
+    assert flasher.status().current == ""
+    with pytest.raises(InputError, match="no bundle is installed on this board; flash one first"):
+        flashing.run(flasher.board, [small_model(1).x.tobytes()], options=flasher.options)
+    flasher.flash(1)
+    flasher.assert_runs(1)
+
+
+def test_a_bundle_that_does_not_start_is_rolled_back(flasher: Flasher) -> None:
+    """It breaks between self-test and start, as bad storage would have it."""
+    first = flasher.flash(1)
+
+    def damage(event: FlashEvent) -> None:
+        if (event.step, event.state) == ("activate", "end"):
+            library = flasher.device_dir / "current" / host_target().name / "model.so"
+            library.chmod(0o644)
+            data = bytearray(library.read_bytes())
+            data[len(data) // 2] ^= 1
+            library.write_bytes(data)
+
+    with pytest.raises(RolledBack, match="does not start: link: .*model.so is damaged"):
+        flasher.flash(2, damage)
+    status = flasher.status()
+    assert (status.current, status.on_trial) == (first.bundle_id, False)
+    assert status.last_failure is not None
+    flasher.assert_runs(1)
+    flasher.flash(2)  # installs it anew
+    flasher.assert_runs(2)
+
+
+def test_three_failed_starts_bring_the_bundle_before_back(flasher: Flasher) -> None:
+    flasher.flash(1)
+    second = flasher.flash(2)
+    library = flasher.device_dir / "current" / host_target().name / "model.so"
+    library.unlink()
+    for _ in range(3):
+        with pytest.raises(VerificationError, match=f"the model in slot {second.bundle_id} failed: link"):
+            flasher.run()
+    flasher.assert_runs(1)
+    assert flasher.status().last_failure == {"id": second.bundle_id, "text": "3 failed starts in a row"}
+
+
+# ------------------------------------------------------------------------------------------- refusals
+
+
+def test_a_signer_the_board_does_not_trust(flasher: Flasher, tmp_path: Path) -> None:
+    first = flasher.flash(1)
+    other = Flasher(flasher.board, tmp_path / "other")
+    with pytest.raises(VerificationError, match="does not trust the signer of") as caught:
+        other.flash(2)
+    line = other.key.public.allowed_signers_line
+    assert line.strip() in str(caught.value)
+    assert flasher.status().current == first.bundle_id
+    with (flasher.device_dir / "allowed_signers").open("a") as signers:
+        signers.write(line)
+    other.flash(2)
+    flasher.assert_runs(2)
+
+
+def test_a_signer_this_host_does_not_trust(flasher: Flasher, tmp_path: Path) -> None:
+    path = write_bundle(tmp_path, sign.open_key(tmp_path / "stranger"), small_model(1))
+    with pytest.raises(VerificationError, match="which is not trusted here"):
+        flashing.flash(path, flasher.board, flasher.options)
+    assert not flasher.device_dir.exists()
+
+
+def test_a_bundle_for_another_board(flasher: Flasher, tmp_path: Path) -> None:
+    path = tmp_path / "other.tfb"
+    path.write_bytes(pack.pack(contents(small_model(1), boards=("rpi3b", "ultra96")), flasher.key))
+    with pytest.raises(
+        InputError, match="is for rpi3b, ultra96, not for host; tune the model with --board host"
+    ):
+        flashing.flash(path, flasher.board, flasher.options)
+
+
+def test_a_board_that_somebody_holds(flasher: Flasher) -> None:
+    with (
+        open_session(flasher.board, cache_dir=flasher.options.cache_dir, holder="the tests"),
+        pytest.raises(BoardBusy, match="held by the tests"),
+    ):
+        flasher.flash(1)
+    flasher.flash(1)
+
+
+def test_inputs_that_do_not_fit(flasher: Flasher) -> None:
+    flasher.flash(1)
+    with pytest.raises(InputError, match=r"input x: expected 128 bytes \(float32 \[4, 8\]\), found 3"):
+        flashing.run(flasher.board, [b"abc"], options=flasher.options)
+    with pytest.raises(InputError, match=r"expected 1 objects \(x\), found 0"):
+        flashing.run(flasher.board, [], options=flasher.options)
+    assert flasher.status().failed_starts == 0
+
+
+# ------------------------------------------------------------------------------------------ other ways
+
+
+def test_an_upload_goes_on_where_it_stopped(flasher: Flasher, tmp_path: Path) -> None:
+    """The board goes away in the middle of a large part; the next flash sends only the rest."""
+    model = small_model(1)
+    large = np.random.default_rng(5).bytes(8 << 20)
+    plan = dataclasses.replace(model.plan, parameters=model.plan.parameters + large)
+    path = flasher.pack(dataclasses.replace(model, plan=plan))
+
+    def interrupt(event: FlashEvent) -> None:
+        if event.state == "progress" and event.done_bytes > 3 << 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        flashing.flash(path, flasher.board, flasher.options, interrupt)
+    report = flashing.flash(path, flasher.board, flasher.options)
+    assert report.changed
+    assert report.missing_bytes <= report.total_bytes - (3 << 20)
+    flasher.assert_runs(1)
+
+
+def test_many_runs_are_timed(flasher: Flasher) -> None:
+    flasher.flash(1)
+    result = flashing.run(flasher.board, [small_model(1).x.tobytes()], repeat=5, options=flasher.options)
+    assert len(result.seconds) == 5
+    assert all(seconds > 0 for seconds in result.seconds)
+
+
+def test_the_bundle_before_is_found_by_applications(flasher: Flasher) -> None:
+    """`current` is a plain link to a folder with the library and its header."""
+    flasher.flash(1)
+    link = flasher.device_dir / "current"
+    assert os.path.islink(link)
+    assert sorted(path.name for path in (link / host_target().name).iterdir()) == [
+        "model.h",
+        "model.so",
+        "plan.json",
+    ]
+
+
+PYTHON_38 = Path("~/.pyenv/versions/3.8.18/bin/python").expanduser()
+
+
+@pytest.mark.skipif(not PYTHON_38.exists(), reason="no Python 3.8 here")
+def test_on_the_oldest_python(flasher: Flasher) -> None:
+    link = msgspec.structs.replace(flasher.board.link, python=str(PYTHON_38))
+    flasher.board = msgspec.structs.replace(flasher.board, link=link)
+    flasher.flash(1)
+    flasher.flash(2)
+    flasher.assert_runs(2)
+    flashing.rollback(flasher.board, flasher.options)
+    flasher.assert_runs(1)
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+def test_on_an_emulated_board(emulated_board: Board, tmp_path: Path) -> None:
+    target = load("emulated-a53").target(None)
+    flasher = Flasher(emulated_board, tmp_path, target)
+    report = flasher.flash(1)
+    assert report.changed
+    flasher.assert_runs(1)
+    assert not flasher.flash(1).changed
+    wrong = _wrong_golden(small_model(2, target=target))
+    with pytest.raises(RolledBack, match="wrong_answer"):
+        flashing.flash(flasher.pack(wrong), flasher.board, flasher.options)
+    flasher.assert_runs(1)
