@@ -106,6 +106,8 @@ class _Walk:
             self._fold(node, name)
             return
         self._infer(node, name)
+        if not any(item in self.read for item in node.output):
+            return
         if node.op_type not in IMPORTERS:
             unknown = next(item for item in node.input if item and self._data(item) is None)
             raise ModelError(

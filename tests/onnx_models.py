@@ -1,0 +1,98 @@
+"""Small ONNX models for tests, and what onnxruntime makes of them (the oracle of the importer)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from toolkit.model.graph import Graph
+from toolkit.model.reference import run_groups, source_view
+
+Array = NDArray[Any]
+FLOAT = onnx.TensorProto.FLOAT
+
+
+def node(op: str, inputs: Sequence[str], outputs: Sequence[str] | str, **attributes: Any) -> Any:
+    """One node, named after its first output."""
+    names = [outputs] if isinstance(outputs, str) else list(outputs)
+    return helper.make_node(op, list(inputs), names, name=f"node_{names[0]}", **attributes)
+
+
+def model(
+    nodes: Iterable[Any],
+    inputs: Mapping[str, Sequence[int | str]],
+    outputs: Sequence[str],
+    weights: Mapping[str, Array] | None = None,
+    opset: int = 17,
+) -> Any:
+    """A float model; the outputs' shapes are inferred."""
+    graph = helper.make_graph(
+        list(nodes),
+        "small",
+        [helper.make_tensor_value_info(name, FLOAT, list(shape)) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in (weights or {}).items()],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return onnx.shape_inference.infer_shapes(proto)
+
+
+def save(folder: Path, proto: Any, name: str = "small.onnx") -> Path:
+    path = folder / name
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def random_inputs(graph: Graph, seed: int = 0, low: float = -1.0, high: float = 1.0) -> dict[str, Array]:
+    """Uniform random data for every input of the graph."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: rng.uniform(low, high, graph.values[name].shape).astype(np.float32) for name in graph.inputs
+    }
+
+
+def onnxruntime_values(proto: Any, inputs: Mapping[str, Array], names: Iterable[str]) -> dict[str, Array]:
+    """Values of the model by name, intermediate ones too, as onnxruntime computes them without optimizing."""
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(proto)
+    known = {item.name for item in exposed.graph.output}
+    wanted = list(dict.fromkeys(names))
+    if not wanted:
+        return {}
+    for name in wanted:
+        if name not in known:
+            exposed.graph.output.append(helper.make_empty_tensor_value_info(name))
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        exposed.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    results = session.run(wanted, {item.name: inputs[item.name] for item in session.get_inputs()})
+    return dict(zip(wanted, results, strict=True))
+
+
+def worst_layer_error(graph: Graph, proto: Any, inputs: Mapping[str, Array]) -> tuple[float, int]:
+    """Largest max |error| / max |reference| of all groups against onnxruntime, and how many were compared."""
+    names = [graph.values[group.output].source for group in graph.groups]
+    expected = onnxruntime_values(proto, inputs, [name for name in names if name])
+    worst, compared = 0.0, 0
+    for group, array in run_groups(graph, inputs):
+        source = graph.values[group.output].source
+        if not source:
+            continue
+        got, want = source_view(graph, group.output, array), expected[source]
+        assert got.shape == want.shape, (group.name, got.shape, want.shape)
+        assert np.isfinite(got).all(), group.name
+        scale = max(float(np.abs(want).max()), 1e-30)
+        worst = max(worst, float(np.abs(got - want).max()) / scale)
+        compared += 1
+    return worst, compared

@@ -1,0 +1,207 @@
+"""Every supported ONNX operator, alone in a model, against onnxruntime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save
+from toolkit.model.importers import IMPORTERS
+from toolkit.model.load import load_model
+from toolkit.model.reference import run_reference
+
+RNG = np.random.default_rng(7)
+
+
+def weight(*shape: int) -> Any:
+    return RNG.uniform(-1.0, 1.0, shape).astype(np.float32)
+
+
+def integers(*values: int) -> Any:
+    return np.asarray(values, np.int64)
+
+
+def number(value: float) -> Any:
+    return np.asarray(value, np.float32)
+
+
+@dataclass
+class Case:
+    """One node: its input shapes, its weights behind them, its attributes."""
+
+    op: str
+    shapes: tuple[tuple[int, ...], ...]
+    weights: tuple[Any, ...] = ()
+    attributes: dict[str, Any] = field(default_factory=dict)
+    opset: int = 17
+    low: float = -1.0
+    outputs: int = 1
+
+    def __str__(self) -> str:
+        shapes = "-".join("x".join(str(extent) for extent in shape) for shape in self.shapes)
+        settings = "-".join(f"{key}={value}".replace(" ", "") for key, value in self.attributes.items())
+        return f"{self.op}@{self.opset}-{shapes}-{settings}"
+
+
+IMAGE = ((2, 3, 7, 9),)
+CASES = [
+    # convolutions
+    Case("Conv", IMAGE, (weight(4, 3, 3, 3),)),
+    Case("Conv", IMAGE, (weight(4, 3, 3, 3), weight(4)), {"pads": [1, 0, 2, 1], "strides": [2, 3]}),
+    Case("Conv", IMAGE, (weight(4, 3, 3, 2), weight(4)), {"pads": [2, 1, 2, 1], "dilations": [2, 2]}),
+    Case("Conv", IMAGE, (weight(4, 3, 3, 3),), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    Case("Conv", IMAGE, (weight(4, 3, 4, 4),), {"auto_pad": "SAME_LOWER"}),
+    Case("Conv", IMAGE, (weight(4, 3, 3, 3),), {"auto_pad": "VALID"}),
+    Case("Conv", ((1, 6, 5, 5),), (weight(6, 1, 3, 3), weight(6)), {"group": 6, "pads": [1, 1, 1, 1]}),
+    Case("Conv", ((1, 6, 5, 5),), (weight(12, 1, 3, 3), weight(12)), {"group": 6}),
+    Case("Conv", ((1, 6, 5, 5),), (weight(4, 3, 3, 3), weight(4)), {"group": 2, "strides": [2, 2]}),
+    Case("Conv", ((2, 3, 20),), (weight(4, 3, 5), weight(4)), {"pads": [2, 1], "strides": [2]}),
+    Case("Conv", (*IMAGE, (4, 3, 3, 3)), ()),
+    Case("Conv", (*IMAGE, (4, 3, 3, 3), (4,)), ()),
+    # windows
+    Case("MaxPool", IMAGE, (), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}),
+    Case("MaxPool", IMAGE, (), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+    Case("MaxPool", IMAGE, (), {"kernel_shape": [2, 2], "dilations": [2, 3]}),
+    Case("MaxPool", ((1, 2, 11),), (), {"kernel_shape": [3], "strides": [2]}),
+    Case("AveragePool", IMAGE, (), {"kernel_shape": [3, 3], "strides": [2, 2]}),
+    Case("AveragePool", IMAGE, (), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+    Case("AveragePool", IMAGE, (), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
+    Case("AveragePool", IMAGE, (), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}, opset=19),
+    Case("AveragePool", ((1, 2, 11),), (), {"kernel_shape": [3], "pads": [1, 1]}),
+    Case("GlobalAveragePool", IMAGE),
+    Case("GlobalMaxPool", IMAGE),
+    Case("LRN", ((1, 7, 3, 3),), (), {"size": 5, "alpha": 0.5, "beta": 0.6, "bias": 2.0}),
+    # elementwise
+    *(
+        Case(op, IMAGE)
+        for op in ("Relu", "Sigmoid", "Tanh", "Exp", "Abs", "Neg", "Erf", "Softplus", "HardSwish")
+    ),
+    *(Case(op, IMAGE, low=0.1) for op in ("Log", "Sqrt", "Reciprocal")),
+    *(Case(op, IMAGE) for op in ("Floor", "Ceil")),
+    Case("LeakyRelu", IMAGE, (), {"alpha": 0.2}),
+    Case("Elu", IMAGE, (), {"alpha": 0.7}),
+    Case("HardSigmoid", IMAGE, (), {"alpha": 0.3, "beta": 0.4}),
+    Case("Clip", IMAGE, (number(-0.3), number(0.5))),
+    Case("Clip", IMAGE, (number(-0.3),)),
+    Case("Clip", IMAGE, (), {"min": -0.2, "max": 0.1}, opset=7),
+    *(Case(op, (IMAGE[0], IMAGE[0])) for op in ("Add", "Sub", "Mul", "Div", "Sum", "Max", "Min")),
+    Case("Add", ((2, 3, 7, 9), (3, 1, 1))),
+    Case("Sub", ((2, 3, 7, 9), (9,))),
+    Case("Mul", ((3, 1), (4,))),
+    Case("Add", ((2, 3, 7, 9),), (weight(3, 1, 1),)),
+    Case("Mul", ((2, 3, 7, 9),), (number(2.5),)),
+    Case("Div", ((4, 5),), (weight(5) + 3,)),
+    Case("Sum", ((4, 5), (5,), (1, 5))),
+    Case("Max", ((4, 5), (5,), (1, 5))),
+    Case("Pow", ((4, 5),), (number(2.0),)),
+    Case("Pow", ((4, 5),), (number(3.0),), low=0.1),
+    Case("Pow", ((4, 5), (5,)), (), low=0.1),
+    Case("Dropout", ((4, 5),)),
+    Case("Identity", ((4, 5),)),
+    Case("Cast", ((4, 5),), (), {"to": 1}),
+    # matrices
+    Case("MatMul", ((4, 5), (5, 6))),
+    Case("MatMul", ((4, 5),), (weight(5, 6),)),
+    Case("MatMul", ((2, 3, 4, 5),), (weight(5, 6),)),
+    Case("MatMul", ((2, 3, 4, 5), (3, 5, 6))),
+    Case("MatMul", ((5,), (5, 6))),
+    Case("MatMul", ((4, 5), (5,))),
+    Case("Gemm", ((4, 5),), (weight(5, 6), weight(6))),
+    Case(
+        "Gemm", ((5, 4),), (weight(6, 5), weight(4, 6)), {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}
+    ),
+    Case("Gemm", ((4, 5), (5, 6), (6,)), (), {"beta": 0.5}),
+    # normalizations
+    Case(
+        "BatchNormalization",
+        IMAGE,
+        (weight(3), weight(3), weight(3), weight(3) ** 2 + 0.5),
+        {"epsilon": 1e-3},
+    ),
+    Case("Softmax", ((2, 3, 4),), (), {"axis": 1}),
+    Case("Softmax", ((2, 3, 4),), (), {"axis": 1}, opset=11),
+    Case("Softmax", ((1, 5, 1, 1),), (), {}, opset=9),
+    Case("LogSoftmax", ((2, 3, 4),), (), {"axis": -1}),
+    Case("LogSoftmax", ((2, 3, 4),), (), {"axis": 1}, opset=11),
+    # shapes
+    Case("Reshape", ((2, 3, 4),), (integers(4, -1),)),
+    Case("Reshape", ((2, 3, 4),), (integers(0, 0, 2, 2),)),
+    Case("Flatten", ((2, 3, 4),), (), {"axis": 2}),
+    Case("Squeeze", ((1, 3, 1, 4),), (integers(0, 2),)),
+    Case("Squeeze", ((1, 3, 1, 4),), (), {"axes": [2]}, opset=11),
+    Case("Unsqueeze", ((3, 4),), (integers(0, 3),)),
+    Case("Unsqueeze", ((3, 4),), (), {"axes": [1]}, opset=11),
+    Case("Transpose", ((2, 3, 4),), (), {"perm": [2, 0, 1]}),
+    Case("Transpose", ((2, 3, 4),)),
+    Case("Concat", ((2, 3, 4), (2, 1, 4), (2, 2, 4)), (), {"axis": 1}),
+    Case("Concat", ((2, 3), (2, 4)), (), {"axis": -1}),
+    Case("Slice", ((5, 7, 6),), (integers(1, -2), integers(4, -9999), integers(0, 1), integers(2, -2))),
+    Case("Slice", ((5, 7),), (), {"starts": [1, 2], "ends": [3, 1000], "axes": [0, 1]}, opset=9),
+    Case("Split", ((6, 5),), (integers(1, 2, 3),), {"axis": 0}, outputs=3),
+    Case("Split", ((6, 5),), (), {"axis": 0}, opset=11, outputs=2),
+    Case("Gather", ((5, 6),), (integers(-1),), {"axis": 1}),
+    Case("Gather", ((5, 6),), (np.asarray(2, np.int64),), {"axis": 0}),
+    Case("Gather", ((5, 6),), (integers(4, 2, 0),), {"axis": 0}),
+    Case("Pad", ((3, 4),), (integers(1, 0, 2, 3), number(0.5))),
+    Case("Pad", ((3, 4),), (integers(1, -1, -2, 3),)),
+    Case("Pad", ((5, 6),), (integers(2, 1, 4, 3),), {"mode": "reflect"}),
+    Case("Pad", ((5, 6),), (integers(2, 1, 4, 3),), {"mode": "edge"}),
+    Case("Pad", ((3, 4),), (), {"pads": [0, 1, 1, 0], "value": 1.5}, opset=9),
+    Case("Pad", ((2, 3, 4),), (integers(1, 2), number(0.5), integers(-1)), opset=18),
+    # reductions
+    *(
+        Case(op, ((2, 3, 4),), (), {"axes": [1], "keepdims": 0})
+        for op in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare")
+    ),
+    Case("ReduceMean", IMAGE, (), {"axes": [2, 3]}),
+    Case("ReduceMean", IMAGE, (integers(-1, -2),), {"keepdims": 0}, opset=18),
+    Case("ReduceSum", ((2, 3, 4),), (integers(0, 2),)),
+    Case("ReduceSum", ((2, 3, 4),), (), {"keepdims": 0}),
+    Case("ReduceSum", ((2, 3, 4),), (), {"axes": [0]}, opset=11),
+    Case("ReduceSum", ((2, 3, 4),), (), {"noop_with_empty_axes": 1}),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_operator_equals_onnxruntime(case: Case, tmp_path: Path) -> None:
+    names = [f"x{position}" for position in range(len(case.shapes))]
+    weights = {f"w{position}": array for position, array in enumerate(case.weights)}
+    outputs = [f"y{position}" for position in range(case.outputs)]
+    single = node(case.op, [*names, *weights], outputs, **case.attributes)
+    proto = model([single], dict(zip(names, case.shapes, strict=True)), outputs, weights, case.opset)
+    graph = load_model(save(tmp_path, proto))
+    inputs = random_inputs(graph, low=case.low)
+    got, want = run_reference(graph, inputs), onnxruntime_values(proto, inputs, outputs)
+    for name in outputs:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-5 * np.abs(want[name]).max())
+        assert got[name].shape == want[name].shape
+
+
+def test_every_importer_has_a_case() -> None:
+    elsewhere = {"Where", "Not", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
+    assert set(IMPORTERS) - elsewhere == {case.op for case in CASES}
+
+
+@pytest.mark.parametrize("op", ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
+def test_comparison_is_computed_inside_its_where(op: str, tmp_path: Path) -> None:
+    proto = model(
+        [
+            node("Relu", ["x"], "r"),
+            node(op, ["r", "zero"], "c"),
+            node("Not", ["c"], "n"),
+            node("Mul", ["r", "y"], "m"),
+            node("Where", ["n", "m", "y"], "out"),
+        ],
+        {"x": (3, 4), "y": (3, 4)},
+        ["out"],
+        {"zero": number(0.0)},
+    )
+    graph = load_model(save(tmp_path, proto))
+    inputs = random_inputs(graph)
+    got = run_reference(graph, inputs)["out"]
+    np.testing.assert_allclose(got, onnxruntime_values(proto, inputs, ["out"])["out"], rtol=1e-6)
+    assert all(group.operator.output.dtype == "float32" for group in graph.groups)
