@@ -167,7 +167,7 @@ def _group(graph: Graph, chain: list[Node]) -> Group:
         output,
         frozenset(order.index(name) for name in constants),
     )
-    nodes = (anchor.name, *(node.name for node in chain if node is not anchor))
+    nodes = tuple(dict.fromkeys((anchor.name, *(node.name for node in chain))))
     return Group(anchor.name, operator, tuple(order), chain[-1].output, nodes)
 
 

@@ -50,7 +50,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation with one output. `op` is the ONNX name; attributes are complete, defaults included."""
+    """One operation with one output. `op` is the ONNX name; attributes are complete, defaults included.
+
+    Nodes that come from one ONNX node share its `name`.
+    """
 
     name: str
     op: str
@@ -83,8 +86,8 @@ class Node:
 class Group:
     """Nodes fused into one operator: an anchor and the elementwise chain behind it.
 
-    `inputs` has one value name per `operator.inputs`, constants included; `nodes` names the members, anchor
-    first.
+    `inputs` has one value name per `operator.inputs`, constants included; `nodes` names the ONNX nodes in
+    it, the anchor's first.
     """
 
     name: str

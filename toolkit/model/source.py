@@ -128,7 +128,7 @@ class Source:
             value = Value(output.name, output.shape, output.dtype, source=output.name)
             return build.emit(op, inputs, value, attributes, self.name)
         value = Value(build.fresh(f"{self.output.name}/{op}"), tuple(shape), self.output.dtype)
-        return build.emit(op, inputs, value, attributes, f"{self.name}/{op}")
+        return build.emit(op, inputs, value, attributes, self.name)
 
 
 Import = Callable[[Source, GraphBuilder], None]
