@@ -70,6 +70,14 @@ def session(local_board: Board, tmp_path: Path) -> Iterator[Session]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def shared_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """One session for a file's tests that leave nothing behind."""
+    folder = tmp_path_factory.mktemp("shared")
+    with open_session(in_folder(load("host"), folder / "device"), cache_dir=folder / "cache") as opened:
+        yield opened
+
+
 def state_and_parent(pid: int) -> tuple[str, int]:
     """Of a process, by /proc; ("X", 0) when it is gone. "Z" is one that only waits to be reaped."""
     try:

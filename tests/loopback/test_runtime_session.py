@@ -41,9 +41,9 @@ from toolkit.measure.session import DeviceError, Session, open_session
 BIG = np.random.default_rng(1).bytes(3 * CHUNK_BYTES + 17)
 
 
-@pytest.fixture
-def kernels(session: Session, compile_kernels: CompileKernels) -> Kernels:
-    return Kernels(session, compile_kernels(os.uname().machine))
+@pytest.fixture(scope="module")
+def kernels(shared_session: Session, compile_kernels: CompileKernels) -> Kernels:
+    return Kernels(shared_session, compile_kernels(os.uname().machine))
 
 
 def test_a_closed_session_is_unreachable(session: Session) -> None:
@@ -53,20 +53,20 @@ def test_a_closed_session_is_unreachable(session: Session) -> None:
         session.probe()
 
 
-def test_greeting(session: Session) -> None:
-    assert session.hello.protocol == PROTOCOL_VERSION
-    assert session.hello.machine == os.uname().machine
-    assert session.hello.pid != os.getpid()
+def test_greeting(shared_session: Session) -> None:
+    assert shared_session.hello.protocol == PROTOCOL_VERSION
+    assert shared_session.hello.machine == os.uname().machine
+    assert shared_session.hello.pid != os.getpid()
 
 
-def test_put_and_read_back(session: Session) -> None:
+def test_put_and_read_back(shared_session: Session) -> None:
     seen: list[tuple[int, int]] = []
-    sha = session.put(BIG, lambda done, total: seen.append((done, total)))
+    sha = shared_session.put(BIG, lambda done, total: seen.append((done, total)))
     assert sha == hashlib.sha256(BIG).hexdigest()
     assert seen == [(min((i + 1) * CHUNK_BYTES, len(BIG)), len(BIG)) for i in range(4)]
-    assert session.read(sha) == BIG
-    assert session.put(b"") == hashlib.sha256(b"").hexdigest()
-    assert session.read(session.put(b"")) == b""
+    assert shared_session.read(sha) == BIG
+    assert shared_session.put(b"") == hashlib.sha256(b"").hexdigest()
+    assert shared_session.read(shared_session.put(b"")) == b""
 
 
 def test_put_again_sends_nothing(session: Session, local_board: Board, tmp_path: Path) -> None:
@@ -93,27 +93,27 @@ def test_an_interrupted_upload_goes_on_where_it_stopped(
     assert seen == [3 * CHUNK_BYTES, len(BIG)]
 
 
-def test_a_wrong_chunk_is_refused_and_wrong_bytes_never_appear(session: Session) -> None:
+def test_a_wrong_chunk_is_refused_and_wrong_bytes_never_appear(shared_session: Session) -> None:
     sha = hashlib.sha256(b"right").hexdigest()
     with pytest.raises(DeviceError) as refused:
-        session.exchange("put", {"sha": sha, "total_bytes": 5, "offset": 3}, (b"ht",))
+        shared_session.exchange("put", {"sha": sha, "total_bytes": 5, "offset": 3}, (b"ht",))
     assert (refused.value.code, refused.value.details) == (REFUSED, {"offset": 0})
     with pytest.raises(DeviceError) as bad:
-        session.exchange("put", {"sha": sha, "total_bytes": 5, "offset": 0}, (b"wrong",))
+        shared_session.exchange("put", {"sha": sha, "total_bytes": 5, "offset": 0}, (b"wrong",))
     assert bad.value.code == BAD_HASH
-    assert session.call("status", sha=sha) == {"size_bytes": None, "received_bytes": 0}
-    assert session.put(b"right") == sha
+    assert shared_session.call("status", sha=sha) == {"size_bytes": None, "received_bytes": 0}
+    assert shared_session.put(b"right") == sha
 
 
-def test_measuring_what_was_never_put(session: Session, kernels: Kernels) -> None:
+def test_measuring_what_was_never_put(shared_session: Session, kernels: Kernels) -> None:
     request = dataclasses.replace(kernels.request("right"), module="0" * 64)
     with pytest.raises(DeviceError) as missing:
-        session.measure(request)
+        shared_session.measure(request)
     assert (missing.value.code, missing.value.details) == (NOT_FOUND, {"sha": "0" * 64})
-    assert_right(session, kernels)
+    assert_right(shared_session, kernels)
 
 
-def test_impossible_requests_are_refused(session: Session, kernels: Kernels) -> None:
+def test_impossible_requests_are_refused(shared_session: Session, kernels: Kernels) -> None:
     right = kernels.request("right")
     too_long = dataclasses.replace(right, timing=Timing(min_repeat_ms=1e9))
     output = BufferRequest("output", "float16", ELEMENTS, kernels.expected)
@@ -128,60 +128,62 @@ def test_impossible_requests_are_refused(session: Session, kernels: Kernels) -> 
         (dataclasses.replace(right, timeout_s=1e6), "'timeout_s': expected 0.001 to 600"),
     ):
         with pytest.raises(DeviceError, match=text) as refused:
-            session.measure(request)
+            shared_session.measure(request)
         assert refused.value.code == BAD_REQUEST
     with pytest.raises(DeviceError, match=r"cores \[4000\] are not all usable here; usable are"):
-        session.measure(dataclasses.replace(right, cores=(4000,)))
-    assert_right(session, kernels)
+        shared_session.measure(dataclasses.replace(right, cores=(4000,)))
+    assert_right(shared_session, kernels)
 
 
-def test_unknown_methods_are_named_and_the_known_ones_listed(session: Session) -> None:
+def test_unknown_methods_are_named_and_the_known_ones_listed(shared_session: Session) -> None:
     with pytest.raises(DeviceError, match="no method 'fly'; this runtime has .*measure") as unknown:
-        session.call("fly")
+        shared_session.call("fly")
     assert unknown.value.code == UNKNOWN_METHOD
 
 
-def test_check_only_and_unchecked_outputs(session: Session, kernels: Kernels) -> None:
-    checked = session.measure(kernels.request("right", timing=None))
+def test_check_only_and_unchecked_outputs(shared_session: Session, kernels: Kernels) -> None:
+    checked = shared_session.measure(kernels.request("right", timing=None))
     assert (checked.error, checked.seconds, checked.number) == (None, (), 0)
     request = kernels.request("one_element_wrong")
     unchecked = (request.buffers[0], dataclasses.replace(request.buffers[1], sha=""))
-    assert session.measure(dataclasses.replace(request, buffers=unchecked)).error is None
+    assert shared_session.measure(dataclasses.replace(request, buffers=unchecked)).error is None
 
 
-def test_the_tolerance_is_relative_to_the_largest_expected_value(session: Session, kernels: Kernels) -> None:
+def test_the_tolerance_is_relative_to_the_largest_expected_value(
+    shared_session: Session, kernels: Kernels
+) -> None:
     request = kernels.request("one_element_wrong")  # off by 1 where the largest is 1046
-    assert session.measure(dataclasses.replace(request, rtol=1e-3)).error is None
-    assert session.measure(dataclasses.replace(request, rtol=9e-4)).error is not None
+    assert shared_session.measure(dataclasses.replace(request, rtol=1e-3)).error is None
+    assert shared_session.measure(dataclasses.replace(request, rtol=9e-4)).error is not None
 
 
-def test_integer_outputs(session: Session, kernels: Kernels) -> None:
+def test_integer_outputs(shared_session: Session, kernels: Kernels) -> None:
     wide = np.arange(ELEMENTS, dtype=np.int64) << 40
     small = np.arange(ELEMENTS, dtype=np.int8)
     requests = {}
     for symbol, values, expected in (("right_i64", wide, 2 * wide), ("half_i8", small, small)):
         dtype = str(values.dtype)
         buffers = (
-            BufferRequest("input", dtype, ELEMENTS, session.put(values.tobytes())),
-            BufferRequest("output", dtype, ELEMENTS, session.put(expected.tobytes())),
+            BufferRequest("input", dtype, ELEMENTS, shared_session.put(values.tobytes())),
+            BufferRequest("output", dtype, ELEMENTS, shared_session.put(expected.tobytes())),
         )
         requests[symbol] = dataclasses.replace(kernels.request(symbol), buffers=buffers, rtol=0.0)
-    assert session.measure(requests["right_i64"]).error is None
-    failure = session.measure(requests["half_i8"]).error
+    assert shared_session.measure(requests["right_i64"]).error is None
+    failure = shared_session.measure(requests["half_i8"]).error
     assert failure is not None
     assert failure.kind == "wrong_answer"
 
 
-def test_threads_and_cores(session: Session, kernels: Kernels) -> None:
+def test_threads_and_cores(shared_session: Session, kernels: Kernels) -> None:
     cores = tuple(sorted(os.sched_getaffinity(0)))
     request = dataclasses.replace(kernels.request("right", threads=len(cores)), cores=cores)
-    result = session.measure(request)
+    result = shared_session.measure(request)
     assert result.error is None
     assert result.facts["cores"] == list(cores)
 
 
-def test_probe(session: Session) -> None:
-    facts = session.probe()
+def test_probe(shared_session: Session) -> None:
+    facts = shared_session.probe()
     assert facts["machine"] == os.uname().machine
     assert [core["id"] for core in facts["cores"]] == sorted(os.sched_getaffinity(0))
     assert facts["storage"]["free_bytes"] > 0
@@ -302,10 +304,10 @@ def test_garbage_is_answered_with_a_typed_error_and_the_runtime_ends(tmp_path: P
     assert b"bad_frame" in done.stdout or b"too_large" in done.stdout
 
 
-def test_malformed_requests_are_answered_and_the_next_works(session: Session) -> None:
+def test_malformed_requests_are_answered_and_the_next_works(shared_session: Session) -> None:
     for params in ({}, {"sha": 5}, {"sha": "zz"}, {"sha": "A" * 64}):
         with pytest.raises(DeviceError) as refused:
-            session.call("status", **params)
+            shared_session.call("status", **params)
         assert refused.value.code == BAD_REQUEST
-    assert to_plain(session.hello)["protocol"] == PROTOCOL_VERSION
-    session.put(b"still here")
+    assert to_plain(shared_session.hello)["protocol"] == PROTOCOL_VERSION
+    shared_session.put(b"still here")

@@ -152,7 +152,7 @@ class Session:
             plain, _ = self.exchange("measure", to_plain(request), timeout_s=timeout_s)
         except DeviceError as error:
             if error.code == NOT_FOUND:
-                self._put.discard(str(error.details.get("sha")))  # the store made room; put it once more
+                self._put.clear()  # the store made room; ask again before putting
             raise
         try:
             return MeasureResult.from_plain(plain)
