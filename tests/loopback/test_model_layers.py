@@ -1,0 +1,136 @@
+"""A whole network through generated code, on a board: every layer's output against onnxruntime.
+
+The library under test is the one a bundle holds, except that each step writes to an output of its own, so
+that all layers of one run can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from benchmarks.seeded_model import write
+from boards.board import Board
+from cross.loopnest import Programs
+from cross.schedule import cpu_space
+from device_runtime.protocol import BufferRequest, MeasureRequest
+from tests.onnx_models import onnxruntime_values, random_inputs
+from toolkit.bundle import library
+from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.plan import BufferRef, ModelPlan, Step
+from toolkit.measure.builder import Builder
+from toolkit.measure.session import open_session
+from toolkit.model.graph import Graph
+from toolkit.model.load import load_model
+from toolkit.model.tasks import tasks
+from toolkit.model_job.kernels import TunedTask, plan_model
+from toolkit.progress import TuningResult
+
+Array = NDArray[Any]
+TOLERANCE = 1e-4
+
+
+def with_every_layer(plan: ModelPlan, graph: Graph) -> ModelPlan:
+    """The plan with each step's result in an output of its own; later steps read it from there."""
+    where: dict[BufferRef, BufferRef] = {}
+    steps: list[Step] = []
+    for number, (step, group) in enumerate(zip(plan.steps, graph.groups, strict=True)):
+        assert step.layer == group.name
+        reads = tuple(where.get(ref, ref) for ref in step.buffers[:-1])
+        where[step.buffers[-1]] = BufferRef("output", number)
+        steps.append(Step(step.symbol, (*reads, BufferRef("output", number)), step.layer))
+    outputs = tuple(_spec(graph, group.output, number) for number, group in enumerate(graph.groups))
+    return replace(plan, steps=tuple(steps), outputs=outputs, arena_bytes=0)
+
+
+def _spec(graph: Graph, name: str, number: int) -> TensorSpec:
+    value = graph.values[name]
+    return TensorSpec(name=f"layer_{number}", shape=value.shape, dtype=value.dtype, layout="")
+
+
+def expected_layers(graph: Graph, proto: Any, inputs: Mapping[str, Array]) -> dict[int, Array]:
+    """What onnxruntime computes for the groups whose output stands for a value of the ONNX file."""
+    sources = {number: graph.values[group.output] for number, group in enumerate(graph.groups)}
+    names = {value.source for value in sources.values() if value.source}
+    found = onnxruntime_values(proto, inputs, names)
+    expected = {}
+    for number, value in sources.items():
+        if value.source:
+            array = found[value.source]
+            physical = array.transpose(value.permutation) if value.permutation else array
+            expected[number] = np.ascontiguousarray(physical).reshape(value.shape)
+    return expected
+
+
+def check_on_board(board: Board, model: Path, seed: int, cache_dir: Path, random: bool = False) -> int:
+    """Runs all layers once on the board and asserts each; returns how many were compared."""
+    graph, proto, target = load_model(model), onnx.load(model), board.target(None)
+    rng = np.random.default_rng(seed)
+    found = [
+        TunedTask(
+            task,
+            Programs(cpu_space(task.operator, target)),
+            TuningResult(task.name, None, None, task.operator.flops, 0, 0, 0, 0.0, 0.0),
+        )
+        for task in tasks(graph)
+    ]
+    chosen = {}
+    for item in found:
+        space = item.programs.space
+        row = space.sample(rng, 1)[0]
+        chosen[item.task.key] = space.configuration(row) if random else space.default()
+
+    with Builder(target, workers=2, timeout_s=120.0) as builder:
+        whole = plan_model(graph, found, lambda item: chosen[item.task.key], builder, target)
+    plan = with_every_layer(whole, graph)
+    built = library.build(plan, target)
+    inputs = random_inputs(graph, seed=seed)
+    expected = expected_layers(graph, proto, inputs)
+    with open_session(board, cache_dir=cache_dir, holder="test_model_layers") as session:
+        buffers = []
+        for name in graph.inputs:
+            data = np.ascontiguousarray(inputs[name])
+            buffers.append(BufferRequest("input", str(data.dtype), data.size, session.put(data.tobytes())))
+        for number, spec in enumerate(plan.outputs):
+            sha = session.put(expected[number].tobytes()) if number in expected else ""
+            buffers.append(BufferRequest("output", spec.dtype, spec.elements, sha))
+        request = MeasureRequest(
+            module=session.put(built.shared_object),
+            symbol="tfb_model",
+            buffers=tuple(buffers),
+            workspace_bytes=plan.workspace_bytes,
+            threads=target.threads,
+            timeout_s=300.0,
+            rtol=TOLERANCE,
+        )
+        result = session.measure(request)
+    assert result.error is None, result.error
+    return len(expected)
+
+
+@pytest.fixture(scope="module")
+def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write("light_squeezenet", tmp_path_factory.mktemp("model") / "squeezenet.onnx", seed=7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("random", [False, True], ids=["default", "random"])
+def test_every_layer_of_squeezenet_on_this_machine(
+    squeezenet: Path, local_board: Board, tmp_path: Path, random: bool
+) -> None:
+    assert check_on_board(local_board, squeezenet, 11, tmp_path, random) >= 30
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+def test_every_layer_of_squeezenet_on_an_emulated_board(
+    squeezenet: Path, emulated_board: Board, tmp_path: Path
+) -> None:
+    assert check_on_board(emulated_board, squeezenet, 12, tmp_path) >= 30
