@@ -1,4 +1,4 @@
-"""Measured trials per second of tuning C6 on this machine: searching, compiling, linking, checking and timing.
+"""Measured trials per second of tuning C6 on this machine: search, compile, link, check and time.
 
 Each run starts from nothing with its own seed and records file. The board is this machine, so compiling and
 measuring take turns on its cores; the busy share is the part of the time in which a kernel was being checked

@@ -1,0 +1,134 @@
+"""Tuning for real on this machine: results, resume, interruption, and kill -9 at random moments."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from device_runtime.protocol import Timing
+from tests.loopback.tuning_process import QUICK, board_in, small_dense
+from toolkit.jobs import open_job, tune_on_board
+from toolkit.measure.builder import Builder
+from toolkit.measure.live import LiveRunner, RunnerOptions
+from toolkit.measure.session import open_session
+from toolkit.progress import Budget
+from toolkit.records import Records
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_candidate_is_right_and_the_best_is_kept(tmp_path: Path) -> None:
+    board = board_in(tmp_path / "device")
+    jobs = [("dense", small_dense())]
+    with Records(tmp_path / "records.db") as records, open_session(board) as session:
+        (result,) = tune_on_board(jobs, board, session, records, Budget(24), options=QUICK)
+        assert (result.trials, result.measured) == (24, 24)
+        assert [record.error_text for record in records if record.error_kind] == []
+        assert all(record.max_abs_error is not None for record in records)
+        assert result.best is not None and result.default is not None
+        assert result.best.cost_s is not None and result.default.cost_s is not None
+        assert result.best.cost_s <= result.default.cost_s
+        assert 0 < result.busy_share < 1
+        (again,) = tune_on_board(jobs, board, session, records, Budget(32), options=QUICK)
+        assert (again.trials, again.measured) == (32, 8)
+        assert len({str(record.configuration) for record in records}) == 32
+
+
+def test_a_live_runner_measures_what_the_space_describes(tmp_path: Path) -> None:
+    """Weights packed in every way give the same product; a candidate's cost is its fastest repeat."""
+    board = board_in(tmp_path / "device")
+    target = board.target()
+    _, programs = open_job("dense", small_dense(), board, target)
+    batch = programs.space.batch([programs.space.default(), programs.space.default()])
+    options = RunnerOptions(Timing(repeat=3, min_repeat_ms=0.1))
+    with Builder(target, workers=1) as builder, open_session(board) as session:
+        runner = LiveRunner(programs, builder, session, options)
+        rejected = list(runner.prepare(batch))  # the same symbol twice
+        assert [m.error.kind for m in rejected if m.error] == ["link", "link"]
+        (measured,) = runner.prepare(batch[:1])
+        assert measured.error is None
+        assert len(measured.seconds) == 3 and measured.cost_s == min(measured.seconds)
+        assert measured.device_s > 0
+
+
+def start(tmp_path: Path, trials: int, said: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.loopback.tuning_process"]
+    arguments = [str(tmp_path / "records.db"), str(tmp_path / "device"), str(trials)]
+    with said.open("wb") as stdout:
+        return subprocess.Popen(
+            [*command, *arguments],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            start_new_session=True,
+        )
+
+
+def acknowledged_in(said: Path) -> list[int]:
+    """Trials of whole lines: a killed process may leave a part of one."""
+    return [int(line.split()[0]) for line in said.read_text().split("\n")[:-1]]
+
+
+def wait_for_words(said: Path, tuner: subprocess.Popen[bytes]) -> None:
+    while not said.stat().st_size:
+        assert tuner.poll() is None, tuner.stderr.read() if tuner.stderr else ""
+        time.sleep(0.01)
+
+
+def test_kill_9_of_the_tuner_loses_no_acknowledged_record(tmp_path: Path) -> None:
+    """Twenty tuning runs of one records file, each killed at a random moment; the last one finishes."""
+    rng = random.Random(3)
+    acknowledged: list[int] = []
+    for kill in range(20):
+        said = tmp_path / f"said-{kill}"
+        tuner = start(tmp_path, 4000, said)
+        wait_for_words(said, tuner)
+        time.sleep(rng.uniform(0.0, 0.4))
+        tuner.send_signal(signal.SIGKILL)
+        tuner.communicate(timeout=60)
+        acknowledged += acknowledged_in(said)
+        with Records(tmp_path / "records.db") as records:
+            stored = [record.trial for record in records]
+        assert stored == list(range(len(stored)))  # trials are numbered on, across runs, without a gap
+        assert set(acknowledged) <= set(stored)
+        assert len(stored) <= len(acknowledged) + kill + 1  # at most one unacknowledged record for each kill
+    assert len(acknowledged) == len(set(acknowledged)) > 20
+    said = tmp_path / "said-last"
+    tuner = start(tmp_path, len(stored) + 5, said)
+    _, stderr = tuner.communicate(timeout=120)
+    assert tuner.returncode == 0, stderr.decode()
+    assert acknowledged_in(said) == list(range(len(stored), len(stored) + 5))
+
+
+def test_an_interrupt_ends_the_tuner_and_everything_it_started(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    tuner = start(tmp_path, 4000, said)
+    wait_for_words(said, tuner)
+    tuner.send_signal(signal.SIGINT)
+    _, stderr = tuner.communicate(timeout=60)
+    assert stderr.decode().rstrip().endswith("KeyboardInterrupt")
+    with Records(tmp_path / "records.db") as records:
+        assert set(acknowledged_in(said)) <= {record.trial for record in records}
+    deadline_s = time.monotonic() + 5.0
+    while alive := processes_that_name(str(tmp_path / "device")):
+        assert time.monotonic() < deadline_s, alive
+        time.sleep(0.05)
+
+
+def processes_that_name(text: str) -> list[str]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and text in words:
+            found.append(words)
+    return found

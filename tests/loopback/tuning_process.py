@@ -1,0 +1,58 @@
+"""A tuning run in a process of its own, for tests that kill it: prints each trial once it is acknowledged.
+
+    python -m tests.loopback.tuning_process RECORDS DEVICE_FOLDER TRIALS
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from boards.board import Board, load
+from cross.expression import Operator, placeholder
+from cross.expression.dense import dense
+from toolkit.explore.annealing import AnnealingOptions
+from toolkit.explore.search import SearchOptions
+from toolkit.jobs import BoardOptions, tune_on_board
+from toolkit.measure.live import RunnerOptions
+from toolkit.measure.session import open_session
+from toolkit.progress import Budget, Event, TrialDone
+from toolkit.records import Records
+from toolkit.tuning import TuningOptions
+
+from device_runtime.protocol import Timing
+
+QUICK = BoardOptions(
+    timing=RunnerOptions(Timing(repeat=2, min_repeat_ms=0.5)),
+    tuning=TuningOptions(SearchOptions(annealing=AnnealingOptions(chains=64, steps=3)), batch=8),
+)
+
+
+def small_dense() -> Operator:
+    """32x48x40, the weight a constant: compiles in milliseconds, runs in microseconds."""
+    data, weight = placeholder((32, 48), "data"), placeholder((48, 40), "weight")
+    return Operator("dense", (data, weight), dense(data, weight), constants=frozenset({1}))
+
+
+def board_in(folder: Path) -> Board:
+    """This machine with its device folder at `folder`."""
+    board = load("host")
+    return msgspec.structs.replace(board, link=msgspec.structs.replace(board.link, device_dir=str(folder)))
+
+
+def say(event: Event) -> None:
+    if isinstance(event, TrialDone):
+        print(event.record.trial, event.record.error_kind or "ok", flush=True)
+
+
+def main() -> None:
+    board = board_in(Path(sys.argv[2]))
+    with Records(sys.argv[1]) as records, open_session(board, wait_s=20.0) as session:
+        jobs = [("dense", small_dense())]
+        tune_on_board(jobs, board, session, records, Budget(int(sys.argv[3])), options=QUICK, on_event=say)
+
+
+if __name__ == "__main__":
+    main()
