@@ -66,7 +66,7 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(
         ]
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.binary(max_size=300), st.booleans(), st.integers(0, 100))
 def test_garbage_is_refused_with_a_typed_error(garbage: bytes, magic: bool, noise_bytes: int) -> None:
     decoder = FrameDecoder(noise_bytes=noise_bytes)
@@ -78,7 +78,7 @@ def test_garbage_is_refused_with_a_typed_error(garbage: bytes, magic: bool, nois
         assert error.code in (BAD_FRAME, TOO_LARGE)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(HEADERS, BUFFERS, st.data())
 def test_a_changed_byte_gives_a_frame_or_a_typed_error(
     header: dict[str, Any], buffers: list[bytes], data: st.DataObject

@@ -45,7 +45,7 @@ def context(tmp_path: Path) -> Iterator[Context]:
     made.lease.release()
 
 
-@settings(max_examples=1000, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     header=REQUESTS | st.dictionaries(st.text(max_size=6), VALUES, max_size=4),
     buffers=st.lists(st.binary(max_size=9), max_size=2),
