@@ -48,7 +48,7 @@ def contract(stage: Tensor, memory: Mapping[Tensor, Array], block_elements: int)
     result *= math.prod(repeats)
     if working_dtype(stage.dtype).kind != "f":
         result = result.astype(np.int64).astype(stage.dtype)  # by way of int64: too large values wrap
-    return np.array(np.broadcast_to(result, stage.shape))
+    return np.array(np.broadcast_to(result, stage.shape), order="C")
 
 
 def _factors(stage: Tensor) -> tuple[Read, Read] | None:

@@ -89,22 +89,20 @@ def evaluate(
             memory[stage] = result
             for tensor in [tensor for tensor in memory if last_use.get(tensor, -1) == step]:
                 del memory[tensor]
-        return memory[operator.output].astype(operator.output.dtype)
+        return memory[operator.output].astype(operator.output.dtype, order="C")
 
 
 def _checked(operator: Operator, inputs: Sequence[Array]) -> list[Array]:
     if len(inputs) != len(operator.inputs):
         raise ExpressionError(
-            f"operator {operator.name}: expected {len(operator.inputs)} inputs "
-            f"({', '.join(tensor.name for tensor in operator.inputs)}), found {len(inputs)}"
+            f"operator {operator.name}: expected {len(operator.inputs)} inputs, found {len(inputs)}"
         )
     arrays = [np.asarray(array) for array in inputs]
-    for position, (tensor, array) in enumerate(zip(operator.inputs, arrays, strict=True)):
+    for tensor, array in zip(operator.inputs, arrays, strict=True):
         if array.shape != tensor.shape or array.dtype != np.dtype(tensor.dtype):
             raise ExpressionError(
-                f"operator {operator.name}: input {position} ({tensor.name}) must be "
-                f"{tensor.dtype}{list(tensor.shape)}, found {array.dtype}{list(array.shape)}; "
-                "convert or reshape the array"
+                f"operator {operator.name}: input {tensor.name} is {tensor.dtype}{list(tensor.shape)}, "
+                f"found {array.dtype}{list(array.shape)}"
             )
     return arrays
 
@@ -205,9 +203,9 @@ def _gather(read: Read, array: Array, block: _Block, mask: Array | None) -> Arra
         if outside.any():
             if (outside if mask is None else outside & mask).any():
                 raise ExpressionError(
-                    f"tensor {block.stage.name}: reads {read.tensor.name}{list(array.shape)} out of range: "
-                    f"index {dimension} takes values from {values.min()} to {values.max()}; guard the read "
-                    "with select()"
+                    f"tensor {block.stage.name} reads {read.tensor.name} at {values.min()} to "
+                    f"{values.max()} in dimension {dimension}, "
+                    f"expected 0 to {extent - 1}"
                 )
             values = values.clip(0, extent - 1)
         places.append(values)
