@@ -1,0 +1,232 @@
+"""Random operators of every family, with tiny and prime shapes among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.errors import ExpressionError
+from cross.expression import Operator, Tensor, placeholder
+from cross.expression.conv import conv2d, depthwise_conv2d, grouped_conv2d
+from cross.expression.data_movement import concat, pad, strided_slice, transpose
+from cross.expression.dense import batch_matmul, dense
+from cross.expression.elementwise import UNARY, apply, bias_add, combine
+from cross.expression.norm import frobenius_norm, layer_norm, local_response_norm, softmax
+from cross.expression.operator import reachable
+from cross.expression.pool import pool2d, reduce
+from cross.expression.window import Window
+
+MAX_POINTS = 60_000  # innermost iterations of one operator: the interpreter shall take well under a second
+
+EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 23, 24, 31, 32, 37, 48, 61, 64)
+CHANNELS = (1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 24, 32)
+IMAGES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14)
+ACTIVATIONS = ("Relu", "LeakyRelu", "Elu", "Sigmoid", "Tanh", "HardSwish", "Softplus", "Erf", "Abs", "Neg")
+
+Array = NDArray[Any]
+Family = Callable[[np.random.Generator], Operator]
+
+
+def random_operator(rng: np.random.Generator, family: str | None = None) -> Operator:
+    """An operator of a family (drawn where none is named) whose run takes at most MAX_POINTS iterations."""
+    build = FAMILIES[family or _pick(rng, sorted(FAMILIES))]
+    while True:
+        try:
+            operator = build(rng)
+        except ExpressionError:
+            continue  # a window that does not fit its image
+        if sum(map(_points, operator.stages)) <= MAX_POINTS:
+            return operator
+
+
+def random_inputs(operator: Operator, rng: np.random.Generator) -> list[Array]:
+    """Standard normal inputs of the operator's shapes and dtypes."""
+    return [rng.standard_normal(item.shape).astype(item.dtype) for item in operator.inputs]
+
+
+def _points(stage: Tensor) -> int:
+    return stage.elements * int(np.prod([axis.extent for axis in stage.reduce_axes], dtype=np.int64))
+
+
+def _pick(rng: np.random.Generator, choices: Any) -> Any:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def _operator(name: str, output: Tensor, constants: tuple[str, ...] = ()) -> Operator:
+    """The operator with all placeholders as inputs; those named in `constants` are weights."""
+    inputs = tuple(tensor for tensor in reachable(output) if tensor.body is None)
+    weights = frozenset(position for position, item in enumerate(inputs) if item.name in constants)
+    return Operator(name, inputs, output, weights)
+
+
+def _epilogue(rng: np.random.Generator, data: Tensor, channels_last: bool = True) -> Tensor:
+    """Nothing, or a bias, an activation, a residual sum, in some combination."""
+    if channels_last and rng.random() < 0.5:
+        data = bias_add(data, placeholder(data.shape[-1:], "bias"))
+    if rng.random() < 0.25:
+        data = combine(lambda x, r: x + r, data, placeholder(data.shape, "residual"), "sum")
+    if rng.random() < 0.6:
+        data = apply(UNARY[_pick(rng, ACTIVATIONS)], data, "activation")
+    return data
+
+
+def _window(rng: np.random.Generator) -> tuple[tuple[int, int], Window]:
+    kernel = (_pick(rng, (1, 2, 3, 3, 5)), _pick(rng, (1, 2, 3, 3, 4)))
+    pads = tuple(int(rng.integers(0, 3)) if rng.random() < 0.6 else 0 for _ in range(4))
+    strides = (_pick(rng, (1, 1, 2, 3)), _pick(rng, (1, 1, 2)))
+    dilations = (_pick(rng, (1, 1, 1, 2)), _pick(rng, (1, 1, 2)))
+    return kernel, Window(strides, pads, dilations)  # type: ignore[arg-type]
+
+
+def matmul(rng: np.random.Generator) -> Operator:
+    m, n, k = (_pick(rng, EXTENTS) for _ in range(3))
+    weights = ("B",) if rng.random() < 0.6 else ()
+    output = dense(placeholder((m, k), "A"), placeholder((k, n), "B"), "matmul")
+    return _operator("matmul", _epilogue(rng, output), weights)
+
+
+def batched(rng: np.random.Generator) -> Operator:
+    b, m, n, k = _pick(rng, (1, 2, 3, 5)), *(_pick(rng, EXTENTS[:13]) for _ in range(3))
+    left = placeholder((b, m, k), "A")
+    right = placeholder((_pick(rng, (1, b)), k, n), "B")
+    return _operator("batch_matmul", _epilogue(rng, batch_matmul(left, right)))
+
+
+def convolution(rng: np.random.Generator) -> Operator:
+    kernel, window = _window(rng)
+    n, h, w = _pick(rng, (1, 1, 2)), _pick(rng, IMAGES), _pick(rng, IMAGES)
+    ci, co = _pick(rng, CHANNELS), _pick(rng, CHANNELS)
+    weights = ("W",) if rng.random() < 0.7 else ()
+    if rng.random() < 0.5:
+        data, weight = placeholder((n, h, w, ci), "X"), placeholder((*kernel, ci, co), "W")
+        return _operator("conv_nhwc", _epilogue(rng, conv2d(data, weight, window)), weights)
+    data, weight = placeholder((n, ci, h, w), "X"), placeholder((co, ci, *kernel), "W")
+    return _operator(
+        "conv_nchw", _epilogue(rng, conv2d(data, weight, window, "NCHW"), channels_last=False), weights
+    )
+
+
+def grouped(rng: np.random.Generator) -> Operator:
+    kernel, window = _window(rng)
+    h, w, g = _pick(rng, IMAGES), _pick(rng, IMAGES), _pick(rng, (1, 2, 3, 4))
+    ci, co = _pick(rng, CHANNELS[:7]), _pick(rng, CHANNELS[:8])
+    data, weight = placeholder((1, h, w, g, ci), "X"), placeholder((g, *kernel, ci, co), "W")
+    return _operator("grouped_conv", _epilogue(rng, grouped_conv2d(data, weight, window)), ("W",))
+
+
+def depthwise(rng: np.random.Generator) -> Operator:
+    kernel, window = _window(rng)
+    n, h, w, c = _pick(rng, (1, 2)), _pick(rng, IMAGES), _pick(rng, IMAGES), _pick(rng, CHANNELS)
+    data, weight = placeholder((n, h, w, c), "X"), placeholder((*kernel, c), "W")
+    return _operator("depthwise_conv", _epilogue(rng, depthwise_conv2d(data, weight, window)), ("W",))
+
+
+def pooling(rng: np.random.Generator) -> Operator:
+    kernel, window = _window(rng)
+    pads = tuple(min(p, (extent - 1) // 2) for p, extent in zip(window.pads, kernel * 2, strict=True))
+    window = Window(window.strides, pads)  # type: ignore[arg-type]
+    data = placeholder((1, _pick(rng, IMAGES), _pick(rng, IMAGES), _pick(rng, CHANNELS)), "X")
+    combiner = _pick(rng, ("max", "min", "sum"))
+    output = pool2d(data, kernel, window, combiner)
+    if combiner == "sum":
+        output = apply(lambda x: x * (1.0 / (kernel[0] * kernel[1])), output, "mean")
+    return _operator(f"{combiner}_pool", output)
+
+
+def reduction(rng: np.random.Generator) -> Operator:
+    rank = _pick(rng, (1, 2, 3, 4))
+    shape = tuple(_pick(rng, (EXTENTS, EXTENTS, EXTENTS[:10], EXTENTS[:7])[rank - 1]) for _ in range(rank))
+    count = int(rng.integers(1, rank + 1))
+    dimensions = sorted(map(int, rng.choice(rank, count, replace=False)))
+    data = placeholder(shape, "X")
+    keep = bool(rng.random() < 0.5)
+    return _operator("reduce", reduce(data, dimensions, _pick(rng, ("sum", "max", "min")), keep))
+
+
+def normalization(rng: np.random.Generator) -> Operator:
+    rows, columns = _pick(rng, EXTENTS), _pick(rng, EXTENTS[1:])
+    data = placeholder((rows, columns), "X")
+    match int(rng.integers(4)):
+        case 0:
+            return _operator("softmax", softmax(data, int(rng.integers(2))))
+        case 1:
+            scale, shift = placeholder((columns,), "scale"), placeholder((columns,), "shift")
+            # a large epsilon keeps rows of one or two elements well conditioned
+            return _operator("layer_norm", layer_norm(data, scale, shift, epsilon=0.1))
+        case 2:
+            shape = (_pick(rng, (1, 3)), rows, _pick(rng, EXTENTS[:10]))
+            return _operator("frobenius_norm", frobenius_norm(placeholder(shape, "X")))
+        case _:
+            image = placeholder((1, _pick(rng, (1, 3, 5)), 3, columns), "X")
+            return _operator("lrn", local_response_norm(image, _pick(rng, (1, 3, 5)), (0.1, 0.75, 2.0)))
+
+
+def chain(rng: np.random.Generator) -> Operator:
+    rank = _pick(rng, (1, 2, 3))
+    shape = tuple(_pick(rng, (EXTENTS, EXTENTS[:14], EXTENTS[:9])[rank - 1]) for _ in range(rank))
+    data = placeholder(shape, "X")
+    for position in range(int(rng.integers(1, 5))):
+        if rng.random() < 0.35:
+            other_shape = tuple(1 if rng.random() < 0.4 else extent for extent in shape)
+            other = placeholder(other_shape, f"other{position}")
+            operation = _pick(rng, (lambda a, b: a + b, lambda a, b: a * b, lambda a, b: a - b))
+            data = combine(operation, data, other, f"combine{position}")
+        else:
+            data = apply(UNARY[_pick(rng, ACTIVATIONS)], data, f"unary{position}")
+    return _operator("elementwise", data)
+
+
+def movement(rng: np.random.Generator) -> Operator:
+    """Transposes, concatenations, slices and paddings, alone or in a chain; some end in a computation."""
+    shape = tuple(_pick(rng, EXTENTS[:10]) for _ in range(int(rng.integers(2, 5))))
+    data = placeholder(shape, "X")
+    for position in range(int(rng.integers(1, 4))):
+        rank = len(data.shape)
+        name = f"move{position}"
+        match int(rng.integers(4)):
+            case 0:
+                data = transpose(data, list(map(int, rng.permutation(rank))), name)
+            case 1:
+                dimension = int(rng.integers(rank))
+                grown = list(data.shape)
+                grown[dimension] = _pick(rng, (1, 2, 5))
+                data = concat([data, placeholder(tuple(grown), f"part{position}")], dimension, name)
+            case 2:
+                before, after = rng.integers(0, 3, rank).tolist(), rng.integers(0, 3, rank).tolist()
+                data = pad(data, before, after, 0.5, name)
+            case _:
+                starts, counts, steps = _slice(rng, data.shape)
+                data = strided_slice(data, starts, steps, counts, name)
+    if data.body is None or rng.random() < 0.4:
+        data = apply(UNARY["Tanh"], data, "tanh")
+    return _operator("movement", data)
+
+
+def _slice(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
+    starts, counts, steps = [], [], []
+    for extent in shape:
+        step = _pick(rng, (1, 1, 2, -1))
+        count = int(rng.integers(1, -(-extent // abs(step)) + 1))
+        reach = (count - 1) * abs(step)
+        start = int(rng.integers(0, extent - reach))
+        starts.append(start if step > 0 else start + reach)
+        counts.append(count)
+        steps.append(step)
+    return starts, counts, steps
+
+
+FAMILIES: dict[str, Family] = {
+    "batched": batched,
+    "chain": chain,
+    "convolution": convolution,
+    "depthwise": depthwise,
+    "grouped": grouped,
+    "matmul": matmul,
+    "movement": movement,
+    "normalization": normalization,
+    "pooling": pooling,
+    "reduction": reduction,
+}

@@ -1,0 +1,156 @@
+"""Any operator under any configuration: reference == interpreter == generated machine code.
+
+A case is an operator of a random family and shape with a random configuration of its space. Every nest passes
+the verifier before and after binding; the interpreter's output is compared with the numpy reference of
+the expression, and the machine code's with the interpreter's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from boards.board import load
+from boards.target import Target
+from cross.expression import Operator
+from cross.expression.reference import evaluate
+from cross.loopnest import LoopNest, Programs, interpret, to_text, verify
+from cross.schedule import Configuration, ScheduleSpace, cpu_space
+from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
+from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
+from toolkit import emulation
+
+Array = NDArray[Any]
+
+TOLERANCE = 1e-4  # of the largest magnitude in the expected output
+SEED = 20261120
+BATCH = 100
+
+HOST = load("host").target(None)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator under one configuration, with values for its inputs."""
+
+    operator: Operator
+    space: ScheduleSpace
+    configuration: Configuration
+    nest: LoopNest
+    inputs: list[Array]
+
+    def __str__(self) -> str:
+        shapes = ", ".join(f"{item.name}{list(item.shape)}" for item in self.operator.inputs)
+        return (
+            f"{self.operator.name}({shapes}) {self.space.describe(self.configuration)}\n{to_text(self.nest)}"
+        )
+
+
+def random_case(rng: np.random.Generator, target: Target, family: str | None = None) -> Case:
+    """A case whose nest the verifier has passed, parametric and bound."""
+    operator = random_operator(rng, family)
+    space = cpu_space(operator, target)
+    rows = space.sample(rng, 1)
+    configuration = space.configuration(rows[0]) if len(rows) else space.default()
+    programs = Programs(space)
+    verify(programs.parametric(programs.structure(configuration)).nest, parametric=True)
+    nest = programs.nest(configuration)
+    verify(nest)
+    return Case(operator, space, configuration, nest, random_inputs(operator, rng))
+
+
+def check_close(what: str, got: Array, want: Array, case: Case) -> None:
+    assert (got.shape, got.dtype) == (want.shape, want.dtype), f"{what}: {got.shape} {got.dtype}\n{case}"
+    assert np.isfinite(got).all(), f"{what}: not finite\n{case}"
+    error, scale = np.abs(got - want).max(), np.abs(want).max()
+    assert error <= TOLERANCE * scale, f"{what}: error {error} of {scale}\n{case}"
+
+
+def interpreted(case: Case) -> Array:
+    """The interpreter's output, which equals the reference."""
+    output = interpret(case.nest, case.inputs)
+    check_close("interpreter against reference", output, evaluate(case.operator, case.inputs), case)
+    return output
+
+
+def check_machine_code(cases: Sequence[Case], target: Target, folder: Path) -> None:
+    """Machine code equals the interpreter, on one thread and on two."""
+    want = [interpreted(case) for case in cases]
+    jobs = [Job(case.nest, case.inputs) for case in cases]
+    artifact = compile_jobs(jobs, target)
+    for threads in (1, 2):
+        outputs = run_here(artifact, jobs, folder, threads)
+        for case, got, expected in zip(cases, outputs, want, strict=True):
+            check_close(f"machine code on {threads} threads against interpreter", got, expected, case)
+
+
+def fixed_cases(first: int, count: int, target: Target) -> list[Case]:
+    """The cases number `first` and following; each has a seed of its own, so that one can be run alone."""
+    return [random_case(np.random.default_rng([SEED, first + position]), target) for position in range(count)]
+
+
+SEEDS = st.builds(
+    lambda family, seed: (family, seed), st.sampled_from(sorted(FAMILIES)), st.integers(0, 2**32 - 1)
+)
+# A seed says nothing about the size of its case, so there is nothing to shrink.
+QUICK = settings(
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@settings(QUICK, max_examples=50)
+@given(SEEDS)
+def test_interpreter_equals_reference(seed: tuple[str, int]) -> None:
+    interpreted(random_case(np.random.default_rng(seed[1]), HOST, seed[0]))
+
+
+@settings(QUICK, max_examples=3)
+@given(st.lists(SEEDS, min_size=8, max_size=8))
+def test_machine_code_equals_interpreter(
+    tmp_path_factory: pytest.TempPathFactory, seeds: list[tuple[str, int]]
+) -> None:
+    cases = [random_case(np.random.default_rng(seed), HOST, family) for family, seed in seeds]
+    check_machine_code(cases, HOST, tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_the_untuned_program_of_every_family(family: str, tmp_path: Path) -> None:
+    case = random_case(np.random.default_rng([SEED, len(family)]), HOST, family)
+    nest = Programs(case.space).nest(case.space.default())
+    verify(nest)
+    check_machine_code(
+        [Case(case.operator, case.space, case.space.default(), nest, case.inputs)], HOST, tmp_path
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(10))
+def test_a_thousand_pairs_on_this_machine(batch: int, tmp_path: Path) -> None:
+    cases = fixed_cases(batch * BATCH, BATCH, HOST)
+    check_machine_code(cases, HOST, tmp_path)
+
+
+@pytest.mark.emulated
+def test_a_hundred_pairs_as_aarch64(tmp_path: Path) -> None:
+    board = load("emulated-a53")
+    paths = emulation.find()
+    if paths is None:
+        pytest.skip("no emulation here; `make emulation` fetches it")
+    target = board.target(None)
+    cases = fixed_cases(10_000, 100, target)
+    jobs = [Job(case.nest, case.inputs) for case in cases]
+    command = paths.command(board.link.command)
+    outputs = run_emulated(compile_jobs(jobs, target), jobs, tmp_path, command)
+    for case, got in zip(cases, outputs, strict=True):
+        check_close("aarch64 code against interpreter", got, interpreted(case), case)
