@@ -9,7 +9,8 @@ updates, so that the steps of all rounds add up. A space small enough to be scor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,9 @@ from toolkit.explore.space import (
     fresh,
     size,
 )
+
+FULL_BATCH: Final = 64
+FEWEST_STEPS: Final = 6
 
 Features = Callable[[Batch], NDArray[np.float32]]
 
@@ -50,6 +54,12 @@ class AnnealingOptions:
     elite: float = 0.125
     spare: float = 2.0
     epsilon: float = 0.05
+
+
+def shortened(options: AnnealingOptions, n: int) -> AnnealingOptions:
+    """Fewer steps for a batch of fewer than FULL_BATCH: measuring it takes less time, so searching should."""
+    share = min(1.0, n / FULL_BATCH)
+    return replace(options, steps=max(min(options.steps, FEWEST_STEPS), round(options.steps * share)))
 
 
 class AnnealingProposer:
@@ -86,7 +96,7 @@ class AnnealingProposer:
         if self._stale:
             self._model.fit(self._features(self._history.batch), self._history.costs_s)
             self._stale = False
-        ranked = self._candidates(max(n, round(self._options.spare * n)))
+        ranked = self._candidates(n)
         epsilon, seen = self._options.epsilon, self._history.seen
         batch = epsilon_greedy(self._space, ranked, n, epsilon=epsilon, seen=seen, rng=self._rng)
         return self._history.asked(batch)
@@ -95,9 +105,10 @@ class AnnealingProposer:
         self.scored += len(batch)
         return self._model.predict(self._features(batch))
 
-    def _candidates(self, wanted: int) -> Batch:
-        """The best unmeasured candidates under the present model, best first."""
-        options = self._options
+    def _candidates(self, n: int) -> Batch:
+        """The best unmeasured candidates for a batch of n under the present model, best first."""
+        wanted = max(n, round(self._options.spare * n))
+        options = shortened(self._options, n)
         if size(self._space) <= options.chains * (options.steps + 1):
             blocks = [fresh(self._space, block, self._history.seen) for block in enumerated(self._space)]
             everything = np.concatenate(blocks)
