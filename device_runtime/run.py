@@ -24,6 +24,7 @@ from device_runtime.protocol import DTYPE_BYTES, NOT_FOUND, ProtocolError
 
 MODEL_ABI_VERSION = 1
 HEADROOM_BYTES = 256 << 20
+FLAG_BYTES = 1
 ERROR_WORDS = 300
 
 Plain = Dict[str, Any]
@@ -67,9 +68,14 @@ def limits(model: InstalledModel, timeout_s: float) -> Limits:
     return Limits(timeout_s, model.limits_bytes)
 
 
-def shared_output(model: InstalledModel) -> mmap.mmap:
-    """Memory that a child writes all outputs into, one after the other, and its parent reads."""
-    return mmap.mmap(-1, max(1, sum(output_sizes(model))))
+def shared_memory(outputs_bytes: int) -> mmap.mmap:
+    """Memory that a child writes and its parent reads: a flag (it has run once), then all outputs."""
+    return mmap.mmap(-1, FLAG_BYTES + outputs_bytes)
+
+
+def has_started(memory: mmap.mmap) -> bool:
+    """Whether the child got through its first run."""
+    return memory[0] != 0
 
 
 def output_sizes(model: InstalledModel) -> List[int]:
@@ -123,7 +129,8 @@ def run_on(model: InstalledModel, input_files: Sequence[str], repeat: int, resul
         for _ in range(repeat):
             outputs, last_s = call(model, library, instance, inputs)
             seconds.append(last_s)
-    results.seek(0)
+            results[0] = 1
+    results.seek(FLAG_BYTES)
     for region in outputs:
         results.write(region.memory[: region.size_bytes])
     return {"seconds": seconds}

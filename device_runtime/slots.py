@@ -8,6 +8,7 @@ what is current then has passed its self-test.
 from __future__ import annotations
 
 import functools
+import mmap
 import os
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -27,6 +28,7 @@ from device_runtime.protocol import (
 from device_runtime.store import write_atomically
 
 MAX_REPEAT = 100_000
+START_S = 10.0  # a start that had less time than this and did not end is no failed one
 
 Plain = Dict[str, Any]
 
@@ -89,8 +91,10 @@ def call_health_check(context: Context, params: Plain, buffers: List[bytes]) -> 
     """{target, timeout_s} -> {id, passed, failure, outputs, seconds} of a start of the current slot."""
     timeout_s = take(params, "timeout_s", float, 0.001, MAX_TIMEOUT_S)
     bundle_id, model = _startable(context, params)
+    started = run.shared_memory(0)
     work = functools.partial(run.check_golden, model)
-    return Reply({"id": bundle_id, **_plain(_start(context, bundle_id, work, run.limits(model, timeout_s)))})
+    outcome = _start(context, bundle_id, work, (run.limits(model, timeout_s), started))
+    return Reply({"id": bundle_id, **_plain(outcome)})
 
 
 def call_commit(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
@@ -119,11 +123,11 @@ def call_run(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
     timeout_s = take(params, "timeout_s", float, 0.001, MAX_TIMEOUT_S)
     bundle_id, model = _startable(context, params)
     files = _input_files(context, model, take(params, "inputs", list))
-    results = run.shared_output(model)
+    results = run.shared_memory(sum(run.output_sizes(model)))
     work = functools.partial(run.run_on, model, files, repeat, results)
-    outcome = _start(context, bundle_id, work, run.limits(model, timeout_s))
+    outcome = _start(context, bundle_id, work, (run.limits(model, timeout_s), results))
     hashes = []
-    at_bytes = 0
+    at_bytes = run.FLAG_BYTES
     for size_bytes in run.output_sizes(model) if outcome.failure is None else ():
         hashes.append(context.store.add(results[at_bytes : at_bytes + size_bytes]))
         at_bytes += size_bytes
@@ -137,9 +141,15 @@ def _startable(context: Context, params: Plain) -> Tuple[str, run.InstalledModel
     return bundle_id, run.installed_model(slots, bundle_id, take(params, "target", str))
 
 
-def _start(context: Context, bundle_id: str, work: Callable[[], Plain], limits: Limits) -> Outcome:
-    """Run `work` as a start of the slot. A start that only took longer than it might is no failed one."""
+def _start(
+    context: Context, bundle_id: str, work: Callable[[], Plain], bounds: Tuple[Limits, mmap.mmap]
+) -> Outcome:
+    """Run `work` as a start of the slot; `bounds`: its limits, and the memory whose flag says it has started.
+
+    Running out of time afterwards, or out of too little time before, says nothing about the slot.
+    """
     slots = Slots(context.device_dir)
+    limits, memory = bounds
     with slots.locked():
         slots.begin_start()
     try:
@@ -149,7 +159,10 @@ def _start(context: Context, bundle_id: str, work: Callable[[], Plain], limits: 
             slots.give_up_start(bundle_id)
         raise
     with slots.locked():
-        if outcome.failure is not None and outcome.failure.kind == "timeout":
+        timed_out = outcome.failure is not None and outcome.failure.kind == "timeout"
+        if timed_out and run.has_started(memory):
+            slots.end_start(bundle_id, None)
+        elif timed_out and limits.timeout_s < START_S:
             slots.give_up_start(bundle_id)
         else:
             slots.end_start(bundle_id, _text(outcome))

@@ -70,6 +70,19 @@ TFB_EXPORT int32_t k_scale(void *const *b, void *workspace, struct tfb_pool *poo
     for (volatile int i = 0;; ++i) {}
 }
 """,
+    "tiring": r"""
+#include "tfb.h"
+TFB_EXPORT int32_t k_scale(void *const *b, void *workspace, struct tfb_pool *pool)
+{
+    static int calls;
+    const float *x = b[0], *w = b[1];
+    float *y = b[2];
+    (void)workspace, (void)pool;
+    for (volatile int i = 0; ++calls > 3; ++i) {}
+    for (int i = 0; i < 32; ++i) y[i] = x[i] * w[i % 8];
+    return 0;
+}
+""",
     "failing": r"""
 #include "tfb.h"
 TFB_EXPORT int32_t k_scale(void *const *b, void *workspace, struct tfb_pool *pool)

@@ -81,6 +81,7 @@ def test_an_update_uploads_what_changed_and_rollback_brings_the_old_one_back(fla
     flasher.assert_runs(2)
 
 
+@pytest.mark.slow
 def test_rollback_without_a_bundle_before(flasher: Flasher) -> None:
     with pytest.raises(InputError, match="there is nothing to go back to"):
         flashing.rollback(flasher.board, flasher.options)
@@ -107,6 +108,7 @@ def _wrong_golden(model: SmallModel) -> SmallModel:
     return dataclasses.replace(model, y=y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
@@ -131,6 +133,7 @@ def test_a_bundle_that_fails_its_self_test_is_not_kept(
     assert flasher.status().current == flasher.status().committed == first.bundle_id
 
 
+@pytest.mark.slow
 def test_a_first_bundle_that_fails_leaves_nothing_current(flasher: Flasher) -> None:
     with pytest.raises(VerificationError, match="No other bundle is installed") as caught:
         flashing.flash(flasher.pack(_wrong_golden(small_model(1))), flasher.board, flasher.options)
@@ -142,6 +145,7 @@ def test_a_first_bundle_that_fails_leaves_nothing_current(flasher: Flasher) -> N
     flasher.assert_runs(1)
 
 
+@pytest.mark.slow
 def test_a_bundle_that_does_not_start_is_rolled_back(flasher: Flasher) -> None:
     """It breaks between self-test and start, as bad storage would have it."""
     first = flasher.flash(1)
@@ -164,6 +168,7 @@ def test_a_bundle_that_does_not_start_is_rolled_back(flasher: Flasher) -> None:
     flasher.assert_runs(2)
 
 
+@pytest.mark.slow
 def test_three_failed_starts_bring_the_bundle_before_back(flasher: Flasher) -> None:
     flasher.flash(1)
     second = flasher.flash(2)
@@ -179,6 +184,7 @@ def test_three_failed_starts_bring_the_bundle_before_back(flasher: Flasher) -> N
 # ------------------------------------------------------------------------------------------- refusals
 
 
+@pytest.mark.slow
 def test_a_signer_the_board_does_not_trust(flasher: Flasher, tmp_path: Path) -> None:
     first = flasher.flash(1)
     other = Flasher(flasher.board, tmp_path / "other")
@@ -209,6 +215,7 @@ def test_a_bundle_for_another_board(flasher: Flasher, tmp_path: Path) -> None:
         flashing.flash(path, flasher.board, flasher.options)
 
 
+@pytest.mark.slow
 def test_a_board_that_somebody_holds(flasher: Flasher) -> None:
     with (
         open_session(flasher.board, cache_dir=flasher.options.cache_dir, holder="the tests"),
@@ -230,6 +237,7 @@ def test_inputs_that_do_not_fit(flasher: Flasher) -> None:
 # ------------------------------------------------------------------------------------------ other ways
 
 
+@pytest.mark.slow
 def test_an_upload_goes_on_where_it_stopped(flasher: Flasher, tmp_path: Path) -> None:
     """The board goes away in the middle of a large part; the next flash sends only the rest."""
     model = small_model(1)
@@ -256,7 +264,22 @@ def test_many_runs_are_timed(flasher: Flasher) -> None:
     assert all(seconds > 0 for seconds in result.seconds)
 
 
-def test_the_bundle_before_is_found_by_applications(flasher: Flasher) -> None:
+@pytest.mark.slow
+def test_running_out_of_time_is_no_failed_start(flasher: Flasher) -> None:
+    """Three runs that started and then took too long do not bring the bundle before back."""
+    flasher.flash(1)
+    path = flasher.pack(small_model(2, "tiring"))
+    report = flashing.flash(path, flasher.board, flasher.options)
+    options = dataclasses.replace(flasher.options, test_timeout_s=0.4)
+    for _ in range(3):
+        with pytest.raises(VerificationError, match="failed: timeout"):
+            flashing.run(flasher.board, [small_model(1).x.tobytes()], repeat=9, options=options)
+    status = flasher.status()
+    assert (status.current, status.failed_starts) == (report.bundle_id, 0)
+    flasher.assert_runs(2)
+
+
+def test_the_current_bundle_is_found_by_applications(flasher: Flasher) -> None:
     """`current` is a plain link to a folder with the library and its header."""
     flasher.flash(1)
     link = flasher.device_dir / "current"
@@ -271,6 +294,7 @@ def test_the_bundle_before_is_found_by_applications(flasher: Flasher) -> None:
 PYTHON_38 = Path("~/.pyenv/versions/3.8.18/bin/python").expanduser()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PYTHON_38.exists(), reason="no Python 3.8 here")
 def test_on_the_oldest_python(flasher: Flasher) -> None:
     link = msgspec.structs.replace(flasher.board.link, python=str(PYTHON_38))
@@ -283,7 +307,6 @@ def test_on_the_oldest_python(flasher: Flasher) -> None:
 
 
 @pytest.mark.emulated
-@pytest.mark.slow
 def test_on_an_emulated_board(emulated_board: Board, tmp_path: Path) -> None:
     target = load("emulated-a53").target(None)
     flasher = Flasher(emulated_board, tmp_path, target)
