@@ -1,0 +1,111 @@
+"""The Python API of tune-for-board: everything the commands do, as functions.
+
+    import toolkit
+
+    board = toolkit.load_board("host")
+    report = toolkit.tune("squeezenet.onnx", board, toolkit.TuneOptions(trials=64))
+    toolkit.flash_bundle(report.bundle, board)
+
+A name's module is loaded when the name is first used, so that `import toolkit` costs nothing (PEP 562).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from boards.board import names as board_names
+    from boards.description import Board
+    from boards.target import Target
+    from cross.expression import Operator, compute, max, min, placeholder, reduce_axis, sum
+    from toolkit.bundle.verify import open_bundle, trusted_keys
+    from toolkit.emulation import fetch as fetch_emulation
+    from toolkit.errors import ToolkitError
+    from toolkit.explore.search import SearchOptions
+    from toolkit.flash import FlashOptions, FlashReport, RunResult, SlotStatus
+    from toolkit.flash import flash as flash_bundle
+    from toolkit.flash import rollback as roll_back
+    from toolkit.flash import run as run_model
+    from toolkit.flash import status as slot_status
+    from toolkit.measure.archive import runtime_archive
+    from toolkit.measure.peak import BoardFacts, load_board, probe_board
+    from toolkit.measure.session import Session, open_session
+    from toolkit.model.load import load_model
+    from toolkit.model.tasks import tasks
+    from toolkit.model_job.job import tune
+    from toolkit.model_job.operator import tune_operator
+    from toolkit.model_job.options import DEFAULT_RECORDS, TuneOptions, TuneReport
+    from toolkit.model_job.recorded import recorded_operators
+    from toolkit.progress import Budget, TuningResult
+    from toolkit.records import Records, TuningRecord
+    from toolkit.report.documents import document
+    from toolkit.report.flash_display import FlashDisplay
+    from toolkit.report.health import Check, check_board
+    from toolkit.report.tables import operator_table, table, tune_table
+    from toolkit.report.tune_display import TuneDisplay
+    from toolkit.tuning import TuningOptions
+    from toolkit.version import TOOL_VERSION
+
+_HOMES = {
+    "boards.board": ("board_names=names",),
+    "boards.description": ("Board",),
+    "boards.target": ("Target",),
+    "cross.expression": ("Operator", "compute", "max", "min", "placeholder", "reduce_axis", "sum"),
+    "toolkit.bundle.verify": ("open_bundle", "trusted_keys"),
+    "toolkit.emulation": ("fetch_emulation=fetch",),
+    "toolkit.errors": ("ToolkitError",),
+    "toolkit.explore.search": ("SearchOptions",),
+    "toolkit.flash": (
+        "FlashOptions", "FlashReport", "RunResult", "SlotStatus",
+        "flash_bundle=flash", "roll_back=rollback", "run_model=run", "slot_status=status",
+    ),
+    "toolkit.measure.archive": ("runtime_archive",),
+    "toolkit.measure.peak": ("BoardFacts", "load_board", "probe_board"),
+    "toolkit.measure.session": ("Session", "open_session"),
+    "toolkit.model.load": ("load_model",),
+    "toolkit.model.tasks": ("tasks",),
+    "toolkit.model_job.job": ("tune",),
+    "toolkit.model_job.operator": ("tune_operator",),
+    "toolkit.model_job.options": ("DEFAULT_RECORDS", "TuneOptions", "TuneReport"),
+    "toolkit.model_job.recorded": ("recorded_operators",),
+    "toolkit.progress": ("Budget", "TuningResult"),
+    "toolkit.records": ("Records", "TuningRecord"),
+    "toolkit.report.documents": ("document",),
+    "toolkit.report.flash_display": ("FlashDisplay",),
+    "toolkit.report.health": ("Check", "check_board"),
+    "toolkit.report.tables": ("operator_table", "table", "tune_table"),
+    "toolkit.report.tune_display": ("TuneDisplay",),
+    "toolkit.tuning": ("TuningOptions",),
+    "toolkit.version": ("TOOL_VERSION",),
+}  # fmt: skip
+
+_PLACES = {
+    entry.partition("=")[0]: (module, entry.rpartition("=")[2])
+    for module, entries in _HOMES.items()
+    for entry in entries
+}
+
+__all__ = [
+    "DEFAULT_RECORDS", "TOOL_VERSION", "Board", "BoardFacts", "Budget", "Check", "FlashDisplay",
+    "FlashOptions", "FlashReport", "Operator", "Records", "RunResult", "SearchOptions", "Session",
+    "SlotStatus", "Target", "ToolkitError", "TuneDisplay", "TuneOptions", "TuneReport", "TuningOptions",
+    "TuningRecord", "TuningResult", "board_names", "check_board", "compute", "document", "fetch_emulation",
+    "flash_bundle", "load_board", "load_model", "max", "min", "open_bundle", "open_session",
+    "operator_table", "placeholder", "probe_board", "recorded_operators", "reduce_axis", "roll_back",
+    "run_model", "runtime_archive", "slot_status", "sum", "table", "tasks", "trusted_keys", "tune",
+    "tune_operator", "tune_table",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'toolkit' has no attribute {name!r}; it has {', '.join(__all__)}")
+    module, attribute = _PLACES[name]
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

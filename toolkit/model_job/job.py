@@ -1,0 +1,311 @@
+"""The door: a model and a board in, a signed bundle and a report out.
+
+    report = tune("squeezenet.onnx", load("rpi3b@192.168.1.7"), TuneOptions(trials=64))
+
+Everything that is measured is in the records before the next candidate runs: the same call continues where
+an interrupted one stopped, and a finished one measures nothing again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import numpy as np
+
+from boards.description import Board
+from boards.target import Target
+from cross.loopnest.program import Programs
+from toolkit.bundle.pack import BundleContents, GoldenData, pack, write
+from toolkit.bundle.plan import ModelPlan
+from toolkit.bundle.sign import key_file, open_key
+from toolkit.bundle.verify import open_bundle
+from toolkit.errors import CoverageError, InputError, OutputError
+from toolkit.jobs import open_job, shares_cores
+from toolkit.measure.builder import Builder
+from toolkit.measure.live import LiveRunner, RunnerOptions
+from toolkit.measure.session import Session, open_session
+from toolkit.model.graph import Graph
+from toolkit.model.load import load_model
+from toolkit.model.tasks import TuningTask, tasks
+from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, describe, plan_model
+from toolkit.model_job.latency import golden_data, measure_model
+from toolkit.model_job.options import (
+    JobListener,
+    Latency,
+    OperatorReport,
+    StageDone,
+    StageName,
+    StageStarted,
+    TuneOptions,
+    TuneReport,
+    TuningPlanned,
+)
+from toolkit.progress import Budget, TuningResult
+from toolkit.records import Records
+from toolkit.tuning import TuningJob, tune_operator
+from toolkit.version import TOOL_VERSION
+
+UNLIMITED_TRIALS = 1 << 20
+"""Trials of an operator whose budget is a time."""
+
+
+def tune(
+    model: Path | str,
+    board: Board,
+    options: TuneOptions | None = None,
+    on_event: JobListener = lambda _: None,
+) -> TuneReport:
+    """Tune every operator of `model` on `board` and write a signed bundle.
+
+    Raises ModelError, InputError (nothing to tune for), OutputError (the bundle or the records cannot be
+    written), RecordsError, BoardUnreachable, BoardBusy, CoverageError, VerificationError (the whole model
+    computes something wrong). Whatever is raised, KeyboardInterrupt included, what was measured is kept.
+    """
+    started_s = time.monotonic()
+    options = options or TuneOptions()
+    model = Path(model)
+    target = _cpu_target(board, options.target)
+    output = options.output or default_output(model, board)
+    check_writable(output)
+    open_key(key_file(options.config_dir))
+    with _stage("import", on_event) as stage:
+        graph = load_model(model, options.shapes)
+        found = tasks(graph)
+        stage.summary = f"{len(graph.groups)} operators, {len(found)} distinct"
+    with Records(options.records) as records, Builder(target, workers=options.workers) as builder:
+        with _stage("connect", on_event) as stage:
+            session = open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s)
+            stage.summary = f"{board.name}, {session.hello.machine}, Python {session.hello.python}"
+        with session:
+            bench = _Bench(board, target, session, builder, records, options, on_event)
+            tuned = _tuned(bench, found)
+            reports = tuple(_operator_report(item) for item in tuned)
+            _check_coverage(reports, options)
+            plans = _plans(bench, graph, tuned)
+            golden = _golden(bench, graph)
+            latencies = _latencies(bench, plans, golden)
+    report = TuneReport(
+        model=graph.name,
+        board=board.name,
+        target=target.name,
+        emulated=board.emulated,
+        peak_gflops=target.peak_gflops,
+        operators=reports,
+        default_latency=latencies[0],
+        tuned_latency=latencies[1],
+        trials=sum(item.result.trials for item in tuned),
+        measured=sum(item.result.measured for item in tuned),
+        tuning_s=sum(item.result.wall_s for item in tuned),
+        device_s=sum(item.result.device_s for item in tuned),
+        wall_s=0.0,
+        records=options.records,
+        bundle=output,
+        bundle_id="",
+    )
+    with _stage("pack", on_event) as stage:
+        identity = _packed(report, plans[1], golden, target, options)
+        stage.summary = str(output)
+    return replace(report, bundle_id=identity, wall_s=time.monotonic() - started_s)
+
+
+def default_output(model: Path, board: Board) -> Path:
+    """Where the bundle goes unless the user says otherwise."""
+    return Path(f"{model.stem}-{board.name}.tfb")
+
+
+def check_writable(output: Path) -> None:
+    """OutputError now rather than after an hour of tuning."""
+    try:
+        if output.is_dir():
+            raise IsADirectoryError(21, "it is a folder")
+        with TemporaryFile(dir=output.absolute().parent):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"the bundle cannot be written to {output}: {error.strerror}; "
+            "expected a file name in an existing folder that you may write to: name one with -o"
+        ) from error
+
+
+# ------------------------------------------------------------------------------------------------ stages
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """Everything that the stages work with."""
+
+    board: Board
+    target: Target
+    session: Session
+    builder: Builder
+    records: Records
+    options: TuneOptions
+    on_event: JobListener
+
+
+@dataclass(slots=True)
+class _Stage:
+    summary: str = ""
+
+
+@contextmanager
+def _stage(name: StageName, on_event: JobListener) -> Iterator[_Stage]:
+    started_s = time.monotonic()
+    on_event(StageStarted(name))
+    stage = _Stage()
+    yield stage
+    on_event(StageDone(name, time.monotonic() - started_s, stage.summary))
+
+
+def _cpu_target(board: Board, name: str) -> Target:
+    """The target to tune for. Raises UnknownTarget, InputError when it is not a CPU."""
+    cpus = [target for target in board.targets if target.kind == "cpu"]
+    if name:
+        target = board.target(name)
+        if target.kind != "cpu":
+            raise InputError(
+                f"target {name!r} of board {board.name} is {target.kind}: models are tuned for CPU targets "
+                f"so far; choose one with --target: {', '.join(cpu.name for cpu in cpus) or 'it has none'}"
+            )
+        return target
+    if not cpus:
+        kinds = ", ".join(sorted({target.kind for target in board.targets}))
+        raise InputError(
+            f"board {board.name} has only {kinds} targets: models are tuned for CPU targets so far; "
+            "choose another board (toolkit boards list)"
+        )
+    return max(cpus, key=lambda target: target.estimated_peak_gflops)
+
+
+def _tuned(bench: _Bench, found: Sequence[TuningTask]) -> list[TunedTask]:
+    """Algorithm 1 for each task in turn."""
+    with _stage("tune", bench.on_event) as stage:
+        opened = [open_job(task.name, task.operator, bench.board, bench.target) for task in found]
+        bench.on_event(_planned(bench, [job for job, _ in opened]))
+        weights = _weights(found)
+        results: list[TunedTask] = []
+        started_s = time.monotonic()
+        for position, (task, (job, programs)) in enumerate(zip(found, opened, strict=True)):
+            share = weights[position] / sum(weights[position:])
+            budget = _budget(bench.options, time.monotonic() - started_s, share)
+            results.append(TunedTask(task, programs, _tune_one(bench, job, programs, budget)))
+        measured = sum(item.result.measured for item in results)
+        failures = sum(item.result.failures for item in results)
+        trials = sum(item.result.trials for item in results)
+        stage.summary = f"{measured} trials now, {trials} in all, {failures} of them failed"
+    return results
+
+
+def _tune_one(bench: _Bench, job: TuningJob, programs: Programs, budget: Budget) -> TuningResult:
+    options = bench.options.tuning
+    options = replace(options, overlap=options.overlap or not shares_cores(bench.board))
+    timing = RunnerOptions.of(bench.board.measure)
+    runner = LiveRunner(programs, bench.builder, bench.session, timing, seed=options.seed)
+    return tune_operator(job, runner, bench.records, budget, options=options, on_event=bench.on_event)
+
+
+def _planned(bench: _Bench, jobs: Sequence[TuningJob]) -> TuningPlanned:
+    limit = bench.options.trials
+    counts = [len(bench.records.for_key(job.key)) for job in jobs]
+    return TuningPlanned(
+        operators=tuple(job.name for job in jobs),
+        trials=None if limit is None else limit * len(jobs),
+        recorded=sum(counts) if limit is None else sum(min(limit, count) for count in counts),
+        emulated=bench.board.emulated,
+    )
+
+
+def _weights(found: Sequence[TuningTask]) -> list[float]:
+    """Shares of a time budget: half of it equal for all operators, half by their work in one run."""
+    work = [task.count * task.flops for task in found]
+    return [0.5 / len(found) + 0.5 * item / max(1, sum(work)) for item in work]
+
+
+def _budget(options: TuneOptions, spent_s: float, share: float) -> Budget:
+    """The budget of the next operator; `share` is its part of what is left."""
+    if options.seconds is None:
+        return Budget(options.trials if options.trials is not None else UNLIMITED_TRIALS)
+    return Budget(options.trials or UNLIMITED_TRIALS, max(0.0, options.seconds - spent_s) * share)
+
+
+def _plans(bench: _Bench, graph: Graph, tuned: Sequence[TunedTask]) -> tuple[ModelPlan, ModelPlan]:
+    """The model with default schedules, and the tuned one."""
+    with _stage("build", bench.on_event) as stage:
+        default = plan_model(graph, tuned, default_choice, bench.builder, bench.target)
+        best = plan_model(graph, tuned, best_choice, bench.builder, bench.target)
+        stage.summary = f"{len(best.kernels)} kernels, {best.workspace_bytes / 2**20:.1f} MiB of workspace"
+    return default, best
+
+
+def _golden(bench: _Bench, graph: Graph) -> GoldenData:
+    with _stage("reference", bench.on_event) as stage:
+        golden = golden_data(graph, np.random.default_rng(bench.options.tuning.seed))
+        stage.summary = f"{len(golden.inputs)} inputs, {len(golden.outputs)} outputs by numpy"
+    return golden
+
+
+def _latencies(
+    bench: _Bench, plans: tuple[ModelPlan, ModelPlan], golden: GoldenData
+) -> tuple[Latency, Latency]:
+    """Of the default and of the tuned model."""
+    with _stage("measure", bench.on_event) as stage:
+        default, tuned = (
+            measure_model(plan, golden, bench.board, bench.target, bench.session) for plan in plans
+        )
+        stage.summary = f"relative error {tuned.max_relative_error:.1e}"
+    return default, tuned
+
+
+def _operator_report(tuned: TunedTask) -> OperatorReport:
+    result, task = tuned.result, tuned.task
+    return OperatorReport(
+        name=task.name,
+        operator=describe(task.operator),
+        operator_key=task.key,
+        count=task.count,
+        flops=task.flops,
+        default_s=result.default.cost_s if result.default else None,
+        best_s=result.best.cost_s if result.best else None,
+        trials=result.trials,
+        failures=result.failures,
+        tuned=result.best is not None,
+    )
+
+
+def _check_coverage(reports: Sequence[OperatorReport], options: TuneOptions) -> None:
+    missing = [report.name for report in reports if not report.tuned]
+    share = 1.0 - len(missing) / max(1, len(reports))
+    if share < options.coverage:
+        raise CoverageError(
+            f"{share:.0%} of the operators have a measured kernel, {options.coverage:.0%} were requested; "
+            f"none for {', '.join(missing)}; measure more with --trials or --budget, or ask for less "
+            "with --coverage; the records are kept"
+        )
+
+
+def _packed(
+    report: TuneReport, plan: ModelPlan, golden: GoldenData, target: Target, options: TuneOptions
+) -> str:
+    """Write the bundle; its id."""
+    contents = BundleContents(
+        name=report.model,
+        tool_version=TOOL_VERSION,
+        boards=(report.board,),
+        plans=((target, plan),),
+        golden=golden,
+        notes={
+            "seed": options.tuning.seed,
+            "tuner": options.tuning.search.tuner,
+            "emulated": report.emulated,
+            "default_seconds": report.default_latency.best_s,
+            "seconds": report.tuned_latency.best_s,
+        },
+    )
+    key = open_key(key_file(options.config_dir))
+    write(pack(contents, key), report.bundle)
+    return open_bundle(report.bundle, [key.public]).id

@@ -1,0 +1,99 @@
+"""From records to kernels: the best configuration of every operator, compiled, and the plan of the model.
+
+An operator without a successful measurement gets its default schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from boards.target import Target
+from cross.compile import kernel_of
+from cross.expression.operator import Operator
+from cross.loopnest.program import Programs
+from cross.schedule.space import Configuration
+from toolkit.bundle.assemble import OperatorKernel, assemble
+from toolkit.bundle.manifest import KernelProvenance
+from toolkit.bundle.plan import ModelPlan, PlannedKernel
+from toolkit.errors import ToolkitError
+from toolkit.measure.builder import Builder
+from toolkit.model.graph import Graph
+from toolkit.model.tasks import TuningTask
+from toolkit.progress import TuningResult
+from toolkit.version import TOOL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class TunedTask:
+    """A task, the programs of its schedule space, and what tuning found out about it."""
+
+    task: TuningTask
+    programs: Programs
+    result: TuningResult
+
+
+Choice = Callable[[TunedTask], Configuration]
+
+
+def default_choice(tuned: TunedTask) -> Configuration:
+    """The configuration that needs no measurement."""
+    return tuned.programs.space.default()
+
+
+def best_choice(tuned: TunedTask) -> Configuration:
+    """The fastest measured configuration, otherwise the default one."""
+    best = tuned.result.best
+    return default_choice(tuned) if best is None else tuned.programs.space.parse(best.configuration)
+
+
+def plan_model(
+    graph: Graph, tuned: Sequence[TunedTask], choice: Choice, builder: Builder, target: Target
+) -> ModelPlan:
+    """The model with one compiled kernel for each operator, in the configuration that `choice` names.
+
+    Raises ToolkitError when a kernel cannot be compiled.
+    """
+    nests = [(f"k_{item.task.key}", item.programs.nest(choice(item))) for item in tuned]
+    kernels = {}
+    for item, (symbol, nest), code in zip(tuned, nests, builder.compile(nests), strict=True):
+        if not isinstance(code, bytes):
+            raise ToolkitError(
+                f"the kernel of {item.task.name} ({describe(item.task.operator)}) cannot be built in the "
+                f"configuration {item.programs.space.describe(choice(item))}: {code.text}"
+            )
+        kernel = kernel_of(symbol, nest)
+        packings = tuple(argument.packing for argument in kernel.arguments if argument.role != "output")
+        provenance = _provenance(item, symbol, choice(item))
+        kernels[item.task.key] = OperatorKernel(
+            PlannedKernel(code, kernel.workspace_bytes, provenance), packings
+        )
+    return assemble(graph, kernels, target)
+
+
+def describe(operator: Operator) -> str:
+    """An operator in one line, for people: `conv 1x55x55x16 3x3x16x64 64 -> 1x55x55x64`."""
+    inputs = " ".join(_shape(tensor.shape) for tensor in operator.inputs)
+    return f"{operator.name} {inputs} -> {_shape(operator.output.shape)}"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _provenance(tuned: TunedTask, symbol: str, configuration: Configuration) -> KernelProvenance:
+    result, space = tuned.result, tuned.programs.space
+    described = space.describe(configuration)
+    best = result.best if result.best is not None and result.best.configuration == described else None
+    return KernelProvenance(
+        symbol=symbol,
+        operator_key=tuned.task.key,
+        operator=describe(tuned.task.operator),
+        configuration=described,
+        tuned=best is not None,
+        seconds=best.cost_s if best else None,
+        default_seconds=result.default.cost_s if result.default else None,
+        trials=result.trials,
+        flops=float(tuned.task.flops),
+        tool_version=TOOL_VERSION,
+    )

@@ -1,0 +1,76 @@
+"""The whole model on the board: the data that it is checked with, and how long one run takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boards.description import Board
+from boards.target import Target
+from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
+from toolkit.bundle import library
+from toolkit.bundle.pack import GoldenData
+from toolkit.bundle.plan import ModelPlan
+from toolkit.errors import VerificationError
+from toolkit.measure.live import BoardSession
+from toolkit.model.graph import Array, Graph, Value
+from toolkit.model.reference import run_reference
+from toolkit.model_job.options import Latency
+
+SYMBOL = "tfb_model"
+REPEATS = 10
+TIMEOUT_S = 60.0
+
+
+def golden_data(graph: Graph, rng: np.random.Generator) -> GoldenData:
+    """Random graph inputs, and the outputs that the numpy reference computes from them."""
+    inputs = {name: _random(graph.values[name], rng) for name in graph.inputs}
+    outputs = run_reference(graph, inputs)
+    return GoldenData(tuple(inputs.values()), tuple(outputs[name] for name in graph.outputs))
+
+
+def measure_model(
+    plan: ModelPlan, golden: GoldenData, board: Board, target: Target, session: BoardSession
+) -> Latency:
+    """Check one run of the model against the golden outputs on the board, then time it.
+
+    Raises VerificationError when it fails or its outputs are wrong.
+    """
+    result = session.measure(
+        MeasureRequest(
+            module=session.put(library.build(plan, target).shared_object),
+            symbol=SYMBOL,
+            buffers=_buffers(golden, session),
+            workspace_bytes=plan.workspace_bytes,
+            timing=Timing(
+                number=1,
+                repeat=1 if board.emulated else REPEATS,
+                min_repeat_ms=board.measure.min_repeat_ms,
+                cooldown_s=board.measure.cooldown_s,
+            ),
+            threads=target.threads,
+            cores=target.cores,
+            timeout_s=max(TIMEOUT_S, board.measure.timeout_s),
+            rtol=golden.rtol,
+        )
+    )
+    if result.error is not None:
+        raise VerificationError(
+            f"model {plan.name!r} failed as a whole on board {board.name}, although each kernel was checked: "
+            f"{result.error.kind}: {result.error.text}; no bundle was written, the records are kept"
+        )
+    return Latency(result.seconds, result.max_abs_error / max(result.max_abs_reference, 1e-30))
+
+
+def _buffers(golden: GoldenData, session: BoardSession) -> tuple[BufferRequest, ...]:
+    return tuple(
+        BufferRequest(role, str(array.dtype), array.size, session.put(np.ascontiguousarray(array).tobytes()))
+        for role, arrays in (("input", golden.inputs), ("output", golden.outputs))
+        for array in arrays
+    )
+
+
+def _random(value: Value, rng: np.random.Generator) -> Array:
+    """Floats in [-1, 1); zeros and ones for integers, which may be indices."""
+    if np.issubdtype(np.dtype(value.dtype), np.floating):
+        return rng.uniform(-1.0, 1.0, value.shape).astype(value.dtype)
+    return rng.integers(0, 2, value.shape).astype(value.dtype)

@@ -1,0 +1,154 @@
+"""What a whole-model job is asked for, what it says while it runs, and what it reports at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from toolkit.progress import Event
+from toolkit.tuning import TuningOptions
+
+DEFAULT_TRIALS = 64
+DEFAULT_RECORDS = Path.home() / ".local" / "share" / "tune-for-board" / "records.db"
+
+StageName = Literal["import", "connect", "tune", "build", "reference", "measure", "pack"]
+STAGES: tuple[StageName, ...] = ("import", "connect", "tune", "build", "reference", "measure", "pack")
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """How to tune a model; the defaults are what the command does.
+
+    `trials` measurements for each distinct operator, or `seconds` for all of them together (then `trials`
+    is None). Configurations that an earlier run recorded count as trials.
+    """
+
+    target: str = ""
+    """Name of one of the board's targets; empty: the one with the highest estimated peak."""
+    trials: int | None = DEFAULT_TRIALS
+    seconds: float | None = None
+    tuning: TuningOptions = field(default_factory=TuningOptions)
+    """Search, batch size, seed."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shape of every graph input that the model leaves open."""
+    records: Path = DEFAULT_RECORDS
+    output: Path | None = None
+    """The bundle; None: MODEL-BOARD.tfb in the current folder."""
+    coverage: float = 0.0
+    """Least share (0 to 1) of the operators that must end with a measured kernel."""
+    workers: int = 2
+    """Compiler processes."""
+    wait_s: float = 0.0
+    """How long to wait for the board's lease."""
+    config_dir: Path | None = None
+    """Where the signing key is; None: ~/.config/tune-for-board."""
+    cache_dir: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageStarted:
+    """A stage of the job begins."""
+
+    stage: StageName
+
+
+@dataclass(frozen=True, slots=True)
+class StageDone:
+    """A stage of the job has ended after `seconds`; `summary` says in a few words what came of it."""
+
+    stage: StageName
+    seconds: float
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class TuningPlanned:
+    """Which operators will be tuned in which order; `recorded` trials of all `trials` are done already.
+
+    `trials` is None where the budget is a time.
+    """
+
+    operators: tuple[str, ...]
+    trials: int | None
+    recorded: int
+    emulated: bool
+
+
+JobEvent = Event | StageStarted | StageDone | TuningPlanned
+JobListener = Callable[[JobEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReport:
+    """One distinct operator of the model: `count` groups compute it, `name` is the first of them.
+
+    Times are seconds of one call on the board, None where nothing of that kind ran without failure.
+    `tuned`: the bundle's kernel was chosen from measurements.
+    """
+
+    name: str
+    operator: str
+    operator_key: str
+    count: int
+    flops: int
+    default_s: float | None
+    best_s: float | None
+    trials: int
+    failures: int
+    tuned: bool
+
+    @property
+    def gflops(self) -> float | None:
+        """Throughput of the kernel in the bundle; None where it has no time, or nothing to compute."""
+        return self.flops / self.best_s / 1e9 if self.best_s and self.flops else None
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster than the default schedule."""
+        return self.default_s / self.best_s if self.best_s and self.default_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds of one run of the whole model, one entry a repeat, and its largest relative error."""
+
+    seconds: tuple[float, ...]
+    max_relative_error: float
+
+    @property
+    def best_s(self) -> float:
+        """The fastest repeat, as for operators."""
+        return min(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class TuneReport:
+    """What came of a job.
+
+    `measured` trials were run now, during `tuning_s`, of which the board was busy for `device_s`. Where
+    `emulated` is set, no time in here says anything about a chip.
+    """
+
+    model: str
+    board: str
+    target: str
+    emulated: bool
+    peak_gflops: float | None
+    operators: tuple[OperatorReport, ...]
+    default_latency: Latency
+    tuned_latency: Latency
+    trials: int
+    measured: int
+    tuning_s: float
+    device_s: float
+    wall_s: float
+    records: Path
+    bundle: Path
+    bundle_id: str
+
+    @property
+    def coverage(self) -> float:
+        """Share of the distinct operators whose kernel was chosen from measurements."""
+        return sum(item.tuned for item in self.operators) / max(1, len(self.operators))
