@@ -38,7 +38,6 @@ from toolkit.progress import (
 from toolkit.records import RecordKey, Records, TuningRecord
 
 SMALLEST_BATCH = 8
-ROUNDS = 4  # a small budget is spent in at least so many batches, so that there is something to learn from
 
 
 class TunableSpace(SearchSpace, Protocol):
@@ -140,9 +139,12 @@ def tune_all(
     ]
 
 
-def batch_size(budget: Budget, options: TuningOptions) -> int:
-    """Candidates in a batch: `options.batch`, less where the budget allows only a few batches."""
-    return max(1, min(options.batch, max(SMALLEST_BATCH, budget.trials // ROUNDS)))
+def batch_size(trials: int, options: TuningOptions) -> int:
+    """Candidates in the batch after `trials`: half as many, from SMALLEST_BATCH up to `options.batch`.
+
+    The first ones teach most, and a short budget should not be spent before there is anything to learn from.
+    """
+    return max(1, min(options.batch, max(SMALLEST_BATCH, trials // 2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +163,11 @@ def _batches(
 
     With `overlap` the next batch is prepared in a thread while the caller measures the one just yielded.
     """
-    size = batch_size(progress.budget, options)
     planned = progress.trials
 
     def prepare() -> _Prepared | None:
         nonlocal planned
-        room = min(size, progress.budget.trials - planned)
-        rows = proposer.ask(room)
+        rows = proposer.ask(min(batch_size(planned, options), progress.budget.trials - planned))
         planned += len(rows)
         return _Prepared(rows, runner.prepare(rows), []) if len(rows) else None
 

@@ -234,8 +234,8 @@ def test_several_operators_in_turn(records: Records) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trials", "asked", "size"),
-    [(32, 64, 8), (512, 64, 64), (160, 64, 40), (4, 64, 8), (512, 16, 16), (1, 0, 1)],
+    ("trials", "largest", "size"),
+    [(0, 64, 8), (16, 64, 8), (60, 64, 30), (500, 64, 64), (500, 16, 16), (0, 1, 1)],
 )
-def test_small_budgets_are_spent_in_several_batches(trials: int, asked: int, size: int) -> None:
-    assert batch_size(Budget(trials), TuningOptions(batch=asked)) == size
+def test_batches_grow_with_what_is_known(trials: int, largest: int, size: int) -> None:
+    assert batch_size(trials, TuningOptions(batch=largest)) == size
