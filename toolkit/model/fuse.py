@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from cross.errors import ExpressionError
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor, placeholder
 from toolkit.errors import ModelError
@@ -65,18 +66,18 @@ def _with_copies(graph: Graph) -> Graph:
 def _chains(graph: Graph) -> list[list[Node]]:
     """The members of every group, in the order they are computed.
 
-    A comparison is computed inside the Where that reads it, so that truth values are never stored.
+    A comparison is computed inside each Where that reads it, so that truth values are never stored.
     """
     readers = graph.consumers()
     producer = {node.output: node for node in graph.nodes}
     taken: set[str] = set()
     for node in graph.nodes:
-        found = readers[node.output]
-        if node.op in COMPARISONS and len(found) == 1 and found[0].op in TRUTH_READERS:
+        inside = all(reader.op in TRUTH_READERS for reader in readers[node.output])
+        if node.op in COMPARISONS and inside and node.output not in graph.outputs:
             taken.add(node.output)
 
     def members(node: Node) -> list[Node]:
-        """The node, with the comparisons that only it reads in front."""
+        """The node, with the comparisons that it reads in front."""
         if node.op not in TRUTH_READERS or node.inputs[0] not in taken:
             return [node]
         return [*members(producer[node.inputs[0]]), node]
@@ -149,15 +150,21 @@ def _group(graph: Graph, chain: list[Node]) -> Group:
             made[name] if name in made else assembly.operand(name, node, position)
             for position, name in enumerate(node.inputs)
         ]
-        made[node.output] = expression(node, operands)
+        try:
+            made[node.output] = expression(node, operands)
+        except ExpressionError as error:
+            raise ModelError(
+                f"model {graph.name!r}: node {node.name!r} ({node.op}) does not fit its inputs: {error}; "
+                "check the model with `onnx.checker`, or export it again"
+            ) from error
     output = made[chain[-1].output]
     plain = ELEMENTWISE | {"Pad"}
     anchor = next((node for node in chain if node.op not in plain), chain[-1])
     if output.dtype != "float32":
         raise ModelError(
-            f"model {graph.name!r}: node {chain[-1].name!r} ({chain[-1].op}): its truth values are read by "
-            "more than "
-            "one node or are an output; expected one Where behind it; give each Where its own comparison"
+            f"model {graph.name!r}: node {chain[-1].name!r} ({chain[-1].op}): its truth values are an "
+            "output or "
+            "go into arithmetic; expected only Where and Not to read them; select 1.0 and 0.0 with a Where"
         )
     constants = [name for name in assembly.tensors if graph.values[name].constant]
     order = list(assembly.tensors)

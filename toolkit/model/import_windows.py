@@ -130,8 +130,10 @@ def conv(source: Source, build: GraphBuilder) -> None:
     data, weight, bias = source.input(0), source.input(1), source.optional(2)
     kernel = weight.shape[2:]
     if source.integers("kernel_shape", kernel) != kernel:
+        given = source.attributes["kernel_shape"]
         raise source.refuse(
-            f"kernel_shape {source.attributes['kernel_shape']} contradicts weights of shape {weight.shape}"
+            f"kernel_shape {given} contradicts weights of shape {list(weight.shape)}",
+            "export the model again",
         )
     geometry = _geometry(source, kernel)
     inputs = [_image(source, build, data), _image(source, build, weight)]

@@ -41,6 +41,10 @@ def read_onnx(path: Path) -> Any:
             "the file is "
             "empty, truncated or of another format; export or copy it again"
         )
+    if not model.graph.output:
+        raise ModelError(
+            f"model {path}: the graph has no outputs, so there is nothing to compute; export it again"
+        )
     _check_opset(path, model)
     _load_weights(path, model)
     return model
@@ -56,7 +60,7 @@ def check_onnx(path: Path, model: Any) -> None:
 
     try:
         onnx.checker.check_model(model)
-    except onnx.checker.ValidationError as error:
+    except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise ModelError(
             f"model {path}: ONNX's checker refuses it: {reason}; the file is damaged or was exported "

@@ -86,7 +86,7 @@ class _Walk:
             self.types[name] = onnx.helper.make_tensor_type_proto(kind, list(shape))
             self.builder.add(Value(name, shape, _dtype(kind), source=name))
         for tensor in model.graph.initializer:
-            self._know(tensor.name, onnx.numpy_helper.to_array(tensor))
+            self._know(tensor.name, self._weight(tensor))
 
     def visit(self, node: Any) -> None:
         """Fold the node or import it."""
@@ -165,6 +165,18 @@ class _Walk:
         for item, data in zip(outputs, results, strict=False):
             self._know(item, data)
 
+    def _weight(self, tensor: Any) -> Array:
+        import onnx
+
+        try:
+            return np.asarray(onnx.numpy_helper.to_array(tensor))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ModelError(
+                f"model {self.path}: the weight {tensor.name!r} does not hold what its shape "
+                f"{list(tensor.dims)} and "
+                f"element type {tensor.data_type} promise ({error}); the file is damaged; export it again"
+            ) from error
+
     def _filled(self, node: Any, name: str, shape: Array | None) -> Array:
         import onnx
 
@@ -226,10 +238,8 @@ class _Walk:
                 schema, node, types, data, opset_imports=list(self.model.opset_import)
             )
         except (
-            onnx.shape_inference.InferenceError,
-            onnx.checker.ValidationError,
-            RuntimeError,
-            KeyError,
+            *(onnx.shape_inference.InferenceError, onnx.checker.ValidationError, UnicodeDecodeError),
+            *(RuntimeError, KeyError, ValueError),
         ) as error:
             raise ModelError(
                 f"model {self.path}: node {name!r} ({node.op_type}) does not fit its inputs "
@@ -282,9 +292,13 @@ class _Walk:
 
 
 def _dtype(kind: int) -> str:
+    """numpy's name of an ONNX element type; a name that nothing supports for one that numpy does not have."""
     import onnx
 
-    return str(onnx.helper.tensor_dtype_to_np_dtype(kind)) if kind else "undefined"
+    try:
+        return str(onnx.helper.tensor_dtype_to_np_dtype(kind))
+    except KeyError:
+        return f"ONNX type {kind}"
 
 
 def _is_concrete(kind: Any) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from cross.expression.reference import evaluate
 
+from cross.expression.reference import evaluate
 from toolkit.errors import InputError
 from toolkit.model.graph import Array, Graph, Group
 
