@@ -1,4 +1,4 @@
-"""A whole flash over a real OpenSSH server: the same calls as locally, trust over the authenticated channel."""
+"""A whole flash over a real OpenSSH server: the calls as locally, trust over the authenticated channel."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from boards.board import load
 from tests.bundles import contents, host_target, small_model
 from toolkit.bundle import container, manifest, pack, sign, verify
 from toolkit.bundle.pack import BundleContents, GoldenData
@@ -56,6 +57,21 @@ def test_the_manifest_says_where_everything_comes_from(bundle: verify.VerifiedBu
     assert said.inputs[0].shape == (4, 8)
     assert variant.workspace_bytes == 256
     assert bundle.id == hashlib.sha256(bundle.manifest_bytes).hexdigest()[:32]
+
+
+def test_a_bundle_may_serve_several_targets(key: sign.SigningKey, tmp_path: Path) -> None:
+    other = msgspec.structs.replace(load("emulated-a53").target(None), name="a53")
+    here = small_model()
+    both = dataclasses.replace(
+        contents(here), plans=((host_target(), here.plan), (other, small_model(target=other).plan))
+    )
+    path = tmp_path / "both.tfb"
+    path.write_bytes(pack.pack(both, key))
+    said = verify.open_bundle(path, [key.public]).manifest
+    assert [variant.target for variant in said.variants] == [host_target().name, other.name]
+    assert set(said.compatibility.machines) == {os.uname().machine, "aarch64"}
+    libraries = [part.path for part in said.parts if part.path.endswith("model.so")]
+    assert libraries == sorted(variant.library for variant in said.variants)
 
 
 def test_every_part_is_aligned_and_reads_back(bundle: verify.VerifiedBundle) -> None:
