@@ -1,0 +1,132 @@
+"""What a live runner asks of a board, seen from a board that only writes it down."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from boards.board import load
+from boards.description import MeasureDefaults
+from cross.expression.reference import evaluate
+from cross.loopnest.program import Programs
+from cross.schedule.cpu_sketch import cpu_space
+from device_runtime.protocol import (
+    NOT_FOUND,
+    REFUSED,
+    MeasureFailure,
+    MeasureRequest,
+    MeasureResult,
+    ProtocolError,
+    Timing,
+)
+from tests.loopback.tuning_process import small_dense
+from toolkit.measure.builder import Builder
+from toolkit.measure.live import LiveRunner, RunnerOptions
+from toolkit.measure.measurement import Measurement
+from toolkit.measure.session import DeviceError
+from toolkit.measure.trial_data import trial_data
+
+TARGET = load("host").target()
+PROGRAMS = Programs(cpu_space(small_dense(), TARGET))
+DEFAULT = PROGRAMS.space.batch([PROGRAMS.space.default()])
+
+
+class NotedBoard:
+    """Answers 2 ms, 1 ms, ... for every request; `errors` are raised first."""
+
+    def __init__(self, *errors: str) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.requests: list[MeasureRequest] = []
+        self.errors = list(errors)
+
+    def put(self, data: bytes) -> str:
+        sha = hashlib.sha256(data).hexdigest()
+        self.objects[sha] = data
+        return sha
+
+    def measure(self, request: MeasureRequest) -> MeasureResult:
+        self.requests.append(request)
+        if self.errors:
+            self.objects.clear()
+            raise DeviceError("measure", ProtocolError(self.errors.pop(0), "the object is gone", {"sha": ""}))
+        return MeasureResult(seconds=(2e-3 / len(self.requests),), number=1, device_s=0.01)
+
+
+@pytest.fixture(scope="module", name="builder")
+def _builder() -> Iterator[Builder]:
+    with Builder(TARGET, workers=1) as builder:
+        yield builder
+
+
+def test_the_request_carries_the_data_as_the_kernel_wants_it(builder: Builder) -> None:
+    board = NotedBoard()
+    runner = LiveRunner(PROGRAMS, builder, board, seed=4)
+    (measured,) = runner.prepare(DEFAULT)
+    (request,) = board.requests
+    data = trial_data(small_dense(), np.random.default_rng(4))
+    assert measured.cost_s == 2e-3
+    assert board.objects[request.module].startswith(b"\x7fELF")
+    assert [buffer.role for buffer in request.buffers] == ["input", "input", "output"]
+    assert board.objects[request.buffers[0].sha] == data.inputs[0].tobytes()
+    assert board.objects[request.buffers[2].sha] == data.expected.tobytes()
+    packed = np.frombuffer(board.objects[request.buffers[1].sha], np.float32)
+    assert len(packed) == request.buffers[1].elements
+    assert set(packed.tolist()) <= set(data.inputs[1].ravel().tolist())
+    assert (request.threads, request.cores, request.rtol) == (TARGET.threads, TARGET.cores, 1e-4)
+
+
+def test_candidates_much_slower_than_the_best_give_up(builder: Builder) -> None:
+    board = NotedBoard()
+    runner = LiveRunner(PROGRAMS, builder, board, RunnerOptions(Timing(repeat=5), beaten=3.0))
+    for _ in range(3):
+        list(runner.prepare(DEFAULT))
+    timings = [request.timing for request in board.requests]
+    assert [timing.give_up_s for timing in timings if timing] == pytest.approx([0.0, 6e-3, 3e-3])
+    assert all(timing is not None and timing.repeat == 5 for timing in timings)
+
+
+def test_what_the_board_dropped_is_uploaded_again(builder: Builder) -> None:
+    board = NotedBoard()
+    runner = LiveRunner(PROGRAMS, builder, board)
+    list(runner.prepare(DEFAULT))
+    board.errors = [NOT_FOUND]
+    (measured,) = runner.prepare(DEFAULT)
+    assert measured.error is None
+    assert {buffer.sha for buffer in board.requests[-1].buffers} <= board.objects.keys()
+    assert board.requests[-1].module in board.objects
+
+
+def test_other_refusals_are_errors(builder: Builder) -> None:
+    runner = LiveRunner(PROGRAMS, builder, NotedBoard(REFUSED))
+    with pytest.raises(DeviceError):
+        list(runner.prepare(DEFAULT))
+    runner = LiveRunner(PROGRAMS, builder, NotedBoard(NOT_FOUND, NOT_FOUND))
+    with pytest.raises(DeviceError):
+        list(runner.prepare(DEFAULT))
+
+
+def test_the_boards_file_says_how_to_measure() -> None:
+    options = RunnerOptions.of(
+        MeasureDefaults(number=2, repeat=5, min_repeat_ms=1.5, cooldown_s=0.1, timeout_s=7.0)
+    )
+    assert options.timing == Timing(number=2, repeat=5, min_repeat_ms=1.5, cooldown_s=0.1)
+    assert options.timeout_s == 7.0
+
+
+def test_a_result_becomes_a_measurement() -> None:
+    worked = Measurement.of(MeasureResult(seconds=(3e-3, 2e-3), number=4, max_abs_error=1e-6, device_s=0.1))
+    assert (worked.cost_s, worked.number, worked.max_abs_error, worked.device_s) == (2e-3, 4, 1e-6, 0.1)
+    wrong = MeasureFailure("wrong_answer", "3 of 9 elements are not finite")
+    failed = Measurement.of(MeasureResult(error=wrong, max_abs_error=float("inf"), device_s=0.1))
+    assert failed.error == wrong and failed.seconds == () and failed.max_abs_error is None
+    assert failed.cost_s != failed.cost_s
+
+
+def test_trial_data_is_drawn_from_the_seed_and_evaluated() -> None:
+    first, second = (trial_data(small_dense(), np.random.default_rng(1)) for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(first.inputs, second.inputs, strict=True))
+    assert np.array_equal(first.expected, evaluate(small_dense(), list(first.inputs)))
+    assert np.abs(first.inputs[0]).max() <= 1.0
