@@ -310,9 +310,12 @@ def _self_test(
 ) -> float:
     """Largest relative error; RolledBack or VerificationError when it fails: nothing was switched yet."""
     with _step(tell, "self_test"):
-        answer = session.call(
-            "self_test", id=bundle.id, target=options.target, timeout_s=options.test_timeout_s
-        )
+        try:
+            answer = session.call(
+                "self_test", id=bundle.id, target=options.target, timeout_s=options.test_timeout_s
+            )
+        except DeviceError as error:
+            raise InputError(f"board {session.board.name}, bundle {bundle.path}: {error.text}") from error
     if not answer["passed"]:
         raise _rejected(session, bundle, before.current, f"its self-test failed: {_failure(answer)}")
     return max(

@@ -225,6 +225,12 @@ def test_a_board_that_somebody_holds(flasher: Flasher) -> None:
     flasher.flash(1)
 
 
+def test_a_target_that_the_bundle_has_no_code_for(flasher: Flasher) -> None:
+    options = dataclasses.replace(flasher.options, target="a72")
+    with pytest.raises(InputError, match=r"has no variant for target 'a72' \(\w+\); it has cpu"):
+        flashing.flash(flasher.bundle(1), flasher.board, options)
+
+
 def test_inputs_that_do_not_fit(flasher: Flasher) -> None:
     flasher.flash(1)
     with pytest.raises(InputError, match=r"input x: expected 128 bytes \(float32 \[4, 8\]\), found 3"):
