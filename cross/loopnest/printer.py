@@ -10,7 +10,7 @@
         C.acc[j.init] = 0.0
       ...
 
-A parametric nest prints the same way, with its knobs by name. The text is deterministic: golden files
+A parametric nest prints the same way, with its knobs as $name. The text is deterministic: golden files
 compare it.
 """
 
@@ -115,8 +115,10 @@ def _text(expression: Expr) -> tuple[str, int]:
     match expression:
         case Int(value):
             return str(value), _ATOM if value >= 0 else _PRECEDENCE["*"]
-        case Knob(name) | Var(name):
+        case Var(name):
             return name, _ATOM
+        case Knob(name):
+            return f"${name}", _ATOM
         case Literal(value, dtype):
             return (repr(value) if dtype in _IMPLIED_DTYPES else f"{dtype}({value!r})"), _ATOM
         case Load(buffer, indices):
@@ -135,6 +137,9 @@ def _text(expression: Expr) -> tuple[str, int]:
 
 def _infix(op: str, left: Expr, right: Expr) -> str:
     level = _PRECEDENCE[op]
+    subtracted = _negated(right) if op == "+" else None
+    if subtracted is not None:
+        op, right = "-", subtracted
     left_text, left_level = _text(left)
     right_text, right_level = _text(right)
     if left_level < level:
@@ -143,6 +148,17 @@ def _infix(op: str, left: Expr, right: Expr) -> str:
     if right_level < level or (right_level == level and not same):
         right_text = f"({right_text})"
     return f"{left_text} {op} {right_text}"
+
+
+def _negated(expression: Expr) -> Expr | None:
+    """-expression where the expression is negative at sight, else None."""
+    match expression:
+        case Int(value) if value < 0:
+            return Int(-value)
+        case Binary("*", left, Int(value)) if value < 0:
+            return left if value == -1 else Binary("*", left, Int(-value))
+        case _:
+            return None
 
 
 def _join(parts: Iterable[Expr]) -> str:

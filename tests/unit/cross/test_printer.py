@@ -36,8 +36,13 @@ A = argument("A", (8, 8), "input")
         (op("//", "i", times("j", "k")), "i // (j * k)"),
         (op("%", op("//", "i", 3), 4), "i // 3 % 4"),
         (op("min", times("i", 4), 3), "min(i * 4, 3)"),
-        (op("ceildiv", 9, Knob("tile")), "ceildiv(9, tile)"),
-        (plus("i", -1), "i + -1"),
+        (op("ceildiv", 9, Knob("tile")), "ceildiv(9, $tile)"),
+        (plus("i", -1), "i - 1"),
+        (plus(13, times(Knob("tile"), -1)), "13 - $tile"),
+        (plus("i", times(plus("j", 1), -1)), "i - (j + 1)"),
+        (plus("i", times("j", -4)), "i - j * 4"),
+        (plus("i", plus("j", -1)), "i + j - 1"),
+        (op("-", "i", -1), "i - -1"),
         (
             op("and", op("<=", 0, "i"), op("or", op("<", "i", 3), op("==", "j", 0))),
             "0 <= i and (i < 3 or j == 0)",
@@ -88,9 +93,9 @@ def test_knobs_and_unroll_limits_print_by_name() -> None:
     assert to_text(program).splitlines()[2:] == [
         "  workspace T: float32[4]",
         "",
-        "for i in ceildiv(8, tile):",
-        "  unrolled j in tile (unroll up to unroll):",
-        "    T[i * tile + j] = A[i, j]",
+        "for i in ceildiv(8, $tile):",
+        "  unrolled j in $tile (unroll up to $unroll):",
+        "    T[i * $tile + j] = A[i, j]",
     ]
 
 

@@ -1,0 +1,97 @@
+source_filename = "matmul_0"
+
+declare <4 x float> @llvm.fmuladd.v4f32(<4 x float>, <4 x float>, <4 x float>)
+declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)
+
+define internal void @matmul_0.region0(ptr noalias readonly align 64 %b0, ptr noalias readonly align 64 %b1, ptr noalias align 64 %b2, i64 %begin, i64 %end) nounwind "no-trapping-math"="true" {
+entry:
+  br label %loop1
+loop1:
+  %v2 = phi i64 [ %begin, %entry ], [ %v2.next, %loop1.latch ]
+  %v9 = mul i64 %v2, 6
+  %v10 = getelementptr inbounds float, ptr %b0, i64 %v9
+  %v30 = mul i64 %v2, 16
+  %v31 = getelementptr inbounds float, ptr %b2, i64 %v30
+  br label %loop3
+loop3:
+  %v4 = phi i64 [ 0, %loop1 ], [ %v4.next, %loop3.latch ]
+  %r5 = phi <4 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v18, %loop3.latch ]
+  %r6 = phi <4 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v21, %loop3.latch ]
+  %r7 = phi <4 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v26, %loop3.latch ]
+  %r8 = phi <4 x float> [ splat (float 0x0000000000000000), %loop1 ], [ %v27, %loop3.latch ]
+  %v11 = getelementptr inbounds float, ptr %v10, i64 %v4
+  %v13 = mul i64 %v4, 8
+  %v14 = getelementptr inbounds float, ptr %b1, i64 %v13
+  %v12 = load float, ptr %v11, align 4
+  %v15 = load <4 x float>, ptr %v14, align 32
+  %v16 = insertelement <4 x float> poison, float %v12, i64 0
+  %v17 = shufflevector <4 x float> %v16, <4 x float> poison, <4 x i32> zeroinitializer
+  %v18 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v17, <4 x float> %v15, <4 x float> %r5)
+  %v19 = getelementptr inbounds float, ptr %v14, i64 4
+  %v20 = load <4 x float>, ptr %v19, align 16
+  %v21 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v17, <4 x float> %v20, <4 x float> %r6)
+  %v22 = getelementptr inbounds float, ptr %v11, i64 3
+  %v23 = load float, ptr %v22, align 4
+  %v24 = insertelement <4 x float> poison, float %v23, i64 0
+  %v25 = shufflevector <4 x float> %v24, <4 x float> poison, <4 x i32> zeroinitializer
+  %v26 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v25, <4 x float> %v15, <4 x float> %r7)
+  %v27 = call <4 x float> @llvm.fmuladd.v4f32(<4 x float> %v25, <4 x float> %v20, <4 x float> %r8)
+  br label %loop3.latch
+loop3.latch:
+  %v4.next = add nuw nsw i64 %v4, 1
+  %v4.more = icmp slt i64 %v4.next, 3
+  br i1 %v4.more, label %loop3, label %loop3.done
+loop3.done:
+  %v28 = fcmp ogt <4 x float> splat (float 0x0000000000000000), %v18
+  %v29 = select <4 x i1> %v28, <4 x float> splat (float 0x0000000000000000), <4 x float> %v18
+  store <4 x float> %v29, ptr %v31, align 64
+  %v32 = fcmp ogt <4 x float> splat (float 0x0000000000000000), %v21
+  %v33 = select <4 x i1> %v32, <4 x float> splat (float 0x0000000000000000), <4 x float> %v21
+  %v34 = getelementptr inbounds float, ptr %v31, i64 4
+  store <4 x float> %v33, ptr %v34, align 16
+  %v35 = fcmp ogt <4 x float> splat (float 0x0000000000000000), %v26
+  %v36 = select <4 x i1> %v35, <4 x float> splat (float 0x0000000000000000), <4 x float> %v26
+  %v37 = getelementptr inbounds float, ptr %v31, i64 8
+  store <4 x float> %v36, ptr %v37, align 32
+  %v38 = fcmp ogt <4 x float> splat (float 0x0000000000000000), %v27
+  %v39 = select <4 x i1> %v38, <4 x float> splat (float 0x0000000000000000), <4 x float> %v27
+  %v40 = getelementptr inbounds float, ptr %v31, i64 12
+  store <4 x float> %v39, ptr %v40, align 16
+  br label %loop1.latch
+loop1.latch:
+  %v2.next = add nuw nsw i64 %v2, 1
+  %v2.more = icmp slt i64 %v2.next, %end
+  br i1 %v2.more, label %loop1, label %loop1.done
+loop1.done:
+  ret void
+}
+
+define internal void @matmul_0.region0.entry(ptr %closure, i64 %begin, i64 %end) nounwind {
+entry:
+  %buffers = load ptr, ptr %closure, align 8
+  %second = getelementptr inbounds { ptr, ptr }, ptr %closure, i32 0, i32 1
+  %workspace = load ptr, ptr %second, align 8
+  %slot0 = getelementptr inbounds ptr, ptr %buffers, i64 0
+  %buffer0 = load ptr, ptr %slot0, align 8
+  %slot1 = getelementptr inbounds ptr, ptr %buffers, i64 1
+  %buffer1 = load ptr, ptr %slot1, align 8
+  %slot2 = getelementptr inbounds ptr, ptr %buffers, i64 2
+  %buffer2 = load ptr, ptr %slot2, align 8
+  call void @matmul_0.region0(ptr %buffer0, ptr %buffer1, ptr %buffer2, i64 %begin, i64 %end)
+  ret void
+}
+
+define i32 @matmul_0(ptr %buffers, ptr %workspace, ptr %pool) nounwind {
+entry:
+  %closure = alloca { ptr, ptr }, align 8
+  store ptr %buffers, ptr %closure, align 8
+  %second = getelementptr inbounds { ptr, ptr }, ptr %closure, i32 0, i32 1
+  store ptr %workspace, ptr %second, align 8
+  %status0 = call i32 @tfb_parallel_for(ptr %pool, ptr @matmul_0.region0.entry, ptr %closure, i64 2)
+  %bad0 = icmp ne i32 %status0, 0
+  br i1 %bad0, label %failed0, label %done0
+failed0:
+  ret i32 %status0
+done0:
+  ret i32 0
+}
