@@ -44,9 +44,12 @@ class BoardSession(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunnerOptions:
-    """How candidates are timed. One that is `beaten` times slower than the best stops after one repeat."""
+    """How candidates are timed. One that is `beaten` times slower than the best stops after one repeat.
 
-    timing: Timing = field(default_factory=Timing)
+    No warm-up: the checked call before the timed ones is one.
+    """
+
+    timing: Timing = field(default_factory=lambda: Timing(warmup=0))
     timeout_s: float = 10.0
     beaten: float = 3.0
 
@@ -58,6 +61,7 @@ class RunnerOptions:
             repeat=defaults.repeat,
             min_repeat_ms=defaults.min_repeat_ms,
             cooldown_s=defaults.cooldown_s,
+            warmup=0,
         )
         return cls(timing=timing, timeout_s=defaults.timeout_s)
 

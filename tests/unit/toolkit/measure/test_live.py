@@ -112,7 +112,7 @@ def test_the_boards_file_says_how_to_measure() -> None:
     options = RunnerOptions.of(
         MeasureDefaults(number=2, repeat=5, min_repeat_ms=1.5, cooldown_s=0.1, timeout_s=7.0)
     )
-    assert options.timing == Timing(number=2, repeat=5, min_repeat_ms=1.5, cooldown_s=0.1)
+    assert options.timing == Timing(number=2, repeat=5, min_repeat_ms=1.5, cooldown_s=0.1, warmup=0)
     assert options.timeout_s == 7.0
 
 
