@@ -173,7 +173,7 @@ def test_loop_kinds() -> None:
 
 def test_bound() -> None:
     fill = store(Y, ("i",), ONE)
-    refuse(nest((Y,), loop("i", Knob("n"), fill)), "^bound: the extent of loop i: .* found n")
+    refuse(nest((Y,), loop("i", Knob("n"), fill)), r"^bound: the extent of loop i: .* found \$n")
     refuse(nest((Y,), loop("i", 0, fill)), "^bound: .*expected an integer of at least 1, found 0")
     refuse(nest((Y,), loop("i", 8, loop("j", Var("i"), fill))), "^bound: .* depends on a loop variable")
     refuse(nest((Y,), store(Y, (Knob("n"),), ONE)), "^bound: knob n is left")
