@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 Weights = NDArray[np.float32]
 
+# the scale at the end of a residual branch; small, so that sums over many blocks do not grow
+BRANCH = "end of a residual branch"
+
 
 def light_model(name: str) -> Path:
     """Where the onnx wheel keeps a light model, for example "light_squeezenet"."""
@@ -69,9 +72,12 @@ def _roles(graph: Any) -> dict[str, tuple[str, int]]:
     views = [node for node in graph.node if node.op_type in ("Unsqueeze", "Reshape")]
     behind = {node.output[0]: node.input[0] for node in views}
     roles: dict[str, tuple[str, int]] = {}
+    summed = {name for node in graph.node if node.op_type == "Sum" for name in node.input}
     for node in graph.node:
+        branch = node.op_type == "BatchNormalization" and node.output[0] in summed
         for position, name in enumerate(node.input):
-            roles.setdefault(behind.get(name, name), (node.op_type, position))
+            role = (BRANCH if branch and position == 1 else node.op_type, position)
+            roles.setdefault(behind.get(name, name), role)
     return roles
 
 
@@ -81,6 +87,8 @@ def _draw(role: tuple[str, int], shape: tuple[int, ...], rng: np.random.Generato
     if operator in ("Conv", "Gemm", "MatMul") and position == 1:
         inputs = int(np.prod(shape[1:])) if operator != "MatMul" else shape[0]
         deviation = float(np.sqrt(2.0 / inputs))
+    elif operator == BRANCH:
+        return rng.uniform(0.1, 0.3, shape).astype(np.float32)
     elif (operator, position) in (("BatchNormalization", 1), ("BatchNormalization", 4), ("Mul", 1)):
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
     else:
