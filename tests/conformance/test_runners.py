@@ -63,7 +63,7 @@ def test_one_measurement_for_each_row(kit: Kit) -> None:
     for measurement in measured:
         assert measurement.error is None, measurement.error
         assert math.isfinite(measurement.cost_s) and measurement.cost_s == min(measurement.seconds)
-        assert measurement.device_s > 0
+        assert measurement.device_s >= 0
 
 
 def test_an_empty_batch_measures_nothing(kit: Kit) -> None:
@@ -81,7 +81,7 @@ def test_a_batch_may_be_left_unfinished(kit: Kit) -> None:
     runner, _, batch = kit
     measurements = runner.prepare(batch)
     assert math.isfinite(next(measurements).cost_s)
-    assert len(list(runner.prepare(batch[:1]))) == 1
+    assert len(list(runner.prepare(batch[::-1]))) == len(batch)
 
 
 def test_the_table_answers_what_was_measured_and_fails_the_rest(replay: Kit) -> None:

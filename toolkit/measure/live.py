@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from boards.description import MeasureDefaults
 from cross.compile import Argument, Kernel
+from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
 from cross.schedule.packing import Packing
 from device_runtime.protocol import (
@@ -21,7 +22,7 @@ from device_runtime.protocol import (
     Timing,
 )
 from toolkit.explore.space import Batch
-from toolkit.measure.builder import Builder, BuiltKernel
+from toolkit.measure.builder import Builder, BuiltKernel, Job
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.session import DeviceError
 from toolkit.measure.trial_data import TrialData, trial_data
@@ -70,7 +71,8 @@ class LiveRunner:
     """Measures the configurations of one schedule space on a board, lowered by `programs`.
 
     Inputs and the expected output are drawn from `seed` and uploaded once; weights are packed as each kernel
-    wants them, and each packing is uploaded once. Every output is checked on the board.
+    wants them, and each packing is uploaded once. Every output is checked on the board. Configurations that
+    make the same program are measured once.
     """
 
     def __init__(
@@ -89,14 +91,27 @@ class LiveRunner:
         self._options = options
         self._data: TrialData = trial_data(programs.space.operator, np.random.default_rng(seed))
         self._uploads: dict[tuple[int, Packing | None], str] = {}
+        self._known: dict[Hashable, Measurement] = {}
         self._best_s = 0.0
 
     def prepare(self, batch: Batch) -> Iterator[Measurement]:
         """See Runner.prepare."""
-        symbols = [f"tfb_{number:016x}" for number in self._space.ids(batch).tolist()]
-        nests = [self._programs.nest(self._space.configuration(row)) for row in batch]
-        built = self._builder.build(list(zip(symbols, nests, strict=True)))
-        return map(self._measured, built)
+        programs = [self._programs.nest(self._space.configuration(row)) for row in batch]
+        keys = [_same_program(program) for program in programs]
+        jobs: dict[Hashable, Job] = {}
+        for key, program, number in zip(keys, programs, self._space.ids(batch).tolist(), strict=True):
+            if key not in self._known:
+                jobs.setdefault(key, (f"tfb_{number:016x}", program))
+        built = dict(zip(jobs, self._builder.build(list(jobs.values())), strict=True))
+        return (self._measurement(key, built.get(key)) for key in keys)
+
+    def _measurement(self, key: Hashable, built: BuiltKernel | MeasureFailure | None) -> Measurement:
+        """The measurement of a program, taken the first time it is asked for."""
+        if key in self._known:
+            return replace(self._known[key], device_s=0.0)
+        assert built is not None
+        self._known[key] = self._measured(built)
+        return self._known[key]
 
     def _measured(self, built: BuiltKernel | MeasureFailure) -> Measurement:
         if isinstance(built, MeasureFailure):
@@ -143,3 +158,8 @@ class LiveRunner:
                 array = argument.packing.apply(array)
             self._uploads[place] = self._session.put(np.ascontiguousarray(array).tobytes())
         return self._uploads[place]
+
+
+def _same_program(nest: LoopNest) -> Hashable:
+    """Equal for configurations whose programs do the same: the loops, and how the weights are laid out."""
+    return nest, tuple(buffer.packing for buffer in nest.arguments)

@@ -23,6 +23,7 @@ from device_runtime.protocol import (
     Timing,
 )
 from tests.loopback.tuning_process import small_dense
+from toolkit.explore.space import Batch
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.measurement import Measurement
@@ -55,6 +56,13 @@ class NotedBoard:
         return MeasureResult(seconds=(2e-3 / len(self.requests),), number=1, device_s=0.01)
 
 
+def different(count: int) -> Batch:
+    """Configurations that make different programs."""
+    rows = PROGRAMS.space.sample(np.random.default_rng(0), 20 * count)
+    programs = {PROGRAMS.nest(PROGRAMS.space.configuration(row)): place for place, row in enumerate(rows)}
+    return rows[sorted(programs.values())[:count]]
+
+
 @pytest.fixture(scope="module", name="builder")
 def _builder() -> Iterator[Builder]:
     with Builder(TARGET, workers=1) as builder:
@@ -81,19 +89,31 @@ def test_the_request_carries_the_data_as_the_kernel_wants_it(builder: Builder) -
 def test_candidates_much_slower_than_the_best_give_up(builder: Builder) -> None:
     board = NotedBoard()
     runner = LiveRunner(PROGRAMS, builder, board, RunnerOptions(Timing(repeat=5), beaten=3.0))
-    for _ in range(3):
-        list(runner.prepare(DEFAULT))
+    for row in different(3):
+        list(runner.prepare(row[None]))
     timings = [request.timing for request in board.requests]
     assert [timing.give_up_s for timing in timings if timing] == pytest.approx([0.0, 6e-3, 3e-3])
     assert all(timing is not None and timing.repeat == 5 for timing in timings)
 
 
+def test_configurations_of_one_program_are_measured_once(builder: Builder) -> None:
+    board = NotedBoard()
+    runner = LiveRunner(PROGRAMS, builder, board)
+    first, second = different(2)
+    batch = np.stack([first, second, first, first])
+    measured = list(runner.prepare(batch)) + list(runner.prepare(batch[2:]))
+    assert [m.cost_s for m in measured] == [2e-3, 1e-3, 2e-3, 2e-3, 2e-3, 2e-3]
+    assert [m.device_s > 0 for m in measured] == [True, True, False, False, False, False]
+    assert len(board.requests) == 2
+
+
 def test_what_the_board_dropped_is_uploaded_again(builder: Builder) -> None:
     board = NotedBoard()
     runner = LiveRunner(PROGRAMS, builder, board)
-    list(runner.prepare(DEFAULT))
+    first, second = different(2)
+    list(runner.prepare(first[None]))
     board.errors = [NOT_FOUND]
-    (measured,) = runner.prepare(DEFAULT)
+    (measured,) = runner.prepare(second[None])
     assert measured.error is None
     assert {buffer.sha for buffer in board.requests[-1].buffers} <= board.objects.keys()
     assert board.requests[-1].module in board.objects
