@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from toolkit.emulation import fetch as fetch_emulation
     from toolkit.errors import ToolkitError
     from toolkit.explore.search import SearchOptions
-    from toolkit.flash import FlashOptions, FlashReport, RunResult, SlotStatus
+    from toolkit.flash import FlashOptions, FlashReport, SlotStatus
     from toolkit.flash import flash as flash_bundle
     from toolkit.flash import rollback as roll_back
-    from toolkit.flash import run as run_model
     from toolkit.flash import status as slot_status
     from toolkit.measure.archive import runtime_archive
     from toolkit.measure.peak import BoardFacts, load_board, probe_board
     from toolkit.measure.session import Session, open_session
     from toolkit.model.load import load_model
     from toolkit.model.tasks import tasks
+    from toolkit.model_job.installed import ModelRun, read_array, run_installed, write_arrays
     from toolkit.model_job.job import tune
     from toolkit.model_job.operator import tune_operator
     from toolkit.model_job.options import DEFAULT_RECORDS, TuneOptions, TuneReport
@@ -57,14 +57,15 @@ _HOMES = {
     "toolkit.errors": ("ToolkitError",),
     "toolkit.explore.search": ("SearchOptions",),
     "toolkit.flash": (
-        "FlashOptions", "FlashReport", "RunResult", "SlotStatus",
-        "flash_bundle=flash", "roll_back=rollback", "run_model=run", "slot_status=status",
+        "FlashOptions", "FlashReport", "SlotStatus",
+        "flash_bundle=flash", "roll_back=rollback", "slot_status=status",
     ),
     "toolkit.measure.archive": ("runtime_archive",),
     "toolkit.measure.peak": ("BoardFacts", "load_board", "probe_board"),
     "toolkit.measure.session": ("Session", "open_session"),
     "toolkit.model.load": ("load_model",),
     "toolkit.model.tasks": ("tasks",),
+    "toolkit.model_job.installed": ("ModelRun", "read_array", "run_installed", "write_arrays"),
     "toolkit.model_job.job": ("tune",),
     "toolkit.model_job.operator": ("tune_operator",),
     "toolkit.model_job.options": ("DEFAULT_RECORDS", "TuneOptions", "TuneReport"),
@@ -88,13 +89,13 @@ _PLACES = {
 
 __all__ = [
     "DEFAULT_RECORDS", "TOOL_VERSION", "Board", "BoardFacts", "Budget", "Check", "FlashDisplay",
-    "FlashOptions", "FlashReport", "Operator", "Records", "RunResult", "SearchOptions", "Session",
+    "FlashOptions", "FlashReport", "ModelRun", "Operator", "Records", "SearchOptions", "Session",
     "SlotStatus", "Target", "ToolkitError", "TuneDisplay", "TuneOptions", "TuneReport", "TuningOptions",
-    "TuningRecord", "TuningResult", "board_names", "check_board", "compute", "document", "fetch_emulation",
-    "flash_bundle", "load_board", "load_model", "max", "min", "open_bundle", "open_session",
-    "operator_table", "placeholder", "probe_board", "recorded_operators", "reduce_axis", "roll_back",
-    "run_model", "runtime_archive", "slot_status", "sum", "table", "tasks", "trusted_keys", "tune",
-    "tune_operator", "tune_table",
+    "TuningRecord", "TuningResult", "board_names", "check_board", "compute", "document",
+    "fetch_emulation", "flash_bundle", "load_board", "load_model", "max", "min", "open_bundle",
+    "open_session", "operator_table", "placeholder", "probe_board", "read_array", "recorded_operators",
+    "reduce_axis", "roll_back", "run_installed", "runtime_archive", "slot_status", "sum", "table",
+    "tasks", "trusted_keys", "tune", "tune_operator", "tune_table", "write_arrays",
 ]  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from toolkit.measure.session import Session, open_session
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model
 from toolkit.model.tasks import TuningTask, tasks
-from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, describe, plan_model
+from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, plan_model, report_operator
 from toolkit.model_job.latency import golden_data, measure_model
 from toolkit.model_job.options import (
     JobListener,
@@ -69,7 +69,7 @@ def tune(
     started_s = time.monotonic()
     options = options or TuneOptions()
     model = Path(model)
-    target = _cpu_target(board, options.target)
+    target = cpu_target(board, options.target)
     output = options.output or default_output(model, board)
     check_writable(output)
     open_key(key_file(options.config_dir))
@@ -84,7 +84,7 @@ def tune(
         with session:
             bench = _Bench(board, target, session, builder, records, options, on_event)
             tuned = _tuned(bench, found)
-            reports = tuple(_operator_report(item) for item in tuned)
+            reports = tuple(report_operator(item.task, item.result) for item in tuned)
             _check_coverage(reports, options)
             plans = _plans(bench, graph, tuned)
             golden = _golden(bench, graph)
@@ -132,6 +132,26 @@ def check_writable(output: Path) -> None:
         ) from error
 
 
+def cpu_target(board: Board, name: str) -> Target:
+    """The target to tune for. Raises UnknownTarget, InputError when it is not a CPU."""
+    cpus = [target for target in board.targets if target.kind == "cpu"]
+    if name:
+        target = board.target(name)
+        if target.kind != "cpu":
+            raise InputError(
+                f"target {name!r} of board {board.name} is {target.kind}: models are tuned for CPU targets "
+                f"so far; choose one with --target: {', '.join(cpu.name for cpu in cpus) or 'it has none'}"
+            )
+        return target
+    if not cpus:
+        kinds = ", ".join(sorted({target.kind for target in board.targets}))
+        raise InputError(
+            f"board {board.name} has only {kinds} targets: models are tuned for CPU targets so far; "
+            "choose another board (toolkit boards list)"
+        )
+    return max(cpus, key=lambda target: target.estimated_peak_gflops)
+
+
 # ------------------------------------------------------------------------------------------------ stages
 
 
@@ -160,26 +180,6 @@ def _stage(name: StageName, on_event: JobListener) -> Iterator[_Stage]:
     stage = _Stage()
     yield stage
     on_event(StageDone(name, time.monotonic() - started_s, stage.summary))
-
-
-def _cpu_target(board: Board, name: str) -> Target:
-    """The target to tune for. Raises UnknownTarget, InputError when it is not a CPU."""
-    cpus = [target for target in board.targets if target.kind == "cpu"]
-    if name:
-        target = board.target(name)
-        if target.kind != "cpu":
-            raise InputError(
-                f"target {name!r} of board {board.name} is {target.kind}: models are tuned for CPU targets "
-                f"so far; choose one with --target: {', '.join(cpu.name for cpu in cpus) or 'it has none'}"
-            )
-        return target
-    if not cpus:
-        kinds = ", ".join(sorted({target.kind for target in board.targets}))
-        raise InputError(
-            f"board {board.name} has only {kinds} targets: models are tuned for CPU targets so far; "
-            "choose another board (toolkit boards list)"
-        )
-    return max(cpus, key=lambda target: target.estimated_peak_gflops)
 
 
 def _tuned(bench: _Bench, found: Sequence[TuningTask]) -> list[TunedTask]:
@@ -215,6 +215,7 @@ def _planned(bench: _Bench, jobs: Sequence[TuningJob]) -> TuningPlanned:
     return TuningPlanned(
         operators=tuple(job.name for job in jobs),
         trials=None if limit is None else limit * len(jobs),
+        seconds=bench.options.seconds,
         recorded=sum(counts) if limit is None else sum(min(limit, count) for count in counts),
         emulated=bench.board.emulated,
     )
@@ -259,22 +260,6 @@ def _latencies(
         )
         stage.summary = f"relative error {tuned.max_relative_error:.1e}"
     return default, tuned
-
-
-def _operator_report(tuned: TunedTask) -> OperatorReport:
-    result, task = tuned.result, tuned.task
-    return OperatorReport(
-        name=task.name,
-        operator=describe(task.operator),
-        operator_key=task.key,
-        count=task.count,
-        flops=task.flops,
-        default_s=result.default.cost_s if result.default else None,
-        best_s=result.best.cost_s if result.best else None,
-        trials=result.trials,
-        failures=result.failures,
-        tuned=result.best is not None,
-    )
 
 
 def _check_coverage(reports: Sequence[OperatorReport], options: TuneOptions) -> None:

@@ -20,6 +20,7 @@ from toolkit.errors import ToolkitError
 from toolkit.measure.builder import Builder
 from toolkit.model.graph import Graph
 from toolkit.model.tasks import TuningTask
+from toolkit.model_job.options import OperatorReport
 from toolkit.progress import TuningResult
 from toolkit.version import TOOL_VERSION
 
@@ -75,6 +76,22 @@ def describe(operator: Operator) -> str:
     """An operator in one line, for people: `conv 1x55x55x16 3x3x16x64 64 -> 1x55x55x64`."""
     inputs = " ".join(_shape(tensor.shape) for tensor in operator.inputs)
     return f"{operator.name} {inputs} -> {_shape(operator.output.shape)}"
+
+
+def report_operator(task: TuningTask, result: TuningResult) -> OperatorReport:
+    """What is known about a task, for people."""
+    return OperatorReport(
+        name=task.name,
+        operator=describe(task.operator),
+        operator_key=task.key,
+        count=task.count,
+        flops=task.flops,
+        default_s=result.default.cost_s if result.default else None,
+        best_s=result.best.cost_s if result.best else None,
+        trials=result.trials,
+        failures=result.failures,
+        tuned=result.best is not None,
+    )
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -67,11 +67,12 @@ class StageDone:
 class TuningPlanned:
     """Which operators will be tuned in which order; `recorded` trials of all `trials` are done already.
 
-    `trials` is None where the budget is a time.
+    `trials` is None where the budget is `seconds`.
     """
 
     operators: tuple[str, ...]
     trials: int | None
+    seconds: float | None
     recorded: int
     emulated: bool
 

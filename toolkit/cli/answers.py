@@ -1,0 +1,113 @@
+"""How every command ends: data on stdout, messages on stderr, one exit code for each kind of failure."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, ParamSpec
+
+import click
+
+import toolkit
+from boards.errors import BoardError
+from cross.errors import CrossError
+from toolkit.errors import ToolkitError
+
+P = ParamSpec("P")
+
+INTERNAL: Final = 1
+INTERRUPTED: Final = 130
+
+
+def answering(function: Callable[P, None]) -> Callable[P, None]:
+    """Turn the tool's errors into a message and an exit code, and Ctrl-C into advice on how to go on."""
+
+    @functools.wraps(function)
+    def command(*args: P.args, **kwargs: P.kwargs) -> None:
+        as_json = bool(kwargs.get("as_json"))
+        try:
+            function(*args, **kwargs)
+        except (ToolkitError, BoardError) as error:
+            fail(str(error), error.exit_code, type(error).__name__, as_json=as_json)
+        except CrossError as error:
+            fail(str(error), INTERNAL, type(error).__name__, as_json=as_json)
+        except KeyboardInterrupt:
+            again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+            text = f"interrupted; everything that was measured is kept. To go on: {again}"
+            fail(text, INTERRUPTED, "Interrupted", as_json=as_json)
+
+    return command
+
+
+def fail(text: str, exit_code: int, kind: str, *, as_json: bool) -> None:
+    """Say what is wrong on stderr, as JSON on stdout too when that was asked for, and exit."""
+    click.echo(f"error: {text}", err=True)
+    if as_json:
+        content = {"error": {"kind": kind, "message": text, "exit_code": exit_code}}
+        click.echo(toolkit.document("error", content))
+    raise SystemExit(exit_code)
+
+
+def answer(schema: str, content: object, text: str, *, as_json: bool) -> None:
+    """The command's data on stdout: `text` for people, `content` as a JSON document for programs."""
+    click.echo(toolkit.document(schema, content) if as_json else text)
+
+
+def say(text: str) -> None:
+    """A message for people, on stderr."""
+    click.echo(text, err=True)
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The option --json, which every command has."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object (with a schema version) on stdout."
+    )(function)
+
+
+def board_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The option --board of the commands that work with one."""
+    return click.option(
+        "--board", "-b", "board_name", required=True, metavar="BOARD",
+        help="Name, NAME@[USER@]HOST[:PORT], or a .toml file; see `toolkit boards list`.",
+    )(function)  # fmt: skip
+
+
+def duration(text: str) -> float:
+    """90, 90s, 20m or 1h30m in seconds, for an option of type `duration`."""
+    rest, seconds = text.strip().lower(), 0.0
+    try:
+        for unit, scale in (("h", 3600.0), ("m", 60.0)):
+            if unit in rest:
+                number, rest = rest.split(unit, 1)
+                seconds += float(number) * scale
+        if rest.removesuffix("s"):
+            seconds += float(rest.removesuffix("s"))
+    except ValueError:
+        seconds = float("nan")
+    if not 0.0 <= seconds < float("inf"):
+        raise click.BadParameter(f"{text!r} is no time: expected for example 90s, 20m or 1h30m")
+    return seconds
+
+
+def shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """NAME=1,3,224,224: a graph input and its dimensions, for an option of type `shape`."""
+    name, _, dimensions = text.rpartition("=")
+    try:
+        extents = tuple(int(part) for part in dimensions.replace("x", ",").split(","))
+    except ValueError:
+        extents = ()
+    if not (name and extents and all(extent >= 1 for extent in extents)):
+        raise click.BadParameter(f"{text!r} is no shape: expected NAME=1,3,224,224")
+    return name, extents
+
+
+def wait_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The option --wait of the commands that take the board's lease."""
+    return click.option(
+        "--wait", "wait_s", type=duration, default="0s", metavar="TIME",
+        help="How long to wait for a board that somebody else holds, for example 30s.",
+    )(function)  # fmt: skip

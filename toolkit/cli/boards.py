@@ -1,0 +1,113 @@
+"""toolkit boards: which boards there are, what is known about one, what it says of itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import toolkit
+from toolkit.cli.answers import answer, answering, json_option, say, wait_option
+
+if TYPE_CHECKING:
+    from toolkit import Board, Target
+
+
+@click.group()
+def boards() -> None:
+    """Boards that the tool knows, and what they say of themselves."""
+
+
+@boards.command("list")
+@json_option
+@answering
+def list_boards(*, as_json: bool) -> None:
+    """List the boards that ship with the tool."""
+    known = [toolkit.load_board(name) for name in toolkit.board_names()]
+    rows = [
+        (board.name, board.title, board.link.kind, ", ".join(f"{t.name} ({t.kind})" for t in board.targets))
+        for board in known
+    ]
+    text = toolkit.table(("board", "what it is", "link", "targets"), rows, left=4)
+    answer("boards-list", {"boards": known}, text, as_json=as_json)
+
+
+@boards.command()
+@click.argument("name")
+@json_option
+@answering
+def show(*, name: str, as_json: bool) -> None:
+    """Show a board's facts and targets. NAME may be a board file."""
+    board = toolkit.load_board(name)
+    answer("boards-show", board, board_text(board), as_json=as_json)
+
+
+@boards.command()
+@click.argument("name")
+@wait_option
+@json_option
+@answering
+def probe(*, name: str, wait_s: float, as_json: bool) -> None:
+    """Ask a board what it is, and measure its float32 peak; later tables use that figure."""
+    board = toolkit.load_board(name)
+    found = toolkit.probe_board(board, wait_s=wait_s)
+    lines = list(_facts(found.answer))
+    for target, facts in found.facts.targets.items():
+        mark = " (emulated)" if board.emulated else ""
+        lines.append(
+            (f"peak of {target}", f"{facts.peak_gflops:.1f} GFLOP/s float32, {len(facts.cores)} cores{mark}")
+        )
+    answer("boards-probe", found, _aligned(lines), as_json=as_json)
+    say(f"kept in {found.stored}")
+
+
+def board_text(board: Board) -> str:
+    """Everything in the board's file that a user asks for."""
+    lines = [("name", board.name), ("title", board.title), ("description", board.description)]
+    lines += [("memory", _gib(board.memory_bytes)), ("link", board.link.kind)]
+    if board.link.host:
+        lines.append(("address", f"{board.link.user}@{board.link.host}:{board.link.port}"))
+    lines.append(("folder there", board.link.device_dir))
+    lines += [(f"target {target.name}", _target_text(target)) for target in board.targets]
+    lines += [("source", source) for source in board.sources]
+    return _aligned(lines)
+
+
+def _target_text(target: Target) -> str:
+    mark = "measured" if target.peak_gflops is not None else "estimated"
+    peak = f"{target.estimated_peak_gflops:.1f} GFLOP/s float32 ({mark})"
+    if target.gpu is not None:
+        return f"{target.kind}, {target.gpu.compute_units} units at {target.clock_hz / 1e6:.0f} MHz, {peak}"
+    cores = ", ".join(map(str, target.cores))
+    return (
+        f"{target.triple} {target.cpu}, cores {cores} at {target.clock_hz / 1e6:.0f} MHz, "
+        f"{8 * target.vector_bytes}-bit vectors, {peak}"
+    )
+
+
+def _facts(probe: dict[str, Any]) -> list[tuple[str, str]]:
+    cpu, memory, storage = probe["cpu"], probe["memory"], probe["storage"]
+    caches = [f"L{c['level']} {c['type'].lower()} {c['size_bytes'] >> 10} KiB" for c in probe["caches"]]
+    lines = [
+        ("machine", f"{probe['machine']}, {probe['system']}, {probe['libc']}"),
+        ("cpu", cpu["board"] or cpu["model"] or f"implementer {cpu['implementer']} part {cpu['part']}"),
+        ("cores", ", ".join(str(core["id"]) for core in probe["cores"])),
+        ("caches", ", ".join(caches) or "not exposed"),
+        ("memory", f"{_gib(memory.get('available_bytes', 0))} of {_gib(memory.get('total_bytes', 0))} free"),
+        ("storage", f"{_gib(storage['free_bytes'])} free in {storage['device_dir']}"),
+        ("python", probe["python"]),
+        ("runtime", f"{probe['runtime']}, protocol {probe['protocol']}"),
+    ]
+    lines += [("temperature", f"{zone['celsius']:.0f} °C ({zone['name']})") for zone in probe["thermal"]]
+    lines += [("opencl", f"{device['name']}, {device['driver']}") for device in probe["opencl"]]
+    lines += [("cuda", f"{device['name']}, sm {device['compute_capability']}") for device in probe["cuda"]]
+    return lines
+
+
+def _aligned(lines: list[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines)
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"

@@ -1,0 +1,110 @@
+"""toolkit flash, also installed as flash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+import toolkit
+from toolkit.cli.answers import answer, answering, board_option, duration, json_option, wait_option
+
+if TYPE_CHECKING:
+    from toolkit import FlashReport, SlotStatus
+
+MIB = 1 << 20
+
+
+class Arguments(TypedDict):
+    """What the command line gives."""
+
+    bundle: Path | None
+    board_name: str
+    rollback: bool
+    show: bool
+    dry_run: bool
+    target: str
+    test_timeout_s: float
+    wait_s: float
+    as_json: bool
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path), required=False)
+@board_option
+@click.option("--rollback", is_flag=True, help="Make the bundle before the current one current again.")
+@click.option("--status", "show", is_flag=True, help="Show what is installed; changes nothing.")
+@click.option("--dry-run", is_flag=True, help="Verify and look, but change nothing on the board.")
+@click.option("--target", default="", help="Variant to test; default: the first that fits the board.")
+@click.option("--test-timeout", "test_timeout_s", type=duration, default="120s", metavar="TIME",
+              show_default=True, help="Longest that the self-test may take.")  # fmt: skip
+@wait_option
+@json_option
+@answering
+def flash(**given: Unpack[Arguments]) -> None:
+    """Put BUNDLE on a board: upload what is missing, self-test, switch, health check, commit.
+
+    Whatever fails, a bundle that passed its self-test stays current. Flashing the same bundle again changes
+    nothing.
+    """
+    bundle, as_json = given["bundle"], given["as_json"]
+    if (bundle is not None) + given["rollback"] + given["show"] != 1:
+        raise click.UsageError("give one of: a BUNDLE, --status, --rollback")
+    options = toolkit.FlashOptions(
+        dry_run=given["dry_run"],
+        target=given["target"],
+        test_timeout_s=given["test_timeout_s"],
+        wait_s=given["wait_s"],
+    )
+    board = toolkit.load_board(given["board_name"])
+    if bundle is not None:
+        report = toolkit.flash_bundle(bundle, board, options, toolkit.FlashDisplay())
+        answer("flash", report, flash_text(report), as_json=as_json)
+        return
+    if given["rollback"]:
+        status = toolkit.roll_back(board, options, toolkit.FlashDisplay())
+    else:
+        status = toolkit.slot_status(board, options)
+    answer("flash-status", status, status_text(board.name, status), as_json=as_json)
+
+
+def flash_text(report: FlashReport) -> str:
+    """What a flash did, in two or three lines."""
+    name = f"{report.name} ({report.bundle_id})"
+    where = f"{report.board}, {report.device_dir}"
+    if report.dry_run:
+        return f"{name} would go to {where}; {report.missing_bytes / MIB:.1f} MiB to upload"
+    if not report.changed:
+        return f"{name} is installed and current on {where}; nothing was changed"
+    lines = [
+        f"{name} is current on {where}",
+        f"self-test: largest relative error {report.max_relative_error:.1e}; "
+        f"uploaded {report.missing_bytes / MIB:.1f} of {report.total_bytes / MIB:.1f} MiB in "
+        f"{report.seconds:.1f} s",
+    ]
+    if report.previous:
+        lines.append(f"the one before, {report.previous}, is kept: flash --board {report.board} --rollback")
+    return "\n".join(lines)
+
+
+def status_text(board: str, status: SlotStatus) -> str:
+    """One line for each installed bundle."""
+    rows = []
+    for slot in status.slots:
+        marks = [
+            word
+            for word, holds in (
+                ("current", slot.id == status.current),
+                ("on trial", slot.id == status.current and status.on_trial),
+                ("previous", slot.id == status.previous),
+                ("not tested", not slot.tested),
+                ("DAMAGED", slot.damaged),
+            )
+            if holds
+        ]
+        rows.append((slot.id, slot.name, f"{slot.size_bytes / MIB:.1f} MiB", ", ".join(marks)))
+    head = f"{board}: {status.device_dir}"
+    if not rows:
+        return f"{head}\nno bundle is installed"
+    return f"{head}\n{toolkit.table(('bundle', 'model', 'size', 'state'), rows, left=4)}"

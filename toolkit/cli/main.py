@@ -1,0 +1,39 @@
+"""The three commands that are installed: toolkit, tune-for-board and flash.
+
+Nothing heavy is imported here: every module of this folder works through the door `import toolkit`, which
+loads what a command uses when it runs.
+"""
+
+from __future__ import annotations
+
+import click
+
+from toolkit.cli.boards import boards
+from toolkit.cli.doctor import doctor
+from toolkit.cli.flash import flash
+from toolkit.cli.records import records
+from toolkit.cli.report import report
+from toolkit.cli.run import run
+from toolkit.cli.runtime import runtime
+from toolkit.cli.tune import tune
+from toolkit.version import TOOL_VERSION
+
+__all__ = ["flash", "main", "tune_for_board"]
+
+
+@click.group()
+@click.version_option(TOOL_VERSION, prog_name="toolkit")
+def main() -> None:
+    """Tune neural networks for a board by measuring on it; bundle and flash the result.
+
+    \b
+    Exit codes: 0 done, 1 internal error, 2 bad usage or input, 3 board unreachable, 4 board busy,
+    5 below the requested coverage, 6 verification failed, 7 rolled back, 8 flashed but not committed,
+    124 timed out, 130 interrupted (what was measured is kept).
+    """
+
+
+for command in (tune, flash, boards, doctor, run, records, report, runtime):
+    main.add_command(command)
+
+tune_for_board = tune

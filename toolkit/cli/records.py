@@ -1,0 +1,78 @@
+"""toolkit records: look at the store of measurements, and move measurements between machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+import toolkit
+from toolkit.cli.answers import answer, answering, json_option
+
+
+@click.group()
+def records() -> None:
+    """The store of everything that was measured."""
+
+
+def records_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The option --records."""
+    return click.option(
+        "--records", "store", type=click.Path(path_type=Path), metavar="FILE",
+        help="The store.  [default: ~/.local/share/tune-for-board/records.db]",
+    )(function)  # fmt: skip
+
+
+@records.command("list")
+@records_option
+@json_option
+@answering
+def list_records(*, store: Path | None, as_json: bool) -> None:
+    """List operators and targets with the number of records and the best time."""
+    lines = []
+    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+        for key, count in opened.keys():  # noqa: SIM118 - not a mapping
+            best = opened.best(key)
+            lines.append((key, count, best.cost_s if best else None))
+    rows = [
+        (
+            key.operator_key,
+            key.target_key,
+            key.tool_version,
+            str(count),
+            f"{best * 1e3:.3f} ms" if best else "-",
+        )
+        for key, count, best in lines
+    ]
+    text = toolkit.table(("operator", "board and target", "tool", "records", "best"), rows, left=3)
+    content = [{"key": key, "records": count, "best_seconds": best} for key, count, best in lines]
+    answer("records-list", {"operators": content}, text, as_json=as_json)
+
+
+@records.command("export")
+@click.argument("output", type=click.Path(path_type=Path))
+@records_option
+@json_option
+@answering
+def export_records(*, output: Path, store: Path | None, as_json: bool) -> None:
+    """Write every record as a line of JSON to the file OUTPUT."""
+    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+        count = opened.export_jsonl(output)
+    answer(
+        "records-export", {"path": output, "records": count}, f"{count} records in {output}", as_json=as_json
+    )
+
+
+@records.command("import")
+@click.argument("lines", type=click.Path(path_type=Path))
+@records_option
+@json_option
+@answering
+def import_records(*, lines: Path, store: Path | None, as_json: bool) -> None:
+    """Add the records of the file LINES, which `toolkit records export` wrote."""
+    path = store or toolkit.DEFAULT_RECORDS
+    with toolkit.Records(path) as opened:
+        new = opened.import_jsonl(lines)
+    answer("records-import", {"path": path, "new": new}, f"{new} new records in {path}", as_json=as_json)

@@ -1,0 +1,34 @@
+"""toolkit report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import toolkit
+from toolkit.cli.answers import answer, answering, board_option, json_option, shape
+from toolkit.cli.records import records_option
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@board_option
+@click.option("--target", default="", help="One of the board's targets; default: its fastest CPU.")
+@click.option("--shape", "shapes", type=shape, multiple=True, metavar="NAME=1,3,224,224")
+@records_option
+@json_option
+@answering
+def report(
+    *, model: Path, board_name: str, target: str, shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    store: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Show what the records know about each operator of MODEL on a board; measures nothing."""
+    board = toolkit.load_board(board_name)
+    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+        operators = toolkit.recorded_operators(model, board, opened, target=target, shapes=dict(shapes))
+    peak = next((t.peak_gflops for t in board.targets if t.name == target), None)
+    peak = peak if target else board.target().peak_gflops
+    text = toolkit.operator_table(operators, emulated=board.emulated, peak_gflops=peak)
+    content = {"board": board.name, "emulated": board.emulated, "operators": operators}
+    answer("report", content, text, as_json=as_json)

@@ -1,0 +1,42 @@
+"""toolkit run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import toolkit
+from toolkit.cli.answers import answer, answering, board_option, json_option, wait_option
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, metavar="[NAME=]FILE.npy ...")
+@board_option
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("."),
+              help="Folder for one .npy file per output.  [default: here]")  # fmt: skip
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Runs to time.")
+@wait_option
+@json_option
+@answering
+def run(
+    *, inputs: tuple[str, ...], board_name: str, output: Path, repeat: int, wait_s: float, as_json: bool
+) -> None:
+    """Run the model that is installed on a board on arrays of your own."""
+    board = toolkit.load_board(board_name)
+    arrays = {}
+    for text in inputs:
+        name, _, path = text.rpartition("=")
+        arrays[name] = toolkit.read_array(Path(path))
+    result = toolkit.run_installed(board, arrays, repeat=repeat, options=toolkit.FlashOptions(wait_s=wait_s))
+    paths = toolkit.write_arrays(result.outputs, output)
+    mark = " (emulated)" if result.emulated else ""
+    lines = [str(path) for path in paths]
+    lines.append(f"{min(result.seconds) * 1e3:.3f} ms{mark}, the fastest of {len(result.seconds)} runs")
+    content = {
+        "bundle_id": result.bundle_id,
+        "emulated": result.emulated,
+        "outputs": dict(zip(result.outputs, paths, strict=True)),
+        "seconds": result.seconds,
+    }
+    answer("run", content, "\n".join(lines), as_json=as_json)

@@ -1,0 +1,100 @@
+"""toolkit tune, also installed as tune-for-board."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+import toolkit
+from toolkit.cli.answers import (
+    answer,
+    answering,
+    board_option,
+    duration,
+    json_option,
+    say,
+    shape,
+    wait_option,
+)
+
+if TYPE_CHECKING:
+    from toolkit import TuneOptions
+
+DEFAULT_TRIALS = 64
+TUNERS = ("annealing", "random", "grid")
+COST_MODELS = {"gbt": "rank", "gbt-regression": "regression", "random": "random"}
+
+
+class Arguments(TypedDict):
+    """What the command line gives."""
+
+    model: Path
+    board_name: str
+    target: str
+    trials: int | None
+    budget_s: float | None
+    tuner: str
+    cost_model: str
+    records: Path | None
+    seed: int
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    coverage: float
+    workers: int | None
+    output: Path | None
+    wait_s: float
+    as_json: bool
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@board_option
+@click.option("--target", default="", help="One of the board's targets; default: its fastest CPU.")
+@click.option("--trials", type=click.IntRange(min=1), help="Measurements for each operator.  [default: 64]")
+@click.option("--budget", "budget_s", type=duration, metavar="TIME", help="Time for all operators, e.g. 20m.")
+@click.option("--tuner", type=click.Choice(TUNERS), default="annealing", show_default=True)
+@click.option("--cost-model", type=click.Choice(list(COST_MODELS)), default="gbt", show_default=True)
+@click.option("--records", type=click.Path(path_type=Path), help="Store of measurements; made when missing.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--shape", "shapes", type=shape, multiple=True, metavar="NAME=1,3,224,224",
+              help="Shape of an input that the model leaves open; may be repeated.")  # fmt: skip
+@click.option("--coverage", type=click.FloatRange(0, 100), default=0.0, metavar="PERCENT",
+              help="Fail (exit code 5) when fewer of the operators end with a measured kernel.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(min=1), help="Compiler processes.  [default: one a core]")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The bundle.  [default: MODEL-BOARD.tfb]"
+)
+@wait_option
+@json_option
+@answering
+def tune(**given: Unpack[Arguments]) -> None:
+    """Tune the ONNX model MODEL for a board by measuring on it, and write a signed bundle.
+
+    Every measurement is stored at once. Ctrl-C loses nothing: the same command continues where it stopped.
+    """
+    board = toolkit.load_board(given["board_name"])
+    with toolkit.TuneDisplay() as display:
+        report = toolkit.tune(given["model"], board, tune_options(given), display)
+    answer("tune", report, toolkit.tune_table(report), as_json=given["as_json"])
+    say(f"to put it on the board: flash {report.bundle} --board {given['board_name']}")
+
+
+def tune_options(given: Arguments) -> TuneOptions:
+    """The options of the function behind the command."""
+    if given["trials"] is not None and given["budget_s"] is not None:
+        raise click.UsageError("--trials and --budget exclude each other: give one of them")
+    search = toolkit.SearchOptions(tuner=given["tuner"], cost_model=COST_MODELS[given["cost_model"]])
+    return toolkit.TuneOptions(
+        target=given["target"],
+        trials=None if given["budget_s"] is not None else given["trials"] or DEFAULT_TRIALS,
+        seconds=given["budget_s"],
+        tuning=toolkit.TuningOptions(search=search, seed=given["seed"]),
+        shapes=dict(given["shapes"]),
+        records=given["records"] or toolkit.DEFAULT_RECORDS,
+        output=given["output"],
+        coverage=given["coverage"] / 100,
+        workers=given["workers"] or os.cpu_count() or 1,
+        wait_s=given["wait_s"],
+    )

@@ -1,0 +1,222 @@
+"""What a board can do at most: its float32 peak, measured by a loop of multiply-adds in registers.
+
+`probe_board` asks the board and measures; what it found is kept below the cache folder, and `load_board`
+fills it into the board's targets. The loop is an ordinary kernel, checked and timed over the session like any
+other: every accumulator goes x -> x / 2 + 1/2 until it is exactly 1, so that the output is known.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from boards.board import load
+from boards.description import Board
+from boards.target import Target
+from cross.codegen.objects import compile_ir
+from cross.link import DEFAULT_CACHE_DIR, link, native_objects
+from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
+from toolkit.errors import ToolkitError
+from toolkit.measure.session import Session, open_session
+
+FACTS_VERSION: Final = 1
+SYMBOL: Final = "tfb_peak"
+ROUNDS: Final = 1 << 16  # of the loop in one call; far more than a value needs to become 1
+EMULATED_ROUNDS: Final = 1 << 8
+HALF: Final = "0x3FE0000000000000"  # 0.5 as LLVM writes it
+
+
+class TargetFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Measured figures of one target; they hold while its `key` and cores stay the same."""
+
+    key: str
+    cores: tuple[int, ...]
+    peak_gflops: float
+
+
+class BoardFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was measured on a board, by target name."""
+
+    facts_version: Literal[1] = FACTS_VERSION
+    board: str
+    emulated: bool
+    unix_s: int
+    targets: dict[str, TargetFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class BoardProbe:
+    """What a board says of itself, and what was measured on it."""
+
+    answer: dict[str, Any]
+    facts: BoardFacts
+    stored: Path
+
+
+def load_board(name_or_path: str | Path, *, cache_dir: Path = DEFAULT_CACHE_DIR) -> Board:
+    """The board, with the peaks that `probe_board` measured on it. Raises BoardError."""
+    board = load(name_or_path)
+    facts = _stored(facts_path(board, cache_dir))
+    if facts is None or facts.board != board.name:
+        return board
+    filled: Board = msgspec.structs.replace(
+        board, targets=tuple(_filled(target, facts.targets.get(target.name)) for target in board.targets)
+    )
+    return filled
+
+
+def probe_board(
+    board: Board, *, cache_dir: Path = DEFAULT_CACHE_DIR, wait_s: float = 0.0, runtime_dir: Path | None = None
+) -> BoardProbe:
+    """Ask the board what it is, measure the peak of its CPU targets, and keep that for `load_board`.
+
+    `runtime_dir` is `open_session`'s cache_dir. Raises BoardUnreachable, BoardBusy, ToolkitError when the
+    loop fails there.
+    """
+    with open_session(board, cache_dir=runtime_dir, wait_s=wait_s) as session:
+        answer = session.probe()
+        measured = {
+            target.name: TargetFacts(
+                key=target.key,
+                cores=target.cores,
+                peak_gflops=measure_peak(session, target, cache_dir=cache_dir),
+            )
+            for target in board.targets
+            if target.kind == "cpu"
+        }
+    facts = BoardFacts(board=board.name, emulated=board.emulated, unix_s=round(time.time()), targets=measured)
+    path = facts_path(board, cache_dir)
+    _store(facts, path)
+    return BoardProbe(answer, facts, path)
+
+
+def facts_path(board: Board, cache_dir: Path = DEFAULT_CACHE_DIR) -> Path:
+    """Where a board's measured figures are kept."""
+    return cache_dir / "boards" / f"{board.name}.json"
+
+
+def measure_peak(session: Session, target: Target, *, cache_dir: Path = DEFAULT_CACHE_DIR) -> float:
+    """float32 GFLOP/s of all the target's cores together, the best of several repeats.
+
+    Raises ToolkitError when the loop fails on the board.
+    """
+    emulated = session.board.emulated
+    rounds = EMULATED_ROUNDS if emulated else ROUNDS
+    code = compile_ir(peak_loop(target, rounds), target, passes="none")
+    artifact = link([code], target, extra_objects=native_objects(target, cache_dir), cache_dir=cache_dir)
+    elements = target.threads * target.vector_lanes()
+    start = np.linspace(0.0, 2.0, elements, dtype=np.float32)
+    expected = np.full(elements, accumulators(target), dtype=np.float32)
+    result = session.measure(
+        MeasureRequest(
+            module=session.put(artifact),
+            symbol=SYMBOL,
+            buffers=(
+                BufferRequest("input", "float32", elements, session.put(start.tobytes())),
+                BufferRequest("output", "float32", elements, session.put(expected.tobytes())),
+            ),
+            timing=Timing(repeat=1, min_repeat_ms=0.0)
+            if emulated
+            else Timing(warmup=20, repeat=300, min_repeat_ms=1.0),
+            threads=target.threads,
+            cores=target.cores,
+            timeout_s=60.0,
+            rtol=1e-6,
+        )
+    )
+    if result.error is not None:
+        raise ToolkitError(
+            f"the multiply-add loop failed on board {session.board.name}, target {target.name}: "
+            f"{result.error.kind}: {result.error.text}; check its cpu and features in the board file"
+        )
+    flops = 2.0 * elements * accumulators(target) * rounds
+    return flops / min(result.seconds) / 1e9
+
+
+def accumulators(target: Target) -> int:
+    """Independent chains of multiply-adds: enough to hide their latency, few enough to stay in registers."""
+    return min(24, target.vector_registers - 4)
+
+
+def peak_loop(target: Target, rounds: int) -> str:
+    """The kernel as LLVM text: each thread runs `rounds` rounds on its own vectors, then adds them up."""
+    lanes, count = target.vector_lanes(), accumulators(target)
+    vector = f"<{lanes} x float>"
+    half = f"<{', '.join([f'float {HALF}'] * lanes)}>"
+    operands = f"{vector} {half}, {vector} {half}"
+    names = [f"%a{number}" for number in range(count)]
+    phis = [f"  {name} = phi {vector} [ %x, %entry ], [ {name}.next, %loop ]" for name in names]
+    steps = [
+        f"  {name}.next = call {vector} @llvm.fma.v{lanes}f32({vector} {name}, {operands})"
+        for name in names
+    ]
+    sums = [
+        f"  %sum{number} = fadd {vector} {f'%sum{number - 1}' if number > 1 else '%a0.next'}, {name}.next"
+        for number, name in enumerate(names)
+        if number > 0
+    ]
+    body = "\n".join([
+        f"declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})",
+        "declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)",
+        "define internal void @body(ptr %buffers, i64 %begin, i64 %end) {",
+        "entry:",
+        "  %in = load ptr, ptr %buffers",
+        "  %outs = getelementptr ptr, ptr %buffers, i64 1",
+        "  %out = load ptr, ptr %outs",
+        f"  %from = getelementptr {vector}, ptr %in, i64 %begin",
+        f"  %to = getelementptr {vector}, ptr %out, i64 %begin",
+        f"  %x = load {vector}, ptr %from",
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [ 0, %entry ], [ %next, %loop ]",
+        *phis,
+        *steps,
+        "  %next = add i64 %i, 1",
+        f"  %more = icmp slt i64 %next, {rounds}",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+        *sums,
+        f"  store {vector} %sum{count - 1}, ptr %to",
+        "  ret void",
+        "}",
+        f"define i32 @{SYMBOL}(ptr %buffers, ptr %workspace, ptr %pool) {{",
+        f"  %status = call i32 @tfb_parallel_for(ptr %pool, ptr @body, ptr %buffers, i64 {target.threads})",
+        "  ret i32 %status",
+        "}",
+    ])  # fmt: skip
+    return body + "\n"
+
+
+def _filled(target: Target, facts: TargetFacts | None) -> Target:
+    if facts is None or (facts.key, facts.cores) != (target.key, target.cores):
+        return target
+    known: Target = msgspec.structs.replace(target, peak_gflops=facts.peak_gflops)
+    return known
+
+
+def _stored(path: Path) -> BoardFacts | None:
+    """The kept figures; None where there are none of this version: they only ever add a column."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=BoardFacts)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _store(facts: BoardFacts, path: Path) -> None:
+    """Replace the file as a whole."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as out:
+            json.dump(msgspec.to_builtins(facts), out, indent=1, sort_keys=True)
+        Path(out.name).replace(path)
+    except OSError as error:
+        raise ToolkitError(
+            f"the measured figures cannot be kept in {path}: {error.strerror}; make the folder writable"
+        ) from error

@@ -1,0 +1,103 @@
+"""The model that is installed on a board, as a function of numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boards.description import Board
+from toolkit.bundle.manifest import TensorSpec
+from toolkit.errors import InputError, OutputError
+from toolkit.flash import FlashOptions, run, status
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRun:
+    """Outputs by name, and the seconds of every run on the board."""
+
+    bundle_id: str
+    emulated: bool
+    outputs: dict[str, Array]
+    seconds: tuple[float, ...]
+
+
+def run_installed(
+    board: Board, inputs: Mapping[str, Array], *, repeat: int = 1, options: FlashOptions | None = None
+) -> ModelRun:
+    """Run the board's current model `repeat` times. A model with one input takes it under the name "" too.
+
+    Raises InputError (no bundle there, arrays that do not fit), VerificationError when the model fails,
+    BoardUnreachable, BoardBusy.
+    """
+    options = options or FlashOptions()
+    installed = status(board, options)
+    slot = installed.slot(installed.current)
+    if slot is None:
+        raise InputError(f"board {board.name} has no current bundle; flash one first")
+    given = _named(inputs, slot.inputs)
+    data = [_fitting(given, spec, slot.inputs) for spec in slot.inputs]
+    result = run(board, data, repeat, options)
+    outputs = {
+        spec.name: np.frombuffer(raw, dtype=spec.dtype).reshape(spec.shape)
+        for spec, raw in zip(slot.outputs, result.outputs, strict=True)
+    }
+    return ModelRun(result.bundle_id, board.emulated, outputs, result.seconds)
+
+
+def read_array(path: Path) -> Array:
+    """The array in a .npy file. Raises InputError."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}; expected an array written by numpy.save"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} holds several arrays; expected one, written by numpy.save")
+    return array
+
+
+def write_arrays(outputs: Mapping[str, Array], folder: Path) -> list[Path]:
+    """One .npy file for each output, in order; / in a name becomes _. Raises OutputError."""
+    paths = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, array in outputs.items():
+            paths.append(folder / f"{name.replace('/', '_')}.npy")
+            np.save(paths[-1], array, allow_pickle=False)
+    except OSError as error:
+        raise OutputError(
+            f"the outputs cannot be written to {folder}: {error.strerror}; name another folder with -o"
+        ) from error
+    return paths
+
+
+def _named(inputs: Mapping[str, Array], specs: Sequence[TensorSpec]) -> Mapping[str, Array]:
+    """The arrays under the model's own input names."""
+    if list(inputs) == [""] and len(specs) == 1:
+        return {specs[0].name: inputs[""]}
+    names = [spec.name for spec in specs]
+    if sorted(inputs) != sorted(names):
+        found = ", ".join(name or "one without a name" for name in inputs) or "none"
+        raise InputError(
+            f"the installed model takes the inputs {', '.join(names)}, found {found}; "
+            "give each as NAME=FILE.npy"
+        )
+    return inputs
+
+
+def _fitting(given: Mapping[str, Array], spec: TensorSpec, specs: Sequence[TensorSpec]) -> bytes:
+    array = given[spec.name]
+    if array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
+        raise InputError(
+            f"input {spec.name}: expected {spec.dtype} {list(spec.shape)} {spec.layout}, found {array.dtype} "
+            f"{list(array.shape)}; convert the array"
+        )
+    return np.ascontiguousarray(array).tobytes()

@@ -1,0 +1,37 @@
+"""One operator instead of a model: the same search, the same records, and the loops of the best kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from boards.description import Board
+from cross.expression.operator import Operator
+from toolkit.jobs import BoardOptions, tune_on_board
+from toolkit.measure.session import open_session
+from toolkit.model_job.job import cpu_target
+from toolkit.model_job.options import DEFAULT_RECORDS, DEFAULT_TRIALS
+from toolkit.progress import Budget, Listener, TuningResult, silent
+from toolkit.records import Records
+from toolkit.tuning import TuningOptions
+
+
+def tune_operator(
+    operator: Operator,
+    board: Board,
+    budget: Budget = Budget(DEFAULT_TRIALS),  # noqa: B008 - frozen
+    *,
+    target: str = "",
+    tuning: TuningOptions | None = None,
+    records: Path = DEFAULT_RECORDS,
+    on_event: Listener = silent,
+) -> TuningResult:
+    """Tune any operator, your own `compute` included, on a board until the budget is spent.
+
+    Raises BoardUnreachable, BoardBusy, RecordsError; what was measured is kept, whatever is raised.
+    """
+    options = BoardOptions(target=cpu_target(board, target), tuning=tuning or TuningOptions())
+    with Records(records) as store, open_session(board) as session:
+        (result,) = tune_on_board(
+            [(operator.name, operator)], board, session, store, budget, options=options, on_event=on_event
+        )
+    return result

@@ -1,0 +1,40 @@
+"""What the records know about a model's operators, without a board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from boards.description import Board
+from toolkit.jobs import open_job
+from toolkit.model.load import load_model
+from toolkit.model.tasks import tasks
+from toolkit.model_job.job import cpu_target
+from toolkit.model_job.kernels import report_operator
+from toolkit.model_job.options import OperatorReport
+from toolkit.progress import Budget, Progress
+from toolkit.records import Records
+
+
+def recorded_operators(
+    model: Path | str,
+    board: Board,
+    records: Records,
+    *,
+    target: str = "",
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> tuple[OperatorReport, ...]:
+    """One report for each distinct operator of the model, as a tuning run would begin with it.
+
+    Raises ModelError, InputError, RecordsError.
+    """
+    chosen = cpu_target(board, target)
+    found = []
+    for task in tasks(load_model(model, shapes)):
+        job, programs = open_job(task.name, task.operator, board, chosen)
+        untuned = programs.space.describe(programs.space.default())
+        progress = Progress(task.name, task.flops, Budget(0), untuned=untuned)
+        for record in records.for_key(job.key):
+            progress.note(record)
+        found.append(report_operator(task, progress.result()))
+    return tuple(found)

@@ -1,0 +1,27 @@
+"""Everything a command answers, as JSON: one object with a schema name and version."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+SCHEMA_VERSION: Final = 1
+
+
+def document(schema: str, content: object) -> str:
+    """`content` (a mapping, dataclass or Struct) as one indented JSON object.
+
+    The first keys are `schema` ("tune-for-board/" and the name of the command) and `schema_version`.
+    """
+    plain: Any = msgspec.to_builtins(content, enc_hook=_encode, str_keys=True)
+    head = {"schema": f"tune-for-board/{schema}", "schema_version": SCHEMA_VERSION}
+    return json.dumps(head | plain, indent=2, ensure_ascii=False)
+
+
+def _encode(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,192 @@
+"""Is this board fit to be tuned for? One `Check` per question, each failure with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from boards.description import Board
+from toolkit.errors import BoardUnreachable
+from toolkit.measure.session import open_session
+
+State = Literal["ok", "warning", "failure", "unknown"]
+
+LEAST_PYTHON: Final = (3, 8)
+LEAST_FREE_BYTES: Final = 256 << 20
+HOT_CELSIUS: Final = 75.0
+SLOW_CLOCK: Final = 0.9  # of the highest one
+BUSY_LOAD: Final = 0.5  # processes that want to run, per core
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question. `unknown`: the board does not expose it. `remedy` says what to do about a bad answer."""
+
+    name: str
+    state: State
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Every check of a board, in order. Unreachable boards have one check only: the link."""
+
+    board: str
+    emulated: bool
+    reachable: bool
+    checks: tuple[Check, ...]
+
+    @property
+    def fit(self) -> bool:
+        """Nothing failed; warnings do not count."""
+        return all(check.state != "failure" for check in self.checks)
+
+
+def check_board(board: Board, *, cache_dir: Path | None = None) -> Health:
+    """Connect and look; takes no lease and changes nothing but the runtime's archive on the board."""
+    try:
+        with open_session(board, cache_dir=cache_dir, lease=False) as session:
+            python = session.hello.python
+            answer = session.probe()
+    except BoardUnreachable as error:
+        lost = Check("link", "failure", str(error), _link_remedy(board))
+        return Health(board.name, board.emulated, False, (lost,))
+    checks = (Check("link", "ok", _link_text(board)), _python(python), *_checks(board, answer))
+    return Health(board.name, board.emulated, True, checks)
+
+
+def _checks(board: Board, answer: Mapping[str, Any]) -> Iterator[Check]:
+    yield _machine(board, str(answer["machine"]))
+    yield _free_space(answer["storage"])
+    yield _cores(board, answer["cores"])
+    if board.emulated:
+        yield Check(
+            "clock", "unknown", "emulated: the host's clock, governor and temperature are not the chip's"
+        )
+    else:
+        yield _clock(answer["cores"])
+        yield _governor(answer["cores"])
+        yield _temperature(answer["thermal"])
+        yield _load(answer["load"], len(answer["cores"]))
+    for kind in ("opencl", "cuda"):
+        yield _devices(board, kind, answer)
+
+
+def _link_text(board: Board) -> str:
+    link = board.link
+    where = f" {link.user + '@' if link.user else ''}{link.host}:{link.port}" if link.host else ""
+    return f"{link.kind}{where}"
+
+
+def _link_remedy(board: Board) -> str:
+    if board.link.kind == "ssh":
+        user = f"{board.link.user}@" if board.link.user else ""
+        host = board.link.host or "HOST"
+        trial = f"ssh -p {board.link.port} {user}{host} python3 --version"
+        return f"make `{trial}` work without a password, then try again"
+    if board.link.kind == "emulator":
+        return "run `toolkit runtime emulation`, which fetches qemu and an aarch64 Python"
+    if board.link.kind == "tcp":
+        return "start the runtime on the board (toolkit runtime archive writes it), then try again"
+    return "run `python3 --version` on this machine; Python 3.8 or newer must answer"
+
+
+def _python(version: str) -> Check:
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers >= LEAST_PYTHON:
+        return Check("python", "ok", version)
+    return Check(
+        "python", "failure", version, "install Python 3.8 or newer there, and name it as link.python"
+    )
+
+
+def _machine(board: Board, machine: str) -> Check:
+    wanted = sorted({target.triple.split("-")[0] for target in board.targets if target.triple})
+    if not wanted or machine in wanted:
+        return Check("machine", "ok", machine)
+    remedy = (
+        f"this is another machine than {board.name}: correct the address, or choose a board with {machine}"
+    )
+    return Check("machine", "failure", f"{machine}, expected {' or '.join(wanted)}", remedy)
+
+
+def _free_space(storage: Mapping[str, Any]) -> Check:
+    free_bytes, folder = int(storage["free_bytes"]), storage["device_dir"]
+    found = f"{free_bytes / 2**20:,.0f} MiB in {folder}"
+    if free_bytes >= LEAST_FREE_BYTES:
+        return Check("free space", "ok", found)
+    remedy = f"free at least {LEAST_FREE_BYTES >> 20} MiB there, or name a larger folder as link.device_dir"
+    return Check("free space", "failure", found, remedy)
+
+
+def _cores(board: Board, cores: list[Mapping[str, Any]]) -> Check:
+    present = {int(core["id"]) for core in cores}
+    wanted = {core for target in board.targets if target.kind == "cpu" for core in target.cores}
+    if wanted <= present:
+        return Check("cores", "ok", ", ".join(map(str, sorted(present))))
+    missing = ", ".join(map(str, sorted(wanted - present)))
+    remedy = (
+        f"bring them online (echo 1 | sudo tee /sys/devices/system/cpu/cpu{min(wanted - present)}/online)"
+    )
+    return Check(
+        "cores", "warning", f"cores {missing} are not there", f"{remedy}, or name others in the board file"
+    )
+
+
+def _clock(cores: list[Mapping[str, Any]]) -> Check:
+    known = [core for core in cores if "now_hz" in core and "max_hz" in core]
+    if not known:
+        return Check("clock", "unknown", "the board does not expose its clock")
+    slowest = min(known, key=lambda core: core["now_hz"] / core["max_hz"])
+    found = f"core {slowest['id']}: {slowest['now_hz'] / 1e6:,.0f} of {slowest['max_hz'] / 1e6:,.0f} MHz"
+    if slowest["now_hz"] >= SLOW_CLOCK * slowest["max_hz"]:
+        return Check("clock", "ok", found)
+    return Check("clock", "warning", found, "set the governor to performance; if it is, cool the board")
+
+
+def _governor(cores: list[Mapping[str, Any]]) -> Check:
+    governors = sorted({str(core["governor"]) for core in cores if "governor" in core})
+    if not governors:
+        return Check("governor", "unknown", "the board has no frequency governor")
+    if governors == ["performance"]:
+        return Check("governor", "ok", "performance")
+    remedy = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+    return Check("governor", "warning", ", ".join(governors), f"on the board: {remedy}")
+
+
+def _temperature(zones: list[Mapping[str, Any]]) -> Check:
+    if not zones:
+        return Check("temperature", "unknown", "the board does not expose a temperature")
+    hottest = max(zones, key=lambda zone: float(zone["celsius"]))
+    found = f"{hottest['celsius']:.0f} °C ({hottest['name']})"
+    if hottest["celsius"] < HOT_CELSIUS:
+        return Check("temperature", "ok", found)
+    return Check("temperature", "warning", found, "add a fan or a heat sink: a hot chip lowers its clock")
+
+
+def _load(load: list[float], cores: int) -> Check:
+    found = f"{load[0]:.2f} processes in the last minute on {cores} cores"
+    if load[0] <= BUSY_LOAD * cores:
+        return Check("load", "ok", found)
+    return Check(
+        "load", "warning", found, "stop what else runs there: it disturbs every time that is measured"
+    )
+
+
+def _devices(board: Board, kind: Literal["opencl", "cuda"], answer: Mapping[str, Any]) -> Check:
+    names = ", ".join(str(device["name"]) for device in answer[kind])
+    errors = "; ".join(text for text in answer["gpu_errors"] if text.startswith(kind))
+    if names:
+        return Check(kind, "ok", names)
+    wanted = [target.name for target in board.targets if target.kind == kind]
+    if not wanted:
+        return Check(kind, "ok", "no device, and none is needed")
+    package, driver = {"opencl": ("pyopencl", "the GPU's OpenCL"), "cuda": ("pycuda", "the NVIDIA")}[kind]
+    remedy = (
+        f"on the board, install {driver} driver and `python3 -m pip install {package}`; target "
+        f"{', '.join(wanted)} needs them"
+    )
+    return Check(kind, "failure", errors or "no device", remedy)

@@ -1,0 +1,104 @@
+"""Tables as plain text: aligned columns that read the same on a terminal, in a file and in a mail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toolkit.model_job.options import OperatorReport, TuneReport
+
+EMULATED = "emulated"
+NOTHING = "-"
+OPERATOR_WIDTH = 46
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Columns as wide as their widest cell, two spaces apart; the first `left` ones flush left."""
+    cells = [headers, *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    rule = ["-" * width for width in widths]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (headers, rule, *rows)
+    ]
+    return "\n".join(lines)
+
+
+def operator_table(
+    operators: Sequence[OperatorReport], *, emulated: bool, peak_gflops: float | None = None
+) -> str:
+    """One line for each distinct operator: times before and after tuning, throughput, trials."""
+    mark = f" ({EMULATED})" if emulated else ""
+    headers = [
+        "operator",
+        "what it computes",
+        "runs",
+        f"before{mark}",
+        f"after{mark}",
+        "faster",
+        f"GFLOP/s{mark}",
+    ]
+    headers += ["% of peak"] if peak_gflops else []
+    headers += ["trials", "failed"]
+    rows = []
+    for item in operators:
+        row = [item.name, _cut(item.operator), str(item.count), milliseconds(item.default_s)]
+        row += [milliseconds(item.best_s), _times(item.speedup), _number(item.gflops)]
+        if peak_gflops:
+            row.append(_number(100 * item.gflops / peak_gflops if item.gflops else None))
+        rows.append([*row, str(item.trials), str(item.failures)])
+    return table(headers, rows, left=2)
+
+
+def tune_table(report: TuneReport) -> str:
+    """The operators, then the model as a whole."""
+    mark = f" ({EMULATED})" if report.emulated else ""
+    before_s, after_s = report.default_latency.best_s, report.tuned_latency.best_s
+    rate = report.measured / report.tuning_s if report.tuning_s else 0.0
+    busy = report.device_s / report.tuning_s if report.tuning_s else 0.0
+    peak = f"{report.peak_gflops:.1f} GFLOP/s float32" if report.peak_gflops else "not measured"
+    facts = [
+        (f"end to end before{mark}", milliseconds(before_s)),
+        (f"end to end after{mark}", f"{milliseconds(after_s)}, {before_s / after_s:.2f} times faster"),
+        ("largest relative error", f"{report.tuned_latency.max_relative_error:.1e}"),
+        ("trials", f"{report.measured} now, {report.trials} in all, {rate:.1f} a second"),
+        ("board busy", f"{busy:.0%} of {duration(report.tuning_s)}"),
+        (f"peak of target {report.target}{mark}", peak),
+        ("records", str(report.records)),
+        ("bundle", f"{report.bundle} ({report.bundle_id})"),
+    ]
+    title = f"{report.model} on {report.board}"
+    if report.emulated:
+        title += f": {EMULATED}, the times say nothing about a chip"
+    width = max(len(name) for name, _ in facts)
+    return "\n".join([
+        title, "",
+        operator_table(report.operators, emulated=report.emulated, peak_gflops=report.peak_gflops), "",
+        *(f"{name.ljust(width)}  {value}" for name, value in facts),
+    ])  # fmt: skip
+
+
+def milliseconds(seconds: float | None) -> str:
+    """`1.234 ms`, or a dash."""
+    return NOTHING if seconds is None else f"{seconds * 1e3:.3f} ms"
+
+
+def duration(seconds: float) -> str:
+    """`1:02:03` or `2:03`."""
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1f}"
+
+
+def _times(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}x"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= OPERATOR_WIDTH else text[: OPERATOR_WIDTH - 3] + "..."

@@ -1,0 +1,135 @@
+"""What a tuning job shows while it runs: operator, trial, best GFLOP/s, trials per second, time left.
+
+On a terminal one line is drawn over and over; elsewhere plain lines come now and then. Everything goes to
+standard error: standard output is for the answer.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Final, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
+from toolkit.progress import Clock, OperatorDone, OperatorStarted, TrialDone
+from toolkit.report.tables import EMULATED, duration, milliseconds
+
+PLAIN_EVERY_S: Final = 10.0
+BAR: Final = 24
+
+
+class TuneDisplay:
+    """A listener for `tune`; a context manager. `live` None: a drawn line where `stream` is a terminal."""
+
+    def __init__(
+        self, stream: TextIO | None = None, *, live: bool | None = None, clock: Clock = time.monotonic
+    ) -> None:
+        self._stream = stream or sys.stderr
+        self._console = Console(file=self._stream, highlight=False, soft_wrap=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._drawn = self._console.is_terminal if live is None else live
+        self._clock = clock
+        self._plan = TuningPlanned((), None, None, 0, False)
+        self._position = 0
+        self._before = self._now = 0  # trials: of finished operators and resumed ones; measured in this run
+        self._started_s = self._last_s = clock()
+
+    def __enter__(self) -> TuneDisplay:
+        if self._drawn:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:
+            self._live.stop()
+
+    def __call__(self, event: JobEvent) -> None:
+        match event:
+            case StageStarted(stage):
+                self._draw(f"{stage} ...")
+            case StageDone(stage, seconds, summary):
+                self._say(f"{stage:<10}{seconds:7.1f} s  {summary}")
+            case TuningPlanned():
+                self._plan = event
+                self._started_s = self._clock()
+                self._say(self._planned(event))
+            case OperatorStarted():
+                self._position += 1
+            case TrialDone():
+                self._now += 1
+                self._trial(event)
+            case OperatorDone(operator, result):
+                self._before += result.trials
+                best = result.best.cost_s if result.best else None
+                self._say(
+                    f"{self._where(operator)}  {result.trials:4d} trials  best {milliseconds(best):>11}"
+                    f"  {result.best_gflops:7.1f} GFLOP/s{self._mark}"
+                )
+
+    def _planned(self, plan: TuningPlanned) -> str:
+        wanted = (
+            f"{plan.trials} trials" if plan.trials is not None else f"{duration(plan.seconds or 0)} of time"
+        )
+        known = f", {plan.recorded} of them recorded already" if plan.recorded else ""
+        note = " (emulated: no time says anything about a chip)" if plan.emulated else ""
+        return f"tuning {len(plan.operators)} operators: {wanted}{known}{note}"
+
+    def _trial(self, event: TrialDone) -> None:
+        line = (
+            f"{self._where(event.operator)}  trial {event.trial:4d}/{event.trials}"
+            f"  best {event.best_gflops:7.1f} GFLOP/s{self._mark}"
+            f"  {self._rate:5.1f} trials/s  {duration(self._left_s)} left"
+        )
+        if self._drawn:
+            self._draw(f"{self._bar} {line}")
+        elif self._clock() - self._last_s >= PLAIN_EVERY_S:
+            self._say(line)
+
+    @property
+    def _mark(self) -> str:
+        return f" ({EMULATED})" if self._plan.emulated else ""
+
+    @property
+    def _rate(self) -> float:
+        """Trials per second of the whole run."""
+        return self._now / max(self._clock() - self._started_s, 1e-9)
+
+    @property
+    def _share(self) -> float:
+        """Part of the job that is done, by trials or by time."""
+        if self._plan.trials:
+            return min(1.0, (self._plan.recorded + self._now) / self._plan.trials)
+        return min(1.0, (self._clock() - self._started_s) / max(self._plan.seconds or 1.0, 1e-9))
+
+    @property
+    def _left_s(self) -> float:
+        if self._plan.trials:
+            return max(0, self._plan.trials - self._plan.recorded - self._now) / max(self._rate, 1e-9)
+        return max(0.0, (self._plan.seconds or 0.0) - (self._clock() - self._started_s))
+
+    @property
+    def _bar(self) -> str:
+        filled = round(BAR * self._share)
+        return "█" * filled + "░" * (BAR - filled)
+
+    def _where(self, operator: str) -> str:
+        total = len(self._plan.operators)
+        width = max((len(name) for name in self._plan.operators), default=0)
+        return f"[{self._position:{len(str(total))}d}/{total}] {operator:<{width}}"
+
+    def _say(self, line: str) -> None:
+        """A line that stays."""
+        self._last_s = self._clock()
+        self._console.print(Text(line))
+
+    def _draw(self, line: str) -> None:
+        """The line that is drawn over."""
+        if self._drawn:
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
