@@ -204,7 +204,7 @@ def networks(draw: Any) -> Any:
 
 
 @given(proto=networks())
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 def test_random_network_equals_onnxruntime(proto: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         graph = load_model(save(Path(folder), proto))

@@ -35,7 +35,7 @@ def import_onnx(path: Path, shapes: Mapping[str, Shape]) -> Graph:
     """The graph of an ONNX file, before any pass; values keep their ONNX names.
 
     Raises:
-        ModelError: see design of the messages in tests/errors/test_model_errors.py.
+        ModelError: the file is damaged, or holds something that is not supported; the message names it.
     """
     model = read_onnx(path)
     _check_supported(path, model)

@@ -13,7 +13,8 @@ from toolkit.model.graph import Array, Graph, Group
 
 def run_reference(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Every graph output, computed by the numpy reference; `inputs` has an array for each graph input."""
-    computed = {name: array for group, array in run_groups(graph, inputs) for name in (group.output,)}
+    roots = {graph.root(name) for name in graph.outputs}
+    computed = {group.output: array for group, array in run_groups(graph, inputs) if group.output in roots}
     return {name: computed[graph.root(name)].reshape(graph.values[name].shape) for name in graph.outputs}
 
 

@@ -234,8 +234,13 @@ def test_binary_broadcasts_as_numpy() -> None:
     left, right = placeholder((2, 1, 4), "A"), placeholder((3, 1), "B")
     a, b = randoms(left, right, low=0.1)
     oracles = {
-        "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide,
-        "Max": np.maximum, "Min": np.minimum, "Pow": np.power,
+        "Add": np.add,
+        "Sub": np.subtract,
+        "Mul": np.multiply,
+        "Div": np.divide,
+        "Max": np.maximum,
+        "Min": np.minimum,
+        "Pow": np.power,
     }
     for name, oracle in oracles.items():
         got = run(combine(BINARY[name], left, right, name), {left: a, right: b})

@@ -52,8 +52,13 @@ def network() -> Any:
         node("Sigmoid", ["p"], "z"),
     ]
     weights = {
-        "w": weight(8, 3, 3, 3), "b": weight(8), "w2": weight(8, 8, 3, 3) / 4, "b2": weight(8),
-        "g": weight(8, 4, 1, 1), "v": weight(16 * 16, 10) / 8, "o": weight(10),
+        "w": weight(8, 3, 3, 3),
+        "b": weight(8),
+        "w2": weight(8, 8, 3, 3) / 4,
+        "b2": weight(8),
+        "g": weight(8, 4, 1, 1),
+        "v": weight(16 * 16, 10) / 8,
+        "o": weight(10),
     }
     return model(nodes, {"x": (1, 3, 9, 9)}, ["y", "z"], weights)
 
