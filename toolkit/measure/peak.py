@@ -154,8 +154,7 @@ def peak_loop(target: Target, rounds: int) -> str:
     names = [f"%a{number}" for number in range(count)]
     phis = [f"  {name} = phi {vector} [ %x, %entry ], [ {name}.next, %loop ]" for name in names]
     steps = [
-        f"  {name}.next = call {vector} @llvm.fma.v{lanes}f32({vector} {name}, {operands})"
-        for name in names
+        f"  {name}.next = call {vector} @llvm.fma.v{lanes}f32({vector} {name}, {operands})" for name in names
     ]
     sums = [
         f"  %sum{number} = fadd {vector} {f'%sum{number - 1}' if number > 1 else '%a0.next'}, {name}.next"

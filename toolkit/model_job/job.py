@@ -90,7 +90,7 @@ def tune(
             golden = _golden(bench, graph)
             latencies = _latencies(bench, plans, golden)
     report = TuneReport(
-        model=graph.name,
+        model=model.stem,
         board=board.name,
         target=target.name,
         emulated=board.emulated,

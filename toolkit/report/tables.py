@@ -61,7 +61,7 @@ def tune_table(report: TuneReport) -> str:
     peak = f"{report.peak_gflops:.1f} GFLOP/s float32" if report.peak_gflops else "not measured"
     facts = [
         (f"end to end before{mark}", milliseconds(before_s)),
-        (f"end to end after{mark}", f"{milliseconds(after_s)}, {before_s / after_s:.2f} times faster"),
+        (f"end to end after{mark}", f"{milliseconds(after_s)}, {_times(before_s / after_s)} as fast"),
         ("largest relative error", f"{report.tuned_latency.max_relative_error:.1e}"),
         ("trials", f"{report.measured} now, {report.trials} in all, {rate:.1f} a second"),
         ("board busy", f"{busy:.0%} of {duration(report.tuning_s)}"),
@@ -93,7 +93,9 @@ def duration(seconds: float) -> str:
 
 
 def _number(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.1f}"
+    if value is None:
+        return NOTHING
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _times(value: float | None) -> str:

@@ -1,0 +1,91 @@
+"""The whole way with a real network: SqueezeNet tuned for a board, bundled, flashed, self-tested, and shown.
+
+    python -m benchmarks.demo [BOARD=host|emulated-a53] [TRIALS=32]
+
+It runs the commands that a user would type, and prints each before it runs. Everything it makes lies in
+build/demo; Ctrl-C loses nothing that was measured, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import toolkit
+from benchmarks.seeded_model import write
+
+FOLDER = Path("build/demo")
+NETWORK = "light_squeezenet"
+WAIT = ("--wait", "2m")  # somebody else may hold the board
+USAGE = 2
+INTERRUPTED = 130
+
+
+def demo(board_name: str, trials: int) -> int:
+    """Run the demo; the exit code of the first command that fails, otherwise 0."""
+    started_s = time.monotonic()
+    model = write(NETWORK, FOLDER / "squeezenet.onnx", seed=0)
+    bundle, table = FOLDER / f"squeezenet-{board_name}.tfb", FOLDER / f"table-{board_name}.txt"
+    records = FOLDER / f"records-{board_name}.db"
+    tune = [
+        "tune",
+        str(model),
+        "--board",
+        board_name,
+        "--trials",
+        str(trials),
+        "--records",
+        str(records),
+        "-o",
+        str(bundle),
+        *WAIT,
+    ]
+    commands: list[list[str]] = []
+    if toolkit.load_board(board_name).emulated:
+        commands.append(["runtime", "emulation"])
+    commands += [["doctor", board_name], ["boards", "probe", board_name, *WAIT]]
+    for arguments in commands:
+        if code := run(arguments):
+            return code
+    if code := run(tune, table):
+        return code
+    for arguments in (
+        ["flash", str(bundle), "--board", board_name, *WAIT],
+        ["flash", "--status", "--board", board_name],
+    ):
+        if code := run(arguments):
+            return code
+    print(f"\n{table.read_text()}\nthe demo took {time.monotonic() - started_s:.0f} s", flush=True)
+    return 0
+
+
+def run(arguments: Sequence[str], stdout: Path | None = None) -> int:
+    """Run one command of the tool, its output into a file when asked; its exit code."""
+    shown = f"toolkit {shlex.join(arguments)}" + (f" > {stdout}" if stdout else "")
+    print(f"\n$ {shown}", flush=True)
+    command = [sys.executable, "-m", "toolkit", *arguments]
+    if stdout is None:
+        return subprocess.run(command, check=False).returncode
+    with stdout.open("w") as file:
+        return subprocess.run(command, check=False, stdout=file).returncode
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Read NAME=VALUE words, as `make demo` passes them."""
+    given = dict(word.split("=", 1) for word in arguments if "=" in word)
+    unknown = {*given} - {"BOARD", "TRIALS"}
+    if unknown or len(given) < len(arguments) or not given.get("TRIALS", "32").isdigit():
+        print(f"expected BOARD=NAME and TRIALS=NUMBER, found {shlex.join(arguments)}", file=sys.stderr)
+        return USAGE
+    try:
+        return demo(given.get("BOARD", "host"), int(given.get("TRIALS", "32")))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

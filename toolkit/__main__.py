@@ -1,0 +1,5 @@
+"""`python -m toolkit` is the command `toolkit`."""
+
+from toolkit.cli.main import main
+
+main(prog_name="toolkit")
