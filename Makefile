@@ -4,6 +4,8 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(she
 VENV ?= .venv
 BOARD ?= host
 PYTEST_ARGS ?=
+PEERS ?= build/peers
+BENCH_ARGS ?= --threads 1,2
 STAMP := $(VENV)/.installed
 BIN := $(VENV)/bin
 
@@ -39,8 +41,11 @@ test: venv  ## set up everything, then run every test that needs no board
 demo: venv  ## tune, bundle and flash a real network; BOARD=host by default
 	@$(BIN)/python -m benchmarks.demo BOARD=$(BOARD)
 
-bench: venv  ## run the benchmarks (tuning throughput, annealing, kernels)
-	$(BIN)/python -m benchmarks
+bench: venv  ## measure scoring and tuning throughput, then our kernels beside other libraries'
+	$(BIN)/python -m benchmarks.scoring
+	$(BIN)/python -m benchmarks.tuning_throughput
+	-$(BIN)/python -m benchmarks.kernels setup-peers $(PEERS)
+	$(BIN)/python -m benchmarks.kernels run --peers $(PEERS) --json build/bench/kernels.json $(BENCH_ARGS)
 
 emulation: venv  ## fetch qemu and an aarch64 Python for the board emulated-a53
 	@$(BIN)/python -m toolkit.emulation

@@ -1,0 +1,160 @@
+"""Our kernels against other libraries': tune ours, measure everybody, print the tables.
+
+    python -m benchmarks.kernels run                          tune, then measure
+    python -m benchmarks.kernels tune --only C1,C6 --trials 400 --threads 1,2
+    python -m benchmarks.kernels measure --only conv --json build/bench/kernels.json
+    python -m benchmarks.kernels report build/bench/kernels.json
+    python -m benchmarks.kernels setup-peers build/peers
+
+Tuning goes on where it was stopped. A library that is not installed is reported as not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.kernels.environments import make_environments
+from benchmarks.kernels.processes import LibraryProcess, contenders
+from benchmarks.kernels.results import Case, Report, read, write
+from benchmarks.kernels.rounds import Plan, facts, measure
+from benchmarks.kernels.tables import text
+from benchmarks.kernels.tune import tune
+from benchmarks.kernels.workloads import chosen
+from boards.probe import read_host_facts
+from toolkit.errors import ToolkitError
+
+RECORDS = Path("build/bench/kernels.db")
+PEERS = Path("build/peers")
+PLAN = Plan()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    asked = _parser().parse_args(arguments)
+    try:
+        if asked.command in ("tune", "run"):
+            _tune(asked)
+        if asked.command in ("measure", "run"):
+            _measure(asked)
+        if asked.command == "report":
+            print("\n\n".join(text(read(path)) for path in asked.files))
+        if asked.command == "setup-peers":
+            make_environments(asked.folder)
+    except (ToolkitError, ValueError, OSError, subprocess.CalledProcessError) as error:
+        print(f"benchmarks.kernels: {error}", file=sys.stderr)
+        return error.exit_code if isinstance(error, ToolkitError) else 2
+    except KeyboardInterrupt:
+        print("stopped; what was tuned is recorded, run the same command to go on", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.kernels",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    tuning, measuring, both = (
+        argparse.ArgumentParser(add_help=False),
+        argparse.ArgumentParser(add_help=False),
+        argparse.ArgumentParser(add_help=False),
+    )
+    both.add_argument(
+        "--only", type=_names, default=[], metavar="NAMES", help="operators or suites: C1,C6,matmul"
+    )
+    both.add_argument(
+        "--threads", type=_counts, default=[1], metavar="COUNTS", help="1, 2 or 1,2 (default 1)"
+    )
+    both.add_argument("--records", type=Path, default=RECORDS, help=f"tuning records (default {RECORDS})")
+    tuning.add_argument("--trials", type=int, default=400, help="at most so many an operator (default 400)")
+    tuning.add_argument("--seed", type=int, default=0)
+    measuring.add_argument(
+        "--peers", type=Path, default=PEERS, help=f"the libraries' environments (default {PEERS})"
+    )
+    measuring.add_argument(
+        "--libraries", type=_names, default=[], metavar="NAMES", help="torch,openvino,... (default all)"
+    )
+    measuring.add_argument("--rounds", type=int, default=PLAN.rounds)
+    measuring.add_argument("--batches", type=int, default=PLAN.batches, help="undisturbed batches of a turn")
+    measuring.add_argument("--batch-ms", type=float, default=1e3 * PLAN.batch_s)
+    measuring.add_argument("--finalists", type=int, default=4, help="fastest records measured again first")
+    measuring.add_argument("--json", type=Path, help="write every turn to this file, after every operator")
+    commands.add_parser("tune", parents=[both, tuning], help="tune our kernels")
+    commands.add_parser("measure", parents=[both, measuring], help="measure everybody in turn")
+    commands.add_parser("run", parents=[both, tuning, measuring], help="tune, then measure")
+    report = commands.add_parser("report", help="print the tables of files of --json")
+    report.add_argument("files", type=Path, nargs="+")
+    peers = commands.add_parser("setup-peers", help="install the libraries, each in a place of its own")
+    peers.add_argument("folder", type=Path, nargs="?", default=PEERS)
+    return parser
+
+
+def _names(value: str) -> list[str]:
+    return [name for name in value.split(",") if name]
+
+
+def _counts(value: str) -> list[int]:
+    return [int(count) for count in value.split(",")]
+
+
+def _tune(asked: argparse.Namespace) -> None:
+    for threads in asked.threads:
+        tune(chosen(asked.only), threads, asked.records, trials=asked.trials, seed=asked.seed)
+
+
+def _measure(asked: argparse.Namespace) -> None:
+    plan = Plan(asked.rounds, asked.batches, asked.batch_ms / 1e3)
+    own = ("--records", str(asked.records.absolute()), "--finalists", str(asked.finalists))
+    workloads, everybody = chosen(asked.only), contenders(asked.peers, own, asked.libraries)
+    cases: list[Case] = []
+    report = Report(
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        machine=_machine(),
+        plan={"rounds": plan.rounds, "batches": plan.batches, "batch_s": plan.batch_s},
+        libraries={},
+        cases=(),
+    )
+    for threads in asked.threads:
+        processes = [LibraryProcess(contender, threads) for contender in everybody]
+        try:
+            report = msgspec.structs.replace(report, libraries=report.libraries | facts(processes, _say))
+            for workload in workloads:
+                _say(f"measuring {workload.name}, threads: {threads}")
+                cases.append(measure(workload, threads, processes, plan))
+                report = msgspec.structs.replace(report, cases=tuple(cases))
+                if asked.json:
+                    write(report, asked.json)
+        finally:
+            for process in processes:
+                process.close()
+    print(text(report))
+
+
+def _machine() -> dict[str, str]:
+    host = read_host_facts()
+    return {
+        "model": host.model,
+        "machine": host.machine,
+        "cores": str(len(host.cores)),
+        "system": platform.platform(),
+        "load": f"{os.getloadavg()[0]:.1f}",
+    }
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

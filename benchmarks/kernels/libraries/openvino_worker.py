@@ -1,0 +1,71 @@
+"""OpenVINO on the CPU in float32: python -m benchmarks.kernels.libraries.openvino_worker THREADS
+
+nchw: the request as the ONNX model has it, with any reorder to OpenVINO's own layout; nhwc: the same with
+images handed over channels last.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.kernels.libraries.onnx_models import onnx_model
+from benchmarks.kernels.worker import Variant, serve
+from benchmarks.kernels.workloads import Array, Image, Workload
+
+ov: Any = importlib.import_module("openvino")  # there in this library's own environment only
+
+
+class OpenVino:
+    """See worker.Library."""
+
+    def __init__(self, threads: int) -> None:
+        self._core = ov.Core()
+        self._arrays: list[Array] = []  # a shared tensor does not keep its array alive
+        self._settings = {
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+
+    def facts(self) -> dict[str, str]:
+        return {"openvino": ov.__version__}
+
+    def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
+        content = onnx_model(workload, right)
+        if not isinstance(workload.of, Image):
+            return [self._variant("row_major", self._core.read_model(content), [left, right])]
+        steps = ov.preprocess.PrePostProcessor(self._core.read_model(content))
+        for end in (steps.input(), steps.output()):
+            end.tensor().set_layout(ov.Layout("NHWC"))
+            end.model().set_layout(ov.Layout("NCHW"))
+        last = np.ascontiguousarray(left.transpose(0, 2, 3, 1))
+        return [
+            self._variant("nchw", self._core.read_model(content), [left]),
+            self._variant("nhwc", steps.build(), [last], lambda output: output.transpose(0, 3, 1, 2)),
+        ]
+
+    def close(self) -> None:
+        self._arrays.clear()
+
+    def _variant(
+        self,
+        name: str,
+        model: Any,
+        arrays: Sequence[Array],
+        documented: Callable[[Array], Array] = lambda output: output,
+    ) -> Variant:
+        request = self._core.compile_model(model, "CPU", self._settings).create_infer_request()
+        for position, array in enumerate(arrays[: len(model.inputs)]):
+            self._arrays.append(array)
+            request.set_input_tensor(position, ov.Tensor(array, shared_memory=True))
+        return Variant(name, request.infer, lambda: documented(np.array(request.get_output_tensor(0).data)))
+
+
+if __name__ == "__main__":
+    serve(OpenVino(int(sys.argv[1])))

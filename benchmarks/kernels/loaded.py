@@ -1,0 +1,67 @@
+"""Compiled code in this process: a shared object that stays loaded, its thread pool, and kernels to call.
+
+Kernels have the ABI of cross/native/tfb.h. Only benchmarks do this: everywhere else a kernel runs on the
+board, in a child of the device runtime.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.kernels.turn import Call
+from benchmarks.kernels.workloads import Array
+
+ALIGNMENT_BYTES = 64
+
+
+def aligned(array: Array) -> Array:
+    """A contiguous copy that starts at a multiple of 64 bytes."""
+    raw = np.empty(array.nbytes + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
+    copy: Array = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+class LoadedCode:
+    """A shared object with kernels, and a pool pinned to `cores` where there are several; close it."""
+
+    def __init__(self, code: bytes, cores: Sequence[int]) -> None:
+        with tempfile.NamedTemporaryFile(suffix=".so", prefix="tfb-bench-") as file:
+            file.write(code)
+            file.flush()
+            self._library = ctypes.CDLL(file.name)
+        self._library.tfb_pool_create.restype = ctypes.c_void_p
+        self._pool = ctypes.c_void_p()
+        if len(cores) > 1:  # on one thread nobody is pinned, as no other library is
+            numbers = (ctypes.c_int32 * len(cores))(*cores)
+            self._pool = ctypes.c_void_p(self._library.tfb_pool_create(len(cores), numbers, len(cores)))
+        self._buffers: list[Any] = []
+
+    def kernel(self, symbol: str, arrays: Sequence[Array], workspace_bytes: int = 0) -> Call:
+        """A call of a kernel on aligned arrays, inputs first, output last. Runs it once.
+
+        Raises:
+            RuntimeError: the kernel says that it failed.
+        """
+        workspace = aligned(np.zeros(max(workspace_bytes, 1), np.uint8))
+        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+        self._buffers += [workspace, pointers, *arrays]  # alive as long as somebody may call
+        call = partial(self._library[symbol], pointers, ctypes.c_void_p(workspace.ctypes.data), self._pool)
+        status = call()
+        if status != 0:
+            raise RuntimeError(f"kernel {symbol} returned {status}, expected 0")
+        return call
+
+    def close(self) -> None:
+        """End the pool's threads and let go of the arrays; the code stays mapped."""
+        if self._pool:
+            self._library.tfb_pool_destroy(self._pool)
+            self._pool = ctypes.c_void_p()
+        self._buffers.clear()

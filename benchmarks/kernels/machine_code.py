@@ -1,0 +1,138 @@
+"""Two kernels that show what the machine can do at best: multiply-adds in registers, and reading memory.
+
+They are LLVM IR with the target's vector width, compiled like any kernel: the same vectors, the same pool and
+the same timing loop as in the kernels that they are compared with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boards.target import Target
+from cross.codegen.objects import compile_ir
+from cross.link import link, native_objects
+
+FLOAT_BYTES = 4
+FMA_ROUNDS = 65536  # a call lasts a few hundred microseconds
+MOST_ACCUMULATORS = 16  # latency times throughput of every known core is at most that
+READ_VECTORS = 8
+READ_BYTES = 1 << 25  # read in one call, by passing over the working set as often as it takes
+
+FMA, READ = "fma_peak", "read_bandwidth"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """The shared object; operations of one call of FMA and bytes of one call of READ, whose one argument is
+    an array of `working_set_bytes`."""
+
+    code: bytes
+    fma_flops: int
+    read_bytes: int
+    working_set_bytes: int
+
+
+def machine_code(target: Target, working_set_bytes: int) -> MachineCode:
+    """Both kernels for a target; the working set is rounded up to whole blocks of vectors."""
+    lanes = target.vector_lanes(FLOAT_BYTES)
+    accumulators = min(MOST_ACCUMULATORS, target.vector_registers - 4)
+    block_bytes = READ_VECTORS * lanes * FLOAT_BYTES
+    blocks = -(-working_set_bytes // block_bytes)
+    passes = max(1, READ_BYTES // (blocks * block_bytes))
+    text = "\n".join((
+        "declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)",
+        f"declare <{lanes} x float> @llvm.fma.v{lanes}f32(<{lanes} x float>, <{lanes} x float>, "
+        f"<{lanes} x float>)",
+        _kernel(FMA, FMA_ROUNDS),
+        _fma_body(lanes, accumulators),
+        _kernel(READ, blocks),
+        _read_body(lanes, passes),
+    ))  # fmt: skip
+    code = link([compile_ir(text, target, passes="none")], target, extra_objects=native_objects(target))
+    return MachineCode(
+        code,
+        fma_flops=2 * FMA_ROUNDS * accumulators * lanes,
+        read_bytes=passes * blocks * block_bytes,
+        working_set_bytes=blocks * block_bytes,
+    )
+
+
+def _kernel(symbol: str, extent: int) -> str:
+    """The exported function: its body's iterations, spread over the pool."""
+    return f"""
+define i32 @{symbol}(ptr %buffers, ptr %workspace, ptr %pool) nounwind {{
+  %data = load ptr, ptr %buffers
+  %status = call i32 @tfb_parallel_for(ptr %pool, ptr @{symbol}.body, ptr %data, i64 {extent})
+  ret i32 %status
+}}"""
+
+
+def _fma_body(lanes: int, accumulators: int) -> str:
+    """So many independent accumulators that the latency of one is hidden behind the others."""
+    vector = f"<{lanes} x float>"
+    phis = "\n".join(f"  %a{i} = phi {vector} [ %x, %entry ], [ %b{i}, %loop ]" for i in range(accumulators))
+    steps = "\n".join(
+        f"  %b{i} = call {vector} @llvm.fma.v{lanes}f32({vector} %x, {vector} %y, {vector} %a{i})"
+        for i in range(accumulators)
+    )
+    # volatile: the result is wanted although nobody reads it
+    uses = "\n".join(f"  store volatile {vector} %b{i}, ptr %sink" for i in range(accumulators))
+    return f"""
+define internal void @{FMA}.body(ptr %data, i64 %begin, i64 %end) nounwind {{
+entry:
+  %sink = alloca {vector}, align 64
+  %x = load {vector}, ptr %data, align 4
+  %next = getelementptr {vector}, ptr %data, i64 1
+  %y = load {vector}, ptr %next, align 4
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %j, %loop ]
+{phis}
+{steps}
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %end
+  br i1 %more, label %loop, label %done
+done:
+{uses}
+  ret void
+}}"""
+
+
+def _read_body(lanes: int, passes: int) -> str:
+    """Sums of READ_VECTORS neighbouring vectors, block by block, `passes` times over the thread's part."""
+    vector = f"<{lanes} x float>"
+    every = range(READ_VECTORS)
+    outer = "\n".join(f"  %o{i} = phi {vector} [ zeroinitializer, %entry ], [ %s{i}, %after ]" for i in every)
+    inner = "\n".join(f"  %a{i} = phi {vector} [ %o{i}, %pass ], [ %s{i}, %loop ]" for i in every)
+    reads = "\n".join(
+        f"  %p{i} = getelementptr {vector}, ptr %block, i64 {i}\n"
+        f"  %v{i} = load {vector}, ptr %p{i}, align 4\n"
+        f"  %s{i} = fadd {vector} %a{i}, %v{i}"
+        for i in every
+    )
+    uses = "\n".join(f"  store volatile {vector} %s{i}, ptr %sink" for i in every)
+    return f"""
+define internal void @{READ}.body(ptr %data, i64 %begin, i64 %end) nounwind {{
+entry:
+  %sink = alloca {vector}, align 64
+  br label %pass
+pass:
+  %n = phi i64 [ 0, %entry ], [ %m, %after ]
+{outer}
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %pass ], [ %j, %loop ]
+{inner}
+  %block = getelementptr [{READ_VECTORS} x {vector}], ptr %data, i64 %i
+{reads}
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %end
+  br i1 %more, label %loop, label %after
+after:
+  %m = add i64 %n, 1
+  %again = icmp slt i64 %m, {passes}
+  br i1 %again, label %pass, label %done
+done:
+{uses}
+  ret void
+}}"""

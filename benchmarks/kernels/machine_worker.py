@@ -1,0 +1,49 @@
+"""What the machine can do at best, in the same rounds: python -m benchmarks.kernels.machine_worker THREADS
+
+fma: multiply-adds in registers. read: reading a working set of the workload's size, which says what the cache
+level that it fits in delivers.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.kernels.host import host
+from benchmarks.kernels.loaded import LoadedCode, aligned
+from benchmarks.kernels.machine_code import FMA, READ, machine_code
+from benchmarks.kernels.worker import Variant, serve
+from benchmarks.kernels.workloads import Array, Workload
+
+
+class Machine:
+    """See worker.Library."""
+
+    def __init__(self, threads: int) -> None:
+        self._target = host(threads)[1]
+        self._loaded: list[LoadedCode] = []
+
+    def facts(self) -> dict[str, str]:
+        return {"vector_bytes": str(self._target.vector_bytes), "target": self._target.key}
+
+    def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
+        made = machine_code(self._target, workload.bytes_once)
+        loaded = LoadedCode(made.code, self._target.cores)
+        self._loaded.append(loaded)
+        data = aligned(np.full(made.working_set_bytes // 4, 1e-9, np.float32))
+        return [
+            Variant("fma", loaded.kernel(FMA, [data]), None, made.fma_flops),
+            Variant("read", loaded.kernel(READ, [data]), None, made.read_bytes),
+        ]
+
+    def close(self) -> None:
+        while self._loaded:
+            self._loaded.pop().close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("threads", type=int)
+    serve(Machine(parser.parse_args().threads))

@@ -1,0 +1,167 @@
+"""Our side of the line protocol of worker.py: one process a library, asked one thing at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kernels.worker import PROTOCOL_VERSION
+
+ROOT = Path(__file__).parents[2]
+START_S = 120.0
+QUIET_S = 0.002
+QUIET_PATIENCE_S = 0.5
+_TEXT_LIMIT = 500
+
+
+class LibraryFailed(Exception):
+    """A library gave no figure: it refused, crashed or did not answer. The text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Who is measured: a module of this package and the Python that runs it."""
+
+    name: str
+    module: str
+    python: Path
+    arguments: tuple[str, ...] = ()
+
+
+class LibraryProcess:
+    """A running contender; started when first asked, and again after it died."""
+
+    def __init__(self, contender: Contender, threads: int) -> None:
+        self.contender = contender
+        self._threads = threads
+        self._process: subprocess.Popen[bytes] | None = None
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object
+        self._received = b""
+
+    def ask(self, request: Mapping[str, object], *, timeout_s: float) -> dict[str, Any]:
+        """One request's answer. Raises LibraryFailed; a process that gave none in time is ended."""
+        process = self._process or self._start()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        except OSError:
+            raise LibraryFailed(self._gone()) from None
+        answer: dict[str, Any] = json.loads(self._line(process, time.monotonic() + timeout_s))
+        if "error" in answer:
+            raise LibraryFailed(str(answer["error"])[:_TEXT_LIMIT])
+        return answer
+
+    def wait_until_quiet(self) -> None:
+        """Return when the process's threads have stopped spinning, so that they disturb nobody's turn."""
+        deadline = time.monotonic() + QUIET_PATIENCE_S
+        before = self._ran_ns()
+        while time.monotonic() < deadline:
+            time.sleep(QUIET_S)
+            now = self._ran_ns()
+            if now == before:
+                return
+            before = now
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if not self.contender.python.exists():
+            raise LibraryFailed(
+                f"no Python at {self.contender.python}; make it with: "
+                "python -m benchmarks.kernels setup-peers DIR, and name DIR with --peers"
+            )
+        self._received = b""
+        self._process = subprocess.Popen(
+            [
+                self.contender.python, "-m", self.contender.module, str(self._threads),
+                *self.contender.arguments,
+            ],
+            cwd=ROOT,
+            env=environment(self._threads),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._messages,
+        )  # fmt: skip
+        answer = self.ask({"do": "hello"}, timeout_s=START_S)
+        if answer["protocol"] != PROTOCOL_VERSION:
+            self.close()
+            raise LibraryFailed(f"expected protocol {PROTOCOL_VERSION}, found {answer['protocol']}")
+        return self._process
+
+    def _line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
+        assert process.stdout is not None
+        while b"\n" not in self._received:
+            left_s = max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([process.stdout], [], [], left_s)
+            if not ready:
+                self.close()
+                raise LibraryFailed("no answer in time")
+            got = os.read(process.stdout.fileno(), 1 << 16)
+            if not got:
+                raise LibraryFailed(self._gone())
+            self._received += got
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+    def _gone(self) -> str:
+        """Why the process ended, with the end of what it said."""
+        assert self._process is not None
+        code = self._process.wait()
+        self._process = None
+        self._messages.seek(0)
+        said = self._messages.read().decode(errors="replace").strip()
+        return f"the process ended with code {code}: {said[-_TEXT_LIMIT:]}"
+
+    def _ran_ns(self) -> int:
+        """Nanoseconds that the process's threads have been running."""
+        total = 0
+        if self._process is not None:
+            for path in glob.glob(f"/proc/{self._process.pid}/task/*/schedstat"):
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+                    total += int(Path(path).read_text().split()[0])
+        return total
+
+
+def environment(threads: int) -> dict[str, str]:
+    """The variables of a library's process: nothing of ours but the way to this package and the threads."""
+    counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {
+        **{name: os.environ[name] for name in ("HOME", "PATH", "TMPDIR", "LANG") if name in os.environ},
+        **{name: str(threads) for name in counts},
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+def contenders(peers: Path, own_arguments: Sequence[str], only: Sequence[str] = ()) -> list[Contender]:
+    """Everybody there is to measure: ours, the machine itself, and the libraries below `peers`."""
+    here, libraries = "benchmarks.kernels", "benchmarks.kernels.libraries"
+    own = Path(sys.executable)
+    torch, runtimes = (peers.absolute() / name / "bin" / "python" for name in ("torch", "rt"))
+    others = [
+        Contender("torch", f"{libraries}.torch_worker", torch),
+        Contender("onnxruntime", f"{libraries}.onnxruntime_worker", runtimes),
+        Contender("openvino", f"{libraries}.openvino_worker", runtimes),
+        Contender("litert", f"{libraries}.litert_worker", runtimes),
+    ]
+    return [
+        Contender("machine", f"{here}.machine_worker", own),
+        Contender("ours", f"{here}.own_worker", own, tuple(own_arguments)),
+        *(item for item in others if not only or item.name in only),
+    ]

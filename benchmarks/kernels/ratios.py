@@ -1,0 +1,129 @@
+"""From turns to figures: who is faster, by how much, and how sure that is.
+
+A ratio is taken within a round, and its median over the rounds counts; its spread is the range that holds
+the middle half of the rounds. Rounds in which one of the two was disturbed are left out while three others
+remain.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.kernels.results import MACHINE, OWN, Case, Series
+
+ENOUGH_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A median over rounds, the quartiles around it, and whether all of its rounds were undisturbed."""
+
+    median: float
+    low: float
+    high: float
+    clean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Our place on one operator: `against` the best library, as part of the FMA peak (`peak`) and of what the
+    machine can do at most with this arithmetic on these bytes (`roof`, GFLOP/s; `bound` says by what)."""
+
+    case: Case
+    ours: Series
+    best: Series | None
+    against: Ratio | None
+    peak: Ratio | None
+    roof_gflops: float | None
+    bound: str
+
+
+def standing(case: Case) -> Standing | None:
+    """Our place on a case; None when we have no figure."""
+    ours = own_series(case)
+    if ours is None:
+        return None
+    rivals = [
+        (found, series) for series in case.series if series.library not in (OWN, MACHINE)
+        and (found := ratio(ours, series)) is not None
+    ]  # fmt: skip
+    against, best = min(rivals, key=lambda item: item[0].median, default=(None, None))
+    fma, read = (_named(case, MACHINE, name) for name in ("fma", "read"))
+    roof, bound = _roof(case, fma, read)
+    return Standing(case, ours, best, against, ratio(ours, fma) if fma else None, roof, bound)
+
+
+def own_series(case: Case) -> Series | None:
+    """Our tuned kernel where there is one, otherwise the untuned one."""
+    return _named(case, OWN, "tuned") or _named(case, OWN, "default")
+
+
+def ratio(ours: Series, other: Series) -> Ratio | None:
+    """Our rate over another's, round by round; None when they share no round."""
+    shared = [
+        (ours.work / mine.median_s / (other.work / theirs.median_s), mine.clean and theirs.clean)
+        for mine, theirs in zip(ours.rounds, other.rounds, strict=True)
+        if mine is not None and theirs is not None
+    ]
+    undisturbed = [value for value, clean in shared if clean]
+    clean = len(undisturbed) >= ENOUGH_ROUNDS
+    values = undisturbed if clean else [value for value, _ in shared]
+    if not values:
+        return None
+    low, middle, high = (
+        statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    )
+    return Ratio(middle, low, high, clean)
+
+
+def _named(case: Case, library: str, variant: str) -> Series | None:
+    found = (item for item in case.series if (item.library, item.variant) == (library, variant))
+    return next(found, None)
+
+
+def _roof(case: Case, fma: Series | None, read: Series | None) -> tuple[float | None, str]:
+    """The roofline over the operator, each byte moved once at the rate of the cache level that holds them."""
+    if fma is None or read is None:
+        return None, ""
+    moved = case.flops / case.bytes_once * read.gflops
+    return (fma.gflops, "arithmetic") if fma.gflops <= moved else (moved, "memory")
+
+
+# -------------------------------------------------------------------------------------------------- the goals
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a suite must reach: geometric mean and minimum of our ratios to the best library."""
+
+    mean: float
+    worst: float | None = None
+
+
+GOALS = {
+    "conv": Goal(1.1, 0.9),
+    "depthwise": Goal(1.0, 0.8),
+    "transposed": Goal(1.3),
+    "matmul": Goal(1.0, 0.8),
+}
+
+# AutoTVM itself (TVM 0.17, its x86 templates, 200 trials), GFLOP/s on one thread of a machine of
+# AUTOTVM_PEAK_GFLOPS; compared as fractions of the peak.
+AUTOTVM_GFLOPS = {"C2": 133.0, "C3": 99.0, "C6": 138.0, "C7": 112.0, "C9": 131.0}
+AUTOTVM_PEAK_GFLOPS = 153.0
+AUTOTVM_GOAL = 1.05
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Raises statistics.StatisticsError for no value."""
+    return statistics.geometric_mean(values)
+
+
+def against_autotvm(found: Standing) -> float | None:
+    """Our fraction of the peak over AutoTVM's; None where AutoTVM's is not known."""
+    theirs = AUTOTVM_GFLOPS.get(found.case.workload)
+    if theirs is None or found.case.threads != 1 or found.peak is None:
+        return None
+    return found.peak.median / (theirs / AUTOTVM_PEAK_GFLOPS)

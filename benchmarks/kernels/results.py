@@ -1,0 +1,112 @@
+"""What was measured, as a file: every turn of every library, so that any figure can be computed again."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+SCHEMA: Final = "tune-for-board/kernel-benchmark"
+VERSION: Final = 1
+
+OWN, MACHINE = "ours", "machine"
+ENOUGH_BATCHES = 3
+
+
+class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One turn: the median and the best of its batches in seconds per call, undisturbed ones if there are
+    enough of them."""
+
+    median_s: float
+    best_s: float
+    kept: int
+    disturbed: int
+
+    @property
+    def clean(self) -> bool:
+        """Whether the figures are those of undisturbed batches."""
+        return self.kept >= ENOUGH_BATCHES
+
+
+def sample(kept: list[float], disturbed: list[float]) -> Sample:
+    """A turn's batches in two figures."""
+    used = kept if len(kept) >= ENOUGH_BATCHES else [*kept, *disturbed]
+    return Sample(
+        median_s=statistics.median(used), best_s=min(used), kept=len(kept), disturbed=len(disturbed)
+    )
+
+
+class Series(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One way of calling one library, over the rounds (None: it failed in that round).
+
+    `error`: the largest absolute error over the largest absolute value expected, against float64; None where
+    there was nothing to compare. `work`: operations or bytes of one call.
+    """
+
+    library: str
+    variant: str
+    error: float | None
+    work: float
+    rounds: tuple[Sample | None, ...]
+
+    @property
+    def name(self) -> str:
+        """Library and variant."""
+        return f"{self.library} {self.variant}"
+
+    def rate(self, number: int) -> float | None:
+        """GFLOP/s (or GB/s) in a round."""
+        turn = self.rounds[number]
+        return None if turn is None else self.work / turn.median_s * 1e-9
+
+    @property
+    def gflops(self) -> float:
+        """Median over the rounds; 0 where no round has a figure."""
+        rates = [rate for number in range(len(self.rounds)) if (rate := self.rate(number)) is not None]
+        return statistics.median(rates) if rates else 0.0
+
+
+class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One operator on so many threads, with the reason for every library that has no figure."""
+
+    workload: str
+    suite: str
+    threads: int
+    flops: int
+    bytes_once: int
+    series: tuple[Series, ...]
+    not_measured: dict[str, str]
+
+
+class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One run. `libraries`: versions and settings by library; `machine`: what it ran on."""
+
+    schema: Literal["tune-for-board/kernel-benchmark"] = SCHEMA
+    version: Literal[1] = VERSION
+    started: str
+    machine: dict[str, str]
+    plan: dict[str, float]
+    libraries: dict[str, dict[str, str]]
+    cases: tuple[Case, ...]
+
+
+def write(report: Report, path: Path) -> None:
+    """The report as indented JSON; atomic."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".part")
+    beside.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    beside.replace(path)
+
+
+def read(path: Path) -> Report:
+    """The report in a file.
+
+    Raises:
+        ValueError: the file is no report of this version.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Report)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path}: no {SCHEMA} of version {VERSION}: {error}") from error

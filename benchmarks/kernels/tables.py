@@ -1,0 +1,113 @@
+"""The report as text: one table a suite and thread count, then what the suites had to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from benchmarks.kernels.ratios import (
+    AUTOTVM_GOAL,
+    GOALS,
+    Ratio,
+    against_autotvm,
+    geometric_mean,
+    standing,
+)
+from benchmarks.kernels.results import MACHINE, OWN, Case, Report
+
+NOTES = """\
+GFLOP/s: median over the rounds, the library's best way of calling it. ratio: ours over the best whole call of
+any library, median over the rounds (middle half of the rounds). peak: part of the FMA rate measured in the
+same rounds. roof: part of what that rate and one pass over the operands allow, and which of the two is the
+limit. error: largest error over largest value, against float64. ~: too few undisturbed rounds, so all count.
+*: the schedule that needs no measurement, because nothing was tuned."""
+
+
+def text(report: Report) -> str:
+    """Everything that a report says."""
+    lines = [f"{report.started}  {report.machine.get('model', '')}, load {report.machine.get('load', '?')}"]
+    for library, facts in report.libraries.items():
+        lines.append(f"  {library}: " + ", ".join(f"{name} {value}" for name, value in facts.items()))
+    for threads in sorted({case.threads for case in report.cases}):
+        for suite in dict.fromkeys(case.suite for case in report.cases):
+            cases = [case for case in report.cases if (case.threads, case.suite) == (threads, suite)]
+            if cases:
+                lines += ["", f"{suite}, {threads} thread{'s' * (threads > 1)}", *_table(cases)]
+                lines += _verdict(suite, cases)
+    lines += ["", NOTES, *_not_measured(report.cases)]
+    return "\n".join(lines)
+
+
+def _table(cases: Sequence[Case]) -> Iterator[str]:
+    libraries = list(dict.fromkeys(
+        series.library for case in cases for series in case.series if series.library not in (OWN, MACHINE)
+    ))  # fmt: skip
+    head = ["", "ours", *libraries, "ratio", "", "to", "peak", "roof", "", "error"]
+    return _aligned([head, *(_row(case, libraries) for case in cases)])
+
+
+def _row(case: Case, libraries: Sequence[str]) -> list[str]:
+    rates = [
+        max((series.gflops for series in case.series if series.library == library), default=0.0)
+        for library in libraries
+    ]
+    columns = [f"{rate:.1f}" if rate else "-" for rate in rates]
+    found = standing(case)
+    if found is None:
+        return [case.workload, "-", *columns, "-", "", "", "-", "-", "", "-"]
+    roof = found.ours.gflops / found.roof_gflops if found.roof_gflops else None
+    untuned = "*" * (found.ours.variant != "tuned")
+    return [
+        case.workload,
+        f"{found.ours.gflops:.1f}{untuned}",
+        *columns,
+        _median(found.against),
+        f"({found.against.low:.2f}-{found.against.high:.2f})" if found.against else "",
+        found.best.name if found.best else "",
+        _median(found.peak),
+        f"{roof:.2f}" if roof is not None else "-",
+        found.bound,
+        f"{found.ours.error:.0e}" if found.ours.error is not None else "-",
+    ]
+
+
+def _median(ratio: Ratio | None) -> str:
+    return "-" if ratio is None else f"{'' if ratio.clean else '~'}{ratio.median:.2f}"
+
+
+def _verdict(suite: str, cases: Iterable[Case]) -> Iterator[str]:
+    """Mean and worst against the suite's goal, and the comparison with AutoTVM."""
+    standings = [found for case in cases if (found := standing(case)) is not None]
+    ratios = {found.case.workload: found.against.median for found in standings if found.against}
+    if ratios:
+        goal, worst = GOALS[suite], min(ratios, key=lambda name: ratios[name])
+        yield _goal(f"geometric mean of {len(ratios)}", geometric_mean(list(ratios.values())), goal.mean)
+        yield _goal(f"worst ({worst})", ratios[worst], goal.worst)
+    own = [found.peak.median for found in standings if found.peak]
+    if own:
+        yield f"  part of the FMA peak, geometric mean: {geometric_mean(own):.2f}"
+    autotvm = {found.case.workload: value for found in standings if (value := against_autotvm(found))}
+    for name, value in autotvm.items():
+        yield _goal(f"{name} against AutoTVM, fractions of the peak", value, AUTOTVM_GOAL)
+
+
+def _goal(what: str, value: float, goal: float | None) -> str:
+    if goal is None:
+        return f"  {what}: {value:.2f}"
+    return f"  {what}: {value:.2f}, goal {goal:.2f}: {'reached' if value >= goal else 'NOT reached'}"
+
+
+def _not_measured(cases: Iterable[Case]) -> Iterator[str]:
+    for case in cases:
+        for library, why in case.not_measured.items():
+            yield f"not measured: {library} on {case.workload}, {case.threads} threads: {why.splitlines()[0]}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows in columns, the first and textual ones to the left."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if not cell[:1].isdigit() and cell[:1] not in "~-*" else cell.rjust(width)
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        yield ("  " + "  ".join(cells)).rstrip()

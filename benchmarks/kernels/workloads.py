@@ -1,0 +1,235 @@
+"""The operators that are measured: float32, batch 1; their seeded inputs and their outputs in float64.
+
+Conv and depthwise: Table 1 of the AutoTVM paper (ResNet-18 and MobileNet). Transposed: DCGAN's generator for
+64x64 images. Matmul: 1024 cubed and the matrix products of BERT-base at a sequence length of 128. Arrays here
+have the layouts that libraries document: NCHW, OIHW (transposed: IOHW), row-major matrices.
+
+Needs numpy only: every library's process imports this file in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A convolution over a square image: `size` pixels each way, a square kernel, equal padding all round."""
+
+    family: Literal["conv", "depthwise", "transposed"]
+    size: int
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int
+    pad: int
+
+    @property
+    def output_size(self) -> int:
+        """Height and width of the output."""
+        if self.family == "transposed":
+            return (self.size - 1) * self.stride - 2 * self.pad + self.kernel
+        return (self.size + 2 * self.pad - self.kernel) // self.stride + 1
+
+    @property
+    def shapes(self) -> tuple[Shape, Shape, Shape]:
+        """Data, weight, output."""
+        kernel = (self.kernel, self.kernel)
+        weight = {
+            "conv": (self.outputs, self.inputs, *kernel),
+            "depthwise": (self.outputs, 1, *kernel),
+            "transposed": (self.inputs, self.outputs, *kernel),
+        }[self.family]
+        output = (1, self.outputs, self.output_size, self.output_size)
+        return (1, self.inputs, self.size, self.size), weight, output
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions; padding counts as data, as it does in every paper's figures."""
+        pixels = self.size**2 if self.family == "transposed" else self.output_size**2
+        read = 1 if self.family == "depthwise" else self.inputs
+        return 2 * pixels * read * self.outputs * self.kernel**2
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`batch` products [rows, inner] @ [inner, columns]; the right one is a weight in a dense layer."""
+
+    family: Literal["dense", "batch_matmul"]
+    batch: int
+    rows: int
+    columns: int
+    inner: int
+
+    @property
+    def shapes(self) -> tuple[Shape, Shape, Shape]:
+        """Left, right, output."""
+        batch = () if self.family == "dense" else (self.batch,)
+        return (
+            (*batch, self.rows, self.inner),
+            (*batch, self.inner, self.columns),
+            (*batch, self.rows, self.columns),
+        )
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.batch * self.rows * self.columns * self.inner
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One operator of a suite."""
+
+    name: str
+    suite: str
+    of: Image | Product
+
+    @property
+    def bytes_once(self) -> int:
+        """Inputs and output, each counted once."""
+        return FLOAT_BYTES * sum(math.prod(shape) for shape in self.of.shapes)
+
+
+def conv(size: int, inputs: int, outputs: int, kernel: int, stride: int) -> Image:
+    """A convolution with "same" padding."""
+    return Image("conv", size, inputs, outputs, kernel, stride, kernel // 2)
+
+
+def depthwise(size: int, channels: int, stride: int) -> Image:
+    """A 3x3 depthwise convolution with "same" padding."""
+    return Image("depthwise", size, channels, channels, 3, stride, 1)
+
+
+def transposed(size: int, inputs: int, outputs: int) -> Image:
+    """A 4x4 transposed convolution that doubles the image."""
+    return Image("transposed", size, inputs, outputs, 4, 2, 1)
+
+
+def dense(rows: int, columns: int, inner: int) -> Product:
+    """[rows, inner] @ weight [inner, columns]."""
+    return Product("dense", 1, rows, columns, inner)
+
+
+SUITES: dict[str, dict[str, Image | Product]] = {
+    "conv": {
+        "C1": conv(224, 3, 64, 7, 2),
+        "C2": conv(56, 64, 64, 3, 1),
+        "C3": conv(56, 64, 64, 1, 1),
+        "C4": conv(56, 64, 128, 3, 2),
+        "C5": conv(56, 64, 128, 1, 2),
+        "C6": conv(28, 128, 128, 3, 1),
+        "C7": conv(28, 128, 256, 3, 2),
+        "C8": conv(28, 128, 256, 1, 2),
+        "C9": conv(14, 256, 256, 3, 1),
+        "C10": conv(14, 256, 512, 3, 2),
+        "C11": conv(14, 256, 512, 1, 2),
+        "C12": conv(7, 512, 512, 3, 1),
+    },
+    "depthwise": {
+        "D1": depthwise(112, 32, 1),
+        "D2": depthwise(112, 64, 2),
+        "D3": depthwise(56, 128, 1),
+        "D4": depthwise(56, 128, 2),
+        "D5": depthwise(28, 256, 1),
+        "D6": depthwise(28, 256, 2),
+        "D7": depthwise(14, 512, 1),
+        "D8": depthwise(14, 512, 2),
+        "D9": depthwise(7, 1024, 1),
+    },
+    "transposed": {
+        "T1": transposed(4, 512, 256),
+        "T2": transposed(8, 256, 128),
+        "T3": transposed(16, 128, 64),
+        "T4": transposed(32, 64, 3),
+    },
+    "matmul": {
+        "M1024": dense(1024, 1024, 1024),
+        "BERT.qkv": dense(128, 768, 768),
+        "BERT.ff1": dense(128, 3072, 768),
+        "BERT.ff2": dense(128, 768, 3072),
+        "BERT.qk": Product("batch_matmul", 12, 128, 128, 64),
+        "BERT.av": Product("batch_matmul", 12, 128, 64, 128),
+    },
+}
+WORKLOADS = {
+    name: Workload(name, suite, of) for suite, members in SUITES.items() for name, of in members.items()
+}
+
+
+def chosen(names: Sequence[str]) -> list[Workload]:
+    """The workloads or whole suites of these names, in table order; all of them for no name.
+
+    Raises:
+        ValueError: a name is neither an operator nor a suite.
+    """
+    unknown = [name for name in names if name not in WORKLOADS and name not in SUITES]
+    if unknown:
+        raise ValueError(
+            f"unknown operators {', '.join(unknown)}: expected names of {', '.join(WORKLOADS)} or suites of "
+            f"{', '.join(SUITES)}"
+        )
+    return [item for item in WORKLOADS.values() if not names or item.name in names or item.suite in names]
+
+
+def inputs(workload: Workload, seed: int = 0) -> tuple[Array, Array]:
+    """The two operands, float32, uniform in [-1, 1): the same for every library."""
+    rng = np.random.default_rng(seed)
+    left, right, _ = workload.of.shapes
+    return (
+        rng.uniform(-1.0, 1.0, left).astype(np.float32),
+        rng.uniform(-1.0, 1.0, right).astype(np.float32),
+    )
+
+
+def reference(workload: Workload, left: Array, right: Array) -> Array:
+    """The output, computed in float64 and not rounded."""
+    x, w = left.astype(np.float64), right.astype(np.float64)
+    of = workload.of
+    if isinstance(of, Product):
+        return np.asarray(x @ w)
+    return _transposed(of, x[0], w) if of.family == "transposed" else _convolved(of, x[0], w)
+
+
+def relative_error(output: Array, expected: Array) -> float:
+    """The largest absolute difference over the largest absolute value expected; NaN is an infinite error."""
+    difference = np.abs(output.astype(np.float64).reshape(expected.shape) - expected).max()
+    return float(difference / np.abs(expected).max()) if np.isfinite(difference) else math.inf
+
+
+def _convolved(of: Image, data: Array, weight: Array) -> Array:
+    """data [ci, h, w]: one matrix product (depthwise: one scaling) for each place of the kernel."""
+    padded = np.pad(data, ((0, 0), (of.pad, of.pad), (of.pad, of.pad)))
+    out, span = of.output_size, of.stride * (of.output_size - 1) + 1
+    result = np.zeros((of.outputs, out, out))
+    for y, x in np.ndindex(of.kernel, of.kernel):
+        seen = padded[:, y : y + span : of.stride, x : x + span : of.stride]
+        if of.family == "depthwise":
+            result += weight[:, 0, y, x, None, None] * seen
+        else:
+            result += (weight[:, :, y, x] @ seen.reshape(of.inputs, -1)).reshape(result.shape)
+    return result[None]
+
+
+def _transposed(of: Image, data: Array, weight: Array) -> Array:
+    """data [ci, h, w]: every pixel adds its multiple of the kernel to the output, whose rim is cut off."""
+    whole = of.output_size + 2 * of.pad
+    span = of.stride * (of.size - 1) + 1
+    result = np.zeros((of.outputs, whole, whole))
+    flat = data.reshape(of.inputs, -1)
+    for y, x in np.ndindex(of.kernel, of.kernel):
+        part = (weight[:, :, y, x].T @ flat).reshape(of.outputs, of.size, of.size)
+        result[:, y : y + span : of.stride, x : x + span : of.stride] += part
+    end = of.pad + of.output_size
+    return result[None, :, of.pad : end, of.pad : end]

@@ -1,0 +1,97 @@
+"""The line protocol: real processes, among them ours, the machine's, and ones that misbehave."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.kernels.processes import Contender, LibraryFailed, LibraryProcess
+from benchmarks.kernels.rounds import Plan, measure
+from benchmarks.kernels.turn import take_turn
+from benchmarks.kernels.worker import Variant, Worker
+from benchmarks.kernels.workloads import WORKLOADS, Array, Workload, reference
+
+PYTHON = Path(sys.executable)
+
+
+class Numpy:
+    """A library made of the float64 reference; its second variant is wrong."""
+
+    def facts(self) -> dict[str, str]:
+        return {"numpy": "yes"}
+
+    def open(self, workload: Workload, left: Array, right: Array) -> list[Variant]:
+        right_one = reference(workload, left, right)
+        return [
+            Variant("right", lambda: None, lambda: right_one),
+            Variant("wrong", lambda: None, lambda: -right_one, work=7.0),
+            Variant("silent", lambda: None, None),
+        ]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_worker_checks_and_times() -> None:
+    worker = Worker(Numpy())
+    assert worker.answer({"do": "hello"}) == {"protocol": 1, "facts": {"numpy": "yes"}}
+    assert worker.answer({"do": "open", "workload": "D9"})["variants"] == [
+        {"name": "right", "error": 0.0, "work": None},
+        {"name": "wrong", "error": 2.0, "work": 7.0},
+        {"name": "silent", "error": None, "work": None},
+    ]
+    answer = worker.answer({"do": "time", "variant": "right", "batches": 2, "batch_s": 1e-4})
+    assert set(answer) == {"kept", "disturbed", "calls"}
+    assert all(value > 0 for value in (*answer["kept"], *answer["disturbed"]))
+    assert worker.answer({"do": "close"}) == {}
+    with pytest.raises(ValueError, match="unknown request 'dance'"):
+        worker.answer({"do": "dance"})
+
+
+def test_a_turn_ends_however_disturbed_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10**12, 10**9))
+    monkeypatch.setattr("benchmarks.kernels.turn.waited_ns", lambda: next(clock))
+    turn = take_turn(lambda: None, batches=2, batch_s=1e-4, patience=3)
+    assert turn.kept == () and len(turn.disturbed) == 6
+
+
+def test_a_missing_library_is_not_measured(tmp_path: Path) -> None:
+    process = LibraryProcess(Contender("torch", "nothing", tmp_path / "python"), threads=1)
+    case = measure(WORKLOADS["D9"], 1, [process], Plan(rounds=2))
+    assert case.series == ()
+    assert case.not_measured["torch"].startswith(f"no Python at {tmp_path}/python; make it with:")
+
+
+def test_a_library_that_dies_says_why() -> None:
+    process = LibraryProcess(Contender("timeit", "timeit", PYTHON, ("raise", "SystemExit(3)")), threads=1)
+    with pytest.raises(LibraryFailed, match=r"the process ended with code"):
+        process.ask({"do": "hello"}, timeout_s=20.0)
+
+
+@pytest.mark.slow
+def test_ours_and_the_machine(tmp_path: Path) -> None:
+    processes = [
+        LibraryProcess(Contender("machine", "benchmarks.kernels.machine_worker", PYTHON), threads=1),
+        LibraryProcess(
+            Contender(
+                "ours",
+                "benchmarks.kernels.own_worker",
+                PYTHON,
+                ("--records", str(tmp_path / "none.db")),
+            ),
+            threads=1,
+        ),
+    ]
+    try:
+        case = measure(WORKLOADS["D9"], 1, processes, Plan(rounds=2, batches=2, batch_s=0.001))
+    finally:
+        for process in processes:
+            process.close()
+    assert case.not_measured == {}
+    named = {series.name: series for series in case.series}
+    assert list(named) == ["machine fma", "machine read", "ours default"]
+    assert all(len(series.rounds) == 2 and series.gflops > 0 for series in case.series)
+    error = named["ours default"].error
+    assert error is not None and error < 1e-5

@@ -1,0 +1,127 @@
+"""From turns to ratios, means and tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.kernels.ratios import against_autotvm, ratio, standing
+from benchmarks.kernels.results import Case, Report, Sample, Series, read, sample, write
+from benchmarks.kernels.tables import text
+
+FLOPS = 1_000_000
+
+
+def turn(seconds: float, kept: int = 5) -> Sample:
+    return Sample(median_s=seconds, best_s=seconds, kept=kept, disturbed=0)
+
+
+def series(library: str, variant: str, *rounds: Sample | None, work: float = FLOPS) -> Series:
+    return Series(library=library, variant=variant, error=1e-7, work=work, rounds=rounds)
+
+
+def case(*found: Series, workload: str = "C6", suite: str = "conv") -> Case:
+    return Case(
+        workload=workload,
+        suite=suite,
+        threads=1,
+        flops=FLOPS,
+        bytes_once=10_000,
+        series=found,
+        not_measured={"litert": "no Python at nowhere"},
+    )
+
+
+def test_a_slow_phase_of_the_machine_does_not_change_a_ratio() -> None:
+    ours = series("ours", "tuned", turn(1e-3), turn(2e-3), turn(1e-3))
+    theirs = series("torch", "nchw", turn(2e-3), turn(4e-3), turn(2e-3))
+    found = ratio(ours, theirs)
+    assert found is not None
+    assert (found.median, found.low, found.high, found.clean) == (2.0, 2.0, 2.0, True)
+
+
+def test_disturbed_rounds_count_only_where_there_is_nothing_better() -> None:
+    disturbed = turn(9e-3, kept=0)
+    ours = series("ours", "tuned", turn(1e-3), disturbed, turn(1e-3), turn(1e-3))
+    theirs = series("torch", "nchw", turn(1e-3), turn(1e-3), turn(1e-3), turn(1e-3))
+    found = ratio(ours, theirs)
+    assert found is not None
+    assert (found.median, found.low, found.clean) == (1.0, 1.0, True)
+    short = ratio(
+        series("ours", "tuned", turn(1e-3), disturbed), series("torch", "nchw", turn(1e-3), turn(1e-3))
+    )
+    assert short is not None
+    assert not short.clean
+    assert short.low < 1.0
+    assert ratio(series("ours", "tuned", None), series("torch", "nchw", turn(1.0))) is None
+
+
+def test_a_sample_prefers_undisturbed_batches() -> None:
+    few = sample([1.0, 2.0], [9.0])
+    assert (few.median_s, few.kept, few.clean) == (2.0, 2, False)
+    enough = sample([1.0, 2.0, 3.0], [0.5])
+    assert (enough.median_s, enough.best_s, enough.disturbed, enough.clean) == (2.0, 1.0, 1, True)
+
+
+def test_the_best_library_the_peak_and_the_roof() -> None:
+    rounds = [turn(1e-3)] * 3
+    found = standing(
+        case(
+            series("machine", "fma", *rounds, work=2 * FLOPS),
+            series("machine", "read", *rounds, work=10_000 * 1.5),
+            series("ours", "default", *[turn(4e-3)] * 3),
+            series("ours", "tuned", *rounds),
+            series("torch", "nchw", *[turn(3e-3)] * 3),
+            series("torch", "prepacked", *[turn(1.25e-3)] * 3),
+            series("openvino", "nchw", None, turn(2e-3), turn(2e-3)),
+        )
+    )
+    assert found is not None
+    assert found.best is not None and found.best.name == "torch prepacked"
+    assert found.against is not None and found.against.median == pytest.approx(1.25)
+    assert found.peak is not None and found.peak.median == pytest.approx(0.5)
+    assert found.roof_gflops == pytest.approx(1.5) and found.bound == "memory"
+    assert against_autotvm(found) == pytest.approx(0.5 / (138 / 153))
+
+
+def test_without_tuning_the_default_schedule_stands_for_us() -> None:
+    found = standing(case(series("ours", "default", turn(1e-3)), series("torch", "nchw", turn(1e-3))))
+    assert found is not None and found.ours.variant == "default" and found.peak is None
+    assert standing(case(series("torch", "nchw", turn(1e-3)))) is None
+
+
+def report(*cases: Case) -> Report:
+    return Report(
+        started="2026-01-01T00:00:00+00:00",
+        machine={"model": "a CPU", "load": "0.1"},
+        plan={"rounds": 3},
+        libraries={"torch": {"torch": "2.13"}},
+        cases=cases,
+    )
+
+
+def test_tables_say_what_is_reached_and_what_is_missing() -> None:
+    said = text(
+        report(
+            case(series("ours", "tuned", *[turn(1e-3)] * 3), series("torch", "nchw", *[turn(1.2e-3)] * 3)),
+            case(
+                series("ours", "default", *[turn(1e-3)] * 3),
+                series("torch", "nchw", *[turn(0.8e-3)] * 3),
+                workload="C7",
+            ),
+        )
+    )
+    assert "geometric mean of 2: 0.98, goal 1.10: NOT reached" in said
+    assert "worst (C7): 0.80, goal 0.90: NOT reached" in said
+    assert "not measured: litert on C6, 1 threads: no Python at nowhere" in said
+    assert "1.0*" in next(line for line in said.splitlines() if line.lstrip().startswith("C7"))
+
+
+def test_reports_survive_the_file(tmp_path: Path) -> None:
+    made = report(case(series("ours", "tuned", turn(1e-3), None)))
+    write(made, tmp_path / "deep" / "report.json")
+    assert read(tmp_path / "deep" / "report.json") == made
+    (tmp_path / "other.json").write_text('{"schema": "something else"}')
+    with pytest.raises(ValueError, match=r"other.json: no tune-for-board/kernel-benchmark of version 1"):
+        read(tmp_path / "other.json")
