@@ -243,9 +243,11 @@ class Values:
         return ("load", pointer, lanes, self.environment.versions.get(buffer.name, 0))
 
     def scalar_load(self, buffer: Buffer, pointer: str, alignment: int) -> Value:
-        for guard in self.guards:
-            if guard.lanes != 1:
-                raise CompileError(f"a scalar load of {buffer.name} under a condition that differs by lane")
+        masks = [guard for guard in self.guards if guard.lanes != 1]
+        guards = [guard for guard in self.guards if guard.lanes == 1]
+        if masks:
+            guards.append(self.any_lane(masks))
+        for guard in guards:
             pointer = self.guarded_pointer(pointer, guard)
             alignment = min(alignment, ITEM_BYTES[buffer.dtype])
         kind = "i8" if buffer.dtype == "bool" else ELEMENT_TYPES[buffer.dtype]
@@ -261,6 +263,20 @@ class Values:
     def guarded_pointer(self, pointer: str, guard: Value) -> str:
         """The pointer where the guard holds, else zeros: such a load stays in bounds and needs no branch."""
         return self.writer.value(f"select i1 {guard.text}, ptr {pointer}, ptr @{ZEROS}", "int64").text
+
+    def all_hold(self, masks: list[Value]) -> Value:
+        """The conjunction of conditions, lane by lane."""
+        mask = masks[0]
+        for other in masks[1:]:
+            mask = self.writer.value(f"and {mask.type} {mask.text}, {other.text}", "bool", mask.lanes)
+        return mask
+
+    def any_lane(self, masks: list[Value]) -> Value:
+        """Whether some lane wants a value that all lanes share."""
+        mask = self.all_hold(masks)
+        function = f"@llvm.vector.reduce.or.v{mask.lanes}i1"
+        self.writer.declare(f"i1 {function}({mask.type})")
+        return self.writer.value(f"call i1 {function}({mask.type} {mask.text})", "bool")
 
     def vector_load(self, buffer: Buffer, place: Place, lanes: int) -> Value:
         if buffer.dtype == "bool":
@@ -278,9 +294,7 @@ class Values:
                 lanes,
                 key=self.read_key(buffer, pointer, lanes),
             )
-        mask = masks[0]
-        for other in masks[1:]:
-            mask = self.writer.value(f"and {mask.type} {mask.text}, {other.text}", "bool", lanes)
+        mask = self.all_hold(masks)
         function = f"@llvm.masked.load.v{lanes}{suffix(buffer.dtype)}.p0"
         self.writer.declare(f"{kind} {function}(ptr, {mask.type}, {kind})")
         item_bytes = ITEM_BYTES[buffer.dtype]

@@ -17,6 +17,7 @@ from cross.expression.terms import (
     Call,
     Cast,
     Const,
+    Lookup,
     Read,
     Reduce,
     Select,
@@ -142,6 +143,10 @@ def to_text(term: Term, tensors: dict[Tensor, str], axes: dict[Axis, str]) -> st
             return axes.get(term, term.name)
         case Read(tensor, indices):
             return f"{tensors.get(tensor, tensor.name)}[{join(indices)}]"
+        case Lookup(matrix, row, column, dtype):
+            rows = ", ".join("[" + ", ".join(map(repr, line)) + "]" for line in matrix)
+            kind = "" if dtype == "float32" else f":{dtype}"
+            return f"[{rows}]{kind}[{join((row, column))}]"
         case Binary(op, left, right):
             if op in ("min", "max"):
                 return f"{op}({join((left, right))})"

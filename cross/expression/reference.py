@@ -23,7 +23,7 @@ from cross.expression.contraction import BLOCK_ELEMENTS, contract
 from cross.expression.operator import Operator, reads
 from cross.expression.strided import blocks, read_view, working_dtype
 from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, Binary, Call, Cast, Const, Read, Reduce, Select, Term
+from cross.expression.terms import Axis, Binary, Call, Cast, Const, Lookup, Read, Reduce, Select, Term
 
 Array = NDArray[Any]
 
@@ -160,6 +160,9 @@ def _value(term: Term, block: _Block, mask: Array | None) -> Array:
             return block.index(term)
         case Read():
             return _read(term, block, mask)
+        case Lookup(matrix, row, column, dtype):
+            values = np.array(matrix, working_dtype(dtype))
+            return np.asarray(values[_value(row, block, mask), _value(column, block, mask)])
         case Binary(op, left, right):
             return _BINARY[op](_value(left, block, mask), _value(right, block, mask))
         case Call(function, arguments):

@@ -2,7 +2,7 @@
 
 The whole grammar, closed:
 
-    Term = Const | Axis | Read | Binary | Call | Select | Cast | Reduce
+    Term = Const | Axis | Read | Lookup | Binary | Call | Select | Cast | Reduce
 
 A term is a value: frozen, compared by structure (an `Axis` by identity). Python's operators build
 terms; comparisons that Python reserves for identity are functions (`equal`). `Reduce` may stand only
@@ -149,6 +149,20 @@ class Read(Term):
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup(Term):
+    """One element of a matrix of literals, such as the transform matrices of Winograd convolution."""
+
+    matrix: tuple[tuple[float, ...], ...]
+    row: Term
+    column: Term
+    kind: str
+
+    @property
+    def dtype(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True, slots=True)
 class Binary(Term):
     """Arithmetic, comparison or logic on two terms of one dtype."""
 
@@ -289,6 +303,23 @@ def select(condition: Term, then: Operand, otherwise: Operand) -> Term:
     return Select(condition, then, otherwise)
 
 
+def lookup(
+    matrix: Sequence[Sequence[float]], row: Operand, column: Operand, dtype: str = "float32"
+) -> Term:
+    """matrix[row][column]. Where the loops around are unrolled, it is a literal in the program.
+
+    Raises:
+        ExpressionError: the matrix is empty, or its rows differ in length.
+    """
+    rows = tuple(tuple(float(value) for value in line) for line in matrix)
+    lengths = {len(line) for line in rows}
+    if len(lengths) != 1 or lengths == {0}:
+        raise ExpressionError(
+            f"lookup(): expected rows of one length, at least 1, found lengths {[len(line) for line in rows]}"
+        )
+    return Lookup(rows, constant(row, "int64"), constant(column, "int64"), dtype)
+
+
 def _function(name: str, floats_only: bool = True) -> Callable[[Term], Term]:
     def build(value: Term) -> Term:
         if floats_only and value.dtype not in FLOATS:
@@ -391,6 +422,8 @@ def children(term: Term) -> tuple[Term, ...]:
     match term:
         case Read(_, indices):
             return indices
+        case Lookup(_, row, column, _):
+            return (row, column)
         case Binary(_, left, right):
             return (left, right)
         case Call(_, arguments):
@@ -408,6 +441,8 @@ def rebuild(term: Term, parts: Sequence[Term]) -> Term:
     match term:
         case Read():
             return replace(term, indices=tuple(parts))
+        case Lookup():
+            return replace(term, row=parts[0], column=parts[1])
         case Binary():
             return replace(term, left=parts[0], right=parts[1])
         case Call():

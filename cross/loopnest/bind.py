@@ -23,6 +23,7 @@ from cross.loopnest.nodes import (
     Load,
     LoopKind,
     LoopNest,
+    Lookup,
     Select,
     Statement,
     Store,
@@ -164,6 +165,8 @@ class _Binder:
                 return self.simplify(op, self.expr(left), self.expr(right))
             case Load(buffer, indices):
                 return Load(self.buffer(buffer), tuple(self.expr(index) for index in indices))
+            case Lookup(matrix, row, column, dtype):
+                return Lookup(matrix, self.expr(row), self.expr(column), dtype)
             case Call(function, arguments):
                 return Call(function, tuple(self.expr(argument) for argument in arguments))
             case Cast(dtype, value, source):

@@ -28,6 +28,7 @@ from cross.loopnest.nodes import (
     Knob,
     Literal,
     Load,
+    Lookup,
     Select,
     Var,
 )
@@ -218,6 +219,10 @@ def compile_expression(expression: Expr, scope: Scope) -> Closure:
             return _variable(name, scope)
         case Load(buffer, indices):
             return Accessor(buffer, indices, scope).get
+        case Lookup(matrix, row, column, dtype):
+            table = np.array(matrix, dtype)
+            line, place = compile_expression(row, scope), compile_expression(column, scope)
+            return lambda environment, chosen: table[line(environment, chosen), place(environment, chosen)]
         case Binary():
             return _binary(expression, scope)
         case Call(function, arguments):

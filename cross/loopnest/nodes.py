@@ -1,6 +1,6 @@
 """ONE way as loops: the grammar of loop nests.
 
-    Expr      = Int | Knob | Var | Literal | Load | Binary | Call | Select | Cast
+    Expr      = Int | Knob | Var | Literal | Load | Lookup | Binary | Call | Select | Cast
     Statement = For | Block | Store | Allocate
     LoopNest  = name, arguments, workspace, body
 
@@ -67,6 +67,16 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """One element of a matrix of literals; a literal itself once row and column are known."""
+
+    matrix: tuple[tuple[float, ...], ...]
+    row: Expr
+    column: Expr
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class Binary:
     """Arithmetic (+ - * / // % min max ceildiv), comparison (< <= ==) or logic (and or)."""
 
@@ -121,7 +131,7 @@ class Load:
     indices: tuple[Expr, ...]
 
 
-Expr = Int | Knob | Var | Literal | Load | Binary | Call | Select | Cast
+Expr = Int | Knob | Var | Literal | Load | Lookup | Binary | Call | Select | Cast
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from cross.loopnest.nodes import (
     Literal,
     Load,
     LoopNest,
+    Lookup,
     Select,
     Statement,
     Store,
@@ -123,6 +124,9 @@ def _text(expression: Expr) -> tuple[str, int]:
             return (repr(value) if dtype in _IMPLIED_DTYPES else f"{dtype}({value!r})"), _ATOM
         case Load(buffer, indices):
             return f"{buffer.name}[{_join(indices)}]", _ATOM
+        case Lookup(matrix, row, column, _):
+            rows = ", ".join("[" + ", ".join(f"{value:g}" for value in line) + "]" for line in matrix)
+            return f"[{rows}][{_join((row, column))}]", _ATOM
         case Binary(op, left, right) if op in _PRECEDENCE:
             return _infix(op, left, right), _PRECEDENCE[op]
         case Binary(op, left, right):

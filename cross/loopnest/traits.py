@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cross.expression.terms import ARITHMETIC
-from cross.loopnest.nodes import Binary, Call, Cast, Expr, Int, Knob, Literal, Load, Select, Var
+from cross.loopnest.nodes import Binary, Call, Cast, Expr, Int, Knob, Literal, Load, Lookup, Select, Var
 
 INDEX = "int64"  # of integer literals, knobs and loop variables
 
@@ -13,7 +13,7 @@ def dtype_of(expression: Expr) -> str:
     match expression:
         case Int() | Knob() | Var():
             return INDEX
-        case Literal(_, dtype) | Cast(dtype, _, _):
+        case Literal(_, dtype) | Cast(dtype, _, _) | Lookup(_, _, _, dtype):
             return dtype
         case Load(buffer, _):
             return buffer.dtype
@@ -30,6 +30,8 @@ def parts(expression: Expr) -> tuple[Expr, ...]:
     match expression:
         case Load(_, indices):
             return indices
+        case Lookup(_, row, column, _):
+            return (row, column)
         case Binary(_, left, right):
             return (left, right)
         case Call(_, arguments):

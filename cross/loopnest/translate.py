@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cross.errors import ExpressionError
-from cross.expression.terms import Axis, Binary, Call, Cast, Const, Read, Reduce, Select, Term
+from cross.expression.terms import Axis, Binary, Call, Cast, Const, Lookup, Read, Reduce, Select, Term
 from cross.loopnest import nodes
 from cross.loopnest.affine import affine, from_affine
 
@@ -30,6 +30,9 @@ def translate(term: Term, axes: AxisValues, read: ReadRule) -> nodes.Expr:
             return axes[term]
         case Read(_, indices):
             return read(term, tuple(_normal(translate(index, axes, read)) for index in indices))
+        case Lookup(matrix, row, column, dtype):
+            place = (_normal(translate(index, axes, read)) for index in (row, column))
+            return nodes.Lookup(matrix, *place, dtype)
         case Binary(op, left, right):
             parts = translate(left, axes, read), translate(right, axes, read)
             return nodes.fold(op, *parts) if left.dtype == "int64" else nodes.Binary(op, *parts)

@@ -45,6 +45,7 @@ from cross.loopnest.nodes import (
     Load,
     LoopKind,
     LoopNest,
+    Lookup,
     Scope,
     Select,
     Statement,
@@ -209,6 +210,8 @@ class _Verifier:
             self.access(expression.buffer, expression.indices, expression, place)
             if expression.buffer.name not in self.written:
                 self.fail("written-first", f"{_excerpt(expression)} is read before it is written", place)
+        elif isinstance(expression, Lookup):
+            self.lookup(expression, place)
         else:
             for part in parts(expression):
                 self.expression(part, place)
@@ -216,6 +219,17 @@ class _Verifier:
         problem = _dtype_problem(expression)
         if problem:
             self.fail("dtypes", f"{problem} in {_excerpt(expression)}", place)
+
+    def lookup(self, lookup: Lookup, place: _Place) -> None:
+        extents = (len(lookup.matrix), len(lookup.matrix[0]))
+        for index, extent in zip((lookup.row, lookup.column), extents, strict=True):
+            self.expression(index, place)
+            if dtype_of(index) != INDEX:
+                self.fail("dtypes", f"index {_excerpt(index)} is {dtype_of(index)}, expected int64", place)
+            low, high = bounds(index, place.ranges, place.facts)
+            if not self.parametric and not (0 <= low and high < extent):
+                problem = f"takes values in [{low:.0f}, {high:.0f}], expected [0, {extent - 1}]"
+                self.fail("in-bounds", f"index {_excerpt(index)} of a matrix of literals {problem}", place)
 
     def names(self, expression: Expr, place: _Place) -> None:
         if isinstance(expression, Knob) and not self.parametric:

@@ -28,7 +28,7 @@ from boards.target import Target
 from cross.expression.naming import inlined_body, unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
-from cross.expression.terms import ITEM_BYTES, Axis, Read, Select, Term, walk
+from cross.expression.terms import ITEM_BYTES, Axis, Const, Read, Select, Term, walk
 from cross.schedule.primitives import (
     CacheWrite,
     ComputeAt,
@@ -171,7 +171,15 @@ def _is_elementwise_over(plan: Plan, consumer: Tensor, producer: Tensor) -> bool
         for term in walk(plan.body(consumer))
         if isinstance(term, Read) and term.tensor.name == producer.name
     ]
-    return all(read.indices == consumer.axes for read in reads)
+    return all(_is_own_element(read, consumer) for read in reads)
+
+
+def _is_own_element(read: Read, consumer: Tensor) -> bool:
+    """Index by index the consumer's axis, or 0 where there is only one element (broadcasting writes that)."""
+    return all(
+        index == axis or (axis.extent == 1 and index == Const(0, "int64"))
+        for index, axis in zip(read.indices, consumer.axes, strict=True)
+    )
 
 
 # ------------------------------------------------------------------------------------------------ knobs
@@ -330,13 +338,7 @@ def _only_reduction(group: Group) -> list[Primitive]:
     reduce = group.reduction.reduce_axes
     result += [Split(name, axis.name, (_field(name, axis, 1),)) for axis in _wide(reduce)]
     result += [Unroll(name, f"{axis.name}.1", "unroll") for axis in _wide(reduce)]
-    loops = [*_levels(reduce, (0,)), *_levels(reduce, (1,)), *(axis.name for axis in group.owner.axes)]
-    if group.cached:
-        loops = [
-            *_levels(reduce, (0,)),
-            *_levels(reduce, (1,)),
-            *(axis.name for axis in group.reduction.axes),
-        ]
+    loops = [*_levels(reduce, (0, 1)), *(axis.name for axis in group.reduction.axes)]
     return [*result, Reorder(name, tuple(loops))]
 
 

@@ -72,7 +72,10 @@ def meaning(term: Term, at: Mapping[Axis, int], values: Values) -> Any:
             return meaning(then if meaning(condition, at, values) else otherwise, at, values)
         case Cast(dtype, value):
             result = meaning(value, at, values)
-            return float(result) if dtype in FLOATS else wrapped(int(result), dtype)
+            # A cast asks for a precision; nothing else rounds before the end.
+            if dtype in FLOATS:
+                return float(np.dtype(dtype).type(result))
+            return wrapped(int(result), dtype)
         case Binary(op, left, right):
             return wrapped(OPERATORS[op](meaning(left, at, values), meaning(right, at, values)), term.dtype)
         case Call(function, arguments):

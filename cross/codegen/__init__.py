@@ -1,0 +1,1 @@
+"""Loops to code. llvm_ir.py writes LLVM IR for CPUs, objects.py turns it into machine code."""
