@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cross.codegen.llvm_arithmetic import Arithmetic, suffix
+from cross.codegen.llvm_lookup import add_multiple, known_element, known_factor, load_element
 from cross.codegen.llvm_text import ELEMENT_TYPES, FLOATS, Value, Writer, literal, vector_type
 from cross.errors import CompileError
 from cross.expression.terms import ITEM_BYTES
@@ -26,6 +27,7 @@ from cross.loopnest.nodes import (
     Int,
     Literal,
     Load,
+    Lookup,
     Scope,
     Select,
     Var,
@@ -81,6 +83,8 @@ class Values:
                 return literal(value, dtype)
             case Load():
                 return self.load(expr)
+            case Lookup():
+                return self.lookup(expr)
             case Binary():
                 return self.binary(expr)
             case Call(function, arguments):
@@ -169,6 +173,22 @@ class Values:
         if name not in self.environment.running:
             raise CompileError(f"loop variable {name} is used outside its loop")
         return self.environment.running[name]
+
+    def lookup(self, expr: Lookup) -> Value:
+        """An element of a matrix of literals, one per lane where the vector variable chooses it."""
+        element = known_element(expr, self.environment.integers)
+        if element is not None:
+            return literal(element, expr.dtype)
+        vector = self.environment.vector
+        if vector is None or vector[0] not in variables(expr.row) | variables(expr.column):
+            row, column = self.integer(expr.row), self.integer(expr.column)
+            return load_element(self.writer, self.arithmetic, expr, row, column)
+        name, first, lanes = vector
+        found = []
+        for lane in range(first, first + lanes):
+            row, column = (substitute(index, {Var(name): Int(lane)}) for index in (expr.row, expr.column))
+            found.append(self.lookup(Lookup(expr.matrix, row, column, expr.dtype)))
+        return self.writer.join(found)
 
     # --------------------------------------------------------------------------------------- memory
 
@@ -365,6 +385,12 @@ class Values:
         return self.arithmetic.float_binary(expr.op, left, right, isinstance(expr.right, Literal))
 
     def multiply_add(self, addend: Expr, multiplied: Binary) -> Value | None:
+        factor = known_factor(multiplied, self.environment.integers)
+        if factor is not None:
+            start = self.evaluate(addend)
+            if factor[0] == 0:
+                return start
+            return add_multiple(self.writer, start, factor[0], self.evaluate(factor[1]))
         left, right = self.evaluate(multiplied.left), self.evaluate(multiplied.right)
         if left.dtype not in FLOATS:
             return None
