@@ -123,8 +123,7 @@ class Arithmetic:
             return self.sigmoid(first)
         if function == "erf":
             return self.library("erff" if dtype == "float32" else "erf", arguments, lanes)
-        name = {"abs": "fabs"}.get(function, function)
-        return self.intrinsic(name, arguments, lanes)
+        return self.intrinsic({"abs": "fabs"}.get(function, function), arguments, lanes)
 
     def sigmoid(self, value: Value) -> Value:
         """1 / (1 + exp(-x))."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cross.codegen.llvm_arithmetic import Arithmetic, suffix
+from cross.codegen.llvm_functions import Functions
 from cross.codegen.llvm_lookup import add_multiple, known_element, known_factor, load_element
 from cross.codegen.llvm_text import ELEMENT_TYPES, FLOATS, Value, Writer, literal, vector_type
 from cross.errors import CompileError
@@ -65,6 +66,7 @@ class Values:
     def __init__(self, writer: Writer, pointers: Mapping[str, str]) -> None:
         self.writer = writer
         self.arithmetic = Arithmetic(writer)
+        self.functions = Functions(self.arithmetic)
         self.pointers = pointers
         self.environment = Environment()
         self.guards: list[Value] = []
@@ -88,13 +90,18 @@ class Values:
             case Binary():
                 return self.binary(expr)
             case Call(function, arguments):
-                return self.arithmetic.call(function, [self.evaluate(argument) for argument in arguments])
+                return self.call(function, [self.evaluate(argument) for argument in arguments])
             case Select(condition, then, otherwise):
                 return self.select(self.evaluate(condition), then, otherwise)
             case Cast(dtype, value, _):
                 return self.arithmetic.cast(dtype, self.evaluate(value))
             case _:
                 raise CompileError(f"the nest is not bound: {expr} is left")
+
+    def call(self, function: str, arguments: list[Value]) -> Value:
+        if arguments[0].dtype == "float32" and function in self.functions.table:
+            return self.functions.table[function](arguments[0])
+        return self.arithmetic.call(function, arguments)
 
     # ------------------------------------------------------------------------------------- integers
 

@@ -1,0 +1,80 @@
+"""Elementwise functions of generated code against numpy in float64, over ranges, edges and special values."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from boards.board import load
+from cross.compile import compile
+from cross.expression import Operator, Tensor, Term, compute, erf, exp, placeholder, sigmoid, tanh
+from cross.loopnest import Programs
+from cross.schedule import cpu_space
+
+COUNT = 40_000
+FUNCTIONS: dict[str, tuple[Callable[[Term], Term], Callable[[float], float]]] = {
+    "exp": (exp, lambda x: math.exp(x) if x < 89 else math.inf),
+    "sigmoid": (sigmoid, lambda x: 1.0 / (1.0 + math.exp(-x)) if x > -500 else 0.0),
+    "tanh": (tanh, math.tanh),
+    "erf": (erf, math.erf),
+}
+
+
+def _aligned(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    raw = np.empty(array.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    copy = raw[start : start + array.nbytes].view(array.dtype)
+    copy[:] = array
+    return copy
+
+
+def _run(function: Callable[[Term], Term], data: NDArray[np.float32], folder: Path) -> NDArray[np.float32]:
+    source: Tensor = placeholder(data.shape, "x")
+    operator = Operator("f", (source,), compute(data.shape, lambda i: function(source[i]), name="y"))
+    target = load("host").target(None)
+    space = cpu_space(operator, target)
+    artifact = compile([("f", Programs(space).nest(space.default()))], target)
+    path = folder / "f.so"
+    path.write_bytes(artifact.code)
+    kernel = ctypes.CDLL(str(path)).f
+    kernel.argtypes = [ctypes.c_void_p] * 3
+    inputs, output = _aligned(data), _aligned(np.full_like(data, np.nan))
+    buffers = (ctypes.c_void_p * 2)(inputs.ctypes.data, output.ctypes.data)
+    assert kernel(buffers, None, None) == 0
+    return output
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_as_accurate_as_stated(name: str, tmp_path: Path) -> None:
+    function, exact = FUNCTIONS[name]
+    rng = np.random.default_rng(4)
+    data = np.concatenate(
+        [
+            rng.uniform(-87, 88.7, COUNT),
+            rng.uniform(-4, 4, COUNT),
+            rng.uniform(-0.6, 0.6, COUNT),
+            rng.choice([-1, 1], COUNT) * 10.0 ** rng.uniform(-30, 0, COUNT),
+        ]
+    ).astype(np.float32)
+    got = _run(function, data, tmp_path).astype(np.float64)
+    want = np.array([exact(float(x)) for x in data])
+    error = np.abs(got - want) / np.maximum(np.abs(want), np.finfo(np.float32).tiny)
+    worst = int(np.argmax(error))
+    assert error.max() < 4e-7, (data[worst], got[worst], want[worst], error[worst])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_at_the_ends_of_their_range(name: str, tmp_path: Path) -> None:
+    function, exact = FUNCTIONS[name]
+    data = np.array([-np.inf, -1e30, -104.0, -90.0, 0.0, -0.0, 88.0, 89.5, 1e30, np.inf, np.nan], np.float32)
+    got = _run(function, data, tmp_path)
+    assert np.isnan(got[-1])
+    want = np.array([exact(float(x)) for x in data[:-1]])
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(got[:-1], want.astype(np.float32), rtol=4e-7, atol=1e-37)
