@@ -3,6 +3,7 @@
 PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(shell command -v $(p) 2>/dev/null)))
 VENV ?= .venv
 BOARD ?= host
+TRIALS ?= 32
 PYTEST_ARGS ?=
 PEERS ?= build/peers
 BENCH_ARGS ?= --threads 1,2
@@ -38,14 +39,15 @@ test: venv  ## set up everything, then run every test that needs no board
 	@$(MAKE) --no-print-directory emulation
 	$(BIN)/python -m pytest -m "not board" $(PYTEST_ARGS)
 
-demo: venv  ## tune, bundle and flash a real network; BOARD=host by default
-	@$(BIN)/python -m benchmarks.demo BOARD=$(BOARD)
+demo: venv  ## tune, bundle and flash a real network (BOARD=host TRIALS=32, or BOARD=emulated-a53)
+	@$(BIN)/python -m benchmarks.demo BOARD=$(BOARD) TRIALS=$(TRIALS)
 
 bench: venv  ## measure scoring and tuning throughput, then our kernels beside other libraries'
 	$(BIN)/python -m benchmarks.scoring
 	$(BIN)/python -m benchmarks.tuning_throughput
 	-$(BIN)/python -m benchmarks.kernels setup-peers $(PEERS)
 	$(BIN)/python -m benchmarks.kernels run --peers $(PEERS) --json build/bench/kernels.json $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.kernels random --json build/bench/random.json
 
 emulation: venv  ## fetch qemu and an aarch64 Python for the board emulated-a53
 	@$(BIN)/python -m toolkit.emulation
