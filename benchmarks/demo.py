@@ -67,7 +67,7 @@ def run(arguments: Sequence[str], stdout: Path | None = None) -> int:
     """Run one command of the tool, its output into a file when asked; its exit code."""
     shown = f"toolkit {shlex.join(arguments)}" + (f" > {stdout}" if stdout else "")
     print(f"\n$ {shown}", flush=True)
-    command = [sys.executable, "-m", "toolkit", *arguments]
+    command = [sys.executable, "-m", "toolkit.cli", *arguments]
     if stdout is None:
         return subprocess.run(command, check=False).returncode
     with stdout.open("w") as file:

@@ -3,11 +3,12 @@
     report = tune("squeezenet.onnx", load("rpi3b@192.168.1.7"), TuneOptions(trials=64))
 
 Everything that is measured is in the records before the next candidate runs: the same call continues where
-an interrupted one stopped, and a finished one measures nothing again.
+an interrupted one stopped; a finished one only measures its finalists and the whole model again.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import numpy as np
 from boards.description import Board
 from boards.target import Target
 from cross.loopnest.program import Programs
+from toolkit.bundle.library import build as build_library
 from toolkit.bundle.pack import BundleContents, GoldenData, pack, write
 from toolkit.bundle.plan import ModelPlan
 from toolkit.bundle.sign import key_file, open_key
@@ -32,8 +34,9 @@ from toolkit.measure.session import Session, open_session
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model
 from toolkit.model.tasks import TuningTask, tasks
+from toolkit.model_job.confirm import FINALISTS, confirm, confirming, finalists
 from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, plan_model, report_operator
-from toolkit.model_job.latency import golden_data, measure_model
+from toolkit.model_job.latency import golden_data, joined, measure_model
 from toolkit.model_job.options import (
     JobListener,
     Latency,
@@ -83,8 +86,8 @@ def tune(
             stage.summary = f"{board.name}, {session.hello.machine}, Python {session.hello.python}"
         with session:
             bench = _Bench(board, target, session, builder, records, options, on_event)
-            tuned = _tuned(bench, found)
-            reports = tuple(report_operator(item.task, item.result) for item in tuned)
+            tuned = _confirmed(bench, _searched(bench, found))
+            reports = tuple(report_operator(item.task, item.result, item.winner) for item in tuned)
             _check_coverage(reports, options)
             plans = _plans(bench, graph, tuned)
             golden = _golden(bench, graph)
@@ -168,6 +171,16 @@ class _Bench:
     on_event: JobListener
 
 
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """A task, and what the search found."""
+
+    task: TuningTask
+    job: TuningJob
+    programs: Programs
+    result: TuningResult
+
+
 @dataclass(slots=True)
 class _Stage:
     summary: str = ""
@@ -182,18 +195,18 @@ def _stage(name: StageName, on_event: JobListener) -> Iterator[_Stage]:
     on_event(StageDone(name, time.monotonic() - started_s, stage.summary))
 
 
-def _tuned(bench: _Bench, found: Sequence[TuningTask]) -> list[TunedTask]:
+def _searched(bench: _Bench, found: Sequence[TuningTask]) -> list[_Searched]:
     """Algorithm 1 for each task in turn."""
     with _stage("tune", bench.on_event) as stage:
         opened = [open_job(task.name, task.operator, bench.board, bench.target) for task in found]
         bench.on_event(_planned(bench, [job for job, _ in opened]))
         weights = _weights(found)
-        results: list[TunedTask] = []
+        results: list[_Searched] = []
         started_s = time.monotonic()
         for position, (task, (job, programs)) in enumerate(zip(found, opened, strict=True)):
             share = weights[position] / sum(weights[position:])
             budget = _budget(bench.options, time.monotonic() - started_s, share)
-            results.append(TunedTask(task, programs, _tune_one(bench, job, programs, budget)))
+            results.append(_Searched(task, job, programs, _search(bench, job, programs, budget)))
         measured = sum(item.result.measured for item in results)
         failures = sum(item.result.failures for item in results)
         trials = sum(item.result.trials for item in results)
@@ -201,12 +214,31 @@ def _tuned(bench: _Bench, found: Sequence[TuningTask]) -> list[TunedTask]:
     return results
 
 
-def _tune_one(bench: _Bench, job: TuningJob, programs: Programs, budget: Budget) -> TuningResult:
+def _search(bench: _Bench, job: TuningJob, programs: Programs, budget: Budget) -> TuningResult:
     options = bench.options.tuning
     options = replace(options, overlap=options.overlap or not shares_cores(bench.board))
-    timing = RunnerOptions.of(bench.board.measure)
-    runner = LiveRunner(programs, bench.builder, bench.session, timing, seed=options.seed)
+    runner = _runner(bench, programs, RunnerOptions.of(bench.board.measure))
     return tune_operator(job, runner, bench.records, budget, options=options, on_event=bench.on_event)
+
+
+def _runner(bench: _Bench, programs: Programs, timing: RunnerOptions) -> LiveRunner:
+    return LiveRunner(programs, bench.builder, bench.session, timing, seed=bench.options.tuning.seed)
+
+
+def _confirmed(bench: _Bench, searched: Sequence[_Searched]) -> list[TunedTask]:
+    """The winner of each task, from its finalists."""
+    timing = confirming(bench.board)
+    results = []
+    with _stage("confirm", bench.on_event) as stage:
+        for item in searched:
+            space = item.programs.space
+            count = 1 if bench.board.emulated else FINALISTS
+            contenders = finalists(space, bench.records, item.job.key, count)
+            winner = confirm(space, contenders, functools.partial(_runner, bench, item.programs, timing))
+            results.append(TunedTask(item.task, item.programs, item.result, winner))
+        changed = sum(item.winner.configuration != default_choice(item) for item in results)
+        stage.summary = f"{changed} of {len(results)} operators end with another schedule than the default"
+    return results
 
 
 def _planned(bench: _Bench, jobs: Sequence[TuningJob]) -> TuningPlanned:
@@ -253,11 +285,15 @@ def _golden(bench: _Bench, graph: Graph) -> GoldenData:
 def _latencies(
     bench: _Bench, plans: tuple[ModelPlan, ModelPlan], golden: GoldenData
 ) -> tuple[Latency, Latency]:
-    """Of the default and of the tuned model."""
+    """Of the default and of the tuned model, measured in turn."""
     with _stage("measure", bench.on_event) as stage:
-        default, tuned = (
-            measure_model(plan, golden, bench.board, bench.target, bench.session) for plan in plans
-        )
+        libraries = [build_library(plan, bench.target) for plan in plans]
+        found: list[list[Latency]] = [[], []]
+        for number in (0, 1) if bench.board.emulated else (0, 1, 1, 0):
+            found[number].append(
+                measure_model(libraries[number], plans[number], golden, bench.board, bench.session)
+            )
+        default, tuned = (joined(several) for several in found)
         stage.summary = f"relative error {tuned.max_relative_error:.1e}"
     return default, tuned
 

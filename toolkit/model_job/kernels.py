@@ -20,6 +20,7 @@ from toolkit.errors import ToolkitError
 from toolkit.measure.builder import Builder
 from toolkit.model.graph import Graph
 from toolkit.model.tasks import TuningTask
+from toolkit.model_job.confirm import Winner
 from toolkit.model_job.options import OperatorReport
 from toolkit.progress import TuningResult
 from toolkit.version import TOOL_VERSION
@@ -27,11 +28,12 @@ from toolkit.version import TOOL_VERSION
 
 @dataclass(frozen=True, slots=True)
 class TunedTask:
-    """A task, the programs of its schedule space, and what tuning found out about it."""
+    """A task, the programs of its schedule space, what the search found, and what goes into the bundle."""
 
     task: TuningTask
     programs: Programs
     result: TuningResult
+    winner: Winner
 
 
 Choice = Callable[[TunedTask], Configuration]
@@ -43,9 +45,8 @@ def default_choice(tuned: TunedTask) -> Configuration:
 
 
 def best_choice(tuned: TunedTask) -> Configuration:
-    """The fastest measured configuration, otherwise the default one."""
-    best = tuned.result.best
-    return default_choice(tuned) if best is None else tuned.programs.space.parse(best.configuration)
+    """The fastest one when measured again; the default one when nothing could be measured."""
+    return tuned.winner.configuration
 
 
 def plan_model(
@@ -78,16 +79,18 @@ def describe(operator: Operator) -> str:
     return f"{operator.name} {inputs} -> {_shape(operator.output.shape)}"
 
 
-def report_operator(task: TuningTask, result: TuningResult) -> OperatorReport:
-    """What is known about a task, for people."""
+def report_operator(task: TuningTask, result: TuningResult, winner: Winner | None = None) -> OperatorReport:
+    """What is known about a task, for people: the times are the winner's, or those that were recorded."""
+    default_s = result.default.cost_s if result.default else None
+    best_s = result.best.cost_s if result.best else None
     return OperatorReport(
         name=task.name,
         operator=describe(task.operator),
         operator_key=task.key,
         count=task.count,
         flops=task.flops,
-        default_s=result.default.cost_s if result.default else None,
-        best_s=result.best.cost_s if result.best else None,
+        default_s=winner.default_s if winner else default_s,
+        best_s=winner.seconds if winner else best_s,
         trials=result.trials,
         failures=result.failures,
         tuned=result.best is not None,
@@ -99,17 +102,16 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def _provenance(tuned: TunedTask, symbol: str, configuration: Configuration) -> KernelProvenance:
-    result, space = tuned.result, tuned.programs.space
-    described = space.describe(configuration)
-    best = result.best if result.best is not None and result.best.configuration == described else None
+    result, winner, space = tuned.result, tuned.winner, tuned.programs.space
+    chosen = configuration == winner.configuration
     return KernelProvenance(
         symbol=symbol,
         operator_key=tuned.task.key,
         operator=describe(tuned.task.operator),
-        configuration=described,
-        tuned=best is not None,
-        seconds=best.cost_s if best else None,
-        default_seconds=result.default.cost_s if result.default else None,
+        configuration=dict(space.describe(configuration)),
+        tuned=chosen and winner.seconds is not None,
+        seconds=winner.seconds if chosen else winner.default_s,
+        default_seconds=winner.default_s,
         trials=result.trials,
         flops=float(tuned.task.flops),
         tool_version=TOOL_VERSION,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from boards.description import Board
-from boards.target import Target
 from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
-from toolkit.bundle import library
+from toolkit.bundle.library import ModelLibrary
 from toolkit.bundle.pack import GoldenData
 from toolkit.bundle.plan import ModelPlan
 from toolkit.errors import VerificationError
@@ -29,7 +30,7 @@ def golden_data(graph: Graph, rng: np.random.Generator) -> GoldenData:
 
 
 def measure_model(
-    plan: ModelPlan, golden: GoldenData, board: Board, target: Target, session: BoardSession
+    built: ModelLibrary, plan: ModelPlan, golden: GoldenData, board: Board, session: BoardSession
 ) -> Latency:
     """Check one run of the model against the golden outputs on the board, then time it.
 
@@ -37,7 +38,7 @@ def measure_model(
     """
     result = session.measure(
         MeasureRequest(
-            module=session.put(library.build(plan, target).shared_object),
+            module=session.put(built.shared_object),
             symbol=SYMBOL,
             buffers=_buffers(golden, session),
             workspace_bytes=plan.workspace_bytes,
@@ -47,8 +48,8 @@ def measure_model(
                 min_repeat_ms=board.measure.min_repeat_ms,
                 cooldown_s=board.measure.cooldown_s,
             ),
-            threads=target.threads,
-            cores=target.cores,
+            threads=plan.threads,
+            cores=plan.cores,
             timeout_s=max(TIMEOUT_S, board.measure.timeout_s),
             rtol=golden.rtol,
         )
@@ -59,6 +60,12 @@ def measure_model(
             f"{result.error.kind}: {result.error.text}; no bundle was written, the records are kept"
         )
     return Latency(result.seconds, result.max_abs_error / max(result.max_abs_reference, 1e-30))
+
+
+def joined(several: Sequence[Latency]) -> Latency:
+    """Several measurements of one model as one."""
+    seconds = tuple(second for item in several for second in item.seconds)
+    return Latency(seconds, max(item.max_relative_error for item in several))
 
 
 def _buffers(golden: GoldenData, session: BoardSession) -> tuple[BufferRequest, ...]:

@@ -13,8 +13,17 @@ from toolkit.tuning import TuningOptions
 DEFAULT_TRIALS = 64
 DEFAULT_RECORDS = Path.home() / ".local" / "share" / "tune-for-board" / "records.db"
 
-StageName = Literal["import", "connect", "tune", "build", "reference", "measure", "pack"]
-STAGES: tuple[StageName, ...] = ("import", "connect", "tune", "build", "reference", "measure", "pack")
+StageName = Literal["import", "connect", "tune", "confirm", "build", "reference", "measure", "pack"]
+STAGES: tuple[StageName, ...] = (
+    "import",
+    "connect",
+    "tune",
+    "confirm",
+    "build",
+    "reference",
+    "measure",
+    "pack",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +94,8 @@ JobListener = Callable[[JobEvent], None]
 class OperatorReport:
     """One distinct operator of the model: `count` groups compute it, `name` is the first of them.
 
-    Times are seconds of one call on the board, None where nothing of that kind ran without failure.
-    `tuned`: the bundle's kernel was chosen from measurements.
+    `default_s` and `best_s` are seconds of one call of the default schedule and of the chosen one, None
+    where nothing of that kind ran without failure. `tuned`: the choice was made from measurements.
     """
 
     name: str

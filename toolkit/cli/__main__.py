@@ -1,4 +1,4 @@
-"""`python -m toolkit` is the command `toolkit`."""
+"""`python -m toolkit.cli` is the command `toolkit`."""
 
 from toolkit.cli.main import main
 
