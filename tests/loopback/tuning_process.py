@@ -13,6 +13,7 @@ import msgspec
 from boards.board import Board, load
 from cross.expression import Operator, placeholder
 from cross.expression.dense import dense
+from device_runtime.protocol import Timing
 from toolkit.explore.annealing import AnnealingOptions
 from toolkit.explore.search import SearchOptions
 from toolkit.jobs import BoardOptions, tune_on_board
@@ -21,8 +22,6 @@ from toolkit.measure.session import open_session
 from toolkit.progress import Budget, Event, TrialDone
 from toolkit.records import Records
 from toolkit.tuning import TuningOptions
-
-from device_runtime.protocol import Timing
 
 QUICK = BoardOptions(
     timing=RunnerOptions(Timing(repeat=2, min_repeat_ms=0.5)),

@@ -10,7 +10,6 @@ import sys
 from multiprocessing.connection import Connection
 
 from cross.compile import compile_object
-
 from cross.errors import CrossError
 from device_runtime.protocol import MeasureFailure
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from cross.expression.reference import evaluate
 from numpy.typing import NDArray
 
 from cross.expression.operator import Operator
+from cross.expression.reference import evaluate
 
 Array = NDArray[Any]
 
