@@ -3,6 +3,7 @@
     python -m benchmarks.kernels run                          tune, then measure
     python -m benchmarks.kernels tune --only C1,C6 --trials 400 --threads 1,2
     python -m benchmarks.kernels measure --only conv --json build/bench/kernels.json
+    python -m benchmarks.kernels random --count 50            untuned kernels and numpy on shapes from a seed
     python -m benchmarks.kernels report build/bench/kernels.json
     python -m benchmarks.kernels setup-peers build/peers
 
@@ -23,12 +24,13 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.kernels.environments import make_environments
-from benchmarks.kernels.processes import LibraryProcess, contenders
+from benchmarks.kernels.processes import LIBRARIES, LibraryProcess, contenders
+from benchmarks.kernels.random_shapes import random_workloads
 from benchmarks.kernels.results import Case, Report, read, write
 from benchmarks.kernels.rounds import Plan, facts, measure
-from benchmarks.kernels.tables import text
+from benchmarks.kernels.tables import headline, text
 from benchmarks.kernels.tune import tune
-from benchmarks.kernels.workloads import chosen
+from benchmarks.kernels.workloads import Workload, chosen
 from boards.probe import read_host_facts
 from toolkit.errors import ToolkitError
 
@@ -44,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.command in ("tune", "run"):
             _tune(asked)
         if asked.command in ("measure", "run"):
-            _measure(asked)
+            _measure(asked, chosen(asked.only))
+        if asked.command == "random":
+            _measure(asked, random_workloads(asked.count, asked.seed))
         if asked.command == "report":
             print("\n\n".join(text(read(path)) for path in asked.files))
         if asked.command == "setup-peers":
@@ -65,39 +69,46 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    tuning, measuring, both = (
-        argparse.ArgumentParser(add_help=False),
-        argparse.ArgumentParser(add_help=False),
-        argparse.ArgumentParser(add_help=False),
-    )
-    both.add_argument(
+    shared, chosen_ones, tuning, measuring = (argparse.ArgumentParser(add_help=False) for _ in range(4))
+    _shared_options(shared)
+    chosen_ones.add_argument(
         "--only", type=_names, default=[], metavar="NAMES", help="operators or suites: C1,C6,matmul"
     )
-    both.add_argument(
-        "--threads", type=_counts, default=[1], metavar="COUNTS", help="1, 2 or 1,2 (default 1)"
-    )
-    both.add_argument("--records", type=Path, default=RECORDS, help=f"tuning records (default {RECORDS})")
     tuning.add_argument("--trials", type=int, default=400, help="at most so many an operator (default 400)")
-    tuning.add_argument("--seed", type=int, default=0)
-    measuring.add_argument(
-        "--peers", type=Path, default=PEERS, help=f"the libraries' environments (default {PEERS})"
+    _measuring_options(measuring)
+    commands.add_parser("tune", parents=[shared, chosen_ones, tuning], help="tune our kernels")
+    commands.add_parser("measure", parents=[shared, chosen_ones, measuring], help="measure everybody in turn")
+    commands.add_parser("run", parents=[shared, chosen_ones, tuning, measuring], help="tune, then measure")
+    drawn = commands.add_parser(
+        "random",
+        parents=[shared, measuring],
+        help="our untuned kernels and numpy on shapes drawn from a seed",
     )
-    measuring.add_argument(
-        "--libraries", type=_names, default=[], metavar="NAMES", help="torch,openvino,... (default all)"
-    )
-    measuring.add_argument("--rounds", type=int, default=PLAN.rounds)
-    measuring.add_argument("--batches", type=int, default=PLAN.batches, help="undisturbed batches of a turn")
-    measuring.add_argument("--batch-ms", type=float, default=1e3 * PLAN.batch_s)
-    measuring.add_argument("--finalists", type=int, default=4, help="fastest records measured again first")
-    measuring.add_argument("--json", type=Path, help="write every turn to this file, after every operator")
-    commands.add_parser("tune", parents=[both, tuning], help="tune our kernels")
-    commands.add_parser("measure", parents=[both, measuring], help="measure everybody in turn")
-    commands.add_parser("run", parents=[both, tuning, measuring], help="tune, then measure")
+    drawn.add_argument("--count", type=int, default=50)
+    drawn.set_defaults(libraries=["numpy"])
     report = commands.add_parser("report", help="print the tables of files of --json")
     report.add_argument("files", type=Path, nargs="+")
     peers = commands.add_parser("setup-peers", help="install the libraries, each in a place of its own")
     peers.add_argument("folder", type=Path, nargs="?", default=PEERS)
     return parser
+
+
+def _shared_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--threads", type=_counts, default=[1], metavar="COUNTS", help="1, 2 or 1,2 (default 1)")
+    add("--records", type=Path, default=RECORDS, help=f"tuning records (default {RECORDS})")
+    add("--seed", type=int, default=0, help="of the search, and of random shapes")
+
+
+def _measuring_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--peers", type=Path, default=PEERS, help=f"the libraries' environments (default {PEERS})")
+    add("--libraries", type=_names, default=LIBRARIES, metavar="NAMES", help=",".join(LIBRARIES))
+    add("--rounds", type=int, default=PLAN.rounds)
+    add("--batches", type=int, default=PLAN.batches, help="undisturbed batches of a turn")
+    add("--batch-ms", type=float, default=1e3 * PLAN.batch_s)
+    add("--finalists", type=int, default=4, help="our fastest records measured again first")
+    add("--json", type=Path, help="write every turn to this file, after every operator")
 
 
 def _names(value: str) -> list[str]:
@@ -113,10 +124,10 @@ def _tune(asked: argparse.Namespace) -> None:
         tune(chosen(asked.only), threads, asked.records, trials=asked.trials, seed=asked.seed)
 
 
-def _measure(asked: argparse.Namespace) -> None:
+def _measure(asked: argparse.Namespace, workloads: Sequence[Workload]) -> None:
     plan = Plan(asked.rounds, asked.batches, asked.batch_ms / 1e3)
     own = ("--records", str(asked.records.absolute()), "--finalists", str(asked.finalists))
-    workloads, everybody = chosen(asked.only), contenders(asked.peers, own, asked.libraries)
+    everybody = contenders(asked.peers, own, asked.libraries)
     cases: list[Case] = []
     report = Report(
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -130,8 +141,8 @@ def _measure(asked: argparse.Namespace) -> None:
         try:
             report = msgspec.structs.replace(report, libraries=report.libraries | facts(processes, _say))
             for workload in workloads:
-                _say(f"measuring {workload.name}, threads: {threads}")
                 cases.append(measure(workload, threads, processes, plan))
+                _say(f"{threads} thread{'s' * (threads > 1)}, {headline(cases[-1])}")
                 report = msgspec.structs.replace(report, cases=tuple(cases))
                 if asked.json:
                     write(report, asked.json)

@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.kernels.worker import PROTOCOL_VERSION
 
 ROOT = Path(__file__).parents[2]
+LIBRARIES = ("torch", "onnxruntime", "openvino", "litert")
 START_S = 120.0
 QUIET_S = 0.002
 QUIET_PATIENCE_S = 0.5
@@ -149,19 +150,30 @@ def environment(threads: int) -> dict[str, str]:
     }
 
 
-def contenders(peers: Path, own_arguments: Sequence[str], only: Sequence[str] = ()) -> list[Contender]:
-    """Everybody there is to measure: ours, the machine itself, and the libraries below `peers`."""
-    here, libraries = "benchmarks.kernels", "benchmarks.kernels.libraries"
+def contenders(
+    peers: Path, own_arguments: Sequence[str], libraries: Sequence[str] = LIBRARIES
+) -> list[Contender]:
+    """Who is measured: the machine itself, ours, and the named libraries; `peers` holds their environments.
+
+    Raises:
+        ValueError: a library is not known.
+    """
+    here, modules = "benchmarks.kernels", "benchmarks.kernels.libraries"
     own = Path(sys.executable)
     torch, runtimes = (peers.absolute() / name / "bin" / "python" for name in ("torch", "rt"))
-    others = [
-        Contender("torch", f"{libraries}.torch_worker", torch),
-        Contender("onnxruntime", f"{libraries}.onnxruntime_worker", runtimes),
-        Contender("openvino", f"{libraries}.openvino_worker", runtimes),
-        Contender("litert", f"{libraries}.litert_worker", runtimes),
+    known = [
+        Contender("numpy", f"{modules}.numpy_worker", own),
+        Contender("torch", f"{modules}.torch_worker", torch),
+        Contender("onnxruntime", f"{modules}.onnxruntime_worker", runtimes),
+        Contender("openvino", f"{modules}.openvino_worker", runtimes),
+        Contender("litert", f"{modules}.litert_worker", runtimes),
     ]
+    unknown = set(libraries) - {item.name for item in known}
+    if unknown:
+        names = ", ".join(item.name for item in known)
+        raise ValueError(f"unknown libraries {', '.join(sorted(unknown))}: expected names of {names}")
     return [
         Contender("machine", f"{here}.machine_worker", own),
         Contender("ours", f"{here}.own_worker", own, tuple(own_arguments)),
-        *(item for item in others if not only or item.name in only),
+        *(item for item in known if item.name in libraries),
     ]

@@ -8,8 +8,9 @@ remain.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from benchmarks.kernels.results import MACHINE, OWN, Case, Series
 
@@ -28,15 +29,15 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Our place on one operator: `against` the best library, as part of the FMA peak (`peak`) and of what the
-    machine can do at most with this arithmetic on these bytes (`roof`, GFLOP/s; `bound` says by what)."""
+    """Our place on one operator: `against` the best library, as part of the FMA rate (`peak`), and of what this
+    arithmetic on these bytes can reach at most (`roof`; `bound` says which of the two is the limit)."""
 
     case: Case
     ours: Series
     best: Series | None
     against: Ratio | None
     peak: Ratio | None
-    roof_gflops: float | None
+    roof: Ratio | None
     bound: str
 
 
@@ -51,8 +52,11 @@ def standing(case: Case) -> Standing | None:
     ]  # fmt: skip
     against, best = min(rivals, key=lambda item: item[0].median, default=(None, None))
     fma, read = (_named(case, MACHINE, name) for name in ("fma", "read"))
-    roof, bound = _roof(case, fma, read)
-    return Standing(case, ours, best, against, ratio(ours, fma) if fma else None, roof, bound)
+    peak = ratio(ours, fma) if fma else None
+    moved = ratio(ours, _moving(case, read)) if read else None
+    roof = max((item for item in (peak, moved) if item), key=lambda item: item.median, default=None)
+    bound = "" if roof is None else "arithmetic" if roof is peak else "memory"
+    return Standing(case, ours, best, against, peak, roof, bound)
 
 
 def own_series(case: Case) -> Series | None:
@@ -83,12 +87,9 @@ def _named(case: Case, library: str, variant: str) -> Series | None:
     return next(found, None)
 
 
-def _roof(case: Case, fma: Series | None, read: Series | None) -> tuple[float | None, str]:
-    """The roofline over the operator, each byte moved once at the rate of the cache level that holds them."""
-    if fma is None or read is None:
-        return None, ""
-    moved = case.flops / case.bytes_once * read.gflops
-    return (fma.gflops, "arithmetic") if fma.gflops <= moved else (moved, "memory")
+def _moving(case: Case, read: Series) -> Series:
+    """The operator as if it only moved each byte once, at the rate of the cache level that holds them."""
+    return msgspec.structs.replace(read, work=read.work * case.flops / case.bytes_once)
 
 
 # -------------------------------------------------------------------------------------------------- the goals
@@ -107,6 +108,7 @@ GOALS = {
     "depthwise": Goal(1.0, 0.8),
     "transposed": Goal(1.3),
     "matmul": Goal(1.0, 0.8),
+    "random": Goal(1.0, 1.0),  # untuned, against numpy
 }
 
 # AutoTVM itself (TVM 0.17, its x86 templates, 200 trials), GFLOP/s on one thread of a machine of
@@ -114,11 +116,6 @@ GOALS = {
 AUTOTVM_GFLOPS = {"C2": 133.0, "C3": 99.0, "C6": 138.0, "C7": 112.0, "C9": 131.0}
 AUTOTVM_PEAK_GFLOPS = 153.0
 AUTOTVM_GOAL = 1.05
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Raises statistics.StatisticsError for no value."""
-    return statistics.geometric_mean(values)
 
 
 def against_autotvm(found: Standing) -> float | None:

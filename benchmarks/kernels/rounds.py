@@ -43,7 +43,7 @@ def measure(workload: Workload, threads: int, processes: Sequence[LibraryProcess
     failed: dict[str, str] = {}
     entries: list[_Entry] = []
     for process in processes:
-        request = {"do": "open", "workload": workload.name}
+        request = {"do": "open", "workload": workload.described()}
         answer = _asked(process, request, OPEN_S, failed)
         entries += _entries(process, workload, answer["variants"] if answer else [])
         process.wait_until_quiet()

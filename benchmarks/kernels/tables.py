@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import geometric_mean
 
 from benchmarks.kernels.ratios import (
     AUTOTVM_GOAL,
     GOALS,
     Ratio,
     against_autotvm,
-    geometric_mean,
     standing,
 )
 from benchmarks.kernels.results import MACHINE, OWN, Case, Report
@@ -37,6 +37,15 @@ def text(report: Report) -> str:
     return "\n".join(lines)
 
 
+def headline(case: Case) -> str:
+    """One line on one operator, for those who wait."""
+    found = standing(case)
+    if found is None or found.against is None or found.best is None:
+        return f"{case.workload}: nothing to compare"
+    ratio = f"{_median(found.against)} ({found.against.low:.2f}-{found.against.high:.2f})"
+    return f"{case.workload}: {found.ours.gflops:.1f} GFLOP/s, {ratio} of {found.best.name}"
+
+
 def _table(cases: Sequence[Case]) -> Iterator[str]:
     libraries = list(dict.fromkeys(
         series.library for case in cases for series in case.series if series.library not in (OWN, MACHINE)
@@ -54,7 +63,6 @@ def _row(case: Case, libraries: Sequence[str]) -> list[str]:
     found = standing(case)
     if found is None:
         return [case.workload, "-", *columns, "-", "", "", "-", "-", "", "-"]
-    roof = found.ours.gflops / found.roof_gflops if found.roof_gflops else None
     untuned = "*" * (found.ours.variant != "tuned")
     return [
         case.workload,
@@ -64,7 +72,7 @@ def _row(case: Case, libraries: Sequence[str]) -> list[str]:
         f"({found.against.low:.2f}-{found.against.high:.2f})" if found.against else "",
         found.best.name if found.best else "",
         _median(found.peak),
-        f"{roof:.2f}" if roof is not None else "-",
+        _median(found.roof),
         found.bound,
         f"{found.ours.error:.0e}" if found.ours.error is not None else "-",
     ]
@@ -80,7 +88,7 @@ def _verdict(suite: str, cases: Iterable[Case]) -> Iterator[str]:
     ratios = {found.case.workload: found.against.median for found in standings if found.against}
     if ratios:
         goal, worst = GOALS[suite], min(ratios, key=lambda name: ratios[name])
-        yield _goal(f"geometric mean of {len(ratios)}", geometric_mean(list(ratios.values())), goal.mean)
+        yield _goal(f"geometric mean of {len(ratios)}", geometric_mean(ratios.values()), goal.mean)
         yield _goal(f"worst ({worst})", ratios[worst], goal.worst)
     own = [found.peak.median for found in standings if found.peak]
     if own:
@@ -99,7 +107,8 @@ def _goal(what: str, value: float, goal: float | None) -> str:
 def _not_measured(cases: Iterable[Case]) -> Iterator[str]:
     for case in cases:
         for library, why in case.not_measured.items():
-            yield f"not measured: {library} on {case.workload}, {case.threads} threads: {why.splitlines()[0]}"
+            where = f"{library} on {case.workload} ({case.threads} threads)"
+            yield f"not measured: {where}: {why.splitlines()[0]}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

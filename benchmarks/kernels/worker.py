@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from benchmarks.kernels.turn import Call, take_turn
-from benchmarks.kernels.workloads import WORKLOADS, Array, Workload, inputs, reference, relative_error
+from benchmarks.kernels.workloads import Array, Workload, inputs, parsed, reference, relative_error
 
 PROTOCOL_VERSION = 1
 
@@ -69,7 +69,7 @@ class Worker:
             case "hello":
                 return {"protocol": PROTOCOL_VERSION, "facts": self._library.facts()}
             case "open":
-                return {"variants": self._opened(WORKLOADS[request["workload"]])}
+                return {"variants": self._opened(parsed(request["workload"]))}
             case "time":
                 variant = self._variants[request["variant"]]
                 return asdict(take_turn(variant.call, batches=request["batches"], batch_s=request["batch_s"]))

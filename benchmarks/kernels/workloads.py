@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -100,6 +100,17 @@ class Workload:
     def bytes_once(self) -> int:
         """Inputs and output, each counted once."""
         return FLOAT_BYTES * sum(math.prod(shape) for shape in self.of.shapes)
+
+    def described(self) -> dict[str, Any]:
+        """JSON-able data that `parsed` reads."""
+        return {"name": self.name, "suite": self.suite, "of": asdict(self.of)}
+
+
+def parsed(described: dict[str, Any]) -> Workload:
+    """The workload that `Workload.described` described."""
+    of = described["of"]
+    kind = Image if "kernel" in of else Product
+    return Workload(described["name"], described["suite"], kind(**of))
 
 
 def conv(size: int, inputs: int, outputs: int, kernel: int, stride: int) -> Image:

@@ -37,7 +37,7 @@ class Numpy:
 def test_a_worker_checks_and_times() -> None:
     worker = Worker(Numpy())
     assert worker.answer({"do": "hello"}) == {"protocol": 1, "facts": {"numpy": "yes"}}
-    assert worker.answer({"do": "open", "workload": "D9"})["variants"] == [
+    assert worker.answer({"do": "open", "workload": WORKLOADS["D9"].described()})["variants"] == [
         {"name": "right", "error": 0.0, "work": None},
         {"name": "wrong", "error": 2.0, "work": 7.0},
         {"name": "silent", "error": None, "work": None},
