@@ -1,0 +1,100 @@
+"""Reductions in two steps: partial results side by side, then their combination.
+
+    y[i] = sum_k x[i, k]        rfactor(y, k, 16)        y.rf[i, v] = sum_k0 x[i, 16 k0 + v]
+                                                         y[i] = sum_l y.rf[i, l]
+
+The partial results have a new innermost space axis along which `k` is contiguous, so a reduction along
+memory runs in vectors (Halide's and TVM's rfactor).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cross.errors import ExpressionError
+from cross.expression.naming import replace_reads
+from cross.expression.operator import Operator
+from cross.expression.tensor import Tensor, compute
+from cross.expression.terms import (
+    FLOATS,
+    Axis,
+    Const,
+    Reduce,
+    Term,
+    reduce_axis,
+    select,
+    substitute,
+)
+
+
+def rfactor(operator: Operator, stage: Tensor, axis: Axis, factor: int) -> Operator:
+    """The operator with the reduction of `stage` over `axis` in two steps.
+
+    Args:
+        operator: any operator.
+        stage: a reduction among its stages.
+        axis: one of its reduction axes; `factor` need not divide its extent.
+        factor: number of partial results per element.
+
+    Raises:
+        ExpressionError: the stage does not reduce over the axis.
+    """
+    if axis not in stage.reduce_axes:
+        raise ExpressionError(f"rfactor: stage {stage.name} does not reduce over axis {axis.name}")
+    renewed: dict[Tensor, Tensor] = {}
+    for tensor in operator.stages:
+        assert tensor.body is not None
+        body = replace_reads(
+            tensor.body, lambda read: replace(read, tensor=renewed.get(read.tensor, read.tensor))
+        )
+        current = replace(tensor, body=body)
+        renewed[tensor] = _combined(current, axis, factor) if tensor is stage else current
+    return replace(operator, output=renewed[operator.output])
+
+
+def _combined(stage: Tensor, axis: Axis, factor: int) -> Tensor:
+    partial = _partial(stage, axis, factor)
+    body = stage.body
+    assert isinstance(body, Reduce)
+    lane = reduce_axis(factor, f"{axis.name}_lane")
+    combined = Reduce(body.combiner, partial[(*stage.axes, lane)], (lane,))
+    return replace(stage, body=combined)
+
+
+def _partial(stage: Tensor, axis: Axis, factor: int) -> Tensor:
+    body = stage.body
+    assert isinstance(body, Reduce)
+    steps = reduce_axis(-(-axis.extent // factor), axis.name)
+    others = {other: replace(other) for other in body.axes if other is not axis}
+
+    def element(*indices: Term) -> Term:
+        *space, lane = indices
+        position = steps * factor + lane
+        values: dict[Axis, Term] = {**others, axis: position}
+        values |= dict(zip(stage.axes, space, strict=True))
+        term = substitute(body.body, values)
+        if axis.extent % factor:
+            neutral = Const(neutral_value(body.combiner, stage.dtype), stage.dtype)
+            term = select(position < axis.extent, term, neutral)
+        reduced = tuple(steps if other is axis else others[other] for other in body.axes)
+        return Reduce(body.combiner, term, reduced)
+
+    partial = compute((*stage.shape, factor), element, name=f"{stage.name}.rf")
+    names = (*(item.name for item in stage.axes), f"{axis.name}_lane")
+    axes = tuple(replace(item, name=name) for item, name in zip(partial.axes, names, strict=True))
+    renamed = substitute(partial.body or Const(0, "int64"), dict(zip(partial.axes, axes, strict=True)))
+    return replace(partial, axes=axes, body=renamed)
+
+
+INTEGER_LIMITS = {"int8": 127, "uint8": 255, "int32": 2**31 - 1, "int64": 2**63 - 1}
+
+
+def neutral_value(combiner: str, dtype: str) -> float | int:
+    """The neutral element of a reduction: 0, or the end of the dtype's range that never wins."""
+    if combiner == "sum":
+        return 0.0 if dtype in FLOATS else 0
+    if dtype in FLOATS:
+        return float("inf") if combiner == "min" else float("-inf")
+    if combiner == "min":
+        return INTEGER_LIMITS[dtype]
+    return 0 if dtype.startswith("u") else -INTEGER_LIMITS[dtype] - 1
