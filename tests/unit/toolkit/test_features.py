@@ -53,7 +53,9 @@ def test_vectorized_features_equal_the_plain_ones(operator: Operator) -> None:
     space = cpu_space(operator, TARGET)
     programs = Programs(space)
     extract = ContextFeatures(programs)
-    batch = space.sample(np.random.default_rng(3), 80)
+    batch = space.sample(np.random.default_rng(3), 400)
+    _, rows = np.unique(batch[:, list(space.structural)], axis=0, return_index=True)
+    batch = np.concatenate([batch[rows], batch[:50]])  # every structure, and some as they come
     table = extract(batch)
     assert table.dtype == np.float32
     assert table.shape == (len(batch), extract.width) == (len(batch), len(extract.names))
