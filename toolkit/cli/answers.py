@@ -86,6 +86,8 @@ def duration(text: str) -> float:
                 seconds += float(number) * scale
         if rest.removesuffix("s"):
             seconds += float(rest.removesuffix("s"))
+        if not any(character.isdigit() for character in text):
+            raise ValueError(text)
     except ValueError:
         seconds = float("nan")
     if not 0.0 <= seconds < float("inf"):

@@ -74,9 +74,10 @@ def tune(**given: Unpack[Arguments]) -> None:
 
     Every measurement is stored at once. Ctrl-C loses nothing: the same command continues where it stopped.
     """
+    options = tune_options(given)
     board = toolkit.load_board(given["board_name"])
     with toolkit.TuneDisplay() as display:
-        report = toolkit.tune(given["model"], board, tune_options(given), display)
+        report = toolkit.tune(given["model"], board, options, display)
     answer("tune", report, toolkit.tune_table(report), as_json=given["as_json"])
     say(f"to put it on the board: flash {report.bundle} --board {given['board_name']}")
 

@@ -54,11 +54,12 @@ def check_board(board: Board, *, cache_dir: Path | None = None) -> Health:
     except BoardUnreachable as error:
         lost = Check("link", "failure", str(error), _link_remedy(board))
         return Health(board.name, board.emulated, False, (lost,))
-    checks = (Check("link", "ok", _link_text(board)), _python(python), *_checks(board, answer))
+    checks = (Check("link", "ok", _link_text(board)), _python(python), *probe_checks(board, answer))
     return Health(board.name, board.emulated, True, checks)
 
 
-def _checks(board: Board, answer: Mapping[str, Any]) -> Iterator[Check]:
+def probe_checks(board: Board, answer: Mapping[str, Any]) -> Iterator[Check]:
+    """The checks of what the runtime's probe answered."""
     yield _machine(board, str(answer["machine"]))
     yield _free_space(answer["storage"])
     yield _cores(board, answer["cores"])

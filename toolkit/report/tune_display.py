@@ -1,6 +1,6 @@
 """What a tuning job shows while it runs: operator, trial, best GFLOP/s, trials per second, time left.
 
-On a terminal one line is drawn over and over; elsewhere plain lines come now and then. Everything goes to
+On a terminal two lines are drawn over and over; elsewhere plain lines come now and then. Everything goes to
 standard error: standard output is for the answer.
 """
 
@@ -24,13 +24,13 @@ BAR: Final = 24
 
 
 class TuneDisplay:
-    """A listener for `tune`; a context manager. `live` None: a drawn line where `stream` is a terminal."""
+    """A listener for `tune`; a context manager. `live` None: drawn lines where `stream` is a terminal."""
 
     def __init__(
         self, stream: TextIO | None = None, *, live: bool | None = None, clock: Clock = time.monotonic
     ) -> None:
         self._stream = stream or sys.stderr
-        self._console = Console(file=self._stream, highlight=False, soft_wrap=True)
+        self._console = Console(file=self._stream, highlight=False, soft_wrap=True, force_terminal=live)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._drawn = self._console.is_terminal if live is None else live
         self._clock = clock
@@ -82,15 +82,15 @@ class TuneDisplay:
         return f"tuning {len(plan.operators)} operators: {wanted}{known}{note}"
 
     def _trial(self, event: TrialDone) -> None:
-        line = (
+        operator = (
             f"{self._where(event.operator)}  trial {event.trial:4d}/{event.trials}"
             f"  best {event.best_gflops:7.1f} GFLOP/s{self._mark}"
-            f"  {self._rate:5.1f} trials/s  {duration(self._left_s)} left"
         )
+        job = f"{self._rate:5.1f} trials/s  {duration(self._left_s)} left"
         if self._drawn:
-            self._draw(f"{self._bar} {line}")
+            self._draw(f"{self._bar} {self._share:4.0%} {job}\n{operator}")
         elif self._clock() - self._last_s >= PLAIN_EVERY_S:
-            self._say(line)
+            self._say(f"{operator}  {job}")
 
     @property
     def _mark(self) -> str:
@@ -130,6 +130,6 @@ class TuneDisplay:
         self._console.print(Text(line))
 
     def _draw(self, line: str) -> None:
-        """The line that is drawn over."""
+        """The lines that are drawn over."""
         if self._drawn:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)

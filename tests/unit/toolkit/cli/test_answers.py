@@ -1,0 +1,144 @@
+"""How commands end: exit codes, messages, --json; and what options accept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from boards.errors import UnknownBoard
+from cross.errors import CompileError
+from toolkit import errors
+from toolkit.cli import tune as tune_command
+from toolkit.cli.answers import answering, duration, json_option, shape
+from toolkit.cli.main import flash, main, tune_for_board
+from toolkit.explore.search import COST_MODELS, TUNERS
+from toolkit.model_job.options import DEFAULT_TRIALS
+
+
+def raising(error: BaseException) -> click.Command:
+    @click.command()
+    @json_option
+    @answering
+    def command(*, as_json: bool) -> None:
+        raise error
+
+    return command
+
+
+CASES = [
+    (errors.ToolkitError("x"), 1),
+    (errors.ModelError("x"), 2),
+    (errors.OutputError("x"), 2),
+    (UnknownBoard("hots", ("host",)), 2),
+    (errors.BoardUnreachable("x"), 3),
+    (errors.BoardBusy("x"), 4),
+    (errors.CoverageError("x"), 5),
+    (errors.VerificationError("x"), 6),
+    (errors.RolledBack("x"), 7),
+    (errors.NotCommitted("x"), 8),
+    (errors.TimedOut("x"), 124),
+    (errors.Interrupted("x"), 130),
+    (CompileError("x"), 1),
+    (KeyboardInterrupt(), 130),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), CASES, ids=lambda value: type(value).__name__)
+def test_each_error_has_its_exit_code_and_its_message_on_stderr(error: BaseException, code: int) -> None:
+    result = CliRunner().invoke(raising(error), [])
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(("error", "code"), CASES, ids=lambda value: type(value).__name__)
+def test_with_json_the_error_is_an_object_on_stdout_too(error: BaseException, code: int) -> None:
+    result = CliRunner().invoke(raising(error), ["--json"])
+    document = json.loads(result.stdout)
+    assert document["schema"] == "tune-for-board/error"
+    assert document["schema_version"] == 1
+    assert document["error"]["exit_code"] == code
+    assert document["error"]["message"] in result.stderr
+
+
+def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands(main)))
+def test_every_command_has_json_and_help(name: str, command: click.Command) -> None:
+    assert any("--json" in parameter.opts for parameter in command.params), name
+    result = CliRunner().invoke(main, [*name.split(), "--help"])
+    assert result.exit_code == 0
+    assert command.help
+
+
+def test_the_installed_commands_are_those_of_the_group() -> None:
+    assert main.commands["flash"] is flash
+    assert main.commands["tune"] is tune_for_board
+    assert {"boards", "doctor", "run", "records", "report", "runtime"} <= set(main.commands)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tune", "m.onnx"],
+        ["tune", "m.onnx", "--board", "host", "--trials", "0"],
+        ["tune", "m.onnx", "--board", "host", "--trials", "3", "--budget", "3m"],
+        ["tune", "m.onnx", "--board", "host", "--budget", "soon"],
+        ["tune", "m.onnx", "--board", "host", "--tuner", "luck"],
+        ["tune", "m.onnx", "--board", "host", "--shape", "x"],
+        ["flash", "--board", "host"],
+        ["flash", "b.tfb", "--status", "--board", "host"],
+        ["boards", "what"],
+        ["fly"],
+    ],
+    ids=" ".join,
+)
+def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert "Error: " in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("20m", 1200), ("1h30m", 5400), ("1.5h", 5400), ("0", 0)]
+)
+def test_times(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "x", "3x", "-1s", "nan", "inf", "m", "s"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="expected for example 90s, 20m or 1h30m"):
+        duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [("x=1,3,224,224", ("x", (1, 3, 224, 224))), ("a=b=4", ("a=b", (4,))), ("in:0=2x8", ("in:0", (2, 8)))],
+)
+def test_shapes(text: str, read: tuple[str, tuple[int, ...]]) -> None:
+    assert shape(text) == read
+
+
+@pytest.mark.parametrize("text", ["", "x", "x=", "=1,2", "x=1,0", "x=1,-1", "x=a", "x=1,,2"])
+def test_what_is_no_shape(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="expected NAME=1,3,224,224"):
+        shape(text)
+
+
+def test_choices_and_defaults_are_those_of_the_rooms_behind() -> None:
+    assert tune_command.TUNERS == TUNERS
+    assert sorted(tune_command.COST_MODELS.values()) == sorted(COST_MODELS)
+    assert tune_command.DEFAULT_TRIALS == DEFAULT_TRIALS

@@ -1,0 +1,111 @@
+"""What is shown while a job runs, where no terminal is: plain lines, now and then."""
+
+from __future__ import annotations
+
+import io
+
+from toolkit.flash import FlashEvent
+from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
+from toolkit.progress import OperatorDone, OperatorStarted, TrialDone, TuningResult
+from toolkit.records import TuningRecord
+from toolkit.report.flash_display import FlashDisplay
+from toolkit.report.tune_display import PLAIN_EVERY_S, TuneDisplay
+
+RECORD = TuningRecord(
+    operator_key="o", target_key="t", space_key="s", tool_version="0", configuration={}, seconds=(1e-3,),
+    timestamp_s=0.0, seed=0, trial=0,
+)  # fmt: skip
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def shown(events: list[tuple[float, JobEvent]], *, live: bool = False) -> str:
+    stream, clock = io.StringIO(), Clock()
+    with TuneDisplay(stream, live=live, clock=clock) as display:
+        for at_s, event in events:
+            clock.now_s = at_s
+            display(event)
+    return stream.getvalue()
+
+
+def result(trials: int, best: TuningRecord | None = RECORD) -> TuningResult:
+    return TuningResult("conv", best, best, 2_000_000, trials, 0, trials, 1.0, 0.5)
+
+
+def trial(number: int) -> TrialDone:
+    return TrialDone("conv", number, 8, RECORD, 2.0, 4.0, 1.0)
+
+
+def planned(*, emulated: bool = False, trials: int | None = 8, seconds: float | None = None) -> TuningPlanned:
+    return TuningPlanned(("conv", "pool"), trials, seconds, 2, emulated)
+
+
+def test_the_lines_of_a_job() -> None:
+    text = shown([
+        (0.0, StageStarted("tune")),
+        (0.0, planned()),
+        (0.0, OperatorStarted("conv", 2, 4)),
+        (1.0, trial(1)),
+        (PLAIN_EVERY_S + 1, trial(2)),
+        (PLAIN_EVERY_S + 2, trial(3)),
+        (PLAIN_EVERY_S + 3, OperatorDone("conv", result(4))),
+        (PLAIN_EVERY_S + 4, StageDone("tune", 14.0, "all done")),
+    ])  # fmt: skip
+    assert text.splitlines() == [
+        "tuning 2 operators: 8 trials, 2 of them recorded already",
+        "[1/2] conv  trial    2/8  best     2.0 GFLOP/s    0.2 trials/s  0:22 left",
+        "[1/2] conv     4 trials  best    1.000 ms      2.0 GFLOP/s",
+        "tune         14.0 s  all done",
+    ]
+
+
+def test_emulated_figures_are_marked() -> None:
+    lines = shown([
+        (0.0, planned(emulated=True)),
+        (0.0, OperatorStarted("conv", 0, 4)),
+        (11.0, trial(1)),
+        (12.0, OperatorDone("conv", result(4))),
+    ]).splitlines()  # fmt: skip
+    assert "no time says anything about a chip" in lines[0]
+    assert lines[1].count("(emulated)") == 1
+    assert lines[2].endswith("GFLOP/s (emulated)")
+
+
+def test_an_operator_without_success_has_no_time() -> None:
+    assert "best           -      0.0 GFLOP/s" in shown([
+        (0.0, planned()), (0.0, OperatorStarted("conv", 0, 4)), (1.0, OperatorDone("conv", result(4, None))),
+    ])  # fmt: skip
+
+
+def test_with_a_time_budget_the_time_left_is_the_budgets() -> None:
+    text = shown([
+        (0.0, planned(trials=None, seconds=60.0)), (0.0, OperatorStarted("conv", 0, 4)), (20.0, trial(1)),
+    ])  # fmt: skip
+    assert "1:00 of time" in text
+    assert "0:40 left" in text
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    text = shown([(0.0, planned()), (0.0, OperatorStarted("conv", 0, 4)), (1.0, trial(1))], live=True)
+    assert "█" in text
+    assert "trials/s" in text
+
+
+def test_flash_steps_without_a_terminal() -> None:
+    stream = io.StringIO()
+    display = FlashDisplay(stream)
+    for event in (
+        FlashEvent("verify", "begin"),
+        FlashEvent("verify", "end"),
+        FlashEvent("upload", "begin"),
+        FlashEvent("upload", "progress", 5, 10),
+        FlashEvent("upload", "end"),
+    ):
+        display(event)
+    assert stream.getvalue() == "verifying the bundle ... done\nuploading ... done\n"

@@ -1,0 +1,89 @@
+"""Each check of the doctor, on probes of boards that are fit and unfit; every bad answer has its remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from boards.board import load
+from boards.description import Board
+from toolkit.report.health import Check, check_board, probe_checks
+
+GOOD: dict[str, Any] = {
+    "machine": "aarch64",
+    "storage": {"device_dir": "/home/pi/tfb", "free_bytes": 8 << 30},
+    "cores": [{"id": core, "now_hz": 1_400_000_000, "max_hz": 1_400_000_000, "governor": "performance"}
+              for core in range(6)],
+    "thermal": [{"name": "cpu", "celsius": 51.0}],
+    "load": [0.1, 0.1, 0.1],
+    "opencl": [{"name": "Mali-T860", "driver": "1.2"}],
+    "cuda": [],
+    "gpu_errors": [],
+}  # fmt: skip
+
+FULL = {"device_dir": "/d", "free_bytes": 1 << 20}
+
+
+def checks(board: Board, **changes: Any) -> dict[str, Check]:
+    return {check.name: check for check in probe_checks(board, GOOD | changes)}
+
+
+def core(**changes: Any) -> list[dict[str, Any]]:
+    return [entry | changes for entry in GOOD["cores"]]
+
+
+def test_a_fit_board_has_no_remedies() -> None:
+    found = checks(load("rock960"))
+    assert {check.state for check in found.values()} == {"ok"}
+    assert not any(check.remedy for check in found.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "state", "remedy"),
+    [
+        ("machine", {"machine": "armv7l"}, "failure", "correct the address, or choose a board with armv7l"),
+        ("free space", {"storage": FULL}, "failure", "at least 256 MiB"),
+        ("cores", {"cores": core()[:4]}, "warning", "echo 1 | sudo tee /sys/devices/system/cpu/cpu4/online"),
+        ("clock", {"cores": core(now_hz=600_000_000)}, "warning", "set the governor to performance"),
+        ("governor", {"cores": core(governor="ondemand")}, "warning", "echo performance | sudo tee"),
+        ("temperature", {"thermal": [{"name": "cpu", "celsius": 82.0}]}, "warning", "add a fan"),
+        ("load", {"load": [5.0, 1.0, 1.0]}, "warning", "stop what else runs there"),
+        ("opencl", {"opencl": []}, "failure", "`python3 -m pip install pyopencl`; target mali needs them"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_is_wrong_and_what_to_do(name: str, changes: dict[str, Any], state: str, remedy: str) -> None:
+    found = checks(load("rock960"), **changes)
+    assert found[name].state == state
+    assert remedy in found[name].remedy
+    assert all(check.state == "ok" for other, check in found.items() if other != name)
+
+
+def test_what_a_board_does_not_expose_is_unknown() -> None:
+    found = checks(load("rock960"), cores=[{"id": number} for number in range(6)], thermal=[])
+    assert {name for name, check in found.items() if check.state == "unknown"} == {
+        "clock",
+        "governor",
+        "temperature",
+    }
+
+
+def test_a_missing_cuda_device_shows_the_drivers_own_words() -> None:
+    found = checks(load("jetson-nano"), opencl=[], gpu_errors=["cuda: no driver"])
+    assert found["cuda"].state == "failure"
+    assert found["cuda"].found == "cuda: no driver"
+    assert "pycuda" in found["cuda"].remedy
+
+
+def test_an_unreachable_board_has_one_check_with_a_remedy() -> None:
+    board = load("rpi3b@127.0.0.1:1")
+    link = msgspec.structs.replace(board.link, connect_timeout_s=2.0)
+    health = check_board(msgspec.structs.replace(board, link=link))
+    assert not health.reachable
+    assert not health.fit
+    (check,) = health.checks
+    assert check.name == "link"
+    assert "ssh -p 1 " in check.remedy
+    assert "127.0.0.1" in check.found

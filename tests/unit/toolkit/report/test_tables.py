@@ -1,0 +1,62 @@
+"""The tables, character by character; emulated times are marked wherever one stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from toolkit.model_job.options import Latency, OperatorReport, TuneReport
+from toolkit.report.tables import duration, milliseconds, table, tune_table
+
+CONV = OperatorReport(
+    name="n3", operator="conv 1x55x55x64 1x1x64x16 16 -> 1x55x55x16", operator_key="6730c1479f2beb0d",
+    count=2, flops=6_292_000, default_s=83e-6, best_s=20.75e-6, trials=32, failures=1, tuned=True,
+)  # fmt: skip
+CONCAT = OperatorReport(
+    name="n9", operator="concat 1x55x55x64 1x55x55x64 -> 1x55x55x128", operator_key="d4d04a7a4d3b5596",
+    count=1, flops=0, default_s=None, best_s=None, trials=0, failures=0, tuned=False,
+)  # fmt: skip
+REPORT = TuneReport(
+    model="small", board="rpi3b", target="cpu", emulated=False, peak_gflops=606.5, operators=(CONV, CONCAT),
+    default_latency=Latency((2.5e-3, 2e-3), 1e-6), tuned_latency=Latency((1e-3, 1.25e-3), 2e-6), trials=32,
+    measured=16, tuning_s=8.0, device_s=4.0, wall_s=12.0, records=Path("r.db"), bundle=Path("small.tfb"),
+    bundle_id="0123456789abcdef",
+)  # fmt: skip
+
+
+def test_the_table_of_a_job(golden: Callable[[str, str], None]) -> None:
+    golden("tune_table.txt", tune_table(REPORT) + "\n")
+
+
+def test_the_table_of_an_emulated_job(golden: Callable[[str, str], None]) -> None:
+    golden("tune_table_emulated.txt", tune_table(replace(REPORT, emulated=True, peak_gflops=None)) + "\n")
+
+
+def test_every_line_with_a_time_says_that_it_is_emulated() -> None:
+    lines = tune_table(replace(REPORT, emulated=True)).splitlines()
+    head = next(line for line in lines if line.startswith("operator"))
+    assert head.count("(emulated)") == 3
+    for line in lines:
+        if line.startswith(("end to end", "peak")):
+            assert "(emulated)" in line
+    assert "emulated, the times say nothing about a chip" in lines[0]
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    assert table(("a", "b"), [("xxx", "1"), ("y", "22")]) == "a     b\n---  --\nxxx   1\ny    22"
+
+
+def test_times_for_people() -> None:
+    assert [duration(seconds) for seconds in (0, 59.4, 61, 3723)] == ["0:00", "0:59", "1:01", "1:02:03"]
+    assert milliseconds(None) == "-"
+    assert milliseconds(0.0012345) == "1.234 ms"
+
+
+def test_figures_of_an_operator() -> None:
+    assert CONV.speedup == 4.0
+    assert CONV.gflops is not None
+    assert round(CONV.gflops, 1) == 303.2
+    assert CONCAT.gflops is None
+    assert CONCAT.speedup is None
+    assert REPORT.coverage == 0.5
