@@ -14,7 +14,7 @@ from dataclasses import replace
 from cross.errors import ExpressionError
 from cross.expression.naming import replace_reads
 from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor, compute
+from cross.expression.tensor import Tensor
 from cross.expression.terms import (
     FLOATS,
     Axis,
@@ -65,25 +65,17 @@ def _partial(stage: Tensor, axis: Axis, factor: int) -> Tensor:
     body = stage.body
     assert isinstance(body, Reduce)
     steps = reduce_axis(-(-axis.extent // factor), axis.name)
-    others = {other: replace(other) for other in body.axes if other is not axis}
-
-    def element(*indices: Term) -> Term:
-        *space, lane = indices
-        position = steps * factor + lane
-        values: dict[Axis, Term] = {**others, axis: position}
-        values |= dict(zip(stage.axes, space, strict=True))
-        term = substitute(body.body, values)
-        if axis.extent % factor:
-            neutral = Const(neutral_value(body.combiner, stage.dtype), stage.dtype)
-            term = select(position < axis.extent, term, neutral)
-        reduced = tuple(steps if other is axis else others[other] for other in body.axes)
-        return Reduce(body.combiner, term, reduced)
-
-    partial = compute((*stage.shape, factor), element, name=f"{stage.name}.rf")
-    names = (*(item.name for item in stage.axes), f"{axis.name}_lane")
-    axes = tuple(replace(item, name=name) for item, name in zip(partial.axes, names, strict=True))
-    renamed = substitute(partial.body or Const(0, "int64"), dict(zip(partial.axes, axes, strict=True)))
-    return replace(partial, axes=axes, body=renamed)
+    lane = Axis(f"{axis.name}_lane", factor)
+    space = tuple(replace(item) for item in stage.axes)
+    reduced = {item: steps if item is axis else replace(item) for item in body.axes}
+    position = steps * factor + lane
+    values: dict[Axis, Term] = {**dict(zip(stage.axes, space, strict=True)), **reduced, axis: position}
+    term = substitute(body.body, values)
+    if axis.extent % factor:
+        neutral = Const(neutral_value(body.combiner, stage.dtype), stage.dtype)
+        term = select(position < axis.extent, term, neutral)
+    whole = Reduce(body.combiner, term, tuple(reduced[item] for item in body.axes))
+    return Tensor(f"{stage.name}.rf", (*stage.shape, factor), stage.dtype, (*space, lane), whole)
 
 
 INTEGER_LIMITS = {"int8": 127, "uint8": 255, "int32": 2**31 - 1, "int64": 2**63 - 1}

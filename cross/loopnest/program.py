@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cross.loopnest.bind import ParametricNest, bind
 from cross.loopnest.lower import lower
 from cross.loopnest.nodes import LoopNest
@@ -30,7 +32,9 @@ class Programs:
             for position, choice in zip(self.space.structural, structure, strict=True):
                 knob = self.space.knobs[position]
                 fields.update(zip(knob.fields, knob.choices[choice], strict=True))
-            self._lowered[structure] = lower(self.space.operator, self.space.schedule(fields))
+            lowered = lower(self.space.program, self.space.schedule(fields))
+            nest = replace(lowered.nest, flops=self.space.operator.flops)
+            self._lowered[structure] = replace(lowered, nest=nest)
         return self._lowered[structure]
 
     def nest(self, configuration: Configuration) -> LoopNest:

@@ -2,6 +2,7 @@
 
 The rules, in the order in which they are asked (Ansor's, for CPUs):
 
+0. A reduction that would leave vectors empty is cut in two along memory (vector_axis.py).
 1. Elementwise stages are inlined into their consumers. A stage that guards its reads (padding) before a
    reduction may also be materialized: a structural knob.
 2. A reduction followed by an elementwise stage over the same elements is fused with it: that stage owns the
@@ -45,13 +46,12 @@ from cross.schedule.primitives import (
 )
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_count, vector_tiles
+from cross.schedule.vector_axis import with_vector_axes
 
 UNROLL_LIMITS = (0, 16, 64, 192)
 LOCAL_TILE_BYTES = 128 * 1024
 PARALLEL_ITERATIONS = 32  # per thread: enough to balance, few enough that starting one costs nothing
-ONE_CORE_FLOPS = (
-    4_000_000  # below, one core alone is a choice: waking the others may cost more than they help
-)
+ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
 ONE_CORE_PREFERRED_FLOPS = 200_000
 REGISTER_PIXELS = 6  # of the untuned program: with two vectors, twelve accumulators
 
@@ -88,7 +88,8 @@ class Plan:
 
 def cpu_space(operator: Operator, target: Target) -> ScheduleSpace:
     """The schedule space of an operator for a CPU target."""
-    plan = make_plan(operator)
+    program = with_vector_axes(operator, target)
+    plan = make_plan(program)
     knobs: list[Knob] = _structural_knobs(plan)
     constraints: list[Constraint] = []
     preferred: dict[str, tuple[int, ...]] = {}
@@ -104,7 +105,8 @@ def cpu_space(operator: Operator, target: Target) -> ScheduleSpace:
         knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
         preferred["unroll"] = (16,)
     build = partial(_schedule, plan, target)
-    return ScheduleSpace(operator, target, tuple(knobs), tuple(constraints), build, preferred)
+    rules = tuple(constraints)
+    return ScheduleSpace(operator, target, tuple(knobs), rules, build, preferred, program=program)
 
 
 def make_plan(operator: Operator) -> Plan:

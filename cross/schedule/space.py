@@ -71,6 +71,7 @@ class ScheduleSpace:
         constraints: rules between knobs; an illegal configuration is never compiled.
         build: the schedule for given values of the structural fields; its factors name the other fields.
         preferred: a starting choice per knob name (values, not indices) for the untuned program.
+        program: the operator as the schedule sees it, where rules have rewritten it; None: as it is.
     """
 
     def __init__(
@@ -81,8 +82,11 @@ class ScheduleSpace:
         constraints: tuple[Constraint, ...],
         build: Callable[[Mapping[str, int]], Schedule],
         preferred: Mapping[str, tuple[int, ...]],
+        *,
+        program: Operator | None = None,
     ) -> None:
         self.operator = operator
+        self.program = operator if program is None else program
         self.target = target
         self.knobs = knobs
         self.constraints = constraints

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from boards.target import Target
-from cross.errors import ScheduleError
-from cross.expression import Operator, compute, maximum, placeholder, reduce_axis, sum
+from cross.errors import ExpressionError, ScheduleError
+from cross.expression import Axis, Operator, Tensor, Term, compute, maximum, placeholder, reduce_axis, sum
+from cross.expression import max as reduce_max
+from cross.expression import min as reduce_min
+from cross.expression.reference import evaluate
+from cross.expression.rfactor import rfactor
 from cross.loopnest import Programs, bind, interpret, lower, to_text, verify
 from cross.schedule import Constraint, Knob, ScheduleSpace, cpu_space
 from cross.schedule.packing import PackedLoop, Packing
@@ -23,6 +29,7 @@ from cross.schedule.primitives import (
     Vectorize,
 )
 from cross.schedule.tiles import space_tiles, vector_count, vector_tiles, waste
+from cross.schedule.vector_axis import with_vector_axes
 
 TARGET = Target(
     name="cpu",
@@ -258,3 +265,37 @@ def test_users_may_write_a_space_of_their_own() -> None:
         nest = programs.nest(space.configuration(row))
         verify(nest)
         np.testing.assert_allclose(interpret(nest, [a, b]), np.maximum(a @ b, 0), rtol=1e-5, atol=1e-5)
+
+
+def _row_reduction(x: Tensor, combiner: Callable[[Term, Axis], Term], k: Axis) -> tuple[Tensor, Tensor]:
+    y = compute(x.shape[:1], lambda i: combiner(x[i, k], k), name="y")
+    return y, compute(x.shape[:1], lambda i: y[i] + 1.0, name="z")
+
+
+def test_rfactor_keeps_the_meaning() -> None:
+    """Partial sums and maxima, with factors that do and do not divide the extent."""
+    x = placeholder((3, 37), "x")
+    data = np.random.default_rng(0).standard_normal((3, 37)).astype(np.float32)
+    for combiner, exact in ((sum, np.sum), (reduce_max, np.max), (reduce_min, np.min)):
+        k = reduce_axis(37, "k")
+        y, z = _row_reduction(x, combiner, k)
+        operator = Operator("reduce", (x,), z)
+        for factor in (1, 4, 8, 37, 40):
+            changed = rfactor(operator, y, k, factor)
+            assert [stage.name for stage in changed.stages] == ["y.rf", "y", "z"]
+            np.testing.assert_allclose(evaluate(changed, [data]), exact(data, axis=1) + 1, rtol=1e-5)
+    with pytest.raises(ExpressionError, match="does not reduce over axis i"):
+        rfactor(operator, y, y.axes[0], 4)
+
+
+def test_reductions_along_memory_run_in_vectors() -> None:
+    """Row sums leave the space axis strided: partial sums take the vector; matrix products stay whole."""
+    x = placeholder((40, 64), "x")
+    k = reduce_axis(64, "k")
+    rows = Operator("rows", (x,), compute((40,), lambda i: sum(x[i, k], k), name="y"))
+    q = reduce_axis(40, "q")
+    columns = Operator("columns", (x,), compute((64,), lambda j: sum(x[q, j], q), name="y"))
+    assert [stage.name for stage in with_vector_axes(rows, TARGET).stages] == ["y.rf", "y"]
+    assert with_vector_axes(columns, TARGET) is columns
+    product = matmul(64, 64, 64)
+    assert with_vector_axes(product, TARGET) is product

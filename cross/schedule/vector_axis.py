@@ -1,0 +1,121 @@
+"""Which reductions run in vectors along the axis they reduce.
+
+The innermost space axis is the one that runs in vectors. Where it is short, or where operands are strided
+along it, but some reduction axis is contiguous in memory, the reduction is cut in two (rfactor): the
+partial results of one element then lie side by side and fill the vector.
+"""
+
+from __future__ import annotations
+
+from boards.target import Target
+from cross.expression.naming import inlined_body
+from cross.expression.operator import Operator
+from cross.expression.rfactor import rfactor
+from cross.expression.tensor import Tensor
+from cross.expression.terms import ITEM_BYTES, Axis, Binary, Const, Read, Select, Term, walk
+
+MOST_PARTIAL_VECTORS = 2
+GAIN = 1.5  # how much better the vectors must be filled to pay for combining the partial results
+
+
+def with_vector_axes(operator: Operator, target: Target) -> Operator:
+    """The operator with every reduction cut in two that would otherwise leave vectors empty."""
+    for stage in operator.stages:
+        choice = _choice(operator, stage, target)
+        if choice is not None:
+            axis, factor = choice
+            changed = rfactor(operator, stage, axis, factor)
+            # Stages are new tensors now; the partial stage has a full vector axis, so this ends.
+            return with_vector_axes(changed, target)
+    return operator
+
+
+def _choice(operator: Operator, stage: Tensor, target: Target) -> tuple[Axis, int] | None:
+    if stage.body is None or not stage.reduce_axes:
+        return None
+    lanes = target.vector_lanes(ITEM_BYTES[stage.dtype])
+    reads = _reads(operator, stage)
+    constants = {operator.inputs[position] for position in operator.constants}
+    length = 1
+    for axis in stage.reduce_axes:
+        length *= axis.extent
+    now = _filled_now(stage, [read for read in reads if not _is_packable(read, constants)], lanes)
+    best: tuple[Axis, int] | None = None
+    best_filled = now * GAIN
+    for axis in stage.reduce_axes:
+        if axis.extent < lanes or not _contiguous(reads, axis):
+            continue
+        factor = lanes * min(MOST_PARTIAL_VECTORS, axis.extent // lanes)
+        steps = length / axis.extent * -(-axis.extent // factor) * (factor // lanes)
+        # One step a vector of partial results, and one a partial result to combine them.
+        filled = length / (lanes * (steps + factor))
+        if filled > best_filled:
+            best, best_filled = (axis, factor), filled
+    return best
+
+
+def _filled_now(stage: Tensor, reads: list[Read], lanes: int) -> float:
+    """Share of the lanes that the innermost space axis fills; one lane where operands are strided."""
+    wide = [axis for axis in stage.axes if axis.extent > 1]
+    if not wide or not _contiguous_or_fixed(reads, wide[-1]):
+        return 1.0 / lanes
+    vectors = -(-wide[-1].extent // lanes)
+    return wide[-1].extent / (vectors * lanes)
+
+
+def _reads(operator: Operator, stage: Tensor) -> list[Read]:
+    """Reads of the stage with elementwise producers inlined, as the sketch will see them."""
+    inlined = {
+        tensor.name: tensor
+        for tensor in operator.stages
+        if not tensor.reduce_axes and tensor is not operator.output and not _guards(tensor)
+    }
+    body = inlined_body(stage, inlined.get)
+    return [term for term in walk(body) if isinstance(term, Read)]
+
+
+def _guards(tensor: Tensor) -> bool:
+    assert tensor.body is not None
+    return any(isinstance(term, Select) for term in walk(tensor.body))
+
+
+def _is_packable(read: Read, constants: set[Tensor]) -> bool:
+    """Packed constants are contiguous along whatever axis runs innermost."""
+    plain = all(isinstance(index, Axis) for index in read.indices)
+    return read.tensor in constants and plain and len(set(read.indices)) == len(read.indices)
+
+
+def _contiguous(reads: list[Read], axis: Axis) -> bool:
+    strides = [_stride(read, axis) for read in reads]
+    return 1 in strides and all(stride in (0, 1) for stride in strides)
+
+
+def _contiguous_or_fixed(reads: list[Read], axis: Axis) -> bool:
+    return all(_stride(read, axis) in (0, 1) for read in reads)
+
+
+def _stride(read: Read, axis: Axis) -> int | None:
+    """Elements between the reads of two neighbouring values of an axis; None where they differ."""
+    total, scale = 0, 1
+    for index, extent in zip(reversed(read.indices), reversed(read.tensor.shape), strict=True):
+        step = _step(index, axis)
+        if step is None:
+            return None
+        total += step * scale
+        scale *= extent
+    return total
+
+
+def _step(index: Term, axis: Axis) -> int | None:
+    """Coefficient of an axis in an affine index; None where the index is not affine in it."""
+    if index is axis:
+        return 1
+    if not any(term is axis for term in walk(index)):
+        return 0
+    if isinstance(index, Binary):
+        left, right = _step(index.left, axis), _step(index.right, axis)
+        if left is not None and right is not None and index.op in ("+", "-"):
+            return left + (right if index.op == "+" else -right)
+        if index.op == "*" and isinstance(index.right, Const) and left is not None:
+            return left * int(index.right.value)
+    return None
