@@ -4,6 +4,7 @@
     python -m benchmarks.kernels tune --only C1,C6 --trials 400 --threads 1,2
     python -m benchmarks.kernels measure --only conv --json build/bench/kernels.json
     python -m benchmarks.kernels random --count 50            untuned kernels and numpy on shapes from a seed
+    python -m benchmarks.kernels loops --board rpi3b          their inner loops as machine code: spills
     python -m benchmarks.kernels report build/bench/kernels.json
     python -m benchmarks.kernels setup-peers build/peers
 
@@ -24,13 +25,16 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.kernels.environments import make_environments
+from benchmarks.kernels.host import board_with
 from benchmarks.kernels.processes import LIBRARIES, LibraryProcess, contenders
 from benchmarks.kernels.random_shapes import random_workloads
 from benchmarks.kernels.results import Case, Report, read, write
 from benchmarks.kernels.rounds import Plan, facts, measure
 from benchmarks.kernels.tables import headline, text
 from benchmarks.kernels.tune import tune
+from benchmarks.kernels.winners import table
 from benchmarks.kernels.workloads import Workload, chosen
+from boards.board import BoardError
 from boards.probe import read_host_facts
 from toolkit.errors import ToolkitError
 
@@ -49,11 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _measure(asked, chosen(asked.only))
         if asked.command == "random":
             _measure(asked, random_workloads(asked.count, asked.seed))
+        if asked.command == "loops":
+            for threads in asked.threads:
+                board, target = board_with(threads, asked.board)
+                print("\n".join(table(chosen(asked.only), board, target, asked.records)))
         if asked.command == "report":
             print("\n\n".join(text(read(path)) for path in asked.files))
         if asked.command == "setup-peers":
             make_environments(asked.folder)
-    except (ToolkitError, ValueError, OSError, subprocess.CalledProcessError) as error:
+    except (ToolkitError, BoardError, ValueError, OSError, subprocess.CalledProcessError) as error:
         print(f"benchmarks.kernels: {error}", file=sys.stderr)
         return error.exit_code if isinstance(error, ToolkitError) else 2
     except KeyboardInterrupt:
@@ -86,6 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     drawn.add_argument("--count", type=int, default=50)
     drawn.set_defaults(libraries=["numpy"])
+    loops = commands.add_parser(
+        "loops", parents=[shared, chosen_ones], help="the innermost loops of our kernels, as machine code"
+    )
+    loops.add_argument("--board", default="host", help="its name or file (default host)")
     report = commands.add_parser("report", help="print the tables of files of --json")
     report.add_argument("files", type=Path, nargs="+")
     peers = commands.add_parser("setup-peers", help="install the libraries, each in a place of its own")

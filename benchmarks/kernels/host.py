@@ -1,4 +1,4 @@
-"""The board `host` with as many of its cores as a benchmark asks for."""
+"""A board, `host` as a rule, with as many of its cores as a benchmark asks for."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from boards.description import Board
 from boards.target import Target
 
 
-def host(threads: int) -> tuple[Board, Target]:
-    """This machine and a target on its first cores.
+def board_with(threads: int, name: str = "host") -> tuple[Board, Target]:
+    """A board and a target on the first cores of its fastest CPU cluster.
 
     Raises:
-        ValueError: it has fewer cores.
+        ValueError: it has fewer cores, or no CPU.
+        BoardError: there is no such board.
     """
-    board = load("host")
-    target = board.target()
-    if not 1 <= threads <= target.threads:
-        raise ValueError(f"expected 1 to {target.threads} threads on this machine, found {threads}")
+    board = load(name)
+    cpus = [target for target in board.targets if target.kind == "cpu"]
+    target = max(cpus, key=lambda item: item.estimated_peak_gflops, default=None)
+    if target is None or not 1 <= threads <= target.threads:
+        most = target.threads if target else 0
+        raise ValueError(f"board {name}: expected 1 to {most} CPU threads, found {threads}")
     return board, msgspec.structs.replace(target, cores=target.cores[:threads])

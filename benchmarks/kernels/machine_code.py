@@ -39,15 +39,7 @@ def machine_code(target: Target, working_set_bytes: int) -> MachineCode:
     block_bytes = READ_VECTORS * lanes * FLOAT_BYTES
     blocks = -(-working_set_bytes // block_bytes)
     passes = max(1, READ_BYTES // (blocks * block_bytes))
-    text = "\n".join((
-        "declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)",
-        f"declare <{lanes} x float> @llvm.fma.v{lanes}f32(<{lanes} x float>, <{lanes} x float>, "
-        f"<{lanes} x float>)",
-        _kernel(FMA, FMA_ROUNDS),
-        _fma_body(lanes, accumulators),
-        _kernel(READ, blocks),
-        _read_body(lanes, passes),
-    ))  # fmt: skip
+    text = machine_text(lanes, accumulators, blocks, passes)
     code = link([compile_ir(text, target, passes="none")], target, extra_objects=native_objects(target))
     return MachineCode(
         code,
@@ -55,6 +47,19 @@ def machine_code(target: Target, working_set_bytes: int) -> MachineCode:
         read_bytes=passes * blocks * block_bytes,
         working_set_bytes=blocks * block_bytes,
     )
+
+
+def machine_text(lanes: int, accumulators: int, blocks: int, passes: int) -> str:
+    """Both kernels as LLVM IR: `accumulators` are of the first, `blocks` and `passes` of the second."""
+    vector = f"<{lanes} x float>"
+    return "\n".join((
+        "declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)",
+        f"declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})",
+        _kernel(FMA, FMA_ROUNDS),
+        _fma_body(lanes, accumulators),
+        _kernel(READ, blocks),
+        _read_body(lanes, passes),
+    ))  # fmt: skip
 
 
 def _kernel(symbol: str, extent: int) -> str:

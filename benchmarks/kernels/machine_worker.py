@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.kernels.host import host
+from benchmarks.kernels.host import board_with
 from benchmarks.kernels.loaded import LoadedCode, aligned
 from benchmarks.kernels.machine_code import FMA, READ, machine_code
 from benchmarks.kernels.worker import Variant, serve
@@ -22,7 +22,7 @@ class Machine:
     """See worker.Library."""
 
     def __init__(self, threads: int) -> None:
-        self._target = host(threads)[1]
+        self._target = board_with(threads)[1]
         self._loaded: list[LoadedCode] = []
 
     def facts(self) -> dict[str, str]:

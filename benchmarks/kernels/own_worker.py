@@ -8,20 +8,21 @@ schedule that needs no measurement.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.kernels.expressions import documented, operands, operator
-from benchmarks.kernels.host import host
+from benchmarks.kernels.host import board_with
 from benchmarks.kernels.loaded import LoadedCode, aligned
 from benchmarks.kernels.turn import Call, take_turn
 from benchmarks.kernels.worker import Variant, serve
 from benchmarks.kernels.workloads import Array, Workload
 from cross.compile import Kernel, compile
-from cross.schedule.space import Configuration
+from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.jobs import open_job
+from toolkit.model_job.confirm import finalists
 from toolkit.records import RecordKey, Records
 from toolkit.version import TOOL_VERSION
 
@@ -33,7 +34,7 @@ class OwnKernels:
     """See worker.Library."""
 
     def __init__(self, threads: int, records: Path, finalists: int) -> None:
-        self._board, self._target = host(threads)
+        self._board, self._target = board_with(threads)
         self._records, self._finalists = records, finalists
         self._loaded: list[LoadedCode] = []
 
@@ -43,36 +44,38 @@ class OwnKernels:
     def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
         job, programs = open_job(workload.name, operator(workload), self._board, self._target)
         space = programs.space
-        finalists = [space.parse(described) for described in self._fastest(job.key)]
-        configurations: list[Configuration] = [space.default(), *finalists]
+        recorded = self._recorded(space, job.key)
+        configurations = list(recorded) or [space.default()]
         nests = [(f"k{number}", programs.nest(item)) for number, item in enumerate(configurations)]
         artifact = compile(nests, self._target)
         loaded = LoadedCode(artifact.code, self._target.cores)
         self._loaded.append(loaded)
         inputs = operands(workload, left, right)
-        variants = [_variant(kernel, workload, loaded, inputs) for kernel in artifact.kernels]
-        tuned = _fastest_call([variant.call for variant in variants[1:]])
-        found = [Variant("default", variants[0].call, variants[0].output)]
-        if tuned is not None:
-            found.append(Variant("tuned", variants[1 + tuned].call, variants[1 + tuned].output))
-        return found
+        kernels = [_prepared(kernel, workload, loaded, inputs) for kernel in artifact.kernels]
+        default = kernels[configurations.index(space.default())]
+        tuned = [_fastest(kernels)] if recorded else []
+        return [
+            Variant(name, call, output)
+            for name, (call, output) in zip(("default", "tuned"), [default, *tuned], strict=False)
+        ]
 
     def close(self) -> None:
         while self._loaded:
             self._loaded.pop().close()
 
-    def _fastest(self, key: RecordKey) -> list[dict[str, object]]:
-        """The configurations of the fastest records, at most `finalists`."""
+    def _recorded(self, space: ScheduleSpace, key: RecordKey) -> list[Configuration]:
+        """The configurations of the fastest records and the default one; none where nothing is recorded."""
         if not self._records.exists():
             return []
         with Records(self._records, read_only=True) as records:
-            timed = [(record.cost_s, record.configuration) for record in records.for_key(key)]
-        ranked = sorted((item for item in timed if item[0] is not None), key=lambda item: item[0] or 0.0)
-        return [configuration for _, configuration in ranked[: self._finalists]]
+            return list(finalists(space, records, key, self._finalists))
 
 
-def _variant(kernel: Kernel, workload: Workload, loaded: LoadedCode, inputs: Sequence[Array]) -> Variant:
-    """A kernel on operands that are packed as it wants them; the output is NaN until it is written."""
+Prepared = tuple[Call, Callable[[], Array]]
+
+
+def _prepared(kernel: Kernel, workload: Workload, loaded: LoadedCode, inputs: Sequence[Array]) -> Prepared:
+    """The call of a kernel on operands packed as it wants them, and its output, NaN until it is written."""
     *arguments, result = kernel.arguments
     arrays = [
         aligned(array if argument.packing is None else argument.packing.apply(array))
@@ -80,19 +83,17 @@ def _variant(kernel: Kernel, workload: Workload, loaded: LoadedCode, inputs: Seq
     ]
     output = aligned(np.full(result.shape, np.nan, np.float32))
     call = loaded.kernel(kernel.symbol, [*arrays, output], kernel.workspace_bytes)
-    return Variant(kernel.symbol, call, lambda: documented(workload, output))
+    return call, lambda: documented(workload, output)
 
 
-def _fastest_call(calls: Sequence[Call]) -> int | None:
-    """The position of the call with the best median over rounds in which each had a batch; None for none."""
-    if len(calls) < 2:
-        return 0 if calls else None
-    times_s = np.zeros((FINAL_ROUNDS, len(calls)))
+def _fastest(kernels: Sequence[Prepared]) -> Prepared:
+    """The kernel with the best median over rounds in which each had a batch, relative to the round's best."""
+    times_s = np.zeros((FINAL_ROUNDS, len(kernels)))
     for each in times_s:
-        for position, call in enumerate(calls):
+        for position, (call, _) in enumerate(kernels):
             turn = take_turn(call, batches=1, batch_s=FINAL_BATCH_S)
             each[position] = min(turn.kept or turn.disturbed)
-    return int(np.argmin(np.median(times_s / times_s.min(axis=1, keepdims=True), axis=0)))
+    return kernels[int(np.argmin(np.median(times_s / times_s.min(axis=1, keepdims=True), axis=0)))]
 
 
 if __name__ == "__main__":

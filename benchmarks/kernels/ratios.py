@@ -15,6 +15,7 @@ import msgspec
 from benchmarks.kernels.results import MACHINE, OWN, Case, Series
 
 ENOUGH_ROUNDS = 3
+WRONG = 1e-3  # relative to the largest value: beyond any rounding in float32, Winograd's too
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,11 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Our place on one operator: `against` the best library, as part of the FMA rate (`peak`), and of what this
-    arithmetic on these bytes can reach at most (`roof`; `bound` says which of the two is the limit)."""
+    """Our place on one operator.
+
+    `against`: over the best library. `peak`: as part of the FMA rate. `roof`: as part of what this arithmetic
+    on these bytes can reach at most; `bound` says which of the two is the limit.
+    """
 
     case: Case
     ours: Series
@@ -46,12 +50,10 @@ def standing(case: Case) -> Standing | None:
     ours = own_series(case)
     if ours is None:
         return None
-    rivals = [
-        (found, series) for series in case.series if series.library not in (OWN, MACHINE)
-        and (found := ratio(ours, series)) is not None
-    ]  # fmt: skip
+    others = [item for item in case.series if item.library not in (OWN, MACHINE) and not wrong(item)]
+    rivals = [(found, series) for series in others if (found := ratio(ours, series)) is not None]
     against, best = min(rivals, key=lambda item: item[0].median, default=(None, None))
-    fma, read = (_named(case, MACHINE, name) for name in ("fma", "read"))
+    fma, read = (named(case, MACHINE, name) for name in ("fma", "read"))
     peak = ratio(ours, fma) if fma else None
     moved = ratio(ours, _moving(case, read)) if read else None
     roof = max((item for item in (peak, moved) if item), key=lambda item: item.median, default=None)
@@ -59,9 +61,15 @@ def standing(case: Case) -> Standing | None:
     return Standing(case, ours, best, against, peak, roof, bound)
 
 
+def wrong(series: Series) -> bool:
+    """Whether the output was not the operator's: such a figure is worth nothing."""
+    return series.error is not None and series.error > WRONG
+
+
 def own_series(case: Case) -> Series | None:
-    """Our tuned kernel where there is one, otherwise the untuned one."""
-    return _named(case, OWN, "tuned") or _named(case, OWN, "default")
+    """Our tuned kernel where there is one, otherwise the untuned one; None for a wrong one."""
+    found = named(case, OWN, "tuned") or named(case, OWN, "default")
+    return None if found is None or wrong(found) else found
 
 
 def ratio(ours: Series, other: Series) -> Ratio | None:
@@ -82,7 +90,8 @@ def ratio(ours: Series, other: Series) -> Ratio | None:
     return Ratio(middle, low, high, clean)
 
 
-def _named(case: Case, library: str, variant: str) -> Series | None:
+def named(case: Case, library: str, variant: str) -> Series | None:
+    """The series of a library's variant; None where it has none."""
     found = (item for item in case.series if (item.library, item.variant) == (library, variant))
     return next(found, None)
 

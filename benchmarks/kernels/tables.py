@@ -10,7 +10,9 @@ from benchmarks.kernels.ratios import (
     GOALS,
     Ratio,
     against_autotvm,
+    named,
     standing,
+    wrong,
 )
 from benchmarks.kernels.results import MACHINE, OWN, Case, Report
 
@@ -19,7 +21,7 @@ GFLOP/s: median over the rounds, the library's best way of calling it. ratio: ou
 any library, median over the rounds (middle half of the rounds). peak: part of the FMA rate measured in the
 same rounds. roof: part of what that rate and one pass over the operands allow, and which of the two is the
 limit. error: largest error over largest value, against float64. ~: too few undisturbed rounds, so all count.
-*: the schedule that needs no measurement, because nothing was tuned."""
+untuned: our schedule that needs no measurement, which stands for us where nothing was tuned."""
 
 
 def text(report: Report) -> str:
@@ -33,7 +35,7 @@ def text(report: Report) -> str:
             if cases:
                 lines += ["", f"{suite}, {threads} thread{'s' * (threads > 1)}", *_table(cases)]
                 lines += _verdict(suite, cases)
-    lines += ["", NOTES, *_not_measured(report.cases)]
+    lines += ["", NOTES, *_without_figures(report.cases)]
     return "\n".join(lines)
 
 
@@ -50,23 +52,25 @@ def _table(cases: Sequence[Case]) -> Iterator[str]:
     libraries = list(dict.fromkeys(
         series.library for case in cases for series in case.series if series.library not in (OWN, MACHINE)
     ))  # fmt: skip
-    head = ["", "ours", *libraries, "ratio", "", "to", "peak", "roof", "", "error"]
+    head = ["", "ours", "untuned", *libraries, "ratio", "", "to", "peak", "roof", "", "error"]
     return _aligned([head, *(_row(case, libraries) for case in cases)])
 
 
 def _row(case: Case, libraries: Sequence[str]) -> list[str]:
+    right = [series for series in case.series if not wrong(series)]
     rates = [
-        max((series.gflops for series in case.series if series.library == library), default=0.0)
+        max((series.gflops for series in right if series.library == library), default=0.0)
         for library in libraries
     ]
     columns = [f"{rate:.1f}" if rate else "-" for rate in rates]
     found = standing(case)
     if found is None:
-        return [case.workload, "-", *columns, "-", "", "", "-", "-", "", "-"]
-    untuned = "*" * (found.ours.variant != "tuned")
+        return [case.workload, "-", "-", *columns, "-", "", "", "-", "-", "", "-"]
+    tuned, untuned = found.ours.variant == "tuned", named(case, OWN, "default")
     return [
         case.workload,
-        f"{found.ours.gflops:.1f}{untuned}",
+        f"{found.ours.gflops:.1f}" if tuned else "-",
+        f"{untuned.gflops:.1f}" if untuned else "-",
         *columns,
         _median(found.against),
         f"({found.against.low:.2f}-{found.against.high:.2f})" if found.against else "",
@@ -104,8 +108,11 @@ def _goal(what: str, value: float, goal: float | None) -> str:
     return f"  {what}: {value:.2f}, goal {goal:.2f}: {'reached' if value >= goal else 'NOT reached'}"
 
 
-def _not_measured(cases: Iterable[Case]) -> Iterator[str]:
+def _without_figures(cases: Iterable[Case]) -> Iterator[str]:
     for case in cases:
+        for series in case.series:
+            if wrong(series):
+                yield f"WRONG: {series.name} on {case.workload}, relative error {series.error:.1e}"
         for library, why in case.not_measured.items():
             where = f"{library} on {case.workload} ({case.threads} threads)"
             yield f"not measured: {where}: {why.splitlines()[0]}"

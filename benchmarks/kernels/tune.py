@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.kernels.expressions import operator
-from benchmarks.kernels.host import host
+from benchmarks.kernels.host import board_with
 from benchmarks.kernels.workloads import Workload
 from toolkit.jobs import BoardOptions, tune_on_board
 from toolkit.measure.session import open_session
@@ -27,7 +27,7 @@ def tune(
     workloads: Sequence[Workload], threads: int, records: Path, *, trials: int, seed: int = 0
 ) -> list[TuningResult]:
     """Tune each workload with at most so many trials, those recorded earlier included."""
-    board, target = host(threads)
+    board, target = board_with(threads)
     options = BoardOptions(target=target, workers=board.target().threads, tuning=TuningOptions(seed=seed))
     with (
         Records(records) as store,

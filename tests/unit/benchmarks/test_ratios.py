@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from benchmarks.kernels.ratios import against_autotvm, ratio, standing
@@ -92,6 +93,17 @@ def test_without_tuning_the_default_schedule_stands_for_us() -> None:
     assert standing(case(series("torch", "nchw", turn(1e-3)))) is None
 
 
+def test_wrong_answers_are_no_figures() -> None:
+    fast_but_wrong = Series(
+        library="torch", variant="nchw", error=0.5, work=FLOPS, rounds=tuple([turn(1e-6)] * 3)
+    )
+    ours = series("ours", "tuned", *[turn(1e-3)] * 3)
+    found = standing(case(ours, fast_but_wrong))
+    assert found is not None and found.against is None
+    assert standing(case(msgspec.structs.replace(ours, error=0.5))) is None
+    assert "WRONG: torch nchw on C6, relative error 5.0e-01" in text(report(case(ours, fast_but_wrong)))
+
+
 def report(*cases: Case) -> Report:
     return Report(
         started="2026-01-01T00:00:00+00:00",
@@ -116,7 +128,8 @@ def test_tables_say_what_is_reached_and_what_is_missing() -> None:
     assert "geometric mean of 2: 0.98, goal 1.10: NOT reached" in said
     assert "worst (C7): 0.80, goal 0.90: NOT reached" in said
     assert "not measured: litert on C6 (1 threads): no Python at nowhere" in said
-    assert "1.0*" in next(line for line in said.splitlines() if line.lstrip().startswith("C7"))
+    row = next(line for line in said.splitlines() if line.lstrip().startswith("C7"))
+    assert row.split()[:4] == ["C7", "-", "1.0", "1.2"]
 
 
 def test_reports_survive_the_file(tmp_path: Path) -> None:
