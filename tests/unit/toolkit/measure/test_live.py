@@ -25,7 +25,7 @@ from device_runtime.protocol import (
 from tests.loopback.tuning_process import small_dense
 from toolkit.explore.space import Batch
 from toolkit.measure.builder import Builder
-from toolkit.measure.live import LiveRunner, RunnerOptions
+from toolkit.measure.live import LiveRunner, RunnerOptions, short_repeats
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.session import DeviceError
 from toolkit.measure.trial_data import trial_data
@@ -53,7 +53,7 @@ class NotedBoard:
         if self.errors:
             self.objects.clear()
             raise DeviceError("measure", ProtocolError(self.errors.pop(0), "the object is gone", {"sha": ""}))
-        return MeasureResult(seconds=(2e-3 / len(self.requests),), number=1, device_s=0.01)
+        return MeasureResult(seconds=(2e-3 / len(self.requests),) * 3, number=1, device_s=0.01)
 
 
 def different(count: int) -> Batch:
@@ -86,9 +86,52 @@ def test_the_request_carries_the_data_as_the_kernel_wants_it(builder: Builder) -
     assert (request.threads, request.cores, request.rtol) == (TARGET.threads, TARGET.cores, 1e-4)
 
 
+@pytest.mark.parametrize(
+    ("timing", "call_s", "repeat", "min_repeat_ms"),
+    [
+        (Timing(repeat=3, min_repeat_ms=10.0), 1e-5, 30, 1.0),
+        (Timing(repeat=3, min_repeat_ms=10.0), 2e-3, 15, 1.0),
+        (Timing(repeat=3, min_repeat_ms=10.0), 1.0, 3, 1.0),
+        (Timing(repeat=2, min_repeat_ms=0.5), 1e-5, 2, 0.5),
+        (Timing(repeat=3, min_repeat_ms=10.0, cooldown_s=0.1), 1e-5, 3, 10.0),
+    ],
+)
+def test_the_time_is_spent_in_short_repeats(
+    timing: Timing, call_s: float, repeat: int, min_repeat_ms: float
+) -> None:
+    short = short_repeats(timing, call_s)
+    assert (short.repeat, short.min_repeat_ms) == (repeat, min_repeat_ms)
+
+
+class BusyBoard(NotedBoard):
+    """Gives every candidate up at `first_s`, and measures it at 1 ms when asked again."""
+
+    first_s = 4e-3
+
+    def measure(self, request: MeasureRequest) -> MeasureResult:
+        self.requests.append(request)
+        seconds = (1e-3,) * 3 if len(self.requests) != 2 else (self.first_s,)
+        return MeasureResult(seconds=seconds, number=1, device_s=0.01)
+
+
+@pytest.mark.parametrize(("first_s", "asked", "best_s"), [(4e-3, 3, 1e-3), (40e-3, 2, 40e-3)])
+def test_a_candidate_that_was_given_up_gets_a_second_look_unless_hopeless(
+    builder: Builder, first_s: float, asked: int, best_s: float
+) -> None:
+    board = BusyBoard()
+    board.first_s = first_s
+    runner = LiveRunner(PROGRAMS, builder, board)
+    _, measured = runner.prepare(different(2))
+    assert len(board.requests) == asked
+    assert measured.cost_s == best_s
+    assert measured.device_s == pytest.approx(0.01 * (asked - 1))
+
+
 def test_candidates_much_slower_than_the_best_give_up(builder: Builder) -> None:
     board = NotedBoard()
-    runner = LiveRunner(PROGRAMS, builder, board, RunnerOptions(Timing(repeat=5), beaten=3.0))
+    runner = LiveRunner(
+        PROGRAMS, builder, board, RunnerOptions(Timing(repeat=5, cooldown_s=0.1), beaten=3.0, hopeless=0.0)
+    )
     for row in different(3):
         list(runner.prepare(row[None]))
     timings = [request.timing for request in board.requests]
