@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from boards.target import Target
 from cross.codegen.llvm_text import ELEMENT_TYPES, Value, Writer
 from cross.codegen.llvm_text import Block as TextBlock
-from cross.codegen.llvm_values import ZERO_BYTES, ZEROS, Values
+from cross.codegen.llvm_values import ZERO_BYTES, ZEROS, Place, Values
 from cross.errors import CompileError
 from cross.expression.terms import ITEM_BYTES
 from cross.loopnest.nodes import (
@@ -231,8 +231,8 @@ class _Region:
             case Block(statements):
                 for item in statements:
                     self.statement(item)
-            case Store(buffer, indices, value):
-                self.store(buffer, indices, value)
+            case Store(buffer, indices, value, guard):
+                self.store(buffer, indices, value, guard)
             case Allocate(buffer, body):
                 self.allocate(buffer)
                 self.statement(body)
@@ -338,9 +338,10 @@ class _Region:
 
     # ---------------------------------------------------------------------------------------- stores
 
-    def store(self, buffer: Buffer, indices: tuple[Expr, ...], expr: Expr) -> None:
+    def store(self, buffer: Buffer, indices: tuple[Expr, ...], expr: Expr, guard: Expr | None = None) -> None:
         values = self.values
         value = values.evaluate(expr)
+        holds = None if guard is None else values.evaluate(guard)
         if buffer.scope is Scope.REGISTER:
             key = values.register(buffer, indices)
             values.environment.registers[key] = self.writer.splat(value, key[2])
@@ -348,17 +349,20 @@ class _Region:
         environment = values.environment
         environment.versions[buffer.name] = environment.versions.get(buffer.name, 0) + 1
         place = values.place(buffer, indices)
+        lane_differs = holds is not None and holds.lanes != 1
         if values.lanes == 1:
             assert place is not None
-            self.write(buffer, value, place.pointer, place.alignment)
+            self.write(buffer, value, place, holds)
             return
         value = self.writer.splat(value, values.lanes)
-        if place is not None and place.stride == 1 and buffer.dtype != "bool":
-            self.write(buffer, value, place.pointer, place.alignment)
+        if place is not None and place.stride == 1 and buffer.dtype != "bool" and not lane_differs:
+            self.write(buffer, value, place, holds)
             return
-        self.scatter(buffer, indices, value)
+        self.scatter(buffer, indices, value, holds)
 
-    def scatter(self, buffer: Buffer, indices: tuple[Expr, ...], value: Value) -> None:
+    def scatter(
+        self, buffer: Buffer, indices: tuple[Expr, ...], value: Value, holds: Value | None = None
+    ) -> None:
         environment = self.values.environment
         vector = environment.vector
         assert vector is not None
@@ -368,14 +372,28 @@ class _Region:
             environment.integers[name] = first + lane
             place = self.values.place(buffer, indices)
             assert place is not None
-            self.write(buffer, self.writer.extract(value, lane), place.pointer, place.alignment)
+            guard = None if holds is None else self.writer.extract(holds, lane)
+            self.write(buffer, self.writer.extract(value, lane), place, guard)
         del environment.integers[name]
         environment.vector = vector
 
-    def write(self, buffer: Buffer, value: Value, pointer: str, alignment: int) -> None:
+    def write(self, buffer: Buffer, value: Value, place: Place, holds: Value | None = None) -> None:
+        """A store; where a guard does not hold it goes to memory that nobody reads, so it needs no branch."""
         if buffer.dtype == "bool":
             value = self.writer.value(f"zext i1 {value.text} to i8", "int8")
-        self.writer.emit(f"  store {value.type} {value.text}, ptr {pointer}, align {alignment}")
+        pointer = place.pointer
+        if holds is not None:
+            chosen = f"select i1 {holds.text}, ptr {pointer}, ptr {self.unread()}"
+            pointer = self.writer.value(chosen, "int64").text
+        self.writer.emit(f"  store {value.type} {value.text}, ptr {pointer}, align {place.alignment}")
+
+    def unread(self) -> str:
+        """Memory for the stores that a guard turns away."""
+        pointer, kind = "%unread", f"[{max(self.target.vector_bytes, BUFFER_ALIGNMENT)} x i8]"
+        line = f"  {pointer} = alloca {kind}, align {BUFFER_ALIGNMENT}"
+        if line not in self.writer.blocks[0].prologue:
+            self.writer.blocks[0].prologue.append(line)
+        return pointer
 
 
 # ---------------------------------------------------------------------------------------------- walking

@@ -193,8 +193,9 @@ class Values:
         name, first, lanes = vector
         found = []
         for lane in range(first, first + lanes):
-            row, column = (substitute(index, {Var(name): Int(lane)}) for index in (expr.row, expr.column))
-            found.append(self.lookup(Lookup(expr.matrix, row, column, expr.dtype)))
+            here: dict[Expr, Expr] = {Var(name): Int(lane)}
+            place = substitute(expr.row, here), substitute(expr.column, here)
+            found.append(self.lookup(Lookup(expr.matrix, *place, expr.dtype)))
         return self.writer.join(found)
 
     # --------------------------------------------------------------------------------------- memory

@@ -86,6 +86,77 @@ def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
     return values.get(expr, expr)
 
 
+def divide(expr: Expr, divisor: int, extents: Mapping[str, Expr]) -> tuple[Expr, Expr] | None:
+    """(quotient, remainder) of an index by a positive integer, None where that needs a division.
+
+    The terms that the divisor divides make the quotient; the others must stay within 0 .. divisor - 1.
+
+    Args:
+        expr: an integer expression that is never negative.
+        divisor: at least 1.
+        extents: of the loop variables.
+    """
+    terms, constant = affine(expr)
+    if not isinstance(constant, Int):
+        return None
+    quotient: Expr = Int(constant.value // divisor)
+    rest: Affine = ({}, Int(constant.value % divisor))
+    reach = constant.value % divisor
+    for term, coefficient in terms.items():
+        whole = _exact_quotient(mul(term, coefficient), divisor)
+        if whole is not None:
+            quotient = add(quotient, whole)
+            continue
+        extent = extents.get(term.name) if isinstance(term, Var) else None
+        if not isinstance(extent, Int) or not isinstance(coefficient, Int) or coefficient.value < 0:
+            return None
+        reach += coefficient.value * (extent.value - 1)
+        rest[0][term] = coefficient
+    return (from_affine(affine(quotient)), from_affine(rest)) if reach < divisor else None
+
+
+def _exact_quotient(expr: Expr, divisor: int) -> Expr | None:
+    """expr // divisor for an expression that is a multiple of it at sight."""
+    if isinstance(expr, Int):
+        return Int(expr.value // divisor) if expr.value % divisor == 0 else None
+    if not isinstance(expr, Binary):
+        return None
+    if expr.op == "*":
+        left = _exact_quotient(expr.left, divisor)
+        if left is not None:
+            return mul(left, expr.right)
+        right = _exact_quotient(expr.right, divisor)
+        return None if right is None else mul(expr.left, right)
+    left, right = _exact_quotient(expr.left, divisor), _exact_quotient(expr.right, divisor)
+    if expr.op not in ("+", "-", "min", "max") or left is None or right is None:
+        return None
+    return fold(expr.op, left, right)
+
+
+def sum_of_terms(expr: Expr) -> Expr:
+    """An extent as a sum in which equal terms are put together: 64 - $t + $t is 64."""
+    counts: dict[Expr, int] = {}
+    _count_terms(expr, 1, counts)
+    result: Expr = ZERO
+    for term, count in counts.items():
+        if term != ONE:
+            result = add(result, mul(term, Int(count)))
+    return add(result, Int(counts.get(ONE, 0)))
+
+
+def _count_terms(expr: Expr, factor: int, counts: dict[Expr, int]) -> None:
+    match expr:
+        case Int(value):
+            counts[ONE] = counts.get(ONE, 0) + factor * value
+        case Binary("+" | "-", left, right):
+            _count_terms(left, factor, counts)
+            _count_terms(right, factor if expr.op == "+" else -factor, counts)
+        case Binary("*", left, Int(value)) | Binary("*", Int(value), left):
+            _count_terms(left, factor * value, counts)
+        case _:
+            counts[expr] = counts.get(expr, 0) + factor
+
+
 def interval(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
     """Smallest and largest value of an integer expression, None where it cannot be told.
 

@@ -130,10 +130,12 @@ class _Binder:
                 return self.loop(statement)
             case Block(statements):
                 return Block(tuple(self.statement(item) for item in statements))
-            case Store(buffer, indices, value):
-                return Store(
-                    self.buffer(buffer), tuple(self.expr(index) for index in indices), self.expr(value)
-                )
+            case Store(buffer, indices, value, guard):
+                places = tuple(self.expr(index) for index in indices)
+                decided = None if guard is None else self.expr(guard)
+                if decided == Literal(True, "bool"):
+                    decided = None
+                return Store(self.buffer(buffer), places, self.expr(value), decided)
             case Allocate(buffer, body):
                 return Allocate(self.buffer(buffer), self.statement(body))
 

@@ -145,9 +145,10 @@ class Accessor:
             return self.flat[self.fast(environment)]
         return self.flat[self.offset(environment, chosen)]
 
-    def put(self, environment: Environment, value: Any) -> None:
-        """Writes the elements of all lanes."""
-        offset = self.offset(environment, None) if self.fast is None else self.fast(environment)
+    def put(self, environment: Environment, value: Any, chosen: Chosen = None) -> None:
+        """Writes the elements of the (chosen) lanes."""
+        fast = self.fast if chosen is None else None
+        offset = self.offset(environment, chosen) if fast is None else fast(environment)
         self.flat[offset] = value
 
     def _separated(

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.errors import InterpreterError
-from cross.loopnest.evaluate import Accessor, Environment, Scope, compile_expression
+from cross.loopnest.evaluate import Accessor, Closure, Environment, Scope, compile_expression
 from cross.loopnest.lanes import ChosenLanes, choose_lanes
 from cross.loopnest.nodes import Allocate, Block, Buffer, For, Int, LoopNest, Statement, Store
 
@@ -184,9 +184,23 @@ def _compile_lanes(chosen: ChosenLanes, scope: Scope) -> Action:
     if chosen.combiner:
         return _compile_reduction(chosen, scope, target)
     value = compile_expression(chosen.value, space)
+    if chosen.store.guard is not None:
+        return _guarded_store(target, value, compile_expression(chosen.store.guard, space))
 
     def store(environment: Environment) -> None:
         target.put(environment, value(environment, None))
+
+    return store
+
+
+def _guarded_store(target: Accessor, value: Closure, guard: Closure) -> Action:
+    def store(environment: Environment) -> None:
+        holds = guard(environment, None)
+        if isinstance(holds, np.ndarray):
+            lanes = np.flatnonzero(holds)
+            target.put(environment, value(environment, lanes), lanes)
+        elif holds:
+            target.put(environment, value(environment, None))
 
     return store
 

@@ -62,7 +62,7 @@ def choose_lanes(statement: Statement) -> ChosenLanes | None:
     space = tuple(lane for lane in chain if lane[0] in written)
     reduction = tuple(lane for lane in chain if lane[0] not in written)
     combiner, value = _accumulation(statement.value, target) if reduction else ("", statement.value)
-    if (reduction and not combiner) or any(
+    if (reduction and (not combiner or statement.guard)) or any(
         load.buffer.name == target.buffer.name and load != target for load in loads(value)
     ):
         return None

@@ -13,8 +13,9 @@ from dataclasses import replace
 from cross.errors import ScheduleError
 from cross.expression.naming import unique_tensors
 from cross.expression.operator import Operator
+from cross.expression.rfactor import neutral_value
 from cross.expression.tensor import Tensor
-from cross.expression.terms import FLOATS, Axis, Read, Reduce, Term
+from cross.expression.terms import Axis, Read, Reduce, Term
 from cross.loopnest.affine import affine, from_affine
 from cross.loopnest.bind import PackedDimension, ParametricNest
 from cross.loopnest.nodes import (
@@ -43,15 +44,6 @@ from cross.schedule.primitives import Schedule
 Leaf = Callable[[], Statement]
 
 COMBINE = {"sum": "+", "max": "max", "min": "min"}
-LIMITS = {
-    "float16": 65504.0,
-    "float32": float("inf"),
-    "float64": float("inf"),
-    "int8": 127,
-    "uint8": 255,
-    "int32": 2**31 - 1,
-    "int64": 2**63 - 1,
-}
 
 
 def lower(operator: Operator, schedule: Schedule) -> ParametricNest:
@@ -125,7 +117,7 @@ class _Lowering:
         """The loops of a reduction: shared space loops, initial values, then the update loops."""
         first = next(index for index, loop in enumerate(stage.loops) if loop.reduces)
         outer, inner = stage.loops[:first], stage.loops[first:]
-        start = initial_value(body.combiner, stage.tensor.dtype)
+        start = Literal(neutral_value(body.combiner, stage.tensor.dtype), stage.tensor.dtype)
 
         def leaf() -> Statement:
             space = _copies(inner, "init")
@@ -183,10 +175,17 @@ class _Lowering:
         return tuple(values[axis] for axis in stage.tensor.axes)
 
     def store(self, stage: Stage, loops: Sequence[Loop], value: Expr) -> Statement:
-        return Store(self.buffers[stage.name], self.indices(stage, loops), value)
+        guard: Expr | None = None
+        for axis in stage.rounded_up:
+            inside = Binary("<", stage.axis_values[axis], Int(axis.extent))
+            guard = inside if guard is None else Binary("and", guard, inside)
+        return Store(self.buffers[stage.name], self.indices(stage, loops), value, guard)
 
     def value(self, stage: Stage, body: Term) -> Expr:
-        return translate(body, stage.axis_values, lambda read, indices: self.read(stage, read, indices))
+        def rule(read: Read, indices: tuple[Expr, ...]) -> Expr:
+            return self.read(stage, read, indices)
+
+        return translate(body, stage.axis_values, rule, stage.loop_extents)
 
     def read(self, stage: Stage, read: Read, indices: tuple[Expr, ...]) -> Expr:
         name = read.tensor.name
@@ -226,17 +225,6 @@ class _Lowering:
         )
         self.inputs[name] = replace(old, shape=tuple(dimension.extent for _, dimension in found))
         return Load(self.inputs[name], tuple(self.path[position].var for position, _ in found))
-
-
-def initial_value(combiner: str, dtype: str) -> Literal:
-    """The neutral element of a reduction."""
-    if combiner == "sum":
-        return Literal(0.0 if dtype in FLOATS else 0, dtype)
-    limit = LIMITS[dtype]
-    if combiner == "min":
-        return Literal(limit, dtype)
-    unsigned = dtype.startswith("u")
-    return Literal(0 if unsigned else (-limit if dtype in FLOATS else -int(limit) - 1), dtype)
 
 
 def _argument(tensor: Tensor, constant: bool) -> Buffer:

@@ -158,11 +158,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """buffer[indices] = value."""
+    """buffer[indices] = value; with a guard only where it holds, though the value is computed anyway."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
+    guard: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

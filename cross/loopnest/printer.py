@@ -84,8 +84,9 @@ def statement_lines(statement: Statement, depth: int = 0) -> Iterator[str]:
         case Block(statements):
             for inner in statements:
                 yield from statement_lines(inner, depth)
-        case Store(buffer, indices, value):
-            yield f"{indent}{buffer.name}[{_join(indices)}] = {expression_text(value)}"
+        case Store(buffer, indices, value, guard):
+            condition = "" if guard is None else f" if {expression_text(guard)}"
+            yield f"{indent}{buffer.name}[{_join(indices)}] = {expression_text(value)}{condition}"
         case Allocate(buffer, body):
             yield f"{indent}allocate {buffer_text(buffer)} in {buffer.scope.value}"
             yield from statement_lines(body, depth)

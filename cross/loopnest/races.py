@@ -84,7 +84,7 @@ def _accesses(
                 yield from _accesses(item, ranges, private)
         case Allocate(buffer, body):
             yield from _accesses(body, ranges, private | {buffer.name})
-        case Store(buffer, indices, value):
+        case Store(buffer, indices, value, _):
             touched: list[tuple[Buffer, Access]] = [(buffer, Access(indices, True, ranges))]
             for load in (item for part in (*indices, value) for item in loads(part)):
                 touched.append((load.buffer, Access(load.indices, False, ranges)))

@@ -13,8 +13,8 @@ from cross.errors import ScheduleError
 from cross.expression.naming import inlined_body, unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, AxisKind, Read, Reduce, Term
-from cross.loopnest.affine import affine, from_affine, variables
+from cross.expression.terms import Axis, AxisKind, Read, Reduce, Term, walk
+from cross.loopnest.affine import affine, from_affine, sum_of_terms, variables
 from cross.loopnest.nodes import (
     ONE,
     ZERO,
@@ -96,6 +96,7 @@ class Stage:
     inlined: bool = False
     attachment: Attachment | None = None
     hold: str | None = None
+    rounded_up: list[Axis] = field(default_factory=list)  # what lies past their ends is not stored
     packs: list[str] = field(default_factory=list)
 
     @property
@@ -108,6 +109,11 @@ class Stage:
                 return loop
         known = ", ".join(item.name for item in self.loops)
         raise ScheduleError(f"stage {self.name} has no loop {name!r}; its loops are {known}")
+
+    @property
+    def loop_extents(self) -> dict[str, Expr]:
+        """The extent of every loop by variable."""
+        return {loop.var.name: loop.extent for loop in self.loops}
 
     @property
     def axis_values(self) -> dict[Axis, Expr]:
@@ -183,9 +189,11 @@ def _split(_: Stages, stage: Stage, primitive: Primitive) -> None:
     position = stage.loops.index(loop)
     factors = [factor(value) for value in primitive.factors]
     tile = product(factors)
-    shifts = not loop.reduces and stage.attachment is None
-    last_start = add(loop.extent, mul(tile, Int(-1))) if shifts else None
-    extents = [ceildiv(loop.extent, tile), *factors]
+    # A sum must not be added to twice: the region of an attached reduction is divided by its tiles.
+    shifts = not loop.reduces and (stage.attachment is None or not stage.tensor.reduce_axes)
+    covered_extent = _rounded_up(stage, loop, factors) if primitive.whole_tiles else loop.extent
+    last_start = add(covered_extent, mul(tile, Int(-1))) if shifts else None
+    extents = [ceildiv(covered_extent, tile), *factors]
     stage.loops[position : position + 1] = [
         Loop(
             f"{loop.name}.{index}",
@@ -197,6 +205,19 @@ def _split(_: Stages, stage: Stage, primitive: Primitive) -> None:
         )
         for index, extent in enumerate(extents)
     ]
+
+
+def _rounded_up(stage: Stage, loop: Loop, factors: Sequence[Expr]) -> Expr:
+    """The extent of a loop in whole tiles of its last factor."""
+    tile = factors[-1] if factors else ONE
+    if stage.tensor.reduce_axes or not isinstance(loop.extent, Int) or not isinstance(tile, Int):
+        raise ScheduleError(
+            f"Split of stage {stage.name}, loop {loop.name}: whole tiles need a stage without a reduction, a "
+            "known extent and an integer as last factor"
+        )
+    if loop.extent.value % tile.value:
+        stage.rounded_up.append(loop.axis)
+    return mul(ceildiv(loop.extent, tile), tile)
 
 
 def _reorder(_: Stages, stage: Stage, primitive: Primitive) -> None:
@@ -248,8 +269,8 @@ def _compute_at(current: Stages, stage: Stage, primitive: Primitive) -> None:
 
 def _region(current: Stages, stage: Stage, consumer: Stage, loop_name: str) -> list[tuple[Expr, Expr]]:
     """Start and extent, per axis of `stage`, of what one iteration of the consumer's loop reads."""
-    names = [loop.name for loop in consumer.loops]
-    inner = {loop.var.name: loop.extent for loop in consumer.loops[names.index(loop_name) + 1 :]}
+    reader = _reader(current, stage, consumer)
+    inner = _loops_inside(current, reader, consumer, loop_name)
     found: list[tuple[Expr, ...]] = []
 
     def collect(read: Read, indices: tuple[Expr, ...]) -> Expr:
@@ -257,29 +278,87 @@ def _region(current: Stages, stage: Stage, consumer: Stage, loop_name: str) -> l
             found.append(indices)
         return Literal(0, read.dtype)
 
-    body = resolved_body(current, consumer)
-    translate(body.body if isinstance(body, Reduce) else body, consumer.axis_values, collect)
+    body = resolved_body(current, reader)
+    scalar = body.body if isinstance(body, Reduce) else body
+    translate(scalar, reader.axis_values, collect, reader.loop_extents)
     if len(found) != 1:
         raise ScheduleError(
-            f"ComputeAt: stage {stage.name} must be read at one place in {consumer.name}, found {len(found)}"
+            f"ComputeAt: stage {stage.name} must be read at one place in {reader.name}, found {len(found)}"
         )
     return [_dimension(stage.name, index, inner) for index in found[0]]
 
 
-def _dimension(stage: str, index: Expr, inner: Mapping[str, Expr]) -> tuple[Expr, Expr]:
+def _reader(current: Stages, stage: Stage, consumer: Stage) -> Stage:
+    """The stage that reads `stage`: the consumer, or else the one among the stages attached below it."""
+    if stage.name in _read_names(current, consumer):
+        return consumer
+    readers = [
+        item for item in current.values() if item.attachment and stage.name in _read_names(current, item)
+    ]
+    if len(readers) != 1:
+        raise ScheduleError(
+            f"ComputeAt: stage {stage.name} must be read by {consumer.name} or by one stage attached to it, "
+            f"found {len(readers)} attached readers"
+        )
+    return readers[0]
+
+
+def _read_names(current: Stages, stage: Stage) -> set[str]:
+    return {term.tensor.name for term in walk(resolved_body(current, stage)) if isinstance(term, Read)}
+
+
+def _loops_inside(current: Stages, reader: Stage, consumer: Stage, loop_name: str) -> dict[str, Loop]:
+    """The loops around a read that run within one iteration of the consumer's loop, by variable."""
+    inside: list[Loop] = []
+    while reader is not consumer:
+        attachment = reader.attachment
+        if attachment is None:
+            raise ScheduleError(f"ComputeAt: stage {reader.name} is not attached below {consumer.name}")
+        inside += reader.loops
+        reader = current[attachment.consumer]
+        if reader is consumer and not _is_at_or_inside(consumer, attachment.loop, loop_name):
+            raise ScheduleError(
+                f"ComputeAt: loop {loop_name} of {consumer.name} lies within {attachment.loop}, where a "
+                "stage is attached that reads this one; attach it at that loop or further out"
+            )
+    names = [loop.name for loop in consumer.loops]
+    inside += consumer.loops[names.index(loop_name) + 1 :]
+    return {loop.var.name: loop for loop in inside}
+
+
+def _is_at_or_inside(stage: Stage, loop: str, outer: str) -> bool:
+    names = [item.name for item in stage.loops]
+    return names.index(loop) >= names.index(outer)
+
+
+def _dimension(stage: str, index: Expr, inner: Mapping[str, Loop]) -> tuple[Expr, Expr]:
     terms, constant = affine(index)
     outer_terms: dict[Expr, Expr] = {}
     inner_terms: list[tuple[Expr, Expr]] = []
+    shift: Expr = ZERO
     for term, coefficient in terms.items():
         if isinstance(term, Var) and term.name in inner:
-            inner_terms.append((coefficient, inner[term.name]))
-        elif variables(term) & inner.keys():
+            inner_terms.append((coefficient, inner[term.name].extent))
+        elif not variables(term) & inner.keys():
+            outer_terms[term] = coefficient
+        elif coefficient == ONE and (last := _last_start(term, inner)) is not None:
+            shift = add(shift, last)
+        else:
             raise ScheduleError(
                 f"ComputeAt: stage {stage} is read at an index that is not affine in inner loops"
             )
-        else:
-            outer_terms[term] = coefficient
-    return from_affine((outer_terms, constant)), covered(inner_terms)
+    return from_affine((outer_terms, constant)), sum_of_terms(add(shift, covered(inner_terms)))
+
+
+def _last_start(term: Expr, inner: Mapping[str, Loop]) -> Expr | None:
+    """The largest value of min(start, last start), the tile starts of an inner loop; None for other terms.
+
+    Such tiles reach from 0 to the last start and the length of a tile beyond, which they cover without gaps.
+    """
+    loops = [inner[name] for name in variables(term) if name in inner]
+    if len(loops) == 1 and loops[0].last_start is not None and isinstance(term, Binary) and term.op == "min":
+        return term.right
+    return None
 
 
 def covered(terms: Sequence[tuple[Expr, Expr]]) -> Expr:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from cross.errors import ExpressionError
 from cross.expression.terms import Axis, Binary, Call, Cast, Const, Lookup, Read, Reduce, Select, Term
 from cross.loopnest import nodes
-from cross.loopnest.affine import affine, from_affine
+from cross.loopnest.affine import affine, divide, from_affine
 
 AxisValues = Mapping[Axis, nodes.Expr]
 ReadRule = Callable[[Read, tuple[nodes.Expr, ...]], nodes.Expr]
+Extents = Mapping[str, nodes.Expr]
+NO_EXTENTS: Extents = {}
 
 
-def translate(term: Term, axes: AxisValues, read: ReadRule) -> nodes.Expr:
+def translate(term: Term, axes: AxisValues, read: ReadRule, extents: Extents = NO_EXTENTS) -> nodes.Expr:
     """The term with axes replaced by their values and reads resolved by a rule.
 
     Integer sums are brought into affine normal form, so that equal indices are equal expressions.
@@ -22,30 +24,36 @@ def translate(term: Term, axes: AxisValues, read: ReadRule) -> nodes.Expr:
         term: a term without a reduction.
         axes: the integer expression of every axis that occurs.
         read: what a read of a tensor at translated indices becomes.
+        extents: of loop variables; what they decide is not divided when the program runs.
     """
+
+    def inner(part: Term) -> nodes.Expr:
+        return translate(part, axes, read, extents)
+
     match term:
         case Const(value, dtype):
             return nodes.Int(int(value)) if dtype == "int64" else nodes.Literal(value, dtype)
         case Axis():
             return axes[term]
         case Read(_, indices):
-            return read(term, tuple(_normal(translate(index, axes, read)) for index in indices))
+            return read(term, tuple(_normal(inner(index)) for index in indices))
         case Lookup(matrix, row, column, dtype):
-            place = (_normal(translate(index, axes, read)) for index in (row, column))
-            return nodes.Lookup(matrix, *place, dtype)
+            return nodes.Lookup(matrix, _normal(inner(row)), _normal(inner(column)), dtype)
         case Binary(op, left, right):
-            parts = translate(left, axes, read), translate(right, axes, read)
-            return nodes.fold(op, *parts) if left.dtype == "int64" else nodes.Binary(op, *parts)
+            parts = inner(left), inner(right)
+            if left.dtype != "int64":
+                return nodes.Binary(op, *parts)
+            if op in ("//", "%") and isinstance(parts[1], nodes.Int) and parts[1].value > 0:
+                found = divide(parts[0], parts[1].value, extents)
+                if found is not None:
+                    return found[0 if op == "//" else 1]
+            return nodes.fold(op, *parts)
         case Call(function, arguments):
-            return nodes.Call(function, tuple(translate(item, axes, read) for item in arguments))
+            return nodes.Call(function, tuple(inner(item) for item in arguments))
         case Select(condition, then, otherwise):
-            return nodes.Select(
-                translate(condition, axes, read),
-                translate(then, axes, read),
-                translate(otherwise, axes, read),
-            )
+            return nodes.Select(inner(condition), inner(then), inner(otherwise))
         case Cast(dtype, value):
-            return nodes.Cast(dtype, translate(value, axes, read), value.dtype)
+            return nodes.Cast(dtype, inner(value), value.dtype)
         case Reduce():
             raise ExpressionError("a reduction has no value of its own; translate its body")
         case _:

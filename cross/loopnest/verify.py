@@ -191,6 +191,11 @@ class _Verifier:
 
     def store(self, store: Store, place: _Place) -> None:
         self.expression(store.value, place)
+        if store.guard is not None:
+            self.expression(store.guard, place)
+            place = place.under(store.guard, True)
+            if dtype_of(store.guard) != "bool":
+                self.fail("dtypes", f"guard of {_excerpt(store)} is {dtype_of(store.guard)}", place)
         self.access(store.buffer, store.indices, store, place)
         if store.buffer.role in ("input", "constant"):
             self.fail("read-only", f"{_excerpt(store)} writes an {store.buffer.role}", place)

@@ -2,7 +2,8 @@
 
 The rules, in the order in which they are asked (Ansor's, for CPUs):
 
-0. A reduction that would leave vectors empty is cut in two along memory (vector_axis.py).
+0. A Winograd convolution has sketches of its own (winograd_sketch.py).
+   A reduction that would leave vectors empty is cut in two along memory (vector_axis.py).
 1. Elementwise stages are inlined into their consumers. A stage that guards its reads (padding) before a
    reduction may also be materialized: a structural knob.
 2. A reduction followed by an elementwise stage over the same elements is fused with it: that stage owns the
@@ -47,6 +48,7 @@ from cross.schedule.primitives import (
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_count, vector_tiles
 from cross.schedule.vector_axis import with_vector_axes
+from cross.schedule.winograd_sketch import winograd_space
 
 UNROLL_LIMITS = (0, 16, 64, 192)
 LOCAL_TILE_BYTES = 128 * 1024
@@ -88,6 +90,9 @@ class Plan:
 
 def cpu_space(operator: Operator, target: Target) -> ScheduleSpace:
     """The schedule space of an operator for a CPU target."""
+    winograd = winograd_space(operator, target)
+    if winograd is not None:
+        return winograd
     program = with_vector_axes(operator, target)
     plan = make_plan(program)
     knobs: list[Knob] = _structural_knobs(plan)

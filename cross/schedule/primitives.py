@@ -21,11 +21,15 @@ class Split:
 
     Where the product of the factors does not divide the extent, the last outer tile starts earlier, so
     that it ends with the axis (it computes some elements a second time). Reduction axes must divide.
+
+    With `whole_tiles` every tile starts at a multiple of the last factor, an integer: the axis is rounded up
+    to whole ones, and what lies past its end is computed but not stored.
     """
 
     stage: str
     axis: str
     factors: tuple[Factor, ...]
+    whole_tiles: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class CacheWrite:
 @dataclass(frozen=True, slots=True)
 class ComputeAt:
     """Computes the region of a stage that one iteration of a consumer's loop needs, inside that loop.
+
+    The consumer reads the stage itself, or a stage that does is already attached to that loop or deeper.
 
     for i: C.acc[i] = ...           ComputeAt("C.acc", "C", "i.0")   for i.0
     for i.0, i.1: C[..] = C.acc[..]                                      for i: C.acc[i] = ...

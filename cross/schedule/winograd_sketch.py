@@ -1,0 +1,320 @@
+"""Sketches for Winograd convolutions on CPUs: both transforms and the products in one nest.
+
+    parallel blocks of output tiles
+        V   input transform of the block: a tile and a vector of channels at a time, unrolled over positions
+        M   products: for every position a matrix product with a tile of registers over tiles and channels
+        out inverse transform, unrolled, with the elementwise consumers, stored into the output
+
+Under "blocks" V and M hold the tiles of one block, so that they stay in the caches between the steps. Under
+"whole" each step runs over the whole image, positions of M in parallel: for layers with few tiles. The
+matrices of the transforms are literals in the unrolled code (Ansor's rule for constant tensors).
+
+Start at `winograd_space`; the stages and their names are those of cross/expression/winograd.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boards.target import Target
+from cross.expression.naming import unique_tensors
+from cross.expression.operator import Operator
+from cross.expression.tensor import Tensor
+from cross.expression.terms import ITEM_BYTES, Lookup, Read, Select, walk
+from cross.schedule.primitives import (
+    CacheWrite,
+    ComputeAt,
+    Inline,
+    Pack,
+    Parallel,
+    Primitive,
+    Reorder,
+    Schedule,
+    Split,
+    Unroll,
+    Vectorize,
+)
+from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
+from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, waste
+
+LOCAL_BYTES = 2 << 20  # V and M of a block are on the stack of a thread
+MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector operations
+LARGEST_BLOCK = 64  # tiles in one dimension
+LARGEST_TILE = 14  # of registers, in one dimension
+BLOCK_WASTE = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradStages:
+    """The stages of an operator in the order of the computation; see `winograd_conv2d`."""
+
+    paddings: tuple[Tensor, ...]
+    inlined: tuple[str, ...]
+    rows: Tensor
+    data: Tensor
+    products: Tensor
+    half: Tensor
+    tile: Tensor
+    output: Tensor
+    weights: str
+
+    @property
+    def size(self) -> int:
+        """m: outputs in one dimension of a tile."""
+        return self.tile.shape[3]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles in (height, width)."""
+        return self.tile.shape[1], self.tile.shape[2]
+
+
+def winograd_stages(operator: Operator) -> WinogradStages | None:
+    """The roles of the stages, None where the operator is no Winograd convolution."""
+    renamed = unique_tensors(operator)
+    stages = [renamed[tensor] for tensor in operator.stages]
+    reductions = [stage for stage in stages if stage.reduce_axes]
+    if [_has_literals(stage) for stage in reductions] != [True, True, False, True, True]:
+        return None
+    rows, data, products, half, tile = reductions
+    output = renamed[operator.output]
+    constants = {renamed[operator.inputs[position]].name for position in operator.constants}
+    read = {term.tensor.name for term in _reads(products)}
+    weights = read - {data.name}
+    if len(output.shape) != 4 or len(tile.shape) != 6 or len(weights) != 1 or not weights <= constants:
+        return None
+    elementwise = [stage for stage in stages if not stage.reduce_axes and stage is not output]
+    paddings = tuple(stage for stage in elementwise if _pads(stage, rows))
+    inlined = tuple(stage.name for stage in elementwise if stage not in paddings)
+    return WinogradStages(paddings, inlined, rows, data, products, half, tile, output, next(iter(weights)))
+
+
+def _has_literals(stage: Tensor) -> bool:
+    assert stage.body is not None
+    return any(isinstance(term, Lookup) for term in walk(stage.body))
+
+
+def _reads(stage: Tensor) -> list[Read]:
+    assert stage.body is not None
+    return [term for term in walk(stage.body) if isinstance(term, Read)]
+
+
+def _pads(stage: Tensor, rows: Tensor) -> bool:
+    """Whether a stage is the padding that the input transform reads."""
+    assert stage.body is not None
+    guards = any(isinstance(term, Select) for term in walk(stage.body))
+    return guards and any(read.tensor.name == stage.name for read in _reads(rows))
+
+
+def winograd_space(operator: Operator, target: Target) -> ScheduleSpace | None:
+    """The schedule space of a Winograd convolution for a CPU, None for any other operator."""
+    stages = winograd_stages(operator)
+    if stages is None:
+        return None
+    lanes = target.vector_lanes(ITEM_BYTES[stages.output.dtype])
+    structural = [
+        Knob("staging", ("staging",), ((0,), (1,)), True, ("blocks", "whole")),
+        Knob("order", ("order",), ((0,), (1,)), True, ("tiles inside", "channels inside")),
+    ]
+    if stages.paddings:
+        structural.append(Knob("padding", ("padding",), ((0,), (1,)), True, ("materialized", "inlined")))
+    channels_in, channels_out = stages.data.shape[-1], stages.output.shape[-1]
+    reductions = tuple((size,) for size in divisors(channels_in) if size <= 32)
+    knobs = (
+        *structural,
+        Knob("block.h", ("block.h", "products.h"), _blocks(stages.grid[0])),
+        Knob("block.w", ("block.w", "products.w"), _blocks(stages.grid[1])),
+        Knob("products.c", ("products.c",), _vectors(channels_out, lanes, 4)),
+        Knob("products.kc", ("products.kc",), reductions),
+        Knob("data.c", ("data.c",), _vectors(channels_in, lanes, 2)),
+        Knob("output.c", ("output.c",), _vectors(channels_out, lanes, 2)),
+    )
+    width = min(stages.grid[1], 7)
+    preferred = {
+        "block.h": (1, 1),
+        "block.w": (stages.grid[1], width),
+        "products.c": (min(2 * lanes, channels_out),),
+        "products.kc": (4,),
+        "data.c": (lanes,),
+        "output.c": (lanes,),
+        "padding": (1,),
+    }
+    build = partial(_schedule, stages, target)
+    constraints = tuple(_constraints(stages, lanes, target))
+    return ScheduleSpace(operator, target, knobs, constraints, build, preferred)
+
+
+def _blocks(extent: int) -> tuple[tuple[int, int], ...]:
+    """(tiles of a block, tiles of registers) in one dimension."""
+    result = []
+    for block in factors(extent, LARGEST_BLOCK):
+        if block != extent and waste(extent, block) > BLOCK_WASTE:
+            continue
+        for tile in factors(block, LARGEST_TILE):
+            if waste(block, tile) <= BLOCK_WASTE:
+                result.append((block, tile))
+    return tuple(result)
+
+
+def _vectors(extent: int, lanes: int, most_vectors: int) -> tuple[tuple[int, ...], ...]:
+    sizes = vector_tiles(extent, lanes, most_vectors)
+    wide = [size for size in sizes if size >= min(lanes, extent)]
+    return tuple((size,) for size in wide or sizes)
+
+
+def _constraints(stages: WinogradStages, lanes: int, target: Target) -> list[Constraint]:
+    positions = stages.data.shape[0] * stages.data.shape[1]
+    channels = stages.data.shape[-1] + stages.products.shape[-1]
+    tile_bytes = positions * channels * ITEM_BYTES[stages.products.dtype]
+    counts = np.array([vector_count(size, lanes) for size in range(stages.products.shape[-1] + 1)])
+
+    def accumulators(values: Values) -> NDArray[np.int64]:
+        result: NDArray[np.int64] = values["products.h"] * values["products.w"] * counts[values["products.c"]]
+        return result
+
+    def fits_registers(values: Values) -> NDArray[np.bool_]:
+        result: NDArray[np.bool_] = (
+            accumulators(values) + counts[values["products.c"]] + 1 <= target.vector_registers
+        )
+        return result
+
+    def fits_code(values: Values) -> NDArray[np.bool_]:
+        result: NDArray[np.bool_] = accumulators(values) * values["products.kc"] <= MOST_STATEMENTS
+        return result
+
+    def fits_local(values: Values) -> NDArray[np.bool_]:
+        size = values["block.h"] * values["block.w"] * tile_bytes
+        result: NDArray[np.bool_] = (values["staging"] == 1) | (size <= LOCAL_BYTES)
+        return result
+
+    registers = target.vector_registers
+    rule = f"accumulators, one row of operands and a broadcast fit in {registers} registers"
+    return [
+        Constraint("products.registers", rule, fits_registers),
+        Constraint("products.code", f"the inner loop has at most {MOST_STATEMENTS} operations", fits_code),
+        Constraint("block.local", f"a block's V and M take at most {LOCAL_BYTES} bytes", fits_local),
+    ]
+
+
+# -------------------------------------------------------------------------------------------- schedules
+
+
+def _schedule(stages: WinogradStages, target: Target, structure: Mapping[str, int]) -> Schedule:
+    whole = structure["staging"] == 1
+    result: list[Primitive] = [Inline(name) for name in stages.inlined]
+    result += [CacheWrite(stages.data.name), CacheWrite(stages.products.name)]
+    for padding in stages.paddings:
+        if structure["padding"] == 1:
+            result.append(Inline(padding.name))
+        else:
+            result += _materialized(padding, target)
+    result += _output(stages)
+    if not whole:
+        result.append(ComputeAt(stages.products.name, *_block_loop(stages), "local"))
+    result += _products(stages, whole, tiles_inside=structure["order"] == 0)
+    if not whole:
+        result.append(ComputeAt(stages.data.name, *_block_loop(stages), "local"))
+    return (*result, *_accumulated_products(stages), *_data(stages, whole))
+
+
+def _block_loop(stages: WinogradStages) -> tuple[str, str]:
+    """The innermost loop over blocks of tiles."""
+    return stages.output.name, f"{stages.output.axes[2].name}.0"
+
+
+def _materialized(padding: Tensor, target: Target) -> list[Primitive]:
+    """A padded copy of the input, rows in parallel."""
+    name, axes = padding.name, padding.axes
+    vector = min(4 * target.vector_lanes(ITEM_BYTES[padding.dtype]), axes[-1].extent)
+    return [
+        Split(name, axes[-1].name, (vector,)),
+        Parallel(name, axes[0].name),
+        Parallel(name, axes[1].name),
+        Vectorize(name, f"{axes[-1].name}.1"),
+    ]
+
+
+def _output(stages: WinogradStages) -> list[Primitive]:
+    """Blocks of tiles in parallel; the inverse transform of one row of a tile's outputs in registers."""
+    name, (b, h, w, c) = stages.output.name, (axis.name for axis in stages.output.axes)
+    order = (b, f"{h}.0", f"{w}.0", f"{h}.1", f"{w}.1", f"{c}.0", f"{h}.2", f"{w}.2", f"{c}.1")
+    return [
+        Split(name, h, ("block.h", stages.size), whole_tiles=True),
+        Split(name, w, ("block.w", stages.size), whole_tiles=True),
+        Split(name, c, ("output.c",)),
+        Reorder(name, order),
+        *(Parallel(name, loop) for loop in order[:3]),
+        Unroll(name, f"{h}.2"),
+        Unroll(name, f"{w}.2"),
+        Vectorize(name, f"{c}.1"),
+        ComputeAt(stages.tile.name, name, f"{h}.2", "register"),
+        *_transform(stages.tile.name, stages.tile, 4),
+        ComputeAt(stages.half.name, name, f"{h}.2", "register"),
+        *_transform(stages.half.name, stages.half, 4),
+    ]
+
+
+def _transform(name: str, stage: Tensor, unrolled: int) -> list[Primitive]:
+    """One of the two sums of a transform in registers: unrolled over the sum and axis number `unrolled`."""
+    summed, position, vector = stage.reduce_axes[0].name, stage.axes[unrolled].name, stage.axes[-1].name
+    others = [axis.name for number, axis in enumerate(stage.axes[:-1]) if number != unrolled]
+    return [
+        Reorder(name, (*others, summed, position, vector)),
+        Unroll(name, summed),
+        Unroll(name, position),
+        Vectorize(name, vector),
+    ]
+
+
+def _products(stages: WinogradStages, whole: bool, tiles_inside: bool) -> list[Primitive]:
+    """A matrix product per position: a tile of registers over tiles and output channels."""
+    name = stages.products.name
+    x, y, b, ty, tx, c = (axis.name for axis in stages.products.axes)
+    outer = (f"{c}.0", f"{ty}.0", f"{tx}.0") if tiles_inside else (f"{ty}.0", f"{tx}.0", f"{c}.0")
+    inner = (f"{ty}.1", f"{tx}.1", f"{c}.1")
+    return [
+        Split(name, ty, ("products.h",)),
+        Split(name, tx, ("products.w",)),
+        Split(name, c, ("products.c",)),
+        Reorder(name, (x, y, b, *outer, *inner)),
+        *((Parallel(name, x), Parallel(name, y)) if whole else ()),
+        *(Unroll(name, loop) for loop in inner[:2]),
+        Vectorize(name, inner[2]),
+        ComputeAt(f"{name}.acc", name, outer[-1], "register"),
+    ]
+
+
+def _accumulated_products(stages: WinogradStages) -> list[Primitive]:
+    """The innermost loops of the products."""
+    accumulated, summed = f"{stages.products.name}.acc", stages.products.reduce_axes[0].name
+    x, y, b, ty, tx, c = (axis.name for axis in stages.products.axes)
+    return [
+        Split(accumulated, summed, ("products.kc",)),
+        Reorder(accumulated, (x, y, b, f"{summed}.0", f"{summed}.1", ty, tx, c)),
+        *(Unroll(accumulated, loop) for loop in (f"{summed}.1", ty, tx)),
+        Vectorize(accumulated, c),
+        Pack(stages.weights, accumulated),
+    ]
+
+
+def _data(stages: WinogradStages, whole: bool) -> list[Primitive]:
+    """The input transform of one tile and a vector of channels, one row of positions at a time."""
+    name, accumulated = stages.data.name, f"{stages.data.name}.acc"
+    x, y, b, ty, tx, c = (axis.name for axis in stages.data.axes)
+    return [
+        Split(name, c, ("data.c",)),
+        Reorder(name, (b, ty, tx, f"{c}.0", x, y, f"{c}.1")),
+        *((Parallel(name, loop) for loop in (b, ty, tx)) if whole else ()),
+        Unroll(name, x),
+        Unroll(name, y),
+        Vectorize(name, f"{c}.1"),
+        ComputeAt(accumulated, name, x, "register"),
+        *_transform(accumulated, stages.data, 1),
+        ComputeAt(stages.rows.name, name, x, "register"),
+        *_transform(stages.rows.name, stages.rows, 4),
+    ]
