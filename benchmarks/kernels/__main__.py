@@ -50,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.command in ("tune", "run"):
             _tune(asked)
         if asked.command in ("measure", "run"):
-            _measure(asked, chosen(asked.only))
+            _measure(asked, chosen(asked.only), asked.libraries or LIBRARIES)
         if asked.command == "random":
-            _measure(asked, random_workloads(asked.count, asked.seed))
+            _measure(asked, random_workloads(asked.count, asked.seed), asked.libraries or ["numpy"])
         if asked.command == "loops":
             for threads in asked.threads:
                 board, target = board_with(threads, asked.board)
@@ -93,7 +93,6 @@ def _parser() -> argparse.ArgumentParser:
         help="our untuned kernels and numpy on shapes drawn from a seed",
     )
     drawn.add_argument("--count", type=int, default=50)
-    drawn.set_defaults(libraries=["numpy"])
     loops = commands.add_parser(
         "loops", parents=[shared, chosen_ones], help="the innermost loops of our kernels, as machine code"
     )
@@ -115,7 +114,8 @@ def _shared_options(parser: argparse.ArgumentParser) -> None:
 def _measuring_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--peers", type=Path, default=PEERS, help=f"the libraries' environments (default {PEERS})")
-    add("--libraries", type=_names, default=LIBRARIES, metavar="NAMES", help=",".join(LIBRARIES))
+    known = f"default {','.join(LIBRARIES)}; for random shapes numpy"
+    add("--libraries", type=_names, metavar="NAMES", help=known)
     add("--rounds", type=int, default=PLAN.rounds)
     add("--batches", type=int, default=PLAN.batches, help="undisturbed batches of a turn")
     add("--batch-ms", type=float, default=1e3 * PLAN.batch_s)
@@ -136,10 +136,10 @@ def _tune(asked: argparse.Namespace) -> None:
         tune(chosen(asked.only), threads, asked.records, trials=asked.trials, seed=asked.seed)
 
 
-def _measure(asked: argparse.Namespace, workloads: Sequence[Workload]) -> None:
+def _measure(asked: argparse.Namespace, workloads: Sequence[Workload], libraries: Sequence[str]) -> None:
     plan = Plan(asked.rounds, asked.batches, asked.batch_ms / 1e3)
     own = ("--records", str(asked.records.absolute()), "--finalists", str(asked.finalists))
-    everybody = contenders(asked.peers, own, asked.libraries)
+    everybody = contenders(asked.peers, own, libraries)
     cases: list[Case] = []
     report = Report(
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
