@@ -216,7 +216,18 @@ class _Child:
                     look_s = ENDING_S
             elif memory_of(self.pid)[1] > self.allowed_bytes:
                 return "memory"
+        self._drain()
         return ""
+
+    def _drain(self) -> None:
+        """Read what a child that has ended left in the pipe: it may have answered since the last look."""
+        poller = select.poll()
+        poller.register(self.answer_fd, select.POLLIN)
+        while not self.complete() and poller.poll(0):
+            data = os.read(self.answer_fd, 1 << 16)
+            if not data:
+                return
+            self.received += data
 
     def _ended(self) -> bool:
         """Asked because something that the child started may hold the pipe open."""

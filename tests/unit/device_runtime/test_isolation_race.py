@@ -1,0 +1,49 @@
+"""A child that answers and ends before the parent looks for the first time has answered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from device_runtime import isolation
+from device_runtime.isolation import Limits, run_isolated
+
+LIMITS = Limits(timeout_s=10.0, memory_bytes=256 << 20)
+
+
+@pytest.fixture
+def slow_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent gets the processor back only when the child has ended."""
+    fork = os.fork
+
+    def fork_and_wait() -> int:
+        pid = fork()
+        if pid:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return pid
+
+    monkeypatch.setattr(isolation.os, "fork", fork_and_wait)
+
+
+@pytest.mark.usefixtures("slow_parent")
+@pytest.mark.parametrize("size", [1, 30_000])
+def test_an_answer_that_was_there_before_the_first_look_counts(size: int) -> None:
+    outcome = run_isolated(lambda: {"text": "x" * size}, LIMITS)
+    assert outcome.failure is None
+    assert outcome.answer == {"text": "x" * size}
+
+
+@pytest.mark.usefixtures("slow_parent")
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [(lambda: os._exit(0), "exited with status 0 and no answer"), (lambda: os.abort(), "killed by SIGABRT")],
+    ids=["exit", "abort"],
+)
+def test_no_answer_stays_a_crash(work: Callable[[], dict[str, Any]], words: str) -> None:
+    failure = run_isolated(work, LIMITS).failure
+    assert failure is not None
+    assert failure.kind == "crash"
+    assert words in failure.text
