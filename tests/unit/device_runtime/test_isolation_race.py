@@ -39,7 +39,7 @@ def test_an_answer_that_was_there_before_the_first_look_counts(size: int) -> Non
 @pytest.mark.usefixtures("slow_parent")
 @pytest.mark.parametrize(
     ("work", "words"),
-    [(lambda: os._exit(0), "exited with status 0 and no answer"), (lambda: os.abort(), "killed by SIGABRT")],
+    [(lambda: os._exit(0), "exited with status 0 and no answer"), (os.abort, "killed by SIGABRT")],
     ids=["exit", "abort"],
 )
 def test_no_answer_stays_a_crash(work: Callable[[], dict[str, Any]], words: str) -> None:
