@@ -20,17 +20,16 @@ Start at `cpu_space`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import Target
-from cross.expression.naming import inlined_body, unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
-from cross.expression.terms import ITEM_BYTES, Axis, Const, Read, Select, Term, walk
+from cross.expression.terms import ITEM_BYTES, Axis
+from cross.schedule.plan import Group, Plan, make_plan, packable, wide_axes
 from cross.schedule.primitives import (
     CacheWrite,
     ComputeAt,
@@ -56,36 +55,6 @@ PARALLEL_ITERATIONS = 32  # per thread: enough to balance, few enough that start
 ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
 ONE_CORE_PREFERRED_FLOPS = 200_000
 REGISTER_PIXELS = 6  # of the untuned program: with two vectors, twelve accumulators
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Stages that share a nest: the owner of the outer loops, and the reduction computed inside, if any."""
-
-    owner: Tensor
-    reduction: Tensor | None
-    cached: bool  # the reduction is the owner's own, through CacheWrite
-
-    @property
-    def reduction_name(self) -> str:
-        assert self.reduction is not None
-        return f"{self.owner.name}.acc" if self.cached else self.reduction.name
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Rules 1 and 2 applied: what is inlined, what may be, and the groups in program order."""
-
-    inlined: tuple[str, ...]
-    paddings: tuple[Tensor, ...]
-    groups: tuple[Group, ...]
-    constants: frozenset[str]
-    stages: Mapping[str, Tensor]
-
-    def body(self, tensor: Tensor, padding_inlined: bool = False) -> Term:
-        """The body of a stage with everything inlined that the plan inlines."""
-        names = {*self.inlined, *(item.name for item in self.paddings if padding_inlined)}
-        return inlined_body(tensor, lambda name: self.stages[name] if name in names else None)
 
 
 def cpu_space(operator: Operator, target: Target) -> ScheduleSpace:
@@ -114,86 +83,7 @@ def cpu_space(operator: Operator, target: Target) -> ScheduleSpace:
     return ScheduleSpace(operator, target, tuple(knobs), rules, build, preferred, program=program)
 
 
-def make_plan(operator: Operator) -> Plan:
-    """Decides what is inlined and which stages share a nest (rules 1 and 2)."""
-    renamed = unique_tensors(operator)
-    stages = {renamed[tensor].name: renamed[tensor] for tensor in operator.stages}
-    output = renamed[operator.output]
-    elementwise = [item for item in stages.values() if not item.reduce_axes and item is not output]
-    paddings = tuple(item for item in elementwise if _guards_reads(item) and _feeds_reduction(item, stages))
-    inlined = tuple(item.name for item in elementwise if item not in paddings)
-    constants = frozenset(renamed[operator.inputs[position]].name for position in operator.constants)
-    draft = Plan(inlined, paddings, (), constants, stages)
-    return Plan(inlined, paddings, _groups(draft, output), constants, stages)
-
-
-def _groups(plan: Plan, output: Tensor) -> tuple[Group, ...]:
-    roots = [item for item in plan.stages.values() if item.reduce_axes or item is output]
-    owners: dict[str, Tensor] = {}
-    for item in roots:
-        if item.reduce_axes and item is not output:
-            readers = [root for root in roots if item.name in _read_names(plan.body(root))]
-            if (
-                len(readers) == 1
-                and _is_elementwise_over(plan, readers[0], item)
-                and readers[0].name not in owners
-            ):
-                owners[readers[0].name] = item
-    fused = {reduction.name for reduction in owners.values()}
-    groups = []
-    for item in roots:
-        if item.name in fused:
-            continue
-        if item.reduce_axes:
-            groups.append(Group(item, item, True))
-        else:
-            groups.append(Group(item, owners.get(item.name), False))
-    return tuple(groups)
-
-
-def _read_names(body: Term) -> set[str]:
-    return {term.tensor.name for term in walk(body) if isinstance(term, Read)}
-
-
-def _guards_reads(tensor: Tensor) -> bool:
-    assert tensor.body is not None
-    return any(isinstance(term, Select) for term in walk(tensor.body))
-
-
-def _feeds_reduction(tensor: Tensor, stages: Mapping[str, Tensor]) -> bool:
-    for stage in stages.values():
-        if stage.body is None or tensor.name not in _read_names(stage.body):
-            continue
-        if stage.reduce_axes or _feeds_reduction(stage, stages):
-            return True
-    return False
-
-
-def _is_elementwise_over(plan: Plan, consumer: Tensor, producer: Tensor) -> bool:
-    """Whether every read of the producer is at exactly the consumer's own element."""
-    if consumer.reduce_axes or consumer.shape != producer.shape or not consumer.shape:
-        return False
-    reads = [
-        term
-        for term in walk(plan.body(consumer))
-        if isinstance(term, Read) and term.tensor.name == producer.name
-    ]
-    return all(_is_own_element(read, consumer) for read in reads)
-
-
-def _is_own_element(read: Read, consumer: Tensor) -> bool:
-    """Index by index the consumer's axis, or 0 where there is only one element (broadcasting writes that)."""
-    return all(
-        index == axis or (axis.extent == 1 and index == Const(0, "int64"))
-        for index, axis in zip(read.indices, consumer.axes, strict=True)
-    )
-
-
 # ------------------------------------------------------------------------------------------------ knobs
-
-
-def _wide(axes: Sequence[Axis]) -> list[Axis]:
-    return [axis for axis in axes if axis.extent > 1]
 
 
 def _structural_knobs(plan: Plan) -> list[Knob]:
@@ -201,12 +91,12 @@ def _structural_knobs(plan: Plan) -> list[Knob]:
     reductions = [group for group in plan.groups if group.reduction is not None]
     if plan.paddings:
         knobs.append(Knob("padding", ("padding",), ((0,), (1,)), True, ("materialized", "inlined")))
-    if any(_wide(group.owner.axes) for group in reductions):
+    if any(wide_axes(group.owner.axes) for group in reductions):
         knobs.append(Knob("tiling", ("tiling",), ((0,), (1,)), True, ("registers", "local")))
-    if any(len(_wide(group.owner.axes)) > 1 for group in reductions):
+    if any(len(wide_axes(group.owner.axes)) > 1 for group in reductions):
         labels = ("in order", "vector axis first")
         knobs.append(Knob("space_order", ("space_order",), ((0,), (1,)), True, labels))
-    if any(group.reduction and len(_wide(group.reduction.reduce_axes)) > 1 for group in reductions):
+    if any(group.reduction and len(wide_axes(group.reduction.reduce_axes)) > 1 for group in reductions):
         labels = ("in order", "last axis first")
         knobs.append(Knob("reduce_order", ("reduce_order",), ((0,), (1,)), True, labels))
     return knobs
@@ -218,7 +108,7 @@ def _field(stage: str, axis: Axis, level: int) -> str:
 
 def _tile_knobs(group: Group, lanes: int, preferred: dict[str, tuple[int, ...]]) -> list[Knob]:
     owner = group.owner
-    wide = _wide(owner.axes)
+    wide = wide_axes(owner.axes)
     if not wide:
         return _reduce_knobs(group, preferred)
     vector = wide[-1]
@@ -251,7 +141,7 @@ def _reduce_knobs(group: Group, preferred: dict[str, tuple[int, ...]]) -> list[K
     if group.reduction is None:
         return []
     knobs = []
-    for axis in _wide(group.reduction.reduce_axes):
+    for axis in wide_axes(group.reduction.reduce_axes):
         name = f"{group.reduction_name}.{axis.name}"
         choices = tuple((value,) for value in divisors(axis.extent))
         knobs.append(Knob(name, (_field(group.reduction_name, axis, 1),), choices))
@@ -261,7 +151,7 @@ def _reduce_knobs(group: Group, preferred: dict[str, tuple[int, ...]]) -> list[K
 
 def _constraints(group: Group, lanes: int, target: Target) -> list[Constraint]:
     owner = group.owner
-    wide = _wide(owner.axes)
+    wide = wide_axes(owner.axes)
     if not wide:
         return []
     item_bytes = ITEM_BYTES[owner.dtype]
@@ -310,7 +200,7 @@ def _schedule(plan: Plan, target: Target, structure: Mapping[str, int]) -> Sched
     for group in plan.groups:
         if group.reduction is None:
             result += _two_level(group.owner, target, None)
-        elif _wide(group.owner.axes):
+        elif wide_axes(group.owner.axes):
             result += _multi_level(plan, group, structure, padding_inlined)
         else:
             result += _only_reduction(group)
@@ -321,7 +211,7 @@ def _schedule(plan: Plan, target: Target, structure: Mapping[str, int]) -> Sched
 
 def _two_level(tensor: Tensor, target: Target, vector: int | None) -> list[Primitive]:
     """Rule 5: vectors innermost (a knob gives their size, where none is fixed), outer loops in parallel."""
-    wide = _wide(tensor.axes)
+    wide = wide_axes(tensor.axes)
     if not wide:
         return []
     size = _field(tensor.name, wide[-1], 1) if vector is None else min(vector, wide[-1].extent)
@@ -343,8 +233,8 @@ def _only_reduction(group: Group) -> list[Primitive]:
     if group.owner.axes:
         result.append(ComputeAt(name, group.owner.name, group.owner.axes[-1].name, "register"))
     reduce = group.reduction.reduce_axes
-    result += [Split(name, axis.name, (_field(name, axis, 1),)) for axis in _wide(reduce)]
-    result += [Unroll(name, f"{axis.name}.1", "unroll") for axis in _wide(reduce)]
+    result += [Split(name, axis.name, (_field(name, axis, 1),)) for axis in wide_axes(reduce)]
+    result += [Unroll(name, f"{axis.name}.1", "unroll") for axis in wide_axes(reduce)]
     loops = [*_levels(reduce, (0, 1)), *(axis.name for axis in group.reduction.axes)]
     return [*result, Reorder(name, tuple(loops))]
 
@@ -362,7 +252,7 @@ def _multi_level(
     owner, name = group.owner, group.reduction_name
     reduction = group.reduction
     assert reduction is not None
-    wide = _wide(owner.axes)
+    wide = wide_axes(owner.axes)
     ordered = [*wide[-1:], *wide[:-1]] if structure.get("space_order", 0) else wide
     narrow = [axis.name for axis in owner.axes if axis.extent == 1]
     result: list[Primitive] = [
@@ -380,7 +270,7 @@ def _multi_level(
     result.append(ComputeAt(name, owner.name, f"{ordered[-1].name}.{level}", scope))
     result += _reduction_loops(group, structure, local)
     body = plan.body(reduction, padding_inlined)
-    return result + [Pack(tensor, name) for tensor in _packable(plan, reduction, body)]
+    return result + [Pack(tensor, name) for tensor in packable(plan, reduction, body)]
 
 
 def _reduction_loops(group: Group, structure: Mapping[str, int], local: bool) -> list[Primitive]:
@@ -412,17 +302,3 @@ def _reduction_loops(group: Group, structure: Mapping[str, int], local: bool) ->
     result += [Unroll(name, loop, "unroll") for loop in _levels(reduce, (1,))]
     result += [Unroll(name, loop) for loop in tile[:-1]]
     return [*result, Vectorize(name, tile[-1])]
-
-
-def _packable(plan: Plan, reduction: Tensor, body: Term) -> list[str]:
-    """Constants that are read once, at plain axes, all different (rule 4)."""
-    reads = [term for term in walk(body) if isinstance(term, Read)]
-    result = []
-    for name in sorted(plan.constants):
-        mine = [read for read in reads if read.tensor.name == name]
-        if len(mine) != 1 or len(mine[0].indices) < 2:
-            continue
-        indices = mine[0].indices
-        if all(isinstance(index, Axis) for index in indices) and len(set(indices)) == len(indices):
-            result.append(name)
-    return result

@@ -1,0 +1,138 @@
+"""What runs in one nest, and what is inlined: the first two rules of the CPU sketches.
+
+`make_plan` reads an operator's stages and groups them; cpu_sketch.py builds knobs and schedules from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cross.expression.naming import inlined_body, unique_tensors
+from cross.expression.operator import Operator
+from cross.expression.tensor import Tensor
+from cross.expression.terms import Axis, Const, Read, Select, Term, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Stages that share a nest: the owner of the outer loops, and the reduction computed inside, if any."""
+
+    owner: Tensor
+    reduction: Tensor | None
+    cached: bool  # the reduction is the owner's own, through CacheWrite
+
+    @property
+    def reduction_name(self) -> str:
+        assert self.reduction is not None
+        return f"{self.owner.name}.acc" if self.cached else self.reduction.name
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Rules 1 and 2 applied: what is inlined, what may be, and the groups in program order."""
+
+    inlined: tuple[str, ...]
+    paddings: tuple[Tensor, ...]
+    groups: tuple[Group, ...]
+    constants: frozenset[str]
+    stages: Mapping[str, Tensor]
+
+    def body(self, tensor: Tensor, padding_inlined: bool = False) -> Term:
+        """The body of a stage with everything inlined that the plan inlines."""
+        names = {*self.inlined, *(item.name for item in self.paddings if padding_inlined)}
+        return inlined_body(tensor, lambda name: self.stages[name] if name in names else None)
+
+
+def make_plan(operator: Operator) -> Plan:
+    """Decides what is inlined and which stages share a nest (rules 1 and 2)."""
+    renamed = unique_tensors(operator)
+    stages = {renamed[tensor].name: renamed[tensor] for tensor in operator.stages}
+    output = renamed[operator.output]
+    elementwise = [item for item in stages.values() if not item.reduce_axes and item is not output]
+    paddings = tuple(item for item in elementwise if _guards_reads(item) and _feeds_reduction(item, stages))
+    inlined = tuple(item.name for item in elementwise if item not in paddings)
+    constants = frozenset(renamed[operator.inputs[position]].name for position in operator.constants)
+    draft = Plan(inlined, paddings, (), constants, stages)
+    return Plan(inlined, paddings, _groups(draft, output), constants, stages)
+
+
+def _groups(plan: Plan, output: Tensor) -> tuple[Group, ...]:
+    roots = [item for item in plan.stages.values() if item.reduce_axes or item is output]
+    owners: dict[str, Tensor] = {}
+    for item in roots:
+        if item.reduce_axes and item is not output:
+            readers = [root for root in roots if item.name in _read_names(plan.body(root))]
+            if (
+                len(readers) == 1
+                and _is_elementwise_over(plan, readers[0], item)
+                and readers[0].name not in owners
+            ):
+                owners[readers[0].name] = item
+    fused = {reduction.name for reduction in owners.values()}
+    groups = []
+    for item in roots:
+        if item.name in fused:
+            continue
+        if item.reduce_axes:
+            groups.append(Group(item, item, True))
+        else:
+            groups.append(Group(item, owners.get(item.name), False))
+    return tuple(groups)
+
+
+def _read_names(body: Term) -> set[str]:
+    return {term.tensor.name for term in walk(body) if isinstance(term, Read)}
+
+
+def _guards_reads(tensor: Tensor) -> bool:
+    assert tensor.body is not None
+    return any(isinstance(term, Select) for term in walk(tensor.body))
+
+
+def _feeds_reduction(tensor: Tensor, stages: Mapping[str, Tensor]) -> bool:
+    for stage in stages.values():
+        if stage.body is None or tensor.name not in _read_names(stage.body):
+            continue
+        if stage.reduce_axes or _feeds_reduction(stage, stages):
+            return True
+    return False
+
+
+def _is_elementwise_over(plan: Plan, consumer: Tensor, producer: Tensor) -> bool:
+    """Whether every read of the producer is at exactly the consumer's own element."""
+    if consumer.reduce_axes or consumer.shape != producer.shape or not consumer.shape:
+        return False
+    reads = [
+        term
+        for term in walk(plan.body(consumer))
+        if isinstance(term, Read) and term.tensor.name == producer.name
+    ]
+    return all(_is_own_element(read, consumer) for read in reads)
+
+
+def _is_own_element(read: Read, consumer: Tensor) -> bool:
+    """Index by index the consumer's axis, or 0 where there is only one element (broadcasting writes that)."""
+    return all(
+        index == axis or (axis.extent == 1 and index == Const(0, "int64"))
+        for index, axis in zip(read.indices, consumer.axes, strict=True)
+    )
+
+
+def wide_axes(axes: Sequence[Axis]) -> list[Axis]:
+    """The axes with more than one element."""
+    return [axis for axis in axes if axis.extent > 1]
+
+
+def packable(plan: Plan, reduction: Tensor, body: Term) -> list[str]:
+    """Constants that are read once, at plain axes, all different (rule 4)."""
+    reads = [term for term in walk(body) if isinstance(term, Read)]
+    result = []
+    for name in sorted(plan.constants):
+        mine = [read for read in reads if read.tensor.name == name]
+        if len(mine) != 1 or len(mine[0].indices) < 2:
+            continue
+        indices = mine[0].indices
+        if all(isinstance(index, Axis) for index in indices) and len(set(indices)) == len(indices):
+            result.append(name)
+    return result
