@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from toolkit.report.documents import document
     from toolkit.report.flash_display import FlashDisplay
     from toolkit.report.health import Check, check_board
-    from toolkit.report.tables import operator_table, table, tune_table
+    from toolkit.report.tables import operator_table, table, time_text, tune_table
     from toolkit.report.tune_display import TuneDisplay
     from toolkit.tuning import TuningOptions
     from toolkit.version import TOOL_VERSION
@@ -75,7 +75,7 @@ _HOMES = {
     "toolkit.report.documents": ("document",),
     "toolkit.report.flash_display": ("FlashDisplay",),
     "toolkit.report.health": ("Check", "check_board"),
-    "toolkit.report.tables": ("operator_table", "table", "tune_table"),
+    "toolkit.report.tables": ("operator_table", "table", "time_text", "tune_table"),
     "toolkit.report.tune_display": ("TuneDisplay",),
     "toolkit.tuning": ("TuningOptions",),
     "toolkit.version": ("TOOL_VERSION",),
@@ -95,7 +95,7 @@ __all__ = [
     "fetch_emulation", "flash_bundle", "load_board", "load_model", "max", "min", "open_bundle",
     "open_session", "operator_table", "placeholder", "probe_board", "read_array", "recorded_operators",
     "reduce_axis", "roll_back", "run_installed", "runtime_archive", "slot_status", "sum", "table",
-    "tasks", "trusted_keys", "tune", "tune_operator", "tune_table", "write_arrays",
+    "tasks", "time_text", "trusted_keys", "tune", "tune_operator", "tune_table", "write_arrays",
 ]  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def list_records(*, store: Path | None, as_json: bool) -> None:
             key.target_key,
             key.tool_version,
             str(count),
-            f"{best * 1e3:.3f} ms" if best else "-",
+            toolkit.time_text(best),
         )
         for key, count, best in lines
     ]

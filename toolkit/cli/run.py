@@ -32,7 +32,7 @@ def run(
     paths = toolkit.write_arrays(result.outputs, output)
     mark = " (emulated)" if result.emulated else ""
     lines = [str(path) for path in paths]
-    lines.append(f"{min(result.seconds) * 1e3:.3f} ms{mark}, the fastest of {len(result.seconds)} runs")
+    lines.append(f"{toolkit.time_text(min(result.seconds))}{mark}, the fastest of {len(result.seconds)} runs")
     content = {
         "bundle_id": result.bundle_id,
         "emulated": result.emulated,

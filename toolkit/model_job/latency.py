@@ -18,7 +18,7 @@ from toolkit.model.reference import run_reference
 from toolkit.model_job.options import Latency
 
 SYMBOL = "tfb_model"
-REPEATS = 10
+REPEATS = 30
 TIMEOUT_S = 60.0
 
 

@@ -44,8 +44,8 @@ def operator_table(
     headers += ["trials", "failed"]
     rows = []
     for item in operators:
-        row = [item.name, _cut(item.operator), str(item.count), milliseconds(item.default_s)]
-        row += [milliseconds(item.best_s), _times(item.speedup), _number(item.gflops)]
+        row = [item.name, _cut(item.operator), str(item.count), time_text(item.default_s)]
+        row += [time_text(item.best_s), _times(item.speedup), _number(item.gflops)]
         if peak_gflops:
             row.append(_number(100 * item.gflops / peak_gflops if item.gflops else None))
         rows.append([*row, str(item.trials), str(item.failures)])
@@ -60,8 +60,8 @@ def tune_table(report: TuneReport) -> str:
     busy = report.device_s / report.tuning_s if report.tuning_s else 0.0
     peak = f"{report.peak_gflops:.1f} GFLOP/s float32" if report.peak_gflops else "not measured"
     facts = [
-        (f"end to end before{mark}", milliseconds(before_s)),
-        (f"end to end after{mark}", f"{milliseconds(after_s)}, {_times(before_s / after_s)} as fast"),
+        (f"end to end before{mark}", time_text(before_s)),
+        (f"end to end after{mark}", f"{time_text(after_s)}, {_times(before_s / after_s)} as fast"),
         ("largest relative error", f"{report.tuned_latency.max_relative_error:.1e}"),
         ("trials", f"{report.measured} now, {report.trials} in all, {rate:.1f} a second"),
         ("board busy", f"{busy:.0%} of {duration(report.tuning_s)}"),
@@ -80,9 +80,11 @@ def tune_table(report: TuneReport) -> str:
     ])  # fmt: skip
 
 
-def milliseconds(seconds: float | None) -> str:
-    """`1.234 ms`, or a dash."""
-    return NOTHING if seconds is None else f"{seconds * 1e3:.3f} ms"
+def time_text(seconds: float | None) -> str:
+    """`1.234 ms`, below a tenth of that `12.34 µs`, or a dash."""
+    if seconds is None:
+        return NOTHING
+    return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.2f} µs"
 
 
 def duration(seconds: float) -> str:

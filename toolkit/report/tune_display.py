@@ -17,7 +17,7 @@ from rich.text import Text
 
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
 from toolkit.progress import Clock, OperatorDone, OperatorStarted, TrialDone
-from toolkit.report.tables import EMULATED, duration, milliseconds
+from toolkit.report.tables import EMULATED, duration, time_text
 
 PLAIN_EVERY_S: Final = 10.0
 BAR: Final = 24
@@ -69,7 +69,7 @@ class TuneDisplay:
                 self._before += result.trials
                 best = result.best.cost_s if result.best else None
                 self._say(
-                    f"{self._where(operator)}  {result.trials:4d} trials  best {milliseconds(best):>11}"
+                    f"{self._where(operator)}  {result.trials:4d} trials  best {time_text(best):>11}"
                     f"  {result.best_gflops:7.1f} GFLOP/s{self._mark}"
                 )
 

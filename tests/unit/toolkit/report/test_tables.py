@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from toolkit.model_job.options import Latency, OperatorReport, TuneReport
-from toolkit.report.tables import duration, milliseconds, table, tune_table
+from toolkit.report.tables import duration, table, time_text, tune_table
 
 CONV = OperatorReport(
     name="n3", operator="conv 1x55x55x64 1x1x64x16 16 -> 1x55x55x16", operator_key="6730c1479f2beb0d",
@@ -49,8 +49,9 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 
 def test_times_for_people() -> None:
     assert [duration(seconds) for seconds in (0, 59.4, 61, 3723)] == ["0:00", "0:59", "1:01", "1:02:03"]
-    assert milliseconds(None) == "-"
-    assert milliseconds(0.0012345) == "1.234 ms"
+    assert [time_text(seconds) for seconds in (None, 1.25, 0.0012345, 2.5e-5, 4e-7)] == [
+        "-", "1250.000 ms", "1.234 ms", "25.00 µs", "0.40 µs",
+    ]  # fmt: skip
 
 
 def test_figures_of_an_operator() -> None:

@@ -1,0 +1,171 @@
+"""The whole way with a small network, by the commands a user types: tune, flash, run, resume, interrupt."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from click.testing import CliRunner, Result
+
+import toolkit
+from tests.loopback.tune_board import EMULATED, HOST, board_file, small_network, write_network
+from toolkit import emulation
+from toolkit.cli.main import main
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in an empty folder, with a home of its own; fails where the command does."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: object, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        assert result.exit_code == code, result.output
+        return result
+
+    return command
+
+
+def tune(board: Path, *more: object) -> list[object]:
+    return ["tune", "small.onnx", "--board", board, "--shape", "x=1,3,14,14", "--records", "r.db", *more]
+
+
+def onnxruntime_outputs(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    session = onnxruntime.InferenceSession(small_network().SerializeToString())
+    return np.asarray(session.run(None, {"x": data})[0])
+
+
+def check_outputs(run: Run, board: Path) -> None:
+    """The installed model gives what onnxruntime gives."""
+    data = np.random.default_rng(3).standard_normal((1, 3, 14, 14)).astype(np.float32)
+    np.save("x.npy", data)
+    shown = json.loads(run("run", "x.npy", "--board", board, "-o", "out", "--repeat", "3", "--json").stdout)
+    assert len(shown["seconds"]) == 3
+    got = np.load(shown["outputs"]["y"])
+    expected = onnxruntime_outputs(data)
+    assert got.shape == expected.shape
+    assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_tune_flash_and_run(run: Run, tmp_path: Path) -> None:
+    write_network(tmp_path)
+    board = board_file(tmp_path, HOST)
+    report = json.loads(run(*tune(board, "--trials", 3, "--json")).stdout)
+    assert (report["schema"], report["schema_version"]) == ("tune-for-board/tune", 1)
+    assert report["measured"] == report["trials"] > 0
+    assert report["emulated"] is False
+    assert report["bundle"] == "small-host.tfb"
+    assert all(item["tuned"] and item["best_s"] <= item["default_s"] for item in report["operators"])
+    assert sum(item["count"] for item in report["operators"]) >= 5
+    assert report["tuned_latency"]["max_relative_error"] <= 1e-4
+
+    flashed = json.loads(run("flash", "small-host.tfb", "--board", board, "--json").stdout)
+    assert flashed["changed"] and flashed["bundle_id"] == report["bundle_id"]
+    again = run("flash", "small-host.tfb", "--board", board)
+    assert "nothing was changed" in again.stdout
+    assert report["bundle_id"] in run("flash", "--status", "--board", board).stdout
+    check_outputs(run, board)
+    wrong = np.zeros((1, 3, 14, 15), np.float32)
+    np.save("wrong.npy", wrong)
+    assert "expected float32 [1, 3, 14, 14]" in run("run", "wrong.npy", "--board", board, code=2).stderr
+
+    shown = run("report", "small.onnx", "--board", board, "--shape", "x=1,3,14,14", "--records", "r.db")
+    assert shown.stdout.count("conv ") == len(
+        [i for i in report["operators"] if i["operator"].startswith("conv")]
+    )
+
+
+def test_the_same_command_measures_no_trial_again(run: Run, tmp_path: Path) -> None:
+    write_network(tmp_path)
+    board = board_file(tmp_path, HOST)
+    first = json.loads(run(*tune(board, "--trials", 2, "--json")).stdout)
+    second = json.loads(run(*tune(board, "--trials", 2, "--json")).stdout)
+    assert second["measured"] == 0
+    assert second["trials"] == first["trials"]
+    more = json.loads(run(*tune(board, "--trials", 3, "--json")).stdout)
+    assert 0 < more["measured"] <= len(more["operators"])
+
+
+def test_a_budget_of_time_ends_the_search(run: Run, tmp_path: Path) -> None:
+    write_network(tmp_path)
+    report = json.loads(run(*tune(board_file(tmp_path, HOST), "--budget", "2s", "--json")).stdout)
+    assert report["trials"] >= 1
+    assert report["tuning_s"] < 60
+
+
+def test_without_measurements_coverage_is_missed(run: Run, tmp_path: Path) -> None:
+    write_network(tmp_path)
+    board = board_file(tmp_path, HOST)
+    result = run(*tune(board, "--budget", "0s", "--coverage", "50"), code=5)
+    assert "0% of the operators have a measured kernel, 50% were requested" in result.stderr
+    assert not Path("small-host.tfb").exists()
+    run(*tune(board, "--budget", "0s"))
+    assert Path("small-host.tfb").exists()
+
+
+def test_records_travel(run: Run, tmp_path: Path) -> None:
+    write_network(tmp_path)
+    board = board_file(tmp_path, HOST)
+    report = json.loads(run(*tune(board, "--trials", 2, "--json")).stdout)
+    assert f"{report['trials']} records" in run("records", "export", "all.jsonl", "--records", "r.db").stdout
+    run("records", "import", "all.jsonl", "--records", "other.db")
+    assert "0 new records" in run("records", "import", "all.jsonl", "--records", "other.db").stdout
+    listed = json.loads(run("records", "list", "--records", "other.db", "--json").stdout)
+    assert sum(item["records"] for item in listed["operators"]) == report["trials"]
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_the_same_command_does(tmp_path: Path) -> None:
+    write_network(tmp_path)
+    words = [str(word) for word in tune(board_file(tmp_path, HOST), "--trials", 200)]
+    command = [sys.executable, "-m", "toolkit.cli", *words]
+    root = str(Path(toolkit.__file__).parent.parent)
+    environment = os.environ | {"PYTHONPATH": root, "HOME": str(tmp_path / "home")}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith("[1/"):  # an operator is done; the next one began
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.communicate(timeout=120)[1]
+    assert process.returncode == 130, "".join(said) + rest
+    assert "interrupted; everything that was measured is kept. To go on: " in rest
+    assert "Traceback" not in rest
+    with toolkit.Records(tmp_path / "r.db", read_only=True) as records:
+        kept = len(records)
+    assert kept > 0
+    limited = [*command[:-1], "1"]
+    done = subprocess.run(limited, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "recorded already" in done.stderr
+
+
+@pytest.mark.emulated
+def test_the_whole_way_under_emulation(run: Run, tmp_path: Path) -> None:
+    if emulation.find() is None:
+        pytest.skip("the emulation is not installed; run `make emulation`")
+    write_network(tmp_path)
+    board = board_file(tmp_path, EMULATED)
+    shown = run(*tune(board, "--trials", 1))
+    assert "small on emulated-a53: emulated, the times say nothing about a chip" in shown.stdout
+    assert "(emulated: no time says anything about a chip)" in shown.stderr
+    run("flash", "small-emulated-a53.tfb", "--board", board)
+    check_outputs(run, board)
+    assert "s (emulated), the fastest of 1 runs" in run("run", "x.npy", "--board", board).stdout

@@ -1,0 +1,95 @@
+"""A board file of this machine with folders of its own, for the commands; and a small network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.onnx_models import Array, model, node, save
+
+HOST = """
+name = "host"
+title = "This machine"
+description = "This machine, with a device folder of its own."
+sources = ["a test"]
+probed = true
+
+[link]
+kind = "local"
+device_dir = "{folder}"
+
+[measure]
+repeat = 1
+min_repeat_ms = 0.1
+"""
+
+EMULATED = """
+name = "emulated-a53"
+title = "Emulated"
+description = "aarch64 under qemu, with a device folder of its own."
+sources = ["a test"]
+memory_bytes = 1073741824
+emulated = true
+
+[link]
+kind = "emulator"
+command = ["{{qemu}}", "-cpu", "cortex-a53", "-L", "{{sysroot}}", "{{python}}", "-I"]
+device_dir = "{folder}"
+
+[measure]
+repeat = 1
+min_repeat_ms = 0.0
+timeout_s = 120.0
+
+[[targets]]
+name = "cpu"
+kind = "cpu"
+triple = "aarch64-unknown-linux-gnu"
+cpu = "cortex-a53"
+features = ["+neon"]
+cores = [0, 1]
+l2_bytes = 524288
+clock_hz = 1.2e9
+flops_per_cycle = 8
+"""
+
+
+def board_file(folder: Path, text: str = HOST) -> Path:
+    """Writes the board file into `folder`; the device folder is beside it."""
+    path = folder / "board.toml"
+    path.write_text(text.format(folder=folder / "device"))
+    return path
+
+
+def small_network() -> Any:
+    """conv 3x3 - relu - maxpool - conv 1x1 - add with a branch - mean - gemm - softmax; batch open."""
+    rng = np.random.default_rng(0)
+
+    def weight(*shape: int) -> Array:
+        return (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], "c1", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        node("Relu", ["c1"], "r1"),
+        node("MaxPool", ["r1"], "p1", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["p1", "w2"], "c2"),
+        node("Conv", ["p1", "w3"], "c3"),
+        node("Add", ["c2", "c3"], "s"),
+        node("Relu", ["s"], "r2"),
+        node("GlobalAveragePool", ["r2"], "g"),
+        node("Flatten", ["g"], "f"),
+        node("Gemm", ["f", "w4", "b4"], "d", transB=1),
+        node("Softmax", ["d"], "y", axis=1),
+    ]
+    weights = {
+        "w1": weight(8, 3, 3, 3), "b1": weight(8), "w2": weight(12, 8, 1, 1), "w3": weight(12, 8, 1, 1),
+        "w4": weight(7, 12), "b4": weight(7),
+    }  # fmt: skip
+    return model(nodes, {"x": ("N", 3, 14, 14)}, ["y"], weights)
+
+
+def write_network(folder: Path) -> Path:
+    """The small network as a file."""
+    return save(folder, small_network(), "small.onnx")
