@@ -270,7 +270,7 @@ def _multi_level(
     result.append(ComputeAt(name, owner.name, f"{ordered[-1].name}.{level}", scope))
     result += _reduction_loops(group, structure, local)
     body = plan.body(reduction, padding_inlined)
-    return result + [Pack(tensor, name) for tensor in packable(plan, reduction, body)]
+    return result + [Pack(tensor, name) for tensor in packable(plan, body)]
 
 
 def _reduction_loops(group: Group, structure: Mapping[str, int], local: bool) -> list[Primitive]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cross.expression.naming import inlined_body, unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, Const, Read, Select, Term, walk
+from cross.expression.terms import Axis, Binary, Const, Read, Select, Term, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +124,34 @@ def wide_axes(axes: Sequence[Axis]) -> list[Axis]:
     return [axis for axis in axes if axis.extent > 1]
 
 
-def packable(plan: Plan, reduction: Tensor, body: Term) -> list[str]:
-    """Constants that are read once, at plain axes, all different (rule 4)."""
+def packable(plan: Plan, body: Term) -> list[str]:
+    """Constants that are read at one place, unguarded, every axis in one dimension (rule 4)."""
     reads = [term for term in walk(body) if isinstance(term, Read)]
+    guarded = {
+        inner.tensor.name
+        for term in walk(body)
+        if isinstance(term, Select)
+        for inner in walk(term)
+        if isinstance(inner, Read)
+    }
     result = []
-    for name in sorted(plan.constants):
+    for name in sorted(plan.constants - guarded):
         mine = [read for read in reads if read.tensor.name == name]
         if len(mine) != 1 or len(mine[0].indices) < 2:
             continue
-        indices = mine[0].indices
-        if all(isinstance(index, Axis) for index in indices) and len(set(indices)) == len(indices):
+        parts = [_loop_order_parts(index) for index in mine[0].indices]
+        axes = [axis for part in parts if part is not None for axis in part]
+        if None not in parts and len(set(axes)) == len(axes):
             result.append(name)
     return result
+
+
+def _loop_order_parts(index: Term) -> list[Axis] | None:
+    """The axes of an index that counts through its dimension: `k`, or `k0 * 16 + k1`; None for any other."""
+    match index:
+        case Axis():
+            return [index]
+        case Binary("+", Binary("*", Axis() as outer, Const()), Axis() as inner):
+            return [outer, inner]
+        case _:
+            return None

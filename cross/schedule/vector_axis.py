@@ -7,6 +7,8 @@ partial results of one element then lie side by side and fill the vector.
 
 from __future__ import annotations
 
+import itertools
+
 from boards.target import Target
 from cross.expression.naming import inlined_body
 from cross.expression.operator import Operator
@@ -39,14 +41,17 @@ def _choice(operator: Operator, stage: Tensor, target: Target) -> tuple[Axis, in
     length = 1
     for axis in stage.reduce_axes:
         length *= axis.extent
-    now = _filled_now(stage, [read for read in reads if not _is_packable(read, constants)], lanes)
+    free = [read for read in reads if not _is_packable(read, constants)]
+    now = _filled_now(stage, free, lanes)
     best: tuple[Axis, int] | None = None
     best_filled = now * GAIN
-    for axis in stage.reduce_axes:
-        if axis.extent < lanes or not _contiguous(reads, axis):
+    for axis, vectors in itertools.product(stage.reduce_axes, range(1, MOST_PARTIAL_VECTORS + 1)):
+        factor = lanes * vectors
+        # A constant can be packed along the partial results only where they divide its dimension.
+        operands = reads if axis.extent % factor else free
+        if axis.extent < factor or not _contiguous(operands, axis):
             continue
-        factor = lanes * min(MOST_PARTIAL_VECTORS, axis.extent // lanes)
-        steps = length / axis.extent * -(-axis.extent // factor) * (factor // lanes)
+        steps = length / axis.extent * -(-axis.extent // factor) * vectors
         # One step a vector of partial results, and one a partial result to combine them.
         filled = length / (lanes * (steps + factor))
         if filled > best_filled:
