@@ -1,19 +1,32 @@
-"""Convolutions over images: dense, grouped and depthwise.
+"""Convolutions over one, two or three image dimensions: dense, grouped and depthwise.
 
 Each is a pad stage (left out without padding) and a reduction stage; bias and activation are stages of
-elementwise.py behind them. Data layouts of the dense one: "NHWC" with weights [kh, kw, ci, co], and
-"NCHW" with weights [co, ci, kh, kw].
+elementwise.py behind them. Data is channels last, weights are [kernel..., ci, co]; the 2-D dense one
+also comes as "NCHW" with weights [co, ci, kh, kw].
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cross.errors import ExpressionError
 from cross.expression.data_movement import pad
 from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import reduce_axis, sum
+from cross.expression.terms import Axis, Term, reduce_axis, sum
 from cross.expression.window import Window
 
 LAYOUTS = ("NHWC", "NCHW")
+IMAGE_AXES = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
+KERNEL_AXES = {1: ("kw",), 2: ("kh", "kw"), 3: ("kd", "kh", "kw")}
+
+
+def conv1d(data: Tensor, weight: Tensor, window: Window, name: str = "conv") -> Tensor:
+    """1-D convolution: data [n, w, ci], weight [kw, ci, co] -> [n, ow, co].
+
+    Raises:
+        ExpressionError: ranks or channel counts that do not fit; so for all convolutions here.
+    """
+    return _dense(data, weight, window, 1, name)
 
 
 def conv2d(data: Tensor, weight: Tensor, window: Window, layout: str = "NHWC", name: str = "conv") -> Tensor:
@@ -26,46 +39,15 @@ def conv2d(data: Tensor, weight: Tensor, window: Window, layout: str = "NHWC", n
         ExpressionError: unknown layout, ranks or channel counts that do not fit.
     """
     if layout == "NHWC":
-        return _conv2d_nhwc(data, weight, window, name)
+        return _dense(data, weight, window, 2, name)
     if layout == "NCHW":
         return _conv2d_nchw(data, weight, window, name)
     raise ExpressionError(f"conv2d {name}: expected a layout of {', '.join(LAYOUTS)}, found {layout!r}")
 
 
-def _conv2d_nhwc(data: Tensor, weight: Tensor, window: Window, name: str) -> Tensor:
-    _check_ranks(name, data, 4, weight, 4)
-    n, height, width, ci = data.shape
-    kernel_height, kernel_width, wci, co = weight.shape
-    _check_channels(name, ci, wci)
-    oh, ow = window.output((height, width), (kernel_height, kernel_width))
-    (sh, sw), (dh, dw) = window.strides, window.dilations
-    padded = pad(data, (0, *window.before, 0), (0, *window.after, 0))
-    kh, kw, kc = reduce_axis(kernel_height, "kh"), reduce_axis(kernel_width, "kw"), reduce_axis(ci, "kc")
-    return compute(
-        (n, oh, ow, co),
-        lambda b, y, x, c: sum(
-            padded[b, y * sh + kh * dh, x * sw + kw * dw, kc] * weight[kh, kw, kc, c], (kh, kw, kc)
-        ),
-        name=name,
-    )
-
-
-def _conv2d_nchw(data: Tensor, weight: Tensor, window: Window, name: str) -> Tensor:
-    _check_ranks(name, data, 4, weight, 4)
-    n, ci, height, width = data.shape
-    co, wci, kernel_height, kernel_width = weight.shape
-    _check_channels(name, ci, wci)
-    oh, ow = window.output((height, width), (kernel_height, kernel_width))
-    (sh, sw), (dh, dw) = window.strides, window.dilations
-    padded = pad(data, (0, 0, *window.before), (0, 0, *window.after))
-    kc, kh, kw = reduce_axis(ci, "kc"), reduce_axis(kernel_height, "kh"), reduce_axis(kernel_width, "kw")
-    return compute(
-        (n, co, oh, ow),
-        lambda b, c, y, x: sum(
-            padded[b, kc, y * sh + kh * dh, x * sw + kw * dw] * weight[c, kc, kh, kw], (kc, kh, kw)
-        ),
-        name=name,
-    )
+def conv3d(data: Tensor, weight: Tensor, window: Window, name: str = "conv") -> Tensor:
+    """3-D convolution: data [n, d, h, w, ci], weight [kd, kh, kw, ci, co] -> [n, od, oh, ow, co]."""
+    return _dense(data, weight, window, 3, name)
 
 
 def grouped_conv2d(data: Tensor, weight: Tensor, window: Window, name: str = "grouped_conv") -> Tensor:
@@ -74,44 +56,135 @@ def grouped_conv2d(data: Tensor, weight: Tensor, window: Window, name: str = "gr
     data [n, h, w, g, ci/g], weight [g, kh, kw, ci/g, co/g] -> [n, oh, ow, g, co/g]; in memory these are
     plain NHWC tensors.
     """
-    _check_ranks(name, data, 5, weight, 5)
-    n, height, width, groups, ci = data.shape
-    wgroups, kernel_height, kernel_width, wci, co = weight.shape
+    return grouped_conv(data, weight, window, name)
+
+
+def grouped_conv(data: Tensor, weight: Tensor, window: Window, name: str = "grouped_conv") -> Tensor:
+    """Grouped convolution of the window's rank: data [n, image..., g, ci/g], weight
+    [g, kernel..., ci/g, co/g] -> [n, output..., g, co/g].
+    """
+    rank = window.rank
+    check_ranks(name, data, rank + 3, weight, rank + 3)
+    batch, *image, groups, ci = data.shape
+    wgroups, *kernel, wci, co = weight.shape
     _check_channels(name, groups, wgroups)
     _check_channels(name, ci, wci)
-    oh, ow = window.output((height, width), (kernel_height, kernel_width))
-    (sh, sw), (dh, dw) = window.strides, window.dilations
-    padded = pad(data, (0, *window.before, 0, 0), (0, *window.after, 0, 0))
-    kh, kw, kc = reduce_axis(kernel_height, "kh"), reduce_axis(kernel_width, "kw"), reduce_axis(ci, "kc")
-    return compute(
-        (n, oh, ow, groups, co),
-        lambda b, y, x, g, c: sum(
-            padded[b, y * sh + kh * dh, x * sw + kw * dw, g, kc] * weight[g, kh, kw, kc, c], (kh, kw, kc)
-        ),
-        name=name,
-    )
+    padded = padded_image(data, window)
+    taps, kc = kernel_axes(kernel), reduce_axis(ci, "kc")
+
+    def body(b: Term, *axes: Term) -> Term:
+        *place, g, c = axes
+        element = padded[(b, *seen(place, taps, window), g, kc)]
+        return sum(element * weight[(g, *taps, kc, c)], (*taps, kc))
+
+    shape = (batch, *window.output(image, kernel), groups, co)
+    return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "g", "c"))
 
 
 def depthwise_conv2d(data: Tensor, weight: Tensor, window: Window, name: str = "depthwise_conv") -> Tensor:
     """Depthwise 2-D convolution: data [n, h, w, c], weight [kh, kw, c] -> [n, oh, ow, c]."""
-    _check_ranks(name, data, 4, weight, 3)
-    n, height, width, channels = data.shape
-    kernel_height, kernel_width, wchannels = weight.shape
+    return depthwise_conv(data, weight, window, name)
+
+
+def depthwise_conv(data: Tensor, weight: Tensor, window: Window, name: str = "depthwise_conv") -> Tensor:
+    """Depthwise convolution of the window's rank: data [n, image..., c], weight [kernel..., c]
+    -> [n, output..., c].
+    """
+    rank = window.rank
+    check_ranks(name, data, rank + 2, weight, rank + 1)
+    batch, *image, channels = data.shape
+    *kernel, wchannels = weight.shape
     _check_channels(name, channels, wchannels)
-    oh, ow = window.output((height, width), (kernel_height, kernel_width))
-    (sh, sw), (dh, dw) = window.strides, window.dilations
-    padded = pad(data, (0, *window.before, 0), (0, *window.after, 0))
-    kh, kw = reduce_axis(kernel_height, "kh"), reduce_axis(kernel_width, "kw")
+    padded = padded_image(data, window)
+    taps = kernel_axes(kernel)
+
+    def body(b: Term, *axes: Term) -> Term:
+        *place, c = axes
+        return sum(padded[(b, *seen(place, taps, window), c)] * weight[(*taps, c)], taps)
+
+    shape = (batch, *window.output(image, kernel), channels)
+    return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "c"))
+
+
+def capsule_conv2d(data: Tensor, weight: Tensor, window: Window, name: str = "capsule_conv") -> Tensor:
+    """2-D convolution of capsules, small matrices that are multiplied where a plain one multiplies numbers.
+
+    data [n, h, w, ci, p, r], weight [kh, kw, ci, co, r, q] -> [n, oh, ow, co, p, q]: "CAP" in the Ansor
+    paper, with p = q = r = 4.
+    """
+    check_ranks(name, data, 6, weight, 6)
+    batch, *image, ci, rows, inner = data.shape
+    *kernel, wci, co, winner, columns = weight.shape
+    _check_channels(name, ci, wci)
+    if inner != winner:
+        raise ExpressionError(
+            f"convolution {name}: expected capsules [p, r] and [r, q], found {(rows, inner)} and "
+            f"{(winner, columns)}"
+        )
+    padded = padded_image(data, window)
+    taps, kc, r = kernel_axes(kernel), reduce_axis(ci, "kc"), reduce_axis(inner, "r")
     return compute(
-        (n, oh, ow, channels),
-        lambda b, y, x, c: sum(
-            padded[b, y * sh + kh * dh, x * sw + kw * dw, c] * weight[kh, kw, c], (kh, kw)
+        (batch, *window.output(image, kernel), co, rows, columns),
+        lambda b, y, x, c, p, q: sum(
+            padded[(b, *seen((y, x), taps, window), kc, p, r)] * weight[(*taps, kc, c, r, q)], (*taps, kc, r)
         ),
         name=name,
     )
 
 
-def _check_ranks(name: str, data: Tensor, data_rank: int, weight: Tensor, weight_rank: int) -> None:
+def _dense(data: Tensor, weight: Tensor, window: Window, rank: int, name: str) -> Tensor:
+    check_ranks(name, data, rank + 2, weight, rank + 2)
+    batch, *image, ci = data.shape
+    *kernel, wci, co = weight.shape
+    _check_channels(name, ci, wci)
+    padded = padded_image(data, window)
+    taps, kc = kernel_axes(kernel), reduce_axis(ci, "kc")
+
+    def body(b: Term, *axes: Term) -> Term:
+        *place, c = axes
+        return sum(padded[(b, *seen(place, taps, window), kc)] * weight[(*taps, kc, c)], (*taps, kc))
+
+    shape = (batch, *window.output(image, kernel), co)
+    return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "c"))
+
+
+def _conv2d_nchw(data: Tensor, weight: Tensor, window: Window, name: str) -> Tensor:
+    check_ranks(name, data, 4, weight, 4)
+    batch, ci, *image = data.shape
+    co, wci, *kernel = weight.shape
+    _check_channels(name, ci, wci)
+    padded = pad(data, (0, 0, *window.before), (0, 0, *window.after))
+    kc, taps = reduce_axis(ci, "kc"), kernel_axes(kernel)
+    return compute(
+        (batch, co, *window.output(image, kernel)),
+        lambda b, c, y, x: sum(
+            padded[(b, kc, *seen((y, x), taps, window))] * weight[(c, kc, *taps)], (kc, *taps)
+        ),
+        name=name,
+    )
+
+
+def padded_image(data: Tensor, window: Window, value: float = 0.0) -> Tensor:
+    """data [n, image..., more...] with the window's padding around its image dimensions."""
+    rest = (0,) * (len(data.shape) - 1 - window.rank)
+    return pad(data, (0, *window.before, *rest), (0, *window.after, *rest), value)
+
+
+def kernel_axes(kernel: Sequence[int]) -> tuple[Axis, ...]:
+    """One reduction axis per dimension of the kernel."""
+    return tuple(
+        reduce_axis(extent, name) for extent, name in zip(kernel, KERNEL_AXES[len(kernel)], strict=True)
+    )
+
+
+def seen(place: Sequence[Term], taps: Sequence[Axis], window: Window) -> list[Term]:
+    """Where the kernel's element at `taps` lies in the padded image, for the output at `place`."""
+    steps = zip(place, taps, window.strides, window.dilations, strict=True)
+    return [at * stride + tap * dilation for at, tap, stride, dilation in steps]
+
+
+def check_ranks(name: str, data: Tensor, data_rank: int, weight: Tensor, weight_rank: int) -> None:
+    """Raises: ExpressionError when data or weights have another rank."""
     if (len(data.shape), len(weight.shape)) != (data_rank, weight_rank):
         raise ExpressionError(
             f"convolution {name}: expected data of rank {data_rank} and weights of rank {weight_rank}, "

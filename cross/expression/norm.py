@@ -1,6 +1,9 @@
-"""Normalizations: softmax, layer norm, Frobenius norm, local response normalization."""
+"""Normalizations: softmax, layer and instance norm, Frobenius norm, local response normalization."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 from cross.expression.data_movement import pad
 from cross.expression.elementwise import apply, combine
@@ -17,17 +20,26 @@ def softmax(data: Tensor, dimension: int, name: str = "softmax") -> Tensor:
     return combine(lambda e, s: e / s, exponent, total, name)
 
 
+def normalize(
+    data: Tensor, dimensions: Sequence[int], epsilon: float = 1e-5, name: str = "normalize"
+) -> Tensor:
+    """(x - mean) / sqrt(variance + epsilon), both over the given dimensions.
+
+    Over the image dimensions it is instance normalization, over the last ones layer normalization.
+    """
+    count = float(math.prod(data.shape[dimension] for dimension in dimensions))
+    total = reduce(data, dimensions, "sum", name=f"{name}_sum")
+    centered = combine(lambda x, s: x - s * (1.0 / count), data, total, f"{name}_centered")
+    squares = apply(lambda x: x * x, centered, f"{name}_squares")
+    variance = reduce(squares, dimensions, "sum", name=f"{name}_variance")
+    return combine(lambda x, v: x / sqrt(v * (1.0 / count) + epsilon), centered, variance, f"{name}_normal")
+
+
 def layer_norm(
     data: Tensor, scale: Tensor, shift: Tensor, epsilon: float = 1e-5, name: str = "layer_norm"
 ) -> Tensor:
     """(x - mean) / sqrt(variance + epsilon) * scale + shift over the last dimension; scale, shift: [c]."""
-    last = len(data.shape) - 1
-    count = float(data.shape[last])
-    total = reduce(data, (last,), "sum", name=f"{name}_sum")
-    centered = combine(lambda x, s: x - s * (1.0 / count), data, total, f"{name}_centered")
-    squares = apply(lambda x: x * x, centered, f"{name}_squares")
-    variance = reduce(squares, (last,), "sum", name=f"{name}_variance")
-    normal = combine(lambda x, v: x / sqrt(v * (1.0 / count) + epsilon), centered, variance, f"{name}_normal")
+    normal = normalize(data, (len(data.shape) - 1,), epsilon, name)
     scaled = combine(lambda x, s: x * s, normal, scale, f"{name}_scaled")
     return combine(lambda x, s: x + s, scaled, shift, name)
 

@@ -6,31 +6,47 @@ from collections.abc import Sequence
 
 from cross.errors import ExpressionError
 from cross.expression import terms
-from cross.expression.data_movement import pad
+from cross.expression.conv import IMAGE_AXES, kernel_axes, padded_image, seen
 from cross.expression.tensor import Tensor, compute
 from cross.expression.terms import Term, reduce_axis
-from cross.expression.window import Pair, Window
+from cross.expression.window import Window
 
 # the neutral element of padding; finite, so that no infinity enters generated code
 NEUTRAL = {"sum": 0.0, "max": -3.4028234663852886e38, "min": 3.4028234663852886e38}
 COMBINERS = {"sum": terms.sum, "max": terms.max, "min": terms.min}
 
 
-def pool2d(data: Tensor, kernel: Pair, window: Window, combiner: str, name: str = "pool") -> Tensor:
+def pool2d(data: Tensor, kernel: Sequence[int], window: Window, combiner: str, name: str = "pool") -> Tensor:
     """Window pooling: data [n, h, w, c] -> [n, oh, ow, c], combined by "sum", "max" or "min"."""
     _check_combiner(name, combiner)
     if len(data.shape) != 4:
         raise ExpressionError(f"pool2d {name}: expected data [n, h, w, c], found shape {data.shape}")
-    n, height, width, channels = data.shape
-    oh, ow = window.output((height, width), kernel)
-    (sh, sw), (dh, dw) = window.strides, window.dilations
-    padded = pad(data, (0, *window.before, 0), (0, *window.after, 0), NEUTRAL[combiner])
-    kh, kw = reduce_axis(kernel[0], "kh"), reduce_axis(kernel[1], "kw")
-    return compute(
-        (n, oh, ow, channels),
-        lambda b, y, x, c: COMBINERS[combiner](padded[b, y * sh + kh * dh, x * sw + kw * dw, c], (kh, kw)),
-        name=name,
-    )
+    return pool(data, kernel, window, combiner, name)
+
+
+def pool(data: Tensor, kernel: Sequence[int], window: Window, combiner: str, name: str = "pool") -> Tensor:
+    """Window pooling of the window's rank: data [n, image..., c] -> [n, output..., c].
+
+    Raises:
+        ExpressionError: unknown combiner, or data of another rank.
+    """
+    _check_combiner(name, combiner)
+    rank = window.rank
+    if len(data.shape) != rank + 2:
+        raise ExpressionError(
+            f"pool {name}: expected data with {rank} image dimensions between batch and channels, found "
+            f"shape {data.shape}"
+        )
+    batch, *image, channels = data.shape
+    padded = padded_image(data, window, NEUTRAL[combiner])
+    taps = kernel_axes(kernel)
+
+    def body(b: Term, *axes: Term) -> Term:
+        *place, c = axes
+        return COMBINERS[combiner](padded[(b, *seen(place, taps, window), c)], taps)
+
+    shape = (batch, *window.output(image, kernel), channels)
+    return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "c"))
 
 
 def reduce(

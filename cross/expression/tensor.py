@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cross.errors import ExpressionError
@@ -61,20 +61,26 @@ def placeholder(shape: tuple[int, ...], name: str, dtype: str = "float32") -> Te
     return Tensor(name, tuple(shape), dtype)
 
 
-def compute(shape: tuple[int, ...], body: Callable[..., Term], name: str = "compute") -> Tensor:
+def compute(
+    shape: tuple[int, ...], body: Callable[..., Term], name: str = "compute", axes: Sequence[str] = ()
+) -> Tensor:
     """A tensor computed element by element: `body` gets one axis per dimension.
 
-    The axes take the names of the callable's parameters.
+    The axes take the names in `axes`, or those of the callable's parameters.
 
         C = compute((m, n), lambda i, j: sum(A[i, k] * B[k, j], axis=k), name="C")
 
     Raises:
-        ExpressionError: the number of parameters is not that of the dimensions, or a reduction stands
-            anywhere but at the root.
+        ExpressionError: the number of names or parameters is not that of the dimensions, or a reduction
+            stands anywhere but at the root.
     """
-    names = _parameter_names(body, len(shape), name)
-    axes = tuple(Axis(axis, int(extent)) for axis, extent in zip(names, shape, strict=True))
-    term = body(*axes)
+    names = list(axes) or _parameter_names(body, len(shape), name)
+    if len(names) != len(shape):
+        raise ExpressionError(
+            f"tensor {name}: shape has {len(shape)} dimensions, but there are {len(names)} axis names"
+        )
+    loops = tuple(Axis(axis, int(extent)) for axis, extent in zip(names, shape, strict=True))
+    term = body(*loops)
     if not isinstance(term, Term):
         raise ExpressionError(f"tensor {name}: the body must give a term, found {type(term).__name__}")
     inner = term.body if isinstance(term, Reduce) else term
@@ -84,7 +90,7 @@ def compute(shape: tuple[int, ...], body: Callable[..., Term], name: str = "comp
             "its own"
         )
     _check(name, shape, term.dtype)
-    return Tensor(name, tuple(int(extent) for extent in shape), term.dtype, axes, term)
+    return Tensor(name, tuple(int(extent) for extent in shape), term.dtype, loops, term)
 
 
 def _parameter_names(body: Callable[..., Term], rank: int, name: str) -> list[str]:

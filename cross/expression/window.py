@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cross.errors import ExpressionError
 
-Pair = tuple[int, int]
-
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Strides, padding and dilation over (height, width); the kernel's size comes from the operator.
+    """Strides, padding and dilation over the image dimensions; the kernel's size comes from the operator.
 
-    `pads` is (top, left, bottom, right), as in ONNX; negative padding is refused.
+    `strides` and `dilations` have one entry per image dimension (two unless said otherwise), `pads` has those
+    before every dimension, then those behind: (top, left, bottom, right), as in ONNX; negative padding is
+    refused.
     """
 
-    strides: Pair = (1, 1)
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
-    dilations: Pair = (1, 1)
+    strides: tuple[int, ...] = (1, 1)
+    pads: tuple[int, ...] = (0, 0, 0, 0)
+    dilations: tuple[int, ...] = (1, 1)
 
     def __post_init__(self) -> None:
         if min(self.pads) < 0 or min(self.strides) < 1 or min(self.dilations) < 1:
@@ -26,33 +27,54 @@ class Window:
                 f"window: expected pads >= 0, strides >= 1 and dilations >= 1, found pads {self.pads}, "
                 f"strides {self.strides}, dilations {self.dilations}"
             )
+        rank = len(self.strides)
+        if len(self.dilations) != rank or len(self.pads) != 2 * rank:
+            raise ExpressionError(
+                f"window: expected one stride, one dilation and two pads per image dimension, found strides "
+                f"{self.strides}, dilations {self.dilations}, pads {self.pads}"
+            )
 
     @property
-    def before(self) -> Pair:
-        """Padding in front: (top, left)."""
-        return self.pads[0], self.pads[1]
+    def rank(self) -> int:
+        """How many image dimensions it slides over."""
+        return len(self.strides)
 
     @property
-    def after(self) -> Pair:
-        """Padding behind: (bottom, right)."""
-        return self.pads[2], self.pads[3]
+    def before(self) -> tuple[int, ...]:
+        """Padding in front of each dimension: (top, left)."""
+        return self.pads[: self.rank]
 
-    def output(self, image: Pair, kernel: Pair) -> Pair:
-        """Output (height, width) for an unpadded image of (height, width).
+    @property
+    def after(self) -> tuple[int, ...]:
+        """Padding behind each dimension: (bottom, right)."""
+        return self.pads[self.rank :]
+
+    def output(self, image: Sequence[int], kernel: Sequence[int]) -> tuple[int, ...]:
+        """Output extents for an unpadded image, for example (height, width).
 
         Raises:
-            ExpressionError: the window is larger than the padded image.
+            ExpressionError: the window is larger than the padded image, or of another rank.
         """
+        if not len(image) == len(kernel) == self.rank:
+            raise ExpressionError(
+                f"window: expected an image and a kernel of {self.rank} dimensions, found {tuple(image)} and "
+                f"{tuple(kernel)}"
+            )
         extents = tuple(
             (image[i] + self.before[i] + self.after[i] - (kernel[i] - 1) * self.dilations[i] - 1)
             // self.strides[i]
             + 1
-            for i in range(2)
+            for i in range(self.rank)
         )
         if min(extents) < 1:
             raise ExpressionError(
-                f"window: kernel {kernel} with dilations {self.dilations} does not fit into the image "
-                f"{image} with "
+                f"window: kernel {tuple(kernel)} with dilations {self.dilations} does not fit into the image "
+                f"{tuple(image)} with "
                 f"pads {self.pads}"
             )
-        return extents[0], extents[1]
+        return extents
+
+
+def plain_window(rank: int) -> Window:
+    """Strides and dilations of 1 and no padding, over `rank` image dimensions."""
+    return Window((1,) * rank, (0,) * (2 * rank), (1,) * rank)

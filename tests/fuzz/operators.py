@@ -10,13 +10,29 @@ from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, placeholder
-from cross.expression.conv import conv2d, depthwise_conv2d, grouped_conv2d
+from cross.expression.conv import (
+    capsule_conv2d,
+    conv1d,
+    conv2d,
+    conv3d,
+    depthwise_conv,
+    depthwise_conv2d,
+    grouped_conv2d,
+)
 from cross.expression.data_movement import concat, pad, strided_slice, transpose
 from cross.expression.dense import batch_matmul, dense
 from cross.expression.elementwise import UNARY, apply, bias_add, combine
-from cross.expression.norm import frobenius_norm, layer_norm, local_response_norm, softmax
+from cross.expression.norm import frobenius_norm, layer_norm, local_response_norm, normalize, softmax
 from cross.expression.operator import reachable
-from cross.expression.pool import pool2d, reduce
+from cross.expression.pool import pool, pool2d, reduce
+from cross.expression.transposed import (
+    Phases,
+    Transposed,
+    depthwise_transposed_conv,
+    grouped_transposed_conv,
+    phases,
+    transposed_conv,
+)
 from cross.expression.window import Window
 
 MAX_POINTS = 60_000  # innermost iterations of one operator: the interpreter shall take well under a second
@@ -78,7 +94,7 @@ def _window(rng: np.random.Generator) -> tuple[tuple[int, int], Window]:
     pads = tuple(int(rng.integers(0, 3)) if rng.random() < 0.6 else 0 for _ in range(4))
     strides = (_pick(rng, (1, 1, 2, 3)), _pick(rng, (1, 1, 2)))
     dilations = (_pick(rng, (1, 1, 1, 2)), _pick(rng, (1, 1, 2)))
-    return kernel, Window(strides, pads, dilations)  # type: ignore[arg-type]
+    return kernel, Window(strides, pads, dilations)
 
 
 def matmul(rng: np.random.Generator) -> Operator:
@@ -124,10 +140,73 @@ def depthwise(rng: np.random.Generator) -> Operator:
     return _operator("depthwise_conv", _epilogue(rng, depthwise_conv2d(data, weight, window)), ("W",))
 
 
+def other_ranks(rng: np.random.Generator) -> Operator:
+    """Convolutions and poolings over one or three image dimensions."""
+    rank = _pick(rng, (1, 3))
+    kernel = tuple(_pick(rng, (1, 2, 3, 3, 5) if rank == 1 else (1, 2, 3)) for _ in range(rank))
+    window = Window(
+        tuple(_pick(rng, (1, 1, 2)) for _ in range(rank)),
+        tuple(int(rng.integers(0, min(k, 3))) for k in kernel * 2),
+        tuple(_pick(rng, (1, 1, 2)) for _ in range(rank)),
+    )
+    image = tuple(_pick(rng, EXTENTS[:13] if rank == 1 else IMAGES[:7]) for _ in range(rank))
+    ci, co = _pick(rng, CHANNELS), _pick(rng, CHANNELS)
+    data = placeholder((_pick(rng, (1, 1, 2)), *image, ci), "X")
+    match int(rng.integers(4)):
+        case 0:
+            weight = placeholder((*kernel, ci), "W")
+            output = depthwise_conv(data, weight, window)
+        case 1:
+            window = Window(
+                window.strides,
+                tuple(min(p, (k - 1) // 2) for p, k in zip(window.pads, kernel * 2, strict=True)),
+                window.dilations,
+            )
+            return _operator("pool", pool(data, kernel, window, _pick(rng, ("max", "min", "sum"))))
+        case _:
+            weight = placeholder((*kernel, ci, co), "W")
+            output = (conv1d if rank == 1 else conv3d)(data, weight, window)
+    return _operator(f"conv{rank}d", _epilogue(rng, output), ("W",))
+
+
+def capsules(rng: np.random.Generator) -> Operator:
+    kernel, window = _window(rng)
+    ci, co, p, q, r = (_pick(rng, (1, 2, 3, 4)) for _ in range(5))
+    data = placeholder((1, _pick(rng, IMAGES[:8]), _pick(rng, IMAGES[:8]), ci, p, r), "X")
+    output = capsule_conv2d(data, placeholder((*kernel, ci, co, r, q), "W"), window)
+    return _operator("capsule_conv", _epilogue(rng, output), ("W",))
+
+
+def _phases(rng: np.random.Generator) -> Phases:
+    kernel, stride = _pick(rng, (1, 2, 3, 4, 4, 5)), _pick(rng, (1, 2, 2, 3, 4))
+    pads = tuple(int(rng.integers(0, kernel)) for _ in range(2))
+    geometry = Transposed(kernel, stride, pads, _pick(rng, (1, 1, 1, 2)), int(rng.integers(0, stride)))  # type: ignore[arg-type]
+    return phases(_pick(rng, IMAGES[:8]), geometry)
+
+
+def transposed(rng: np.random.Generator) -> Operator:
+    """Transposed convolutions by phases, dense, grouped and depthwise, over one or two dimensions."""
+    found = [_phases(rng) for _ in range(_pick(rng, (1, 2, 2)))]
+    image = tuple(item.extent for item in found)
+    places = (*(item.stride for item in found), *(item.taps for item in found))
+    ci, co, g = _pick(rng, CHANNELS), _pick(rng, CHANNELS), _pick(rng, (2, 3))
+    match int(rng.integers(4)):
+        case 0:
+            data, weight = placeholder((1, *image, ci), "X"), placeholder((*places, ci), "W")
+            output = depthwise_transposed_conv(data, weight, found)
+        case 1:
+            data, weight = placeholder((1, *image, g, ci), "X"), placeholder((g, *places, ci, co), "W")
+            output = grouped_transposed_conv(data, weight, found)
+        case _:
+            data, weight = placeholder((1, *image, ci), "X"), placeholder((*places, ci, co), "W")
+            output = transposed_conv(data, weight, found)
+    return _operator("transposed_conv", _epilogue(rng, output), ("W",))
+
+
 def pooling(rng: np.random.Generator) -> Operator:
     kernel, window = _window(rng)
     pads = tuple(min(p, (extent - 1) // 2) for p, extent in zip(window.pads, kernel * 2, strict=True))
-    window = Window(window.strides, pads)  # type: ignore[arg-type]
+    window = Window(window.strides, pads)
     data = placeholder((1, _pick(rng, IMAGES), _pick(rng, IMAGES), _pick(rng, CHANNELS)), "X")
     combiner = _pick(rng, ("max", "min", "sum"))
     output = pool2d(data, kernel, window, combiner)
@@ -149,7 +228,7 @@ def reduction(rng: np.random.Generator) -> Operator:
 def normalization(rng: np.random.Generator) -> Operator:
     rows, columns = _pick(rng, EXTENTS), _pick(rng, EXTENTS[1:])
     data = placeholder((rows, columns), "X")
-    match int(rng.integers(4)):
+    match int(rng.integers(5)):
         case 0:
             return _operator("softmax", softmax(data, int(rng.integers(2))))
         case 1:
@@ -159,6 +238,9 @@ def normalization(rng: np.random.Generator) -> Operator:
         case 2:
             shape = (_pick(rng, (1, 3)), rows, _pick(rng, EXTENTS[:10]))
             return _operator("frobenius_norm", frobenius_norm(placeholder(shape, "X")))
+        case 3:
+            picture = (_pick(rng, (1, 2)), _pick(rng, (2, 3, 5)), 3, _pick(rng, CHANNELS))
+            return _operator("instance_norm", normalize(placeholder(picture, "X"), (1, 2), 0.1))
         case _:
             image = placeholder((1, _pick(rng, (1, 3, 5)), 3, columns), "X")
             return _operator("lrn", local_response_norm(image, _pick(rng, (1, 3, 5)), (0.1, 0.75, 2.0)))
@@ -220,6 +302,7 @@ def _slice(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[list[int],
 
 FAMILIES: dict[str, Family] = {
     "batched": batched,
+    "capsules": capsules,
     "chain": chain,
     "convolution": convolution,
     "depthwise": depthwise,
@@ -227,6 +310,8 @@ FAMILIES: dict[str, Family] = {
     "matmul": matmul,
     "movement": movement,
     "normalization": normalization,
+    "other ranks": other_ranks,
     "pooling": pooling,
     "reduction": reduction,
+    "transposed": transposed,
 }

@@ -27,7 +27,7 @@ from cross.expression.elementwise import (
     leaky_relu,
     where,
 )
-from cross.expression.norm import frobenius_norm, layer_norm, local_response_norm, softmax
+from cross.expression.norm import frobenius_norm, layer_norm, local_response_norm, normalize, softmax
 from cross.expression.operator import reachable
 from cross.expression.pool import pool2d, reduce
 from cross.expression.reference import evaluate
@@ -140,6 +140,11 @@ def test_normalizations() -> None:
         )
     want = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-3) * s + b
     got = run(layer_norm(data, scale, shift, 1e-3), {data: x, scale: s, shift: b})
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    image = placeholder((2, 4, 5, 3), "I")
+    (v,) = randoms(image)
+    want = (v - v.mean((1, 2), keepdims=True)) / np.sqrt(v.var((1, 2), keepdims=True) + 1e-3)
+    got = run(normalize(image, (1, 2), 1e-3), {image: v})
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
     matrices = placeholder((4, 3, 5), "M")
     (m,) = randoms(matrices)
