@@ -89,6 +89,18 @@ def test_tune_flash_and_run(run: Run, tmp_path: Path) -> None:
     )
 
 
+def test_an_operator_of_ones_own(tmp_path: Path) -> None:
+    a, b = toolkit.placeholder((24, 40), "A"), toolkit.placeholder((40, 17), "B")
+    k = toolkit.reduce_axis(40, "k")
+    c = toolkit.compute((24, 17), lambda i, j: toolkit.sum(a[i, k] * b[k, j], axis=k), name="C")
+    operator = toolkit.Operator("matmul", (a, b), c, constants=frozenset({1}))
+    board = toolkit.load_board(board_file(tmp_path, HOST))
+    result = toolkit.tune_operator(operator, board, toolkit.Budget(6), records=tmp_path / "r.db")
+    assert (result.trials, result.failures) == (6, 0)
+    assert result.best is not None
+    assert result.best_gflops >= result.default_gflops > 0
+
+
 def test_the_same_command_measures_no_trial_again(run: Run, tmp_path: Path) -> None:
     write_network(tmp_path)
     board = board_file(tmp_path, HOST)

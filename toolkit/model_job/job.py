@@ -73,7 +73,7 @@ def tune(
     options = options or TuneOptions()
     model = Path(model)
     target = cpu_target(board, options.target)
-    output = options.output or default_output(model, board)
+    output = Path(options.output or default_output(model, board))
     check_writable(output)
     open_key(key_file(options.config_dir))
     with _stage("import", on_event) as stage:
@@ -106,7 +106,7 @@ def tune(
         tuning_s=sum(item.result.wall_s for item in tuned),
         device_s=sum(item.result.device_s for item in tuned),
         wall_s=0.0,
-        records=options.records,
+        records=Path(options.records),
         bundle=output,
         bundle_id="",
     )

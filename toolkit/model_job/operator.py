@@ -22,7 +22,7 @@ def tune_operator(
     *,
     target: str = "",
     tuning: TuningOptions | None = None,
-    records: Path = DEFAULT_RECORDS,
+    records: Path | str = DEFAULT_RECORDS,
     on_event: Listener = silent,
 ) -> TuningResult:
     """Tune any operator, your own `compute` included, on a board until the budget is spent.

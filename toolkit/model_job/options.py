@@ -42,8 +42,8 @@ class TuneOptions:
     """Search, batch size, seed."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Shape of every graph input that the model leaves open."""
-    records: Path = DEFAULT_RECORDS
-    output: Path | None = None
+    records: Path | str = DEFAULT_RECORDS
+    output: Path | str | None = None
     """The bundle; None: MODEL-BOARD.tfb in the current folder."""
     coverage: float = 0.0
     """Least share (0 to 1) of the operators that must end with a measured kernel."""
