@@ -8,6 +8,7 @@ build/demo; Ctrl-C loses nothing that was measured, and the same command goes on
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import subprocess
 import sys
@@ -22,7 +23,6 @@ FOLDER = Path("build/demo")
 NETWORK = "light_squeezenet"
 WAIT = ("--wait", "2m")  # somebody else may hold the board
 USAGE = 2
-INTERRUPTED = 130
 
 
 def demo(board_name: str, trials: int) -> int:
@@ -68,10 +68,13 @@ def run(arguments: Sequence[str], stdout: Path | None = None) -> int:
     shown = f"toolkit {shlex.join(arguments)}" + (f" > {stdout}" if stdout else "")
     print(f"\n$ {shown}", flush=True)
     command = [sys.executable, "-m", "toolkit.cli", *arguments]
-    if stdout is None:
-        return subprocess.run(command, check=False).returncode
-    with stdout.open("w") as file:
-        return subprocess.run(command, check=False, stdout=file).returncode
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(stdout.open("w")) if stdout else None
+        process = stack.enter_context(subprocess.Popen(command, stdout=file))
+        try:
+            return process.wait()
+        except KeyboardInterrupt:  # the command got it too, and says how to go on
+            return process.wait()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -81,10 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     if unknown or len(given) < len(arguments) or not given.get("TRIALS", "32").isdigit():
         print(f"expected BOARD=NAME and TRIALS=NUMBER, found {shlex.join(arguments)}", file=sys.stderr)
         return USAGE
-    try:
-        return demo(given.get("BOARD", "host"), int(given.get("TRIALS", "32")))
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return demo(given.get("BOARD", "host"), int(given.get("TRIALS", "32")))
 
 
 if __name__ == "__main__":

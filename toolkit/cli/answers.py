@@ -35,7 +35,8 @@ def answering(function: Callable[P, None]) -> Callable[P, None]:
         except CrossError as error:
             fail(str(error), INTERNAL, type(error).__name__, as_json=as_json)
         except KeyboardInterrupt:
-            again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+            name = Path(sys.argv[0]).name.replace("__main__.py", "toolkit")
+            again = shlex.join([name, *sys.argv[1:]])
             text = f"interrupted; everything that was measured is kept. To go on: {again}"
             fail(text, INTERRUPTED, "Interrupted", as_json=as_json)
 
