@@ -72,9 +72,14 @@ _OUTPUT: dict[int, Matrix] = {  # A, [m + 2, m]
 }
 
 
+def weight_matrix(tile: int) -> Matrix:
+    """G, [tile + 2, 3]: what the weights are multiplied by along both dimensions of their window."""
+    return _WEIGHT[tile]
+
+
 def transform_weights(weight: NDArray[Any], tile: int) -> NDArray[Any]:
     """U = G w G^T for weights [3, 3, ci, co] -> [tile + 2, tile + 2, ci, co], rounded once to their dtype."""
-    matrix = np.array(_WEIGHT[tile], np.float64)
+    matrix = np.array(weight_matrix(tile), np.float64)
     result = np.einsum("xi,yj,ijco->xyco", matrix, matrix, weight.astype(np.float64), optimize=True)
     return np.ascontiguousarray(result.astype(weight.dtype))
 

@@ -30,7 +30,7 @@ from cross.loopnest.nodes import (
     Var,
     fold,
 )
-from cross.schedule.packing import PackedLoop, Packing
+from cross.schedule.packing import Maps, PackedLoop, Packing
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,15 @@ class PackedDimension:
 
 
 @dataclass(frozen=True, slots=True)
+class ParametricPacking:
+    """A packed layout before binding; see cross.schedule.packing.Packing."""
+
+    shape: tuple[int, ...]
+    dimensions: tuple[PackedDimension, ...]
+    maps: Maps = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ParametricNest:
     """A nest whose extents and strides are expressions over knobs: lowered once, bound or evaluated often.
 
@@ -51,7 +60,7 @@ class ParametricNest:
     """
 
     nest: LoopNest
-    packings: Mapping[str, tuple[tuple[int, ...], tuple[PackedDimension, ...]]]
+    packings: Mapping[str, ParametricPacking]
 
 
 def bind(parametric: ParametricNest, knobs: Mapping[str, int], *, simplify: bool = True) -> LoopNest:
@@ -104,7 +113,7 @@ class _Binder:
     def packing(self, name: str) -> Packing | None:
         if name not in self.parametric.packings:
             return None
-        shape, dimensions = self.parametric.packings[name]
+        packing = self.parametric.packings[name]
         loops = tuple(
             PackedLoop(
                 item.source,
@@ -112,9 +121,9 @@ class _Binder:
                 self.integer(item.step),
                 -1 if item.last_start is None else self.integer(item.last_start),
             )
-            for item in dimensions
+            for item in packing.dimensions
         )
-        return Packing(shape, loops)
+        return Packing(packing.shape, loops, packing.maps)
 
     def integer(self, expr: Expr) -> int:
         value = self.expr(expr)

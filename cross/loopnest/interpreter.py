@@ -198,7 +198,8 @@ def _guarded_store(target: Accessor, value: Closure, guard: Closure) -> Action:
         holds = guard(environment, None)
         if isinstance(holds, np.ndarray):
             lanes = np.flatnonzero(holds)
-            target.put(environment, value(environment, lanes), lanes)
+            if len(lanes):
+                target.put(environment, value(environment, lanes), lanes)
         elif holds:
             target.put(environment, value(environment, None))
 

@@ -17,7 +17,7 @@ from cross.expression.rfactor import neutral_value
 from cross.expression.tensor import Tensor
 from cross.expression.terms import Axis, Read, Reduce, Term
 from cross.loopnest.affine import affine, from_affine
-from cross.loopnest.bind import PackedDimension, ParametricNest
+from cross.loopnest.bind import PackedDimension, ParametricNest, ParametricPacking
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
@@ -39,6 +39,7 @@ from cross.loopnest.nodes import (
 )
 from cross.loopnest.stages import Loop, Stage, resolved_body, stages
 from cross.loopnest.translate import translate
+from cross.schedule.packing import Maps
 from cross.schedule.primitives import Schedule
 
 Leaf = Callable[[], Statement]
@@ -62,7 +63,7 @@ class _Lowering:
         self.operator = operator
         self.stages = stages(operator, schedule)
         self.path: list[Loop] = []
-        self.packings: dict[str, tuple[tuple[int, ...], tuple[PackedDimension, ...]]] = {}
+        self.packings: dict[str, ParametricPacking] = {}
         renamed = unique_tensors(operator)
         self.inputs = {
             renamed[tensor].name: _argument(renamed[tensor], position in operator.constants)
@@ -191,7 +192,7 @@ class _Lowering:
         name = read.tensor.name
         if name in self.inputs:
             if name in stage.packs:
-                return self.packed(name, indices)
+                return self.packed(name, indices, stage.packs[name])
             return Load(self.inputs[name], indices)
         producer = self.stages[name]
         if producer.attachment is not None:
@@ -199,7 +200,7 @@ class _Lowering:
             indices = tuple(_minus(index, base) for index, base in zip(indices, bases, strict=True))
         return Load(self.buffers[name], indices)
 
-    def packed(self, name: str, indices: tuple[Expr, ...]) -> Expr:
+    def packed(self, name: str, indices: tuple[Expr, ...], maps: Maps) -> Expr:
         """A read of a constant that is laid out in the order of the loops around the read."""
         if name in self.packings:
             raise ScheduleError(f"Pack: constant {name} is read at more than one place")
@@ -219,10 +220,10 @@ class _Lowering:
                 found.append((position, PackedDimension(source, extent, mul(scale, step), last_start)))
         found.sort(key=lambda item: item[0])
         old = self.inputs[name]
-        self.packings[name] = (
-            tuple(extent.value for extent in old.shape if isinstance(extent, Int)),
-            tuple(dimension for _, dimension in found),
-        )
+        shape = [extent.value for extent in old.shape if isinstance(extent, Int)]
+        for dimension, matrix in maps:
+            shape[dimension] = len(matrix[0])
+        self.packings[name] = ParametricPacking(tuple(shape), tuple(item for _, item in found), maps)
         self.inputs[name] = replace(old, shape=tuple(dimension.extent for _, dimension in found))
         return Load(self.inputs[name], tuple(self.path[position].var for position, _ in found))
 

@@ -104,7 +104,8 @@ def buffer_text(buffer: Buffer) -> str:
     if buffer.packing is None:
         return text
     loops = (f"dim{loop.source}*{loop.step}" for loop in buffer.packing.loops)
-    return f"{text} packed from {list(buffer.packing.shape)} as ({', '.join(loops)})"
+    mapped = "".join(f" mapped along dim{dimension}" for dimension, _ in buffer.packing.maps)
+    return f"{text} packed from {list(buffer.packing.shape)}{mapped} as ({', '.join(loops)})"
 
 
 def expression_text(expression: Expr) -> str:

@@ -28,11 +28,12 @@ class Programs:
     def parametric(self, structure: tuple[int, ...]) -> ParametricNest:
         """The nest of a structure, with knobs open."""
         if structure not in self._lowered:
+            space, inner = self.space.alternative(structure)
             fields: dict[str, int] = {}
-            for position, choice in zip(self.space.structural, structure, strict=True):
-                knob = self.space.knobs[position]
+            for position, choice in zip(space.structural, inner, strict=True):
+                knob = space.knobs[position]
                 fields.update(zip(knob.fields, knob.choices[choice], strict=True))
-            lowered = lower(self.space.program, self.space.schedule(fields))
+            lowered = lower(space.program, space.schedule(fields))
             nest = replace(lowered.nest, flops=self.space.operator.flops)
             self._lowered[structure] = replace(lowered, nest=nest)
         return self._lowered[structure]

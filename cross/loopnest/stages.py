@@ -31,6 +31,7 @@ from cross.loopnest.nodes import (
     product,
 )
 from cross.loopnest.translate import translate
+from cross.schedule.packing import Maps
 from cross.schedule.primitives import (
     CacheWrite,
     ComputeAt,
@@ -97,7 +98,7 @@ class Stage:
     attachment: Attachment | None = None
     hold: str | None = None
     rounded_up: list[Axis] = field(default_factory=list)  # what lies past their ends is not stored
-    packs: list[str] = field(default_factory=list)
+    packs: dict[str, Maps] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -388,7 +389,7 @@ def _hold(_: Stages, stage: Stage, primitive: Primitive) -> None:
 
 def _pack(_: Stages, stage: Stage, primitive: Primitive) -> None:
     assert isinstance(primitive, Pack)
-    stage.packs.append(primitive.tensor)
+    stage.packs[primitive.tensor] = primitive.maps
 
 
 _APPLY: dict[type, Callable[[Stages, Stage, Primitive], None]] = {

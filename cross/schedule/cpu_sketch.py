@@ -2,7 +2,7 @@
 
 The rules, in the order in which they are asked (Ansor's, for CPUs):
 
-0. A Winograd convolution has sketches of its own (winograd_sketch.py).
+0. A 3x3 convolution has Winograd's algorithms beside the direct one (winograd_sketch.py, alternatives.py).
    A reduction that would leave vectors empty is cut in two along memory (vector_axis.py).
 1. Elementwise stages are inlined into their consumers. A stage that guards its reads (padding) before a
    reduction may also be materialized: a structural knob.
@@ -29,6 +29,7 @@ from boards.target import Target
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
 from cross.expression.terms import ITEM_BYTES, Axis
+from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.plan import Group, Plan, make_plan, packable, wide_axes
 from cross.schedule.primitives import (
     CacheWrite,
@@ -47,7 +48,7 @@ from cross.schedule.primitives import (
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_count, vector_tiles
 from cross.schedule.vector_axis import with_vector_axes
-from cross.schedule.winograd_sketch import winograd_space
+from cross.schedule.winograd_sketch import winograd_space, winograd_spaces
 
 UNROLL_LIMITS = (0, 16, 64, 192)
 LOCAL_TILE_BYTES = 128 * 1024
@@ -57,11 +58,20 @@ ONE_CORE_PREFERRED_FLOPS = 200_000
 REGISTER_PIXELS = 6  # of the untuned program: with two vectors, twelve accumulators
 
 
-def cpu_space(operator: Operator, target: Target) -> ScheduleSpace:
-    """The schedule space of an operator for a CPU target."""
-    winograd = winograd_space(operator, target)
-    if winograd is not None:
-        return winograd
+def cpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> ScheduleSpace:
+    """The schedule space of an operator for a CPU target.
+
+    `winograd` allows algorithms that multiply less and round more: see docs/accuracy.md.
+    """
+    found = winograd_space(operator, target)
+    if found is not None:
+        return found
+    direct = _direct_space(operator, target)
+    others = winograd_spaces(operator, target) if winograd else {}
+    return AlternativeSpaces(operator, target, {"direct": direct, **others}) if others else direct
+
+
+def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
     program = with_vector_axes(operator, target)
     plan = make_plan(program)
     knobs: list[Knob] = _structural_knobs(plan)

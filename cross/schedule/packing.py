@@ -22,12 +22,21 @@ class PackedLoop:
     last_start: int = -1
 
 
+Matrix = tuple[tuple[float, ...], ...]
+Maps = tuple[tuple[int, Matrix], ...]
+"""Linear maps ahead of time: (dimension, matrix [new extent, old extent]), one after the other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """The packed layout: one dimension per loop that indexes the operand, outermost first."""
+    """The packed layout: one dimension per loop that indexes the operand, outermost first.
+
+    `maps` are applied to the operand of shape `shape` before, in float64; the loops index the result.
+    """
 
     shape: tuple[int, ...]
     loops: tuple[PackedLoop, ...]
+    maps: Maps = ()
 
     @property
     def packed_shape(self) -> tuple[int, ...]:
@@ -48,6 +57,7 @@ class Packing:
         """
         if array.shape != self.shape:
             raise ValueError(f"packing expects an operand of shape {self.shape}, found {array.shape}")
+        array = mapped(array, self.maps)
         rank = len(self.loops)
         indices: list[NDArray[np.int64]] = [np.zeros((1,) * rank, np.int64) for _ in self.shape]
         for position, loop in enumerate(self.loops):
@@ -58,3 +68,13 @@ class Packing:
             view[position] = loop.extent
             indices[loop.source] = indices[loop.source] + starts.reshape(view)
         return np.ascontiguousarray(np.broadcast_to(array[tuple(indices)], self.packed_shape))
+
+
+def mapped(array: NDArray[np.generic], maps: Maps) -> NDArray[np.generic]:
+    """The array after linear maps along its dimensions: computed in float64, rounded once."""
+    if not maps:
+        return array
+    result = array.astype(np.float64)
+    for dimension, matrix in maps:
+        result = np.moveaxis(np.tensordot(np.array(matrix), result, axes=(1, dimension)), 0, dimension)
+    return result.astype(array.dtype)

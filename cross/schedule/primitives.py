@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cross.schedule.packing import Maps
+
 Factor = int | str
 
 
@@ -116,10 +118,15 @@ class HoldInRegisters:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Lays a constant operand out in the order in which the loops of the stage read it."""
+    """Lays a constant operand out in the order in which the loops of the stage read it.
+
+    With `maps` the operand that is handed over is not the one that the stage reads, but becomes it by linear
+    maps ahead of time (see Packing).
+    """
 
     tensor: str
     stage: str
+    maps: Maps = ()
 
 
 Primitive = (

@@ -7,8 +7,9 @@ choice indices; everything a search does to configurations is done to such matri
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -124,6 +125,14 @@ class ScheduleSpace:
         """Positions of the knobs that change the structure of the loops."""
         return tuple(position for position, knob in enumerate(self.knobs) if knob.structural)
 
+    def structures(self) -> Iterator[tuple[int, ...]]:
+        """Every combination of structural choices."""
+        yield from itertools.product(*(range(self.shape[position]) for position in self.structural))
+
+    def alternative(self, structure: tuple[int, ...]) -> tuple[ScheduleSpace, tuple[int, ...]]:
+        """The space that lowers a structure, and the structure within it: see alternatives.py."""
+        return self, structure
+
     def schedule(self, structure: Mapping[str, int]) -> Schedule:
         """The schedule of a structure; factors that name fields are left open."""
         return self._build(structure)
@@ -211,6 +220,10 @@ class ScheduleSpace:
         if len(batch) == 0:
             raise ScheduleError(f"operator {self.operator.name}: no configuration obeys the constraints")
         return self.configuration(batch[0])
+
+    def defaults(self) -> list[Configuration]:
+        """The untuned program of every algorithm that the space knows: see alternatives.py."""
+        return [self.default()]
 
     def configuration(self, row: NDArray[np.int64]) -> Configuration:
         """One row of a batch."""

@@ -9,13 +9,15 @@ Under "blocks" V and M hold the tiles of one block, so that they stay in the cac
 "whole" each step runs over the whole image, positions of M in parallel: for layers with few tiles. The
 matrices of the transforms are literals in the unrolled code (Ansor's rule for constant tensors).
 
-Start at `winograd_space`; the stages and their names are those of cross/expression/winograd.py.
+Start at `winograd_spaces` for an operator with a direct convolution: it takes the weights as they are, and
+packing transforms them. `winograd_space` is for an operator that is in Winograd form already. Stages have
+the names and axes that cross/expression/winograd.py gives them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -26,6 +28,8 @@ from cross.expression.naming import unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
 from cross.expression.terms import ITEM_BYTES, Lookup, Read, Select, walk
+from cross.expression.winograd import TILES, weight_matrix, winograd_form
+from cross.schedule.packing import Maps
 from cross.schedule.primitives import (
     CacheWrite,
     ComputeAt,
@@ -47,6 +51,7 @@ MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector o
 LARGEST_BLOCK = 64  # tiles in one dimension
 LARGEST_TILE = 14  # of registers, in one dimension
 BLOCK_WASTE = 1.25
+LEAST_GAIN = 1.3  # in multiplications, counting tiles that reach beyond the image
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class WinogradStages:
     tile: Tensor
     output: Tensor
     weights: str
+    weight_maps: Maps = ()
 
     @property
     def size(self) -> int:
@@ -111,11 +117,36 @@ def _pads(stage: Tensor, rows: Tensor) -> bool:
     return guards and any(read.tensor.name == stage.name for read in _reads(rows))
 
 
+def winograd_spaces(operator: Operator, target: Target) -> dict[str, ScheduleSpace]:
+    """The spaces of the Winograd forms of an operator by algorithm; empty where none is worth a look."""
+    found = {}
+    for tile in TILES:
+        form = winograd_form(operator, tile)
+        stages = winograd_stages(form.operator) if form is not None else None
+        if form is None or stages is None or not _worth_a_look(stages, target):
+            continue
+        maps = ((0, weight_matrix(tile)), (1, weight_matrix(tile)))
+        stages = replace(stages, weight_maps=maps)
+        found[f"F({tile}x{tile},3x3)"] = _space(operator, form.operator, stages, target)
+    return found
+
+
+def _worth_a_look(stages: WinogradStages, target: Target) -> bool:
+    """Whether channels fill vectors and there are clearly fewer multiplications than directly."""
+    lanes = target.vector_lanes(ITEM_BYTES[stages.output.dtype])
+    channels = min(stages.data.shape[-1], stages.output.shape[-1])
+    _, height, width, _ = stages.output.shape
+    transformed = stages.grid[0] * stages.grid[1] * stages.data.shape[0] * stages.data.shape[1]
+    return channels >= lanes and 9 * height * width >= LEAST_GAIN * transformed
+
+
 def winograd_space(operator: Operator, target: Target) -> ScheduleSpace | None:
-    """The schedule space of a Winograd convolution for a CPU, None for any other operator."""
+    """The schedule space of an operator in Winograd form for a CPU, None for any other operator."""
     stages = winograd_stages(operator)
-    if stages is None:
-        return None
+    return None if stages is None else _space(operator, operator, stages, target)
+
+
+def _space(operator: Operator, program: Operator, stages: WinogradStages, target: Target) -> ScheduleSpace:
     lanes = target.vector_lanes(ITEM_BYTES[stages.output.dtype])
     structural = [
         Knob("staging", ("staging",), ((0,), (1,)), True, ("blocks", "whole")),
@@ -146,7 +177,7 @@ def winograd_space(operator: Operator, target: Target) -> ScheduleSpace | None:
     }
     build = partial(_schedule, stages, target)
     constraints = tuple(_constraints(stages, lanes, target))
-    return ScheduleSpace(operator, target, knobs, constraints, build, preferred)
+    return ScheduleSpace(operator, target, knobs, constraints, build, preferred, program=program)
 
 
 def _blocks(extent: int) -> tuple[tuple[int, int], ...]:
@@ -298,7 +329,7 @@ def _accumulated_products(stages: WinogradStages) -> list[Primitive]:
         Reorder(accumulated, (x, y, b, f"{summed}.0", f"{summed}.1", ty, tx, c)),
         *(Unroll(accumulated, loop) for loop in (f"{summed}.1", ty, tx)),
         Vectorize(accumulated, c),
-        Pack(stages.weights, accumulated),
+        Pack(stages.weights, accumulated, stages.weight_maps),
     ]
 
 

@@ -7,7 +7,6 @@ over knobs; evaluating them with the knob columns of N configurations gives the 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -53,24 +52,22 @@ class ContextFeatures:
 
     def __init__(self, programs: Programs) -> None:
         self.space = programs.space
-        counts = [self.space.shape[position] for position in self.space.structural]
         self._structures = {
             structure: _Structure(programs.parametric(structure).nest)
-            for structure in itertools.product(*(range(count) for count in counts))
+            for structure in self.space.structures()
         }
-        self._radix = np.array(counts, dtype=np.int64)
-        self._order = list(self._structures)
         self.width = max(structure.width for structure in self._structures.values())
 
     def __call__(self, batch: Batch) -> NDArray[np.float32]:
         """float32 [N, width] for int64 [N, K]."""
         result = np.zeros((len(batch), self.width), dtype=np.float32)
         number = np.zeros(len(batch), dtype=np.int64)
-        for position, radix in zip(self.space.structural, self._radix, strict=True):
-            number = number * radix + batch[:, position]
-        for index in np.unique(number):
+        for position in self.space.structural:
+            number = number * self.space.shape[position] + batch[:, position]
+        for index, first in zip(*np.unique(number, return_index=True), strict=True):
             rows = np.flatnonzero(number == index)
-            structure = self._structures[self._order[int(index)]]
+            chosen = tuple(int(batch[first, position]) for position in self.space.structural)
+            structure = self._structures[chosen]
             result[rows, : structure.width] = structure.features(self.space.values(batch[rows]), len(rows))
         return result
 
