@@ -1,6 +1,6 @@
 """A tuning run in a process of its own, for tests that kill it: prints each trial once it is acknowledged.
 
-    python -m tests.loopback.tuning_process RECORDS DEVICE_FOLDER TRIALS
+python -m tests.loopback.tuning_process RECORDS DEVICE_FOLDER TRIALS
 """
 
 from __future__ import annotations
