@@ -92,24 +92,8 @@ def tune(
             plans = _plans(bench, graph, tuned)
             golden = _golden(bench, graph)
             latencies = _latencies(bench, plans, golden)
-    report = TuneReport(
-        model=model.stem,
-        board=board.name,
-        target=target.name,
-        emulated=board.emulated,
-        peak_gflops=target.peak_gflops,
-        operators=reports,
-        default_latency=latencies[0],
-        tuned_latency=latencies[1],
-        trials=sum(item.result.trials for item in tuned),
-        measured=sum(item.result.measured for item in tuned),
-        tuning_s=sum(item.result.wall_s for item in tuned),
-        device_s=sum(item.result.device_s for item in tuned),
-        wall_s=0.0,
-        records=Path(options.records),
-        bundle=output,
-        bundle_id="",
-    )
+    finished = _Finished(model.stem, board, target, tuned, latencies)
+    report = _report(finished, reports, options, output)
     with _stage("pack", on_event) as stage:
         identity = _packed(report, plans[1], golden, target, options)
         stage.summary = str(output)
@@ -181,6 +165,17 @@ class _Searched:
     result: TuningResult
 
 
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """Everything that was found out."""
+
+    model: str
+    board: Board
+    target: Target
+    tuned: Sequence[TunedTask]
+    latencies: tuple[Latency, Latency]
+
+
 @dataclass(slots=True)
 class _Stage:
     summary: str = ""
@@ -198,7 +193,10 @@ def _stage(name: StageName, on_event: JobListener) -> Iterator[_Stage]:
 def _searched(bench: _Bench, found: Sequence[TuningTask]) -> list[_Searched]:
     """Algorithm 1 for each task in turn."""
     with _stage("tune", bench.on_event) as stage:
-        opened = [open_job(task.name, task.operator, bench.board, bench.target) for task in found]
+        winograd = bench.options.winograd
+        opened = [
+            open_job(task.name, task.operator, bench.board, bench.target, winograd=winograd) for task in found
+        ]
         bench.on_event(_planned(bench, [job for job, _ in opened]))
         weights = _weights(found)
         results: list[_Searched] = []
@@ -296,6 +294,31 @@ def _latencies(
         default, tuned = (joined(several) for several in found)
         stage.summary = f"relative error {tuned.max_relative_error:.1e}"
     return default, tuned
+
+
+def _report(
+    found: _Finished, reports: tuple[OperatorReport, ...], options: TuneOptions, output: Path
+) -> TuneReport:
+    """Everything but what the bundle's bytes decide."""
+    results = [item.result for item in found.tuned]
+    return TuneReport(
+        model=found.model,
+        board=found.board.name,
+        target=found.target.name,
+        emulated=found.board.emulated,
+        peak_gflops=found.target.peak_gflops,
+        operators=reports,
+        default_latency=found.latencies[0],
+        tuned_latency=found.latencies[1],
+        trials=sum(result.trials for result in results),
+        measured=sum(result.measured for result in results),
+        tuning_s=sum(result.wall_s for result in results),
+        device_s=sum(result.device_s for result in results),
+        wall_s=0.0,
+        records=Path(options.records),
+        bundle=output,
+        bundle_id="",
+    )
 
 
 def _check_coverage(reports: Sequence[OperatorReport], options: TuneOptions) -> None:

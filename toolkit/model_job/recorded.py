@@ -23,6 +23,7 @@ def recorded_operators(
     *,
     target: str = "",
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    winograd: bool = True,
 ) -> tuple[OperatorReport, ...]:
     """One report for each distinct operator of the model, as a tuning run would begin with it.
 
@@ -31,7 +32,7 @@ def recorded_operators(
     chosen = cpu_target(board, target)
     found = []
     for task in tasks(load_model(model, shapes)):
-        job, programs = open_job(task.name, task.operator, board, chosen)
+        job, programs = open_job(task.name, task.operator, board, chosen, winograd=winograd)
         untuned = programs.space.describe(programs.space.default())
         progress = Progress(task.name, task.flops, Budget(0), untuned=untuned)
         for record in records.for_key(job.key):
