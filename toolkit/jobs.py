@@ -33,9 +33,14 @@ def record_key(space: ScheduleSpace, board: Board) -> RecordKey:
     return RecordKey(space.operator.key, target_key, space.key, TOOL_VERSION)
 
 
-def open_job(name: str, operator: Operator, board: Board, target: Target) -> tuple[TuningJob, Programs]:
-    """What tuning needs to know about an operator on a board, and the programs of its schedule space."""
-    space = cpu_space(operator, target)
+def open_job(
+    name: str, operator: Operator, board: Board, target: Target, *, winograd: bool = True
+) -> tuple[TuningJob, Programs]:
+    """What tuning needs to know about an operator on a board, and the programs of its schedule space.
+
+    Without `winograd`, convolutions are computed directly only.
+    """
+    space = cpu_space(operator, target, winograd=winograd)
     programs = Programs(space)
     job = TuningJob(name, operator.flops, space, ContextFeatures(programs), record_key(space, board))
     return job, programs
@@ -43,12 +48,16 @@ def open_job(name: str, operator: Operator, board: Board, target: Target) -> tup
 
 @dataclass(frozen=True, slots=True)
 class BoardOptions:
-    """How operators are tuned on a board; None: as its file says. `workers` compiler processes."""
+    """How operators are tuned on a board; None: as its file says. `workers` compiler processes.
+
+    Without `winograd`, convolutions are computed directly only.
+    """
 
     target: Target | None = None
     timing: RunnerOptions | None = None
     workers: int = 2
     tuning: TuningOptions = field(default_factory=TuningOptions)
+    winograd: bool = True
 
 
 def tune_on_board(
@@ -73,7 +82,7 @@ def tune_on_board(
 
         def jobs() -> Iterator[tuple[TuningJob, Runner]]:
             for name, operator in operators:
-                job, programs = open_job(name, operator, board, target)
+                job, programs = open_job(name, operator, board, target, winograd=options.winograd)
                 yield job, LiveRunner(programs, builder, session, timing, seed=tuning.seed)
 
         return tune_all(jobs(), records, budget, options=tuning, on_event=on_event)

@@ -47,6 +47,10 @@ class TunableSpace(SearchSpace, Protocol):
         """The configuration to use when nothing was measured."""
         ...
 
+    def defaults(self) -> list[Any]:
+        """That one, and the untuned configurations of the other algorithms, to be measured first."""
+        ...
+
     def configuration(self, row: NDArray[np.int64]) -> Any:
         """One row of a batch."""
         ...
@@ -109,7 +113,9 @@ def tune_operator(
     on_event(OperatorStarted(job.name, len(known), budget.trials))
     rng = np.random.default_rng([options.seed, len(known)])
     search = make_proposer(space, job.features, rng, options.search)
-    proposer = DefaultFirst(space, space.batch([space.default()])[0], search)
+    proposer: Proposer = search
+    for row in space.batch(space.defaults())[::-1]:
+        proposer = DefaultFirst(space, row, proposer)
     proposer.tell(_configurations(job, known), _costs(known))
     for batch in _batches(proposer, runner, job, progress, options):
         for row, measurement in zip(batch.rows, batch.measurements, strict=False):

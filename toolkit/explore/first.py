@@ -1,4 +1,4 @@
-"""A proposer whose very first proposal is given: the default schedule, the time before tuning."""
+"""A proposer whose very first proposal is given: a default schedule, the time before tuning."""
 
 from __future__ import annotations
 

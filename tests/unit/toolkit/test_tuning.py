@@ -35,6 +35,9 @@ class Point:
 class DescribedSpace(TilingSpace):
     """The synthetic space with a default and configurations that can be written down."""
 
+    def defaults(self) -> list[Point]:
+        return [self.default()]
+
     def default(self) -> Point:
         return Point((0,) * len(self.shape))
 
