@@ -30,7 +30,8 @@ from toolkit.measure.session import open_session
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model
 from toolkit.model.tasks import tasks
-from toolkit.model_job.kernels import TunedTask, plan_model
+from toolkit.model_job.confirm import Winner
+from toolkit.model_job.kernels import TunedTask, best_choice, plan_model
 from toolkit.progress import TuningResult
 
 Array = NDArray[Any]
@@ -73,22 +74,16 @@ def check_on_board(board: Board, model: Path, seed: int, cache_dir: Path, random
     """Runs all layers once on the board and asserts each; returns how many were compared."""
     graph, proto, target = load_model(model), onnx.load(model), board.target(None)
     rng = np.random.default_rng(seed)
-    found = [
-        TunedTask(
-            task,
-            Programs(cpu_space(task.operator, target)),
-            TuningResult(task.name, None, None, task.operator.flops, 0, 0, 0, 0.0, 0.0),
-        )
-        for task in tasks(graph)
-    ]
-    chosen = {}
-    for item in found:
-        space = item.programs.space
-        row = space.sample(rng, 1)[0]
-        chosen[item.task.key] = space.configuration(row) if random else space.default()
+    found = []
+    for task in tasks(graph):
+        programs = Programs(cpu_space(task.operator, target))
+        row = programs.space.sample(rng, 1)[0]
+        chosen = programs.space.configuration(row) if random else programs.space.default()
+        result = TuningResult(task.name, None, None, task.operator.flops, 0, 0, 0, 0.0, 0.0)
+        found.append(TunedTask(task, programs, result, Winner(chosen, None, None)))
 
     with Builder(target, workers=2, timeout_s=120.0) as builder:
-        whole = plan_model(graph, found, lambda item: chosen[item.task.key], builder, target)
+        whole = plan_model(graph, found, best_choice, builder, target)
     plan = with_every_layer(whole, graph)
     built = library.build(plan, target)
     inputs = random_inputs(graph, seed=seed)
