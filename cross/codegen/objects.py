@@ -32,11 +32,24 @@ def compile_ir(text: str, target: Target, *, opt_level: int = 2, passes: Passes 
     return code
 
 
-def assembly(text: str, target: Target, *, opt_level: int = 2, passes: Passes = "light") -> str:
-    """The same as assembly text, to read."""
+def assembly(
+    text: str, target: Target, *, opt_level: int = 2, passes: Passes = "light", comments: bool = False
+) -> str:
+    """The same as assembly text, to read; with LLVM's comments on loops and spills, if wanted."""
     module, machine = _optimized(text, target, opt_level, passes)
+    machine.set_asm_verbosity(comments)
     listing: str = machine.emit_assembly(module)
     return listing
+
+
+def assemble(listing: str, target: Target) -> bytes | None:
+    """Assembler text as an ELF object; None where LLVM was built with no assembler for the target."""
+    llvm = _llvm()
+    if llvm.get_default_triple().split("-")[0] != target.triple.split("-")[0]:
+        return None  # llvmlite initializes the host's assembler only
+    llvm.initialize_native_asmparser()
+    escaped = (line.replace("\\", "\\5C").replace('"', "\\22") for line in listing.splitlines())
+    return compile_ir("\n".join(f'module asm "{line}"' for line in escaped), target, passes="none")
 
 
 def optimized_ir(text: str, target: Target, *, opt_level: int = 2, passes: Passes = "light") -> str:

@@ -1,0 +1,261 @@
+"""A model of how a Cortex-A53 issues the instructions of a loop. Start at `loop_cycles`.
+
+Arm publishes no optimization guide for this core, and LLVM's own model of it (llvm-mca -mcpu=cortex-a53) is
+far off: it knows no rules of 128-bit operations and makes loads wait for the write-back of earlier
+multiply-adds. This model is built from measurements that others published; it is a model, and assumes that
+every load hits the first-level cache.
+
+- [cycles] github.com/daniestevez/qsdr, qsdr-benchmarks: cycles of instruction pairs and of whole kernels,
+  by the performance counter of a Cortex-A53. Two instructions a cycle, in order. A 128-bit arithmetic
+  instruction takes both 64-bit NEON pipes and goes first: an integer load or an addition shares its cycle
+  only when it comes after. A 64-bit vector load and an insert share a cycle, a 64-bit vector load and
+  128-bit arithmetic do not. A 128-bit load takes two cycles alone, a pair of them four.
+- [latencies] github.com/ocxtal/insn_bench_aarch64, results/raspberry-pi-3_cortex-a53.md: fmla 8 cycles, 4 to
+  the next fmla of the same accumulator, one 128-bit one a cycle; scalar loads 3; stores 1 a cycle.
+- [hazard] ncnn, docs/developer-guide/arm-a53-a55-dual-issue.md: no vector load issues in the cycle in which a
+  multiply-add enters the adders, four after its own; GCC's cortex-a53.md reserves the adders alike. Kernels
+  written for this core (XNNPACK, OpenBLAS) come in groups of three fmla and a load, which never meet it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cross.machine_code.instructions import Instruction, Kind
+from cross.machine_code.listing import Line
+
+NAME: Final = "cortex-a53 issue model"
+CPU_NAMES: Final = ("cortex-a53",)
+ITERATIONS: Final = 24
+FMA_LATENCY: Final = 8
+FMA_FORWARD: Final = 4  # to the accumulator of the next multiply-add
+STORE_DATA_SLACK: Final = 2  # cycles after its issue in which a store takes its data
+
+_REGISTER: Final = re.compile(r"\b([vqdshbxw])(\d+)\b|\bsp\b")
+_SETS_FLAGS: Final = re.compile(r"(adds|subs|ands|bics|cm[pn]|tst|ccm[pn]|fcmpe?|negs|adcs|sbcs)$")
+_READS_FLAGS: Final = re.compile(
+    r"(b\.\w+|cs(el|et|etm|inc|inv|neg)|cinc|cneg|cinv|ccm[pn]|fcsel|adcs?|sbcs?)$"
+)
+_COMPARES: Final = re.compile(r"(cm[pn]|tst|ccm[pn]|fcmpe?)$")
+_READS_DESTINATION: Final = re.compile(r"(fml[as]|ml[as]|movk|bi[tf]|bsl|bfi|bfxil|sri|sli|tbx)$")
+_MULTIPLY: Final = re.compile(r"(mul|madd|msub|mneg|[us]mulh|[us]mull|[us]madd[l]|[us]msubl|[us]div)$")
+_INTO_LANE: Final = re.compile(r"v\d+\.\w+\[\d+\]$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """What issue needs to know of an instruction."""
+
+    reads: tuple[str, ...]
+    late_reads: tuple[str, ...]  # data of a store
+    accumulators: tuple[str, ...]  # read by forwarding from the last multiply-add
+    writes: tuple[tuple[str, int], ...]  # register, cycles after issue
+    merges: bool = False  # writes one lane: the rest may still be on its way
+    cycles: int = 1  # more: nothing else issues during them
+    pipes: int = 0  # 64-bit NEON pipes
+    memory: bool = False
+    fma: bool = False
+    alone: bool = False
+
+    @property
+    def vector_load(self) -> bool:
+        return self.memory and self.pipes > 0 and not self.late_reads
+
+
+def loop_cycles(instructions: Sequence[Instruction], *, hazard: bool = True) -> float:
+    """Cycles per iteration of a loop that runs these instructions again and again.
+
+    Args:
+        instructions: of one iteration, in order.
+        hazard: whether vector loads wait while a multiply-add enters the adders; without, a lower bound.
+    """
+    operations = [_operation(instruction) for instruction in instructions]
+    issue = _Issue(hazard)
+    ends = []
+    for _ in range(ITERATIONS):
+        for operation in operations:
+            issue.add(operation)
+        ends.append(issue.cycle)
+    half = ITERATIONS // 2
+    return (ends[-1] - ends[half - 1]) / (ITERATIONS - half)
+
+
+def block_cycles(instructions: Sequence[Instruction]) -> int:
+    """Cycles that straight code occupies issue, from its first instruction to the end of its last."""
+    issue = _Issue(hazard=True)
+    for instruction in instructions:
+        issue.add(_operation(instruction))
+    return issue.free_from if issue.blocked else issue.cycle + 1
+
+
+class _Issue:
+    """The state of in-order issue."""
+
+    def __init__(self, hazard: bool) -> None:
+        self.hazard = hazard
+        self.cycle = 0
+        self.free_from = 0  # no issue before this cycle
+        self.group: list[_Operation] = []  # issued in `cycle`
+        self.blocked = False  # the last instruction takes several cycles
+        self.ready: dict[str, int] = {}
+        self.forward: dict[str, int] = {}
+        self.fma_cycles: set[int] = set()
+
+    def add(self, operation: _Operation) -> None:
+        at = max(self.cycle, self.free_from, self._operands_ready(operation))
+        if at == self.cycle and self.group and not self._joins(operation):
+            at += 1
+        while self.hazard and operation.vector_load and at - FMA_FORWARD in self.fma_cycles:
+            at += 1
+        if at != self.cycle:
+            self.group = []
+        self.cycle = at
+        self.group.append(operation)
+        self.blocked = operation.cycles > 1
+        if self.blocked:
+            self.free_from = at + operation.cycles
+        for register, latency in operation.writes:
+            before = self.ready.get(register, 0) if operation.merges else 0
+            self.ready[register] = max(at + latency, before)
+            self.forward.pop(register, None)
+        if operation.fma:
+            self.fma_cycles.add(at)
+            for register in operation.accumulators:
+                self.forward[register] = at + FMA_FORWARD
+
+    def _operands_ready(self, operation: _Operation) -> int:
+        times = [self.ready.get(register, 0) for register in operation.reads]
+        times += [
+            self.ready.get(register, 0) - STORE_DATA_SLACK - position
+            for position, register in enumerate(operation.late_reads)
+        ]
+        times += [
+            self.forward.get(register, self.ready.get(register, 0)) for register in operation.accumulators
+        ]
+        return max(times, default=0)
+
+    def _joins(self, operation: _Operation) -> bool:
+        """Whether it shares the cycle of the instruction before it."""
+        if len(self.group) > 1 or operation.alone or operation.cycles > 1:
+            return False
+        first = self.group[0]
+        if first.alone or first.cycles > 1 or (first.memory and operation.memory):
+            return False
+        if operation.pipes == 2:  # 128-bit operations go first
+            return False
+        written = {register for register, _ in first.writes}
+        if any(register in written and register != "flags" for register, _ in operation.writes):
+            return False
+        return first.pipes + operation.pipes <= 2
+
+
+# ------------------------------------------------------------------------------------------ decoding
+
+
+def _operation(instruction: Instruction) -> _Operation:
+    line = instruction.line
+    if instruction.kind is Kind.BRANCH:
+        reads = tuple(_registers(", ".join(line.operands)))
+        return _Operation(reads + (("flags",) if _READS_FLAGS.match(line.mnemonic) else ()), (), (), ())
+    if instruction.load_bytes or instruction.store_bytes or line.mnemonic.startswith("prf"):
+        return _memory(instruction)
+    written = [] if _COMPARES.match(line.mnemonic) else _registers(line.operands[0])
+    sources = line.operands if _COMPARES.match(line.mnemonic) else line.operands[1:]
+    taken = [register for operand in sources for register in _registers(operand)]
+    accumulators: list[str] = []
+    fma = instruction.kind is Kind.FMA
+    if _READS_DESTINATION.match(line.mnemonic):
+        (accumulators if fma else taken).extend(written)
+    elif fma:  # fmadd d, n, m, a
+        accumulators = _registers(line.operands[-1])
+        taken = [register for operand in line.operands[1:-1] for register in _registers(operand)]
+    if _READS_FLAGS.match(line.mnemonic):
+        taken.append("flags")
+    latency = _latency(instruction)
+    writes = [(register, latency) for register in written]
+    if _SETS_FLAGS.match(line.mnemonic):
+        writes.append(("flags", 0 if not instruction.vector else 1))
+    return _Operation(
+        tuple(taken),
+        (),
+        tuple(accumulators),
+        tuple(writes),
+        merges=_INTO_LANE.match(line.operands[0]) is not None,
+        pipes=_pipes(instruction),
+        fma=fma,
+        alone=_MULTIPLY.match(line.mnemonic) is not None and not instruction.vector,
+    )
+
+
+def _latency(instruction: Instruction) -> int:
+    mnemonic = instruction.line.mnemonic
+    if instruction.kind is Kind.FMA:
+        return FMA_LATENCY
+    if instruction.kind is Kind.MOVE:
+        return 2
+    if instruction.kind is Kind.VECTOR:
+        return 4 if mnemonic.startswith("f") else 2
+    if _MULTIPLY.match(mnemonic):
+        return 4
+    return 2 if any("lsl" in operand or "lsr" in operand for operand in instruction.line.operands) else 1
+
+
+def _pipes(instruction: Instruction) -> int:
+    """64-bit NEON pipes of arithmetic and moves."""
+    if not instruction.vector:
+        return 0
+    line = instruction.line
+    if line.mnemonic in ("ins", "mov") and re.match(r"[xw]\d+$|[xw]zr$", line.operands[-1]):
+        return 1
+    if line.mnemonic == "fmov" or (line.mnemonic == "dup" and line.operands[-1][0] in "xw"):
+        return 1
+    wide = any(re.search(r"\.(16b|8h|4s|2d)$|\.[bhsd]\[\d+\]$", operand) for operand in line.operands)
+    return 2 if wide else 1
+
+
+def _memory(instruction: Instruction) -> _Operation:
+    line = instruction.line
+    place = next(position for position, operand in enumerate(line.operands) if operand.startswith("["))
+    address = _registers(line.operands[place])
+    data = [register for operand in line.operands[:place] for register in _registers(operand)]
+    writeback = line.operands[place].endswith("!") or len(line.operands) > place + 1
+    base = [(address[0], 1)] if writeback and address else []
+    moved = max(instruction.load_bytes, instruction.store_bytes)
+    each = moved // max(len(data), 1)
+    pipes = 0 if not instruction.vector else (2 if each == 16 or _lane_form(line) else 1)
+    if not instruction.load_bytes:
+        cycles = max(1, len(data) if instruction.vector and each == 16 else 1)
+        return _Operation(
+            tuple(address),
+            tuple(data),
+            (),
+            tuple(base),
+            cycles=cycles,
+            pipes=pipes,
+            memory=True,
+            alone=cycles > 1,
+        )
+    step = 2 if each == 16 else 1
+    first = 4 if each == 16 else 3
+    writes = [(register, first + step * position) for position, register in enumerate(data)]
+    return _Operation(
+        tuple(address), (), (), (*writes, *base),
+        merges=line.operands[0].endswith("]"), cycles=step * max(len(data), 1), pipes=pipes, memory=True,
+    )  # fmt: skip
+
+
+def _lane_form(line: Line) -> bool:
+    """ld1 of one lane, or ld1r: they take the whole register and so both pipes."""
+    return line.operands[0].endswith("]") or line.mnemonic.endswith("1r")
+
+
+def _registers(operand: str) -> list[str]:
+    """Registers named in an operand; views of one register have one name."""
+    found = []
+    for match in _REGISTER.finditer(operand):
+        letter, number = match[1], match[2]
+        found.append("sp" if letter is None else ("x" if letter in "xw" else "v") + number)
+    return found
