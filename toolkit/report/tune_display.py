@@ -36,7 +36,8 @@ class TuneDisplay:
         self._clock = clock
         self._plan = TuningPlanned((), None, None, 0, False)
         self._position = 0
-        self._before = self._now = 0  # trials: of finished operators and resumed ones; measured in this run
+        self._measured = 0  # trials of this run
+        self._spared = 0  # trials that a space which was searched through left over
         self._started_s = self._last_s = clock()
 
     def __enter__(self) -> TuneDisplay:
@@ -63,10 +64,12 @@ class TuneDisplay:
             case OperatorStarted():
                 self._position += 1
             case TrialDone():
-                self._now += 1
+                self._measured += 1
                 self._trial(event)
             case OperatorDone(operator, result):
-                self._before += result.trials
+                if self._plan.trials:
+                    each = self._plan.trials // len(self._plan.operators)
+                    self._spared += max(0, each - result.trials)
                 best = result.best.cost_s if result.best else None
                 self._say(
                     f"{self._where(operator)}  {result.trials:4d} trials  best {time_text(best):>11}"
@@ -99,19 +102,24 @@ class TuneDisplay:
     @property
     def _rate(self) -> float:
         """Trials per second of the whole run."""
-        return self._now / max(self._clock() - self._started_s, 1e-9)
+        return self._measured / max(self._clock() - self._started_s, 1e-9)
 
     @property
     def _share(self) -> float:
         """Part of the job that is done, by trials or by time."""
         if self._plan.trials:
-            return min(1.0, (self._plan.recorded + self._now) / self._plan.trials)
+            return 1.0 - self._trials_left / self._plan.trials
         return min(1.0, (self._clock() - self._started_s) / max(self._plan.seconds or 1.0, 1e-9))
+
+    @property
+    def _trials_left(self) -> int:
+        done = self._plan.recorded + self._measured + self._spared
+        return max(0, (self._plan.trials or 0) - done)
 
     @property
     def _left_s(self) -> float:
         if self._plan.trials:
-            return max(0, self._plan.trials - self._plan.recorded - self._now) / max(self._rate, 1e-9)
+            return self._trials_left / max(self._rate, 1e-9)
         return max(0.0, (self._plan.seconds or 0.0) - (self._clock() - self._started_s))
 
     @property

@@ -65,6 +65,18 @@ def test_the_lines_of_a_job() -> None:
     ]
 
 
+def test_a_space_that_was_searched_through_leaves_less_to_do() -> None:
+    text = shown([
+        (0.0, planned(trials=80)),
+        (0.0, OperatorStarted("conv", 2, 40)),
+        (10.0, trial(1)),
+        (10.0, OperatorDone("conv", result(3))),  # of 40; 2 were recorded, 40 are left for the other
+        (10.0, OperatorStarted("pool", 0, 40)),
+        (20.0, trial(1)),
+    ])  # fmt: skip
+    assert "0.1 trials/s  6:30 left" in text.splitlines()[-1]  # 39 at 0.1 a second
+
+
 def test_emulated_figures_are_marked() -> None:
     lines = shown([
         (0.0, planned(emulated=True)),
