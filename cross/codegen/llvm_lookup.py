@@ -48,7 +48,9 @@ def add_multiple(writer: Writer, start: Value, factor: float, value: Value) -> V
 
     if factor == 1:
         return value if start.text == zero else write(f"fadd {kind} {start.text}, {value.text}")
-    if factor == -1 and start.text != zero:
+    if factor == -1:
+        if start.text == zero:
+            return write(f"fneg {kind} {value.text}")
         return write(f"fsub {kind} {start.text}, {value.text}")
     multiple = writer.splat(literal(factor, dtype), lanes)
     if start.text == zero:

@@ -128,12 +128,14 @@ def _data_transform(data: Tensor, tiles: tuple[int, int], tile: int, name: str) 
     i, j = reduce_axis(side, "i"), reduce_axis(side, "j")
     rows = compute(
         (n, *tiles, side, side, channels),
-        lambda b, ty, tx, x, q, c: sum(lookup(matrix, i, x) * data[b, ty * tile + i, tx * tile + q, c], i),
+        lambda b, ty, tx, x, q, c: sum(
+            lookup(matrix, i, x, data.dtype) * data[b, ty * tile + i, tx * tile + q, c], i
+        ),
         name=f"{name}.rows",
     )
     return compute(
         (side, side, n, *tiles, channels),
-        lambda x, y, b, ty, tx, c: sum(lookup(matrix, j, y) * rows[b, ty, tx, x, j, c], j),
+        lambda x, y, b, ty, tx, c: sum(lookup(matrix, j, y, data.dtype) * rows[b, ty, tx, x, j, c], j),
         name=f"{name}.data",
     )
 
@@ -155,12 +157,14 @@ def _inverse_transform(products: Tensor, tile: int, name: str) -> Tensor:
     i, j = reduce_axis(side, "i"), reduce_axis(side, "j")
     half = compute(
         (n, rows, columns, tile, side, channels),
-        lambda b, ty, tx, u, y, c: sum(lookup(matrix, i, u) * products[i, y, b, ty, tx, c], i),
+        lambda b, ty, tx, u, y, c: sum(
+            lookup(matrix, i, u, products.dtype) * products[i, y, b, ty, tx, c], i
+        ),
         name=f"{name}.half",
     )
     return compute(
         (n, rows, columns, tile, tile, channels),
-        lambda b, ty, tx, u, v, c: sum(lookup(matrix, j, v) * half[b, ty, tx, u, j, c], j),
+        lambda b, ty, tx, u, v, c: sum(lookup(matrix, j, v, products.dtype) * half[b, ty, tx, u, j, c], j),
         name=f"{name}.tile",
     )
 

@@ -114,8 +114,9 @@ class AlternativeSpaces(ScheduleSpace):
         return result
 
     def sample(self, rng: np.random.Generator, count: int, attempts: int = 200) -> Batch:
-        """Up to `count` valid configurations, the same number of each algorithm, [N, K]."""
-        shares = np.bincount(np.arange(count) % len(self.spaces), minlength=len(self.spaces))
+        """Up to `count` valid configurations, as many of each algorithm (but for one), [N, K]."""
+        turns = (np.arange(count) + rng.integers(len(self.spaces))) % len(self.spaces)
+        shares = np.bincount(turns, minlength=len(self.spaces))
         drawn = [
             self._embedded(number, space.sample(rng, int(share), attempts))
             for (number, space), share in zip(enumerate(self.spaces), shares, strict=True)

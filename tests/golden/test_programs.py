@@ -26,6 +26,7 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
+from cross.schedule.winograd_sketch import winograd_spaces
 
 Golden = Callable[[str, str], None]
 
@@ -81,7 +82,11 @@ def matmul(m: int, n: int, k: int) -> Operator:
 
 
 def convolution() -> Operator:
-    data, weight, bias = placeholder((1, 14, 14, 24), "X"), placeholder((3, 3, 24, 32), "W"), placeholder((32,), "b")
+    data, weight, bias = (
+        placeholder((1, 14, 14, 24), "X"),
+        placeholder((3, 3, 24, 32), "W"),
+        placeholder((32,), "b"),
+    )
     biased = bias_add(conv2d(data, weight, Window(pads=(1, 1, 1, 1))), bias)
     output = apply(lambda x: maximum(x, 0.0), biased, "relu")
     return Operator("conv", (data, weight, bias), output, frozenset({1, 2}))
@@ -122,6 +127,19 @@ def test_convolution_by_the_cpu_sketch(golden: Golden, name: str, structure: dic
     texts = both_forms(parametric, space.fields(configuration))
     golden(f"nests/conv_{name}_parametric.txt", texts[0])
     golden(f"nests/conv_{name}_bound.txt", texts[1])
+
+
+def test_winograd_convolution_in_blocks(golden: Golden) -> None:
+    """F(2x2,3x3) on 5 x 6 outputs: the last row of tiles is guarded."""
+    data, weight = placeholder((1, 5, 6, 8), "X"), placeholder((3, 3, 8, 8), "W")
+    output = apply(lambda x: maximum(x, 0.0), conv2d(data, weight, Window(pads=(1, 1, 1, 1))), "relu")
+    operator = Operator("conv", (data, weight), output, frozenset({1}))
+    space = winograd_spaces(operator, TARGETS["x86_64"])["F(2x2,3x3)"]
+    programs, configuration = Programs(space), space.default()
+    parametric = programs.parametric(programs.structure(configuration))
+    texts = both_forms(parametric, space.fields(configuration))
+    golden("nests/winograd_parametric.txt", texts[0])
+    golden("nests/winograd_bound.txt", texts[1])
 
 
 def test_stages_that_are_not_fused_follow_one_another(golden: Golden) -> None:

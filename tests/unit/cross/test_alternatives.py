@@ -1,0 +1,301 @@
+"""Several algorithms in one space, and what Winograd's needs: whole tiles, guards, literals, maps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from boards.target import Target
+from cross.errors import ExpressionError, ScheduleError, VerifyError
+from cross.expression import Operator, compute, placeholder, reduce_axis, sum
+from cross.expression.conv import conv2d
+from cross.expression.reference import evaluate
+from cross.expression.terms import lookup
+from cross.expression.window import Window
+from cross.loopnest import Programs, interpret, lower, to_text, verify
+from cross.loopnest.affine import divide, sum_of_terms
+from cross.loopnest.bind import bind
+from cross.loopnest.nodes import Binary, Int, Knob, Lookup, Var, add, mul
+from cross.schedule import Packing, cpu_space
+from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.packing import PackedLoop
+from cross.schedule.primitives import ComputeAt, Pack, Reorder, Split, Unroll
+from tests.nests import argument, load, loop, store
+from tests.nests import nest as nest_of
+from toolkit.features import ContextFeatures, plain_features
+
+TARGET = Target(
+    name="cpu",
+    kind="cpu",
+    triple="x86_64-unknown-linux-gnu",
+    cpu="x86-64-v3",
+    cores=(0, 1),
+    vector_bytes=32,
+    vector_registers=16,
+    l2_bytes=1 << 20,
+    clock_hz=2e9,
+    flops_per_cycle=32,
+)
+
+
+def convolution() -> Operator:
+    data, weight = placeholder((1, 11, 9, 16), "X"), placeholder((3, 3, 16, 24), "W")
+    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)))
+    return Operator("conv", (data, weight), output, frozenset({1}))
+
+
+@pytest.fixture(name="space")
+def space_fixture() -> AlternativeSpaces:
+    space = cpu_space(convolution(), TARGET)
+    assert isinstance(space, AlternativeSpaces)
+    return space
+
+
+# ----------------------------------------------------------------------------------- several algorithms
+
+
+def test_a_convolution_has_three_algorithms(space: AlternativeSpaces) -> None:
+    assert space.knobs[0].labels == ("direct", "F(2x2,3x3)", "F(4x4,3x3)")
+    assert len(space) == np.sum([len(inner) for inner in space.spaces])
+    assert space.default() == space.defaults()[0]
+    assert [item.indices[0] for item in space.defaults()] == [0, 1, 2]
+
+
+def test_without_winograd_there_is_the_direct_one_only(space: AlternativeSpaces) -> None:
+    direct = cpu_space(convolution(), TARGET, winograd=False)
+    assert not isinstance(direct, AlternativeSpaces)
+    assert direct.key == space.spaces[0].key != space.key
+
+
+def test_draws_are_valid_and_spread_over_the_algorithms(space: AlternativeSpaces) -> None:
+    rng = np.random.default_rng(0)
+    batch = space.sample(rng, 300)
+    assert batch.shape == (300, len(space.knobs)) and space.valid(batch).all()
+    assert np.bincount(batch[:, 0]).tolist() == [100, 100, 100]
+    assert {int(space.sample(rng, 1)[0, 0]) for _ in range(40)} == {0, 1, 2}
+    neighbours = space.mutate(rng, batch)
+    assert space.valid(neighbours).all()
+    changed = neighbours[:, 0] != batch[:, 0]
+    assert 0 < changed.mean() < 0.2 and (neighbours != batch).any(axis=1).mean() > 0.9
+
+
+def test_ids_tell_configurations_apart(space: AlternativeSpaces) -> None:
+    batch = space.sample(np.random.default_rng(1), 600)
+    assert len(np.unique(space.ids(batch))) == len(np.unique(batch, axis=0))
+
+
+def test_columns_of_other_algorithms_are_zero(space: AlternativeSpaces) -> None:
+    batch = space.sample(np.random.default_rng(2), 30)
+    wrong = batch.copy()
+    wrong[:, 0] = (wrong[:, 0] + 1) % 3
+    assert not space.valid(wrong[batch[:, 1:].any(axis=1)]).any()
+
+
+def test_described_configurations_are_parsed_again(space: AlternativeSpaces) -> None:
+    for row in space.sample(np.random.default_rng(3), 20):
+        configuration = space.configuration(row)
+        described = space.describe(configuration)
+        assert described["algorithm"] == [row[0]]
+        assert space.parse(described) == configuration
+    with pytest.raises(ScheduleError, match="algorithm: \\[3\\] is none of its 3 choices"):
+        space.parse({"algorithm": [3]})
+    with pytest.raises(ScheduleError, match="unknown knobs block.h"):
+        space.parse({**space.describe(space.default()), "block.h": [1, 1]})
+
+
+def test_values_are_of_one_algorithm(space: AlternativeSpaces) -> None:
+    first, second, _ = space.batch(space.defaults())
+    assert set(space.values(first[None])) == set(space.fields(space.default()))
+    with pytest.raises(ScheduleError, match="rows of 2"):
+        space.values(np.stack([first, second]))
+
+
+def test_features_of_all_algorithms_equal_the_plain_ones(space: AlternativeSpaces) -> None:
+    programs = Programs(space)
+    extract = ContextFeatures(programs)
+    batch = space.sample(np.random.default_rng(4), 1500)
+    _, rows = np.unique(batch[:, list(space.structural)], axis=0, return_index=True)
+    assert len(rows) == len(list(space.structures()))
+    table = extract(batch[rows])
+    for row, found in zip(batch[rows], table, strict=True):
+        configuration = space.configuration(row)
+        parametric = programs.parametric(programs.structure(configuration))
+        expected = plain_features(bind(parametric, space.fields(configuration), simplify=False))
+        np.testing.assert_allclose(found[: len(expected)], expected, rtol=1e-5, atol=1e-5)
+        assert not found[len(expected) :].any()
+
+
+def test_every_algorithm_takes_the_same_inputs(space: AlternativeSpaces) -> None:
+    operator, programs = space.operator, Programs(space)
+    rng = np.random.default_rng(5)
+    inputs = [rng.uniform(-1, 1, tensor.shape).astype(np.float32) for tensor in operator.inputs]
+    want = evaluate(operator, inputs)
+    for configuration in space.defaults():
+        nest = programs.nest(configuration)
+        assert nest.flops == operator.flops
+        assert np.abs(interpret(nest, inputs) - want).max() < 1e-4 * np.abs(want).max()
+
+
+# ---------------------------------------------------------------------------------- whole tiles and guards
+
+
+def upsampled() -> Operator:
+    """Each element three times: what is read depends on quotients by 3."""
+    data = placeholder((5,), "A")
+    return Operator("repeat", (data,), compute((13,), lambda i: data[i // 3], name="B"))
+
+
+def test_whole_tiles_divide_indices_when_lowered() -> None:
+    schedule = (Split("B", "i", ("t", 3), whole_tiles=True), Unroll("B", "i.2"))
+    parametric = lower(upsampled(), schedule)
+    verify(parametric.nest, parametric=True)
+    data = np.arange(5, dtype=np.float32)
+    for tiles in (1, 2, 4):
+        nest = bind(parametric, {"t": tiles})
+        verify(nest)
+        text = to_text(nest)
+        assert "//" not in text and "if" in text
+        np.testing.assert_array_equal(interpret(nest, [data]), np.repeat(data, 3)[:13])
+
+
+def test_whole_tiles_that_fit_need_no_guard() -> None:
+    data = placeholder((4,), "A")
+    operator = Operator("repeat", (data,), compute((12,), lambda i: data[i // 3], name="B"))
+    nest = bind(lower(operator, (Split("B", "i", (2, 3), whole_tiles=True),)), {})
+    assert "if" not in to_text(nest).split("\n", 1)[1]
+
+
+def test_whole_tiles_need_a_known_size() -> None:
+    with pytest.raises(ScheduleError, match="an integer as last factor"):
+        lower(upsampled(), (Split("B", "i", ("t",), whole_tiles=True),))
+
+
+def test_a_guard_is_checked() -> None:
+    buffer, source = argument("C", (4,), "output"), argument("A", (8,), "input")
+    inside = Binary("<", Var("i"), Int(4))
+    guarded = replace(store(buffer, ("i",), load(source, "i")), guard=inside)
+    good = nest_of((source, buffer), loop("i", 8, guarded))
+    verify(good)
+    np.testing.assert_array_equal(
+        interpret(good, [np.arange(8, dtype=np.float32)]), np.arange(4, dtype=np.float32)
+    )
+    with pytest.raises(VerifyError, match="dtypes: guard of"):
+        verify(nest_of((source, buffer), loop("i", 4, replace(guarded, guard=Var("i")))))
+    with pytest.raises(VerifyError, match="in-bounds"):
+        verify(nest_of((source, buffer), loop("i", 8, replace(guarded, guard=None))))
+
+
+def test_a_stage_is_attached_around_the_stage_that_reads_it() -> None:
+    """P is read by S, which is attached within the loop where P is computed: a block of P at a time."""
+    data = placeholder((12,), "A")
+    first = compute((12,), lambda i: data[i] + 1.0, name="P")
+    k = reduce_axis(1, "k")
+    second = compute((12,), lambda i: sum(first[i + k], axis=k), name="S")
+    output = compute((12,), lambda i: second[i] * 2.0, name="B")
+    schedule = (
+        Split("B", "i", ("t", 2)),
+        ComputeAt("S", "B", "i.1", "register"),
+        Reorder("S", ("k", "i")),
+        Unroll("S", "i"),
+        Unroll("B", "i.2"),
+        ComputeAt("P", "B", "i.0", "local"),
+    )
+    parametric = lower(Operator("blocks", (data,), output), schedule)
+    verify(parametric.nest, parametric=True)
+    values = np.arange(12, dtype=np.float32)
+    for tiles in (1, 2, 3):
+        nest = bind(parametric, {"t": tiles})
+        verify(nest)
+        assert f"allocate P: float32[{2 * tiles}] in local" in to_text(nest)
+        np.testing.assert_array_equal(interpret(nest, [values]), 2 * (values + 1))
+
+
+def test_a_stage_cannot_be_attached_deeper_than_its_reader() -> None:
+    data = placeholder((12,), "A")
+    first = compute((12,), lambda i: data[i] + 1.0, name="P")
+    second = compute((12,), lambda i: first[i] + 1.0, name="S")
+    output = compute((12,), lambda i: second[i] * 2.0, name="B")
+    schedule = (
+        Split("B", "i", (4,)),
+        ComputeAt("S", "B", "i.0", "local"),
+        ComputeAt("P", "B", "i.1", "local"),
+    )
+    with pytest.raises(ScheduleError, match=r"loop i.1 of B lies within i.0"):
+        lower(Operator("deep", (data,), output), schedule)
+
+
+# ------------------------------------------------------------------------------------------- integer forms
+
+
+def test_divide_takes_indices_apart() -> None:
+    tile, inner, block = Var("t"), Var("u"), Knob("r")
+    index = add(mul(tile, mul(block, Int(4))), add(mul(Var("v"), Int(4)), inner))
+    extents = {"u": Int(4), "v": block}
+    found = divide(index, 4, extents)
+    assert found == (add(mul(tile, block), Var("v")), inner)
+    shifted = Binary("min", mul(tile, Int(8)), add(Int(12), mul(block, Int(-4))))
+    quotient = divide(add(shifted, inner), 4, extents)
+    assert quotient is not None and quotient[1] == inner
+    assert divide(add(index, Int(1)), 4, extents) is None  # u + 1 reaches 4
+    assert divide(index, 4, {"u": block}) is None  # nobody knows how far u goes
+
+
+def test_equal_terms_of_an_extent_are_put_together() -> None:
+    size = Knob("t")
+    assert sum_of_terms(add(add(Int(64), mul(size, Int(-1))), size)) == Int(64)
+    assert sum_of_terms(add(size, add(Int(2), size))) == add(mul(size, Int(2)), Int(2))
+
+
+# ------------------------------------------------------------------------------------- literals and packing
+
+
+def test_a_matrix_of_literals_is_part_of_the_key() -> None:
+    data = placeholder((2,), "A")
+
+    def operator(last: float) -> Operator:
+        k = reduce_axis(2, "k")
+        rows = ((1.0, 2.0), (0.0, last))
+        return Operator("m", (data,), compute((2,), lambda i: sum(lookup(rows, i, k) * data[k], k), name="B"))
+
+    assert operator(3.0).key != operator(4.0).key
+    got = evaluate(operator(3.0), [np.array([10.0, 1.0], np.float32)])
+    assert got.tolist() == [12.0, 3.0]
+
+
+def test_a_matrix_of_literals_has_rows_of_one_length() -> None:
+    with pytest.raises(ExpressionError, match=r"rows of one length, at least 1, found lengths \[2, 1\]"):
+        lookup(((1.0, 2.0), (3.0,)), 0, 0)
+
+
+def test_an_element_outside_its_matrix_is_refused() -> None:
+    buffer = argument("C", (3,), "output")
+    element = Lookup(((1.0, 2.0),), Int(0), Var("i"), "float32")
+    with pytest.raises(
+        VerifyError, match=r"in-bounds: index i of a matrix of literals takes values in \[0, 2\]"
+    ):
+        verify(nest_of((buffer,), loop("i", 3, store(buffer, ("i",), element))))
+
+
+def test_packing_maps_before_it_lays_out() -> None:
+    double = ((2.0, 0.0), (0.0, 2.0), (1.0, 1.0))
+    packing = Packing((2, 3), (PackedLoop(1, 3, 1), PackedLoop(0, 3, 1)), ((0, double),))
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    expected = np.stack([2 * array[0], 2 * array[1], array[0] + array[1]])
+    np.testing.assert_array_equal(packing.apply(array), expected.T)
+    assert packing.apply(array).dtype == np.float32
+
+
+def test_pack_says_what_the_operand_is_before() -> None:
+    weight, data = placeholder((3, 4), "W"), placeholder((4,), "A")
+    k = reduce_axis(4, "k")
+    operator = Operator(
+        "m", (data, weight), compute((3,), lambda i: sum(data[k] * weight[i, k], k), name="B"), frozenset({1})
+    )
+    double = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
+    nest = bind(lower(operator, (Pack("W", "B", ((0, double),)),)), {})
+    assert "packed from [2, 4] mapped along dim0" in to_text(nest)
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    values = np.ones(4, np.float32)
+    np.testing.assert_array_equal(interpret(nest, [values, rows]), [6.0, 22.0, 28.0])

@@ -1,0 +1,284 @@
+"""Winograd convolution: the algorithm, its programs, and how far their results are from exact ones."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from boards.board import load
+from cross.codegen.llvm_ir import llvm_module
+from cross.errors import ExpressionError
+from cross.expression import Operator, Tensor, maximum, placeholder
+from cross.expression.conv import conv2d
+from cross.expression.elementwise import apply, bias_add
+from cross.expression.reference import evaluate
+from cross.expression.window import Window
+from cross.expression.winograd import (
+    _DATA,
+    _OUTPUT,
+    TILES,
+    transform_weights,
+    weight_matrix,
+    winograd_conv2d,
+    winograd_form,
+)
+from cross.loopnest import Programs, interpret, lower, verify
+from cross.loopnest.bind import bind
+from cross.schedule import ScheduleSpace
+from cross.schedule.winograd_sketch import winograd_space, winograd_spaces
+from tests.fuzz.kernels import Job, compile_jobs, run_here
+
+Array = NDArray[Any]
+
+HOST = load("host").target(None)
+LANES = HOST.vector_lanes()
+LIMIT = 1e-4  # of the largest magnitude in the result, as for every kernel
+SHAPES = st.tuples(
+    st.integers(1, 2),  # batch
+    st.integers(3, 13),  # height
+    st.integers(3, 13),  # width
+    st.integers(1, 5),  # input channels
+    st.integers(1, 5),  # output channels
+    st.tuples(*[st.integers(0, 2)] * 4),
+)
+
+
+def convolution(image: tuple[int, ...], co: int, pads: tuple[int, ...] = (1, 1, 1, 1)) -> Operator:
+    """3x3 convolution with bias and ReLU; image is [n, h, w, ci]."""
+    data, weight = placeholder(image, "X"), placeholder((3, 3, image[3], co), "W")
+    bias = placeholder((co,), "b")
+    biased = bias_add(conv2d(data, weight, Window(pads=pads)), bias)
+    output = apply(lambda value: maximum(value, 0.0), biased, "relu")
+    return Operator("conv", (data, weight, bias), output, frozenset({1, 2}))
+
+
+def uniform(operator: Operator, seed: int = 5) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(-1.0, 1.0, tensor.shape).astype(tensor.dtype) for tensor in operator.inputs]
+
+
+def relative_error(got: Array, want: Array) -> float:
+    return float(np.abs(got - want).max() / np.abs(want).max())
+
+
+# ------------------------------------------------------------------------------------------- the algorithm
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_one_dimension_is_exact_in_fractions(tile: int) -> None:
+    """A^T [(G g) * (B^T d)] is the correlation of d and g, for values no rounding touches."""
+    rng = np.random.default_rng(tile)
+    data = [Fraction(int(value)) for value in rng.integers(-9, 10, tile + 2)]
+    kernel = [Fraction(int(value)) for value in rng.integers(-9, 10, 3)]
+    exact = [[Fraction(value).limit_denominator(24) for value in row] for row in weight_matrix(tile)]
+    side = range(tile + 2)
+    weights = [sum(exact[x][i] * kernel[i] for i in range(3)) for x in side]
+    products = [sum(int(_DATA[tile][i][x]) * data[i] for i in side) * weights[x] for x in side]
+    got = [sum(int(_OUTPUT[tile][x][u]) * products[x] for x in side) for u in range(tile)]
+    assert got == [sum(data[u + i] * kernel[i] for i in range(3)) for u in range(tile)]
+
+
+@pytest.mark.parametrize("tile", TILES)
+@settings(max_examples=25, deadline=None)
+@given(SHAPES)
+def test_expression_equals_direct_convolution(
+    tile: int, shape: tuple[int, int, int, int, int, tuple[int, int, int, int]]
+) -> None:
+    """In float64, for sizes that no tile divides and paddings that differ side by side."""
+    n, height, width, ci, co, pads = shape
+    data, weight = (
+        placeholder((n, height, width, ci), "X", "float64"),
+        placeholder((3, 3, ci, co), "W", "float64"),
+    )
+    transformed = placeholder((tile + 2, tile + 2, ci, co), "U", "float64")
+    window = Window(pads=pads)
+    direct = Operator("conv", (data, weight), conv2d(data, weight, window))
+    winograd = Operator("winograd", (data, transformed), winograd_conv2d(data, transformed, window))
+    image, kernel = uniform(direct)
+    got = evaluate(winograd, [image, transform_weights(kernel, tile)])
+    np.testing.assert_allclose(got, evaluate(direct, [image, kernel]), rtol=1e-12, atol=1e-12)
+
+
+def test_weights_are_rounded_once() -> None:
+    weight = np.random.default_rng(1).standard_normal((3, 3, 4, 5)).astype(np.float32)
+    matrix = np.array(weight_matrix(4))
+    exact = np.einsum("xi,yj,ijco->xyco", matrix, matrix, weight.astype(np.float64))
+    assert transform_weights(weight, 4).dtype == np.float32
+    np.testing.assert_array_max_ulp(transform_weights(weight, 4), exact.astype(np.float32), maxulp=1)
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "window", "message"),
+    [
+        ((1, 8, 8, 3), (3, 3, 3, 5), Window(), "expected data of rank 4 and weights"),
+        ((1, 8, 8, 3), (4, 6, 3, 5), Window(), "expected data of rank 4 and weights"),
+        ((1, 8, 8, 3), (4, 4, 2, 5), Window(), "3 input channels, the weights are for 2"),
+        ((1, 8, 8, 3), (4, 4, 3, 5), Window(strides=(2, 1)), "strides and dilations of 1"),
+        ((1, 8, 8, 3), (4, 4, 3, 5), Window(dilations=(1, 2)), "strides and dilations of 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    data: tuple[int, ...], weights: tuple[int, ...], window: Window, message: str
+) -> None:
+    with pytest.raises(ExpressionError, match=message):
+        winograd_conv2d(placeholder(data, "X"), placeholder(weights, "U"), window)
+
+
+def _conv(
+    window: Window, kernel: tuple[int, int] = (3, 3), constants: frozenset[int] = frozenset({1})
+) -> Operator:
+    data, weight = placeholder((1, 16, 16, 16), "X"), placeholder((*kernel, 16, 16), "W")
+    return Operator("conv", (data, weight), conv2d(data, weight, window), constants)
+
+
+def _squared() -> Operator:
+    """The weights are read a second time, where they would have to be the original ones."""
+    data, weight = placeholder((1, 5, 5, 3), "X"), placeholder((3, 3, 3, 3), "W")
+    convolved = conv2d(data, weight, Window(), name="conv")
+    output = apply(lambda value: value, convolved, "out")
+    again = conv2d(output, weight, Window(), name="again")
+    return Operator("twice", (data, weight), again, frozenset({1}))
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        _conv(Window(strides=(2, 2))),
+        _conv(Window(strides=(1, 2))),
+        _conv(Window(dilations=(2, 2))),
+        _conv(Window(), kernel=(5, 5)),
+        _conv(Window(), kernel=(3, 1)),
+        _conv(Window(), constants=frozenset()),
+        _squared(),
+    ],
+)
+def test_other_operators_have_no_winograd_form(operator: Operator) -> None:
+    assert all(winograd_form(operator, tile) is None for tile in TILES)
+    assert winograd_spaces(operator, HOST) == {}
+
+
+def test_a_form_keeps_what_surrounds_the_convolution() -> None:
+    operator = convolution((1, 9, 7, 6), 5)
+    inputs = uniform(operator)
+    for tile in TILES:
+        form = winograd_form(operator, tile)
+        assert form is not None
+        assert [tensor.name for tensor in form.operator.inputs] == ["X", "W", "b"]
+        assert form.operator.key != operator.key
+        assert relative_error(evaluate(form.operator, form.inputs(inputs)), evaluate(operator, inputs)) < 1e-6
+
+
+# ---------------------------------------------------------------------------------------------- programs
+
+
+def every_structure(space: ScheduleSpace, rng: np.random.Generator) -> list[Any]:
+    """One valid configuration of every structure."""
+    batch = space.sample(rng, 400)
+    _, rows = np.unique(batch[:, list(space.structural)], axis=0, return_index=True)
+    found = [space.configuration(batch[row]) for row in rows]
+    assert len(found) == len(list(space.structures()))
+    return found
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize(
+    ("image", "co", "pads"),
+    [((1, 7, 11, LANES), LANES + 3, (1, 1, 1, 1)), ((2, 8, 6, LANES + 5), 2 * LANES, (0, 0, 0, 0))],
+)
+def test_every_structure_computes_the_convolution(
+    tile: int, image: tuple[int, ...], co: int, pads: tuple[int, ...], tmp_path: Path
+) -> None:
+    """The verifier passes, the interpreter equals float64, and the machine code equals the interpreter."""
+    operator = convolution(image, co, pads)
+    space = winograd_spaces(operator, HOST)[f"F({tile}x{tile},3x3)"]
+    programs, inputs = Programs(space), uniform(operator)
+    want = evaluate(operator, inputs)
+    jobs = []
+    for configuration in every_structure(space, np.random.default_rng(2)):
+        verify(programs.parametric(programs.structure(configuration)).nest, parametric=True)
+        nest = programs.nest(configuration)
+        verify(nest)
+        jobs.append(Job(nest, inputs))
+    interpreted = [interpret(job.nest, inputs) for job in jobs]
+    artifact = compile_jobs(jobs, HOST)
+    for threads in (1, 2):
+        for got, expected in zip(run_here(artifact, jobs, tmp_path, threads), interpreted, strict=True):
+            assert relative_error(expected, want) < LIMIT
+            assert relative_error(got, expected) < LIMIT
+
+
+def test_transforms_neither_multiply_by_one_nor_read_a_matrix() -> None:
+    """F(2x2) transforms are additions; all that multiplies are the products' fused multiply-adds."""
+    operator = convolution((1, 8, 8, LANES), LANES)
+    space = winograd_spaces(operator, HOST)["F(2x2,3x3)"]
+    text = llvm_module("conv", Programs(space).nest(space.default()), HOST)
+    assert "fmul " not in text
+    assert "tfb.matrix" not in text
+    assert "fadd" in text and "fsub" in text
+
+
+def _user_form() -> tuple[Operator, list[Array], Array]:
+    """An operator that a user wrote in Winograd form, its inputs and the direct result."""
+    data, weights = placeholder((1, 6, 5, LANES), "X"), placeholder((4, 4, LANES, LANES), "U")
+    operator = Operator(
+        "winograd", (data, weights), winograd_conv2d(data, weights, Window(pads=(1, 1, 1, 1))), frozenset({1})
+    )
+    direct = _direct(data)
+    image, kernel = uniform(direct)
+    return operator, [image, transform_weights(kernel, 2)], evaluate(direct, [image, kernel])
+
+
+def _direct(data: Tensor) -> Operator:
+    weight = placeholder((3, 3, data.shape[3], LANES), "W")
+    return Operator("conv", (data, weight), conv2d(data, weight, Window(pads=(1, 1, 1, 1))))
+
+
+def test_an_operator_in_winograd_form_takes_transformed_weights() -> None:
+    operator, inputs, want = _user_form()
+    space = winograd_space(operator, HOST)
+    assert space is not None
+    assert relative_error(interpret(Programs(space).nest(space.default()), inputs), want) < LIMIT
+
+
+def test_without_a_schedule_matrices_are_read_from_memory(tmp_path: Path) -> None:
+    operator, inputs, want = _user_form()
+    nest = bind(lower(operator, ()), {})
+    verify(nest)
+    job = Job(nest, inputs)
+    assert "@tfb.matrix" in llvm_module("plain", nest, HOST)
+    (got,) = run_here(compile_jobs([job], HOST), [job], tmp_path)
+    assert relative_error(got, want) < LIMIT
+
+
+# ---------------------------------------------------------------------------------------------- accuracy
+
+
+def _like_activations(operator: Operator, seed: int) -> list[Array]:
+    """Inputs as behind a ReLU, weights as a network is initialized."""
+    rng = np.random.default_rng(seed)
+    data, weight, bias = operator.inputs
+    fan_in = 9 * weight.shape[2]
+    return [
+        np.maximum(rng.standard_normal(data.shape), 0).astype(np.float32),
+        (rng.standard_normal(weight.shape) * np.sqrt(2 / fan_in)).astype(np.float32),
+        (0.1 * rng.standard_normal(bias.shape)).astype(np.float32),
+    ]
+
+
+@pytest.mark.parametrize(("tile", "stated"), [(2, 3e-6), (4, 3e-5)])
+def test_accuracy_of_a_wide_layer(tile: int, stated: float, tmp_path: Path) -> None:
+    """Against float64, with 256 channels: within what docs/accuracy.md states, and far within the limit."""
+    operator = convolution((1, 14, 14, 256), 64)
+    space = winograd_spaces(operator, HOST)[f"F({tile}x{tile},3x3)"]
+    nest = Programs(space).nest(space.default())
+    jobs = [Job(nest, uniform(operator)), Job(nest, _like_activations(operator, 7))]
+    artifact = compile_jobs(jobs, HOST)
+    for job, got in zip(jobs, run_here(artifact, jobs, tmp_path), strict=True):
+        assert relative_error(got, evaluate(operator, list(job.inputs))) < stated < LIMIT
