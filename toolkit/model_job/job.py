@@ -91,7 +91,9 @@ def tune(
             _check_coverage(reports, options)
             plans = _plans(bench, graph, tuned)
             golden = _golden(bench, graph)
-            latencies = _latencies(bench, plans, golden)
+            latencies = _latencies(
+                bench, plans, golden, sum(item.count * (item.best_s or 0.0) for item in reports)
+            )
     finished = _Finished(model.stem, board, target, tuned, latencies)
     report = _report(finished, reports, options, output)
     with _stage("pack", on_event) as stage:
@@ -281,7 +283,7 @@ def _golden(bench: _Bench, graph: Graph) -> GoldenData:
 
 
 def _latencies(
-    bench: _Bench, plans: tuple[ModelPlan, ModelPlan], golden: GoldenData
+    bench: _Bench, plans: tuple[ModelPlan, ModelPlan], golden: GoldenData, expected_s: float
 ) -> tuple[Latency, Latency]:
     """Of the default and of the tuned model, measured in turn."""
     with _stage("measure", bench.on_event) as stage:
@@ -289,7 +291,7 @@ def _latencies(
         found: list[list[Latency]] = [[], []]
         for number in (0, 1) if bench.board.emulated else (0, 1, 1, 0):
             found[number].append(
-                measure_model(libraries[number], plans[number], golden, bench.board, bench.session)
+                measure_model(libraries[number], plans[number], golden, bench.session, expected_s=expected_s)
             )
         default, tuned = (joined(several) for several in found)
         stage.summary = f"relative error {tuned.max_relative_error:.1e}"

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from boards.description import Board
 from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
 from toolkit.bundle.library import ModelLibrary
 from toolkit.bundle.pack import GoldenData
 from toolkit.bundle.plan import ModelPlan
 from toolkit.errors import VerificationError
-from toolkit.measure.live import BoardSession
+from toolkit.measure.session import Session
 from toolkit.model.graph import Array, Graph, Value
 from toolkit.model.reference import run_reference
 from toolkit.model_job.options import Latency
 
 SYMBOL = "tfb_model"
-REPEATS = 30
+MEASURED_S = 1.0  # that many seconds of single runs, between the two numbers of repeats
+LEAST_REPEATS, MOST_REPEATS = 10, 300
 TIMEOUT_S = 60.0
 
 
@@ -30,24 +30,27 @@ def golden_data(graph: Graph, rng: np.random.Generator) -> GoldenData:
 
 
 def measure_model(
-    built: ModelLibrary, plan: ModelPlan, golden: GoldenData, board: Board, session: BoardSession
+    built: ModelLibrary,
+    plan: ModelPlan,
+    golden: GoldenData,
+    session: Session,
+    *,
+    expected_s: float,
 ) -> Latency:
-    """Check one run of the model against the golden outputs on the board, then time it.
+    """Check one run of the model against the golden outputs on the board, then time single runs.
 
+    `expected_s` is about what a run takes; it decides how many there are.
     Raises VerificationError when it fails or its outputs are wrong.
     """
+    board = session.board
+    repeats = 1 if board.emulated else _repeats(expected_s)
     result = session.measure(
         MeasureRequest(
             module=session.put(built.shared_object),
             symbol=SYMBOL,
             buffers=_buffers(golden, session),
             workspace_bytes=plan.workspace_bytes,
-            timing=Timing(
-                number=1,
-                repeat=1 if board.emulated else REPEATS,
-                min_repeat_ms=board.measure.min_repeat_ms,
-                cooldown_s=board.measure.cooldown_s,
-            ),
+            timing=Timing(number=1, repeat=repeats, min_repeat_ms=0.0, warmup=0 if board.emulated else 3),
             threads=plan.threads,
             cores=plan.cores,
             timeout_s=max(TIMEOUT_S, board.measure.timeout_s),
@@ -62,13 +65,17 @@ def measure_model(
     return Latency(result.seconds, result.max_abs_error / max(result.max_abs_reference, 1e-30))
 
 
+def _repeats(expected_s: float) -> int:
+    return int(min(MOST_REPEATS, max(LEAST_REPEATS, MEASURED_S / max(expected_s, 1e-9))))
+
+
 def joined(several: Sequence[Latency]) -> Latency:
     """Several measurements of one model as one."""
     seconds = tuple(second for item in several for second in item.seconds)
     return Latency(seconds, max(item.max_relative_error for item in several))
 
 
-def _buffers(golden: GoldenData, session: BoardSession) -> tuple[BufferRequest, ...]:
+def _buffers(golden: GoldenData, session: Session) -> tuple[BufferRequest, ...]:
     return tuple(
         BufferRequest(role, str(array.dtype), array.size, session.put(np.ascontiguousarray(array).tobytes()))
         for role, arrays in (("input", golden.inputs), ("output", golden.outputs))

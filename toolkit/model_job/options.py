@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,15 +125,20 @@ class OperatorReport:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds of one run of the whole model, one entry a repeat, and its largest relative error."""
+    """Seconds of each run of the whole model, and its largest relative error."""
 
     seconds: tuple[float, ...]
     max_relative_error: float
 
     @property
     def best_s(self) -> float:
-        """The fastest repeat, as for operators."""
+        """The fastest run, as for operators."""
         return min(self.seconds)
+
+    @property
+    def median_s(self) -> float:
+        """What a run takes in the middle, with whatever else the board does."""
+        return statistics.median(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)

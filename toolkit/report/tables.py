@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolkit.model_job.options import OperatorReport, TuneReport
+from toolkit.model_job.options import Latency, OperatorReport, TuneReport
 
 EMULATED = "emulated"
 NOTHING = "-"
 OPERATOR_WIDTH = 46
+ABOVE_PEAK = (
+    "Above the peak: GFLOP/s count the operations of the operator's definition, and Winograd's algorithm "
+    "does fewer."
+)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -49,19 +53,25 @@ def operator_table(
         if peak_gflops:
             row.append(_number(100 * item.gflops / peak_gflops if item.gflops else None))
         rows.append([*row, str(item.trials), str(item.failures)])
-    return table(headers, rows, left=2)
+    text = table(headers, rows, left=2)
+    if peak_gflops and any((item.gflops or 0.0) > peak_gflops for item in operators):
+        text += f"\n{ABOVE_PEAK}"
+    return text
 
 
 def tune_table(report: TuneReport) -> str:
     """The operators, then the model as a whole."""
     mark = f" ({EMULATED})" if report.emulated else ""
-    before_s, after_s = report.default_latency.best_s, report.tuned_latency.best_s
+    before, after = report.default_latency, report.tuned_latency
     rate = report.measured / report.tuning_s if report.tuning_s else 0.0
     busy = report.device_s / report.tuning_s if report.tuning_s else 0.0
     peak = f"{report.peak_gflops:.1f} GFLOP/s float32" if report.peak_gflops else "not measured"
     facts = [
-        (f"end to end before{mark}", time_text(before_s)),
-        (f"end to end after{mark}", f"{time_text(after_s)}, {_times(before_s / after_s)} as fast"),
+        (f"end to end before{mark}", _latency_text(before)),
+        (
+            f"end to end after{mark}",
+            f"{_latency_text(after)}; {_times(before.best_s / after.best_s)} as fast",
+        ),
         ("largest relative error", f"{report.tuned_latency.max_relative_error:.1e}"),
         ("trials", f"{report.measured} now, {report.trials} in all, {rate:.1f} a second"),
         ("board busy", f"{busy:.0%} of {duration(report.tuning_s)}"),
@@ -78,6 +88,11 @@ def tune_table(report: TuneReport) -> str:
         operator_table(report.operators, emulated=report.emulated, peak_gflops=report.peak_gflops), "",
         *(f"{name.ljust(width)}  {value}" for name, value in facts),
     ])  # fmt: skip
+
+
+def _latency_text(latency: Latency) -> str:
+    runs = f"{len(latency.seconds)} runs" if len(latency.seconds) > 1 else "one run"
+    return f"{time_text(latency.best_s)}, the fastest of {runs} (median {time_text(latency.median_s)})"
 
 
 def time_text(seconds: float | None) -> str:
