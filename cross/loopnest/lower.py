@@ -15,7 +15,7 @@ from cross.expression.naming import unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.rfactor import neutral_value
 from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, Read, Reduce, Term
+from cross.expression.terms import Axis, Read, Reduce, Term, walk
 from cross.loopnest.affine import affine, from_affine
 from cross.loopnest.bind import PackedDimension, ParametricNest, ParametricPacking
 from cross.loopnest.nodes import (
@@ -31,6 +31,7 @@ from cross.loopnest.nodes import (
     Load,
     LoopNest,
     Scope,
+    Select,
     Statement,
     Store,
     Var,
@@ -176,10 +177,7 @@ class _Lowering:
         return tuple(values[axis] for axis in stage.tensor.axes)
 
     def store(self, stage: Stage, loops: Sequence[Loop], value: Expr) -> Statement:
-        guard: Expr | None = None
-        for axis in stage.rounded_up:
-            inside = Binary("<", stage.axis_values[axis], Int(axis.extent))
-            guard = inside if guard is None else Binary("and", guard, inside)
+        guard = _inside(stage, stage.rounded_up)
         return Store(self.buffers[stage.name], self.indices(stage, loops), value, guard)
 
     def value(self, stage: Stage, body: Term) -> Expr:
@@ -190,15 +188,20 @@ class _Lowering:
 
     def read(self, stage: Stage, read: Read, indices: tuple[Expr, ...]) -> Expr:
         name = read.tensor.name
-        if name in self.inputs:
-            if name in stage.packs:
-                return self.packed(name, indices, stage.packs[name])
-            return Load(self.inputs[name], indices)
-        producer = self.stages[name]
-        if producer.attachment is not None:
+        if name in stage.packs:
+            return self.packed(name, indices, stage.packs[name])
+        producer = self.stages.get(name)
+        if producer is not None and producer.attachment is not None:
             bases = [producer.bases[axis] for axis in producer.tensor.axes]
             indices = tuple(_minus(index, base) for index, base in zip(indices, bases, strict=True))
-        return Load(self.buffers[name], indices)
+            return Load(self.buffers[name], indices)
+        load = Load(self.inputs[name] if producer is None else self.buffers[name], indices)
+        # Past the end of a rounded-up axis a stage computes nothing that is kept, but it must not read there.
+        used = {term for index in read.indices for term in walk(index) if isinstance(term, Axis)}
+        guard = _inside(stage, [axis for axis in stage.rounded_up if axis in used])
+        if guard is None:
+            return load
+        return Select(guard, load, Literal(neutral_value("sum", read.dtype), read.dtype))
 
     def packed(self, name: str, indices: tuple[Expr, ...], maps: Maps) -> Expr:
         """A read of a constant that is laid out in the order of the loops around the read."""
@@ -226,6 +229,15 @@ class _Lowering:
         self.packings[name] = ParametricPacking(tuple(shape), tuple(item for _, item in found), maps)
         self.inputs[name] = replace(old, shape=tuple(dimension.extent for _, dimension in found))
         return Load(self.inputs[name], tuple(self.path[position].var for position, _ in found))
+
+
+def _inside(stage: Stage, axes: Sequence[Axis]) -> Expr | None:
+    """That no axis is past its end; None without axes."""
+    result: Expr | None = None
+    for axis in axes:
+        inside = Binary("<", stage.axis_values[axis], Int(axis.extent))
+        result = inside if result is None else Binary("and", result, inside)
+    return result
 
 
 def _argument(tensor: Tensor, constant: bool) -> Buffer:

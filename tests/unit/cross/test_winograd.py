@@ -17,7 +17,7 @@ from cross.codegen.llvm_ir import llvm_module
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, maximum, placeholder
 from cross.expression.conv import conv2d
-from cross.expression.elementwise import apply, bias_add
+from cross.expression.elementwise import apply, bias_add, combine
 from cross.expression.reference import evaluate
 from cross.expression.window import Window
 from cross.expression.winograd import (
@@ -212,6 +212,23 @@ def test_every_structure_computes_the_convolution(
         for got, expected in zip(run_here(artifact, jobs, tmp_path, threads), interpreted, strict=True):
             assert relative_error(expected, want) < LIMIT
             assert relative_error(got, expected) < LIMIT
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_a_residual_is_not_read_past_its_end(tile: int, tmp_path: Path) -> None:
+    """5 x 7 outputs are rounded up to whole tiles, the other operand of the addition is not."""
+    data, weight = placeholder((1, 5, 7, LANES), "X"), placeholder((3, 3, LANES, LANES), "W")
+    residual = placeholder((1, 5, 7, LANES), "R")
+    convolved = conv2d(data, weight, Window(pads=(1, 1, 1, 1)))
+    output = combine(lambda left, right: left + right, convolved, residual, "add")
+    operator = Operator("conv", (data, weight, residual), output, frozenset({1}))
+    space = winograd_spaces(operator, HOST)[f"F({tile}x{tile},3x3)"]
+    inputs, nest = uniform(operator), Programs(space).nest(space.default())
+    verify(nest)
+    job = Job(nest, inputs)
+    (got,) = run_here(compile_jobs([job], HOST), [job], tmp_path)
+    assert relative_error(interpret(nest, inputs), evaluate(operator, inputs)) < LIMIT
+    assert relative_error(got, evaluate(operator, inputs)) < LIMIT
 
 
 def test_transforms_neither_multiply_by_one_nor_read_a_matrix() -> None:
