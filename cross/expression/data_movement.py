@@ -95,6 +95,26 @@ def transpose(data: Tensor, permutation: Sequence[int], name: str = "transpose")
     return compute(shape, lambda *axes: data[tuple(axes[position] for position in place)], name=name)
 
 
+def expand(data: Tensor, shape: Sequence[int], name: str = "expand") -> Tensor:
+    """Repeat the dimensions of extent 1 up to `shape`, which has the same rank.
+
+    Raises:
+        ExpressionError: another dimension would change.
+    """
+    if len(shape) != len(data.shape) or any(
+        own not in (1, wanted) for own, wanted in zip(data.shape, shape, strict=True)
+    ):
+        raise ExpressionError(
+            f"expand {name}: expected a shape that differs from {data.shape} where that has 1 only, found "
+            f"{tuple(shape)}"
+        )
+
+    def body(*axes: Term) -> Term:
+        return data[tuple(0 if own == 1 else axis for own, axis in zip(data.shape, axes, strict=True))]
+
+    return compute(tuple(shape), body, name=name)
+
+
 def strided_slice(
     data: Tensor, starts: Sequence[int], steps: Sequence[int], shape: Sequence[int], name: str = "slice"
 ) -> Tensor:

@@ -6,6 +6,7 @@ epilogue and a test all read one definition.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from cross.errors import ExpressionError
@@ -69,6 +70,47 @@ def softplus(x: Term) -> Term:
     return maximum(x, 0.0) + log(exp(-absolute(x)) + 1.0)
 
 
+def gelu(x: Term) -> Term:
+    """x times the normal distribution function at x."""
+    return x * 0.5 * (erf(x * math.sqrt(0.5)) + 1.0)
+
+
+def gelu_tanh(x: Term) -> Term:
+    """The approximation of `gelu` by a hyperbolic tangent."""
+    inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
+    return x * 0.5 * (tanh(inner) + 1.0)
+
+
+def mish(x: Term) -> Term:
+    """x * tanh(log(1 + exp(x)))."""
+    return x * tanh(softplus(x))
+
+
+def selu(x: Term, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Term:
+    """gamma * elu(x, alpha)."""
+    return elu(x, alpha) * gamma
+
+
+def celu(x: Term, alpha: float = 1.0) -> Term:
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+    return select(x < 0.0, (exp(minimum(x, 0.0) * (1.0 / alpha)) - 1.0) * alpha, x)
+
+
+def softsign(x: Term) -> Term:
+    """x / (1 + |x|)."""
+    return x / (absolute(x) + 1.0)
+
+
+def thresholded_relu(x: Term, alpha: float = 1.0) -> Term:
+    """x where x > alpha, else 0."""
+    return select(x > alpha, x, 0.0)
+
+
+def prelu(x: Term, slope: Operand) -> Term:
+    """x where x >= 0, else slope * x."""
+    return select(x < 0.0, x * slope, x)
+
+
 UNARY: dict[str, Callable[..., Term]] = {
     "Relu": relu,
     "LeakyRelu": leaky_relu,
@@ -79,6 +121,13 @@ UNARY: dict[str, Callable[..., Term]] = {
     "HardSigmoid": hard_sigmoid,
     "HardSwish": hard_swish,
     "Softplus": softplus,
+    "Gelu": gelu,
+    "GeluTanh": gelu_tanh,
+    "Mish": mish,
+    "Selu": selu,
+    "Celu": celu,
+    "Softsign": softsign,
+    "ThresholdedRelu": thresholded_relu,
     "Exp": exp,
     "Log": log,
     "Sqrt": sqrt,
@@ -100,6 +149,7 @@ BINARY: dict[str, Callable[[Term, Operand], Term]] = {
     "Max": maximum,
     "Min": minimum,
     "Pow": power,
+    "PRelu": prelu,
     "Equal": equal,
     "Less": lambda a, b: a < b,
     "LessOrEqual": lambda a, b: a <= b,

@@ -111,7 +111,7 @@ def wrong_rank() -> Any:
 BATCH_NORM = {"s": weight(3), "b": weight(3), "m": weight(3), "v": weight(3) ** 2}
 
 MODELS: dict[str, Callable[[], Any]] = {
-    "unsupported-operator": lambda: one("Selu", (2, 3)),
+    "unsupported-operator": lambda: one("Sin", (2, 3)),
     "unsupported-domain": lambda: of_domain("com.example"),
     "operator-on-constants-only": lambda: two("Mod", fmod=1),
     "old-opset": lambda: with_opset(6),
@@ -126,7 +126,16 @@ MODELS: dict[str, Callable[[], Any]] = {
     "computed-slice": lambda: model(
         [node("Slice", ["x", "s", "e"], "y")], {"x": (3, 4)}, ["y"], {"e": integers(1, 1)}
     ),
-    "three-dimensional-convolution": lambda: one("Conv", (1, 2, 3, 3, 3), {"w": weight(2, 2, 1, 1, 1)}),
+    "four-dimensional-pooling": lambda: one("MaxPool", (1, 2, 3, 3, 3, 3), kernel_shape=[1, 1, 1, 1]),
+    "computed-transposed-weights": lambda: model(
+        [node("ConvTranspose", ["x", "w"], "y")], {"x": (1, 2, 3, 3), "w": (2, 2, 1, 1)}, ["y"]
+    ),
+    "too-large-transposed-output": lambda: one(
+        "ConvTranspose", (1, 2, 3, 3), {"w": weight(2, 2, 1, 1)}, output_shape=[9, 9]
+    ),
+    "resize-to-computed-size": lambda: model(
+        [node("Resize", ["x", "", "s"], "y", mode="nearest")], {"x": (1, 2, 3, 3), "s": (4,)}, ["y"]
+    ),
     "kernel-contradiction": lambda: one("Conv", (1, 3, 4, 4), {"w": weight(2, 3, 1, 1)}, kernel_shape=[3, 3]),
     "storage-order": lambda: one("MaxPool", (1, 3, 4, 4), kernel_shape=[2, 2], storage_order=1),
     "pool-indices": lambda: model(

@@ -42,6 +42,11 @@ class Network:
         self.weights[name] = np.asarray(values, np.int64)
         return name
 
+    def numbers(self, *values: float) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights[name] = np.asarray(values, np.float32)
+        return name
+
     def add(self, op: str, inputs: list[str], shape: tuple[int, ...], **attributes: Any) -> None:
         name = f"v{len(self.nodes)}"
         self.nodes.append(node(op, inputs, name, **attributes))
@@ -69,6 +74,37 @@ def grouped(net: Network) -> None:
     n, c, h, w = net.shapes[data]
     if c % 2 == 0:
         net.add("Conv", [data, net.weight(c, c // 2, 1, 1), net.weight(c)], (n, c, h, w), group=2)
+
+
+def transposed(net: Network) -> None:
+    data = net.pick(4)
+    n, c, h, w = net.shapes[data]
+    groups = net.draw(st.sampled_from([1, 1, c]))
+    k, s = net.draw(st.sampled_from([1, 2, 3, 4])), net.draw(st.sampled_from([1, 2, 3]))
+    p = net.draw(st.integers(0, (k - 1) // 2))
+    inputs = [data, net.weight(c, 2 if groups == 1 else 1, k, k)]
+    co = 2 if groups == 1 else c
+    if net.draw(st.booleans()):
+        inputs.append(net.weight(co))
+    shape = tuple((extent - 1) * s + k - 2 * p for extent in (h, w))
+    if min(shape) > 0 and max(shape) < 20:
+        net.add("ConvTranspose", inputs, (n, co, *shape), strides=[s, s], pads=[p] * 4, group=groups)
+
+
+def resize(net: Network) -> None:
+    data = net.pick(4)
+    n, c, h, w = net.shapes[data]
+    if max(h, w) < 10:
+        scales = net.numbers(1, 1, 2, 3)
+        mode = net.draw(st.sampled_from(["nearest", "linear"]))
+        net.add("Resize", [data, "", scales], (n, c, 2 * h, 3 * w), mode=mode)
+
+
+def instance_norm(net: Network) -> None:
+    data = net.pick(4)
+    c = net.shapes[data][1]
+    # a large epsilon keeps images of one element well conditioned
+    net.add("InstanceNormalization", [data, net.weight(c), net.weight(c)], net.shapes[data], epsilon=0.5)
 
 
 def batch_norm(net: Network) -> None:
@@ -182,6 +218,7 @@ def cut(net: Network) -> None:
 
 
 STEPS = [
+    *(transposed, resize, instance_norm),
     *(conv, depthwise, grouped, batch_norm, unary, binary, broadcast, pool, global_pool, transpose),
     *(reshape, concat, reduce, softmax, pad, cut),
 ]

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import isinf
 
-from cross.expression import conv, data_movement, dense, elementwise, norm, pool
+from cross.expression import conv, data_movement, dense, elementwise, norm, pool, transposed
 from cross.expression.tensor import Tensor
 from cross.expression.terms import Term, constant
 from cross.expression.window import Window
 from toolkit.errors import ModelError
 from toolkit.model.graph import Node
+from toolkit.model.weight_layout import phases_of
 
 Operand = Tensor | float  # a number stands for a constant with one element
 
@@ -47,11 +48,6 @@ def expression(node: Node, operands: Sequence[Operand]) -> Tensor:
     if node.op not in _BUILDERS:
         raise ModelError(f"node {node.name!r}: no expression for {node.op}; this is a bug in the importers")
     return _BUILDERS[node.op](node, [operand for operand in operands if isinstance(operand, Tensor)])
-
-
-def groups_of(node: Node, weight_rank: int) -> int:
-    """In how many groups a Conv node splits the channels it reads and writes; 1 for any other node."""
-    return node.integer("group") if node.op == "Conv" and weight_rank == 5 else 1
 
 
 def _unary(node: Node, operands: Sequence[Operand]) -> Tensor:
@@ -86,24 +82,36 @@ def _where(node: Node, operands: Sequence[Operand]) -> Tensor:
 
 
 def _window(node: Node) -> Window:
-    strides, pads, dilations = node.integers("strides"), node.integers("pads"), node.integers("dilations")
-    return Window(
-        (strides[0], strides[1]), (pads[0], pads[1], pads[2], pads[3]), (dilations[0], dilations[1])
-    )
+    return Window(node.integers("strides"), node.integers("pads"), node.integers("dilations"))
 
 
 def _conv(node: Node, operands: Sequence[Tensor]) -> Tensor:
     data, weight = operands
-    if len(weight.shape) == 3:
-        return conv.depthwise_conv2d(data, weight, _window(node))
-    if len(weight.shape) == 5:
-        return conv.grouped_conv2d(data, weight, _window(node))
-    return conv.conv2d(data, weight, _window(node))
+    window = _window(node)
+    if len(weight.shape) == window.rank + 1:
+        return conv.depthwise_conv(data, weight, window)
+    if len(weight.shape) == window.rank + 3:
+        return conv.grouped_conv(data, weight, window)
+    return conv.conv3d(data, weight, window) if window.rank == 3 else conv.conv2d(data, weight, window)
+
+
+def _conv_transpose(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    data, weight = operands
+    rank = len(node.integers("strides"))
+    dimensions = phases_of(node, data.shape[1 : 1 + rank])
+    if len(weight.shape) == 2 * rank + 1:
+        return transposed.depthwise_transposed_conv(data, weight, dimensions)
+    if len(weight.shape) == 2 * rank + 3:
+        return transposed.grouped_transposed_conv(data, weight, dimensions)
+    return transposed.transposed_conv(data, weight, dimensions)
 
 
 def _pool(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    kernel = node.integers("kernel")
-    return pool.pool2d(operands[0], (kernel[0], kernel[1]), _window(node), COMBINERS[node.op])
+    return pool.pool(operands[0], node.integers("kernel"), _window(node), COMBINERS[node.op])
+
+
+def _normalize(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    return norm.normalize(operands[0], node.integers("axes"), node.number("epsilon"))
 
 
 def _reduce(node: Node, operands: Sequence[Tensor]) -> Tensor:
@@ -137,6 +145,7 @@ def _lrn(node: Node, operands: Sequence[Tensor]) -> Tensor:
 
 _BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
     "MaxPool": _pool,
     "SumPool": _pool,
     "ReduceSum": _reduce,
@@ -145,6 +154,8 @@ _BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "MatMul": _matmul,
     "Softmax": lambda node, operands: norm.softmax(operands[0], node.integer("axis")),
     "LRN": _lrn,
+    "Normalize": _normalize,
+    "Expand": lambda node, operands: data_movement.expand(operands[0], node.integers("shape")),
     "Pad": _pad,
     "Slice": _slice,
     "Transpose": lambda node, operands: data_movement.transpose(operands[0], node.integers("perm")),

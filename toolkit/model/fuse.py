@@ -15,10 +15,12 @@ import numpy as np
 from cross.errors import ExpressionError
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor, placeholder
+from cross.expression.transposed import Phases, split_phases
 from toolkit.errors import ModelError
-from toolkit.model.expressions import COMPARISONS, ELEMENTWISE, Operand, expression, groups_of
+from toolkit.model.expressions import COMPARISONS, ELEMENTWISE, Operand, expression
 from toolkit.model.graph import Graph, Group, Node, Value
 from toolkit.model.layout import WINDOWED
+from toolkit.model.weight_layout import group_count, phases_of
 
 TRUTH_READERS = frozenset({"Where", "Not"})
 
@@ -113,6 +115,7 @@ class _Assembly:
 
     graph: Graph
     groups: int  # of the group's grouped convolution; 1 without one
+    phases: tuple[Phases, ...]  # of the group's transposed convolution; none without one
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
     def operand(self, name: str, node: Node, position: int) -> Operand:
@@ -121,10 +124,18 @@ class _Assembly:
         if value.data is not None and value.elements == 1 and node.op in ELEMENTWISE:
             return float(value.data.reshape(-1)[0])
         if name not in self.tensors:
-            weight = node.op == "Conv" and position == 1
-            shape = value.shape if weight else split_channels(value.shape, self.groups)
+            shape = self._view(value.shape, node, position)
             self.tensors[name] = placeholder(shape, f"in{len(self.tensors)}", _dtype(value))
         return self.tensors[name]
+
+    def _view(self, shape: tuple[int, ...], node: Node, position: int) -> tuple[int, ...]:
+        """The shape in which the group's expression reads a value: the same elements, dimensions split."""
+        if node.op in ("Conv", "ConvTranspose") and position == 1:
+            return shape
+        if self.phases and node.op != "ConvTranspose" and len(shape) > 1:
+            rank = len(self.phases) + 2
+            shape = split_phases((1,) * (rank - len(shape)) + shape, self.phases)
+        return split_channels(shape, self.groups)
 
 
 def split_channels(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
@@ -141,9 +152,8 @@ def split_channels(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
 
 
 def _group(graph: Graph, chain: list[Node]) -> Group:
-    ranks = {node.output: _weight_rank(graph, node) for node in chain}
-    groups = max(groups_of(node, ranks[node.output]) for node in chain)
-    assembly = _Assembly(graph, groups)
+    groups = max(group_count(node, _weight_rank(graph, node)) for node in chain)
+    assembly = _Assembly(graph, groups, _phases(graph, chain))
     made: dict[str, Tensor] = {}
     for node in chain:
         operands = [
@@ -179,7 +189,14 @@ def _group(graph: Graph, chain: list[Node]) -> Group:
 
 
 def _weight_rank(graph: Graph, node: Node) -> int:
-    return len(graph.values[node.inputs[1]].shape) if node.op == "Conv" else 0
+    return len(graph.values[node.inputs[1]].shape) if node.op in ("Conv", "ConvTranspose") else 0
+
+
+def _phases(graph: Graph, chain: list[Node]) -> tuple[Phases, ...]:
+    for node in chain:
+        if node.op == "ConvTranspose":
+            return phases_of(node, graph.values[node.inputs[0]].shape[1:-1])
+    return ()
 
 
 def _dtype(value: Value) -> str:

@@ -15,18 +15,20 @@ def unary(source: Source, build: GraphBuilder) -> None:
     source.emit(build, source.op, [source.input(0).name])
 
 
-def leaky_relu(source: Source, build: GraphBuilder) -> None:
-    """LeakyRelu and Elu: one slope."""
-    default = 0.01 if source.op == "LeakyRelu" else 1.0
-    source.emit(build, source.op, [source.input(0).name], {"alpha": source.number("alpha", default)})
-
-
-def hard_sigmoid(source: Source, build: GraphBuilder) -> None:
+def unary_with_settings(source: Source, build: GraphBuilder) -> None:
+    """An elementwise operator with numbers as attributes; SETTINGS has their defaults."""
     attributes: dict[str, Attribute] = {
-        "alpha": source.number("alpha", 0.2),
-        "beta": source.number("beta", 0.5),
+        key: source.number(key, default) for key, default in SETTINGS[source.op].items()
     }
-    source.emit(build, "HardSigmoid", [source.input(0).name], attributes)
+    source.emit(build, source.op, [source.input(0).name], attributes)
+
+
+def gelu(source: Source, build: GraphBuilder) -> None:
+    """Gelu, exact or by a hyperbolic tangent."""
+    kind = source.text("approximate", "none")
+    if kind not in ("none", "tanh"):
+        raise source.refuse(f"approximate must be none or tanh, found {kind!r}", "export the model again")
+    source.emit(build, "Gelu" if kind == "none" else "GeluTanh", [source.input(0).name])
 
 
 def clip(source: Source, build: GraphBuilder) -> None:
@@ -64,8 +66,8 @@ def power(source: Source, build: GraphBuilder) -> None:
 
 
 def variadic(source: Source, build: GraphBuilder) -> None:
-    """Sum, Max and Min of any number of operands, as a chain of pairs."""
-    op = "Add" if source.op == "Sum" else source.op
+    """Sum, Mean, Max and Min of any number of operands, as a chain of pairs; a mean is a sum and a scale."""
+    op = "Add" if source.op in ("Sum", "Mean") else source.op
     operands = [source.input(position) for position in range(len(source.inputs))]
     result, shape = operands[0].name, operands[0].shape
     if len(operands) == 1:
@@ -74,7 +76,12 @@ def variadic(source: Source, build: GraphBuilder) -> None:
     for operand in operands[1:-1]:
         shape = np.broadcast_shapes(shape, operand.shape)
         result = source.emit(build, op, [result, operand.name], shape=shape)
-    source.emit(build, op, [result, operands[-1].name])
+    if source.op != "Mean":
+        source.emit(build, op, [result, operands[-1].name])
+        return
+    result = source.emit(build, op, [result, operands[-1].name], shape=source.output.shape)
+    scale = build.constant(f"{source.output.name}/scale", np.asarray(1.0 / len(operands), np.float32))
+    source.emit(build, "Mul", [result, scale])
 
 
 def where(source: Source, build: GraphBuilder) -> None:
@@ -202,20 +209,28 @@ def cast(source: Source, build: GraphBuilder) -> None:
     source.emit(build, "Identity", [source.input(0).name])
 
 
-_PLAIN = "Relu Sigmoid Tanh Exp Log Sqrt Abs Neg Reciprocal Erf Softplus HardSwish Floor Ceil"
-_PAIRS = "Add Sub Mul Div"
+SETTINGS: dict[str, dict[str, float]] = {
+    "LeakyRelu": {"alpha": 0.01},
+    "Elu": {"alpha": 1.0},
+    "Celu": {"alpha": 1.0},
+    "Selu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
+    "ThresholdedRelu": {"alpha": 1.0},
+}
+
+_PLAIN = "Relu Sigmoid Tanh Exp Log Sqrt Abs Neg Reciprocal Erf Softplus HardSwish Floor Ceil Mish Softsign"
+_PAIRS = "Add Sub Mul Div PRelu"
 _COMPARISONS = "Equal Less LessOrEqual Greater GreaterOrEqual"
 
 IMPORTERS: dict[str, Importer] = {
     **{op: Importer(unary) for op in _PLAIN.split()},
+    **{op: Importer(unary_with_settings, frozenset(keys)) for op, keys in SETTINGS.items()},
     **{op: Importer(binary) for op in _PAIRS.split()},
     **{op: Importer(binary, dtypes=TRUTH) for op in _COMPARISONS.split()},
-    **{op: Importer(variadic) for op in ("Sum", "Max", "Min")},
+    **{op: Importer(variadic) for op in ("Sum", "Mean", "Max", "Min")},
     "Not": Importer(unary, dtypes=TRUTH),
     "Where": Importer(where, dtypes=TRUTH),
-    "LeakyRelu": Importer(leaky_relu, frozenset({"alpha"})),
-    "Elu": Importer(leaky_relu, frozenset({"alpha"})),
-    "HardSigmoid": Importer(hard_sigmoid, frozenset({"alpha", "beta"})),
+    "Gelu": Importer(gelu, frozenset({"approximate"})),
     "Clip": Importer(clip, frozenset({"min", "max"})),
     "Pow": Importer(power),
     "Gemm": Importer(gemm, frozenset({"alpha", "beta", "transA", "transB"})),

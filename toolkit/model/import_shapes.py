@@ -161,7 +161,7 @@ def pad(source: Source, build: GraphBuilder) -> None:
 
 
 def reduction(source: Source, build: GraphBuilder) -> None:
-    """ReduceSum, Mean, Max, Min, L2 and SumSquare; a mean is a sum and a scale."""
+    """ReduceSum, Mean, Max, Min, L1, L2 and SumSquare; a mean is a sum and a scale."""
     data = source.input(0)
     axes = _reduced_axes(source)
     if not axes:
@@ -171,6 +171,8 @@ def reduction(source: Source, build: GraphBuilder) -> None:
     name = data.name
     if source.op in ("ReduceL2", "ReduceSumSquare"):
         name = source.emit(build, "Mul", [name, name], shape=data.shape)
+    if source.op == "ReduceL1":
+        name = source.emit(build, "Abs", [name], shape=data.shape)
     behind = [
         op for op, wanted in (("Mul", source.op == "ReduceMean"), ("Sqrt", source.op == "ReduceL2")) if wanted
     ]
@@ -195,7 +197,7 @@ def _reduced_axes(source: Source) -> tuple[int, ...]:
 
 
 _REDUCE = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
-_REDUCERS = "ReduceSum ReduceMean ReduceMax ReduceMin ReduceL2 ReduceSumSquare"
+_REDUCERS = "ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare"
 
 IMPORTERS: dict[str, Importer] = {
     "Reshape": Importer(reshape, frozenset({"allowzero"})),

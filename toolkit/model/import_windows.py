@@ -1,48 +1,63 @@
 """Importers of what slides a window: convolutions, poolings, local response normalization.
 
 One-dimensional data [n, c, l] becomes an image [n, c, 1, l] and back: both reshapes are free.
+Three-dimensional data stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from toolkit.model.graph import Array, GraphBuilder
+from toolkit.model.graph import Array, Attribute, GraphBuilder
 from toolkit.model.source import Importer, Operand, Source
 
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
-    """A 2-D window with its padding explicit; pads are (top, left, bottom, right)."""
+    """A window over two or three dimensions with its padding explicit; pads as in ONNX, all befores first."""
 
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    pads: tuple[int, int, int, int]
-    dilations: tuple[int, int]
-    ceil_extra: tuple[int, int] = (0, 0)
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    ceil_extra: tuple[int, ...]
 
-    def attributes(self) -> dict[str, tuple[int, ...]]:
-        bottom, right = self.pads[2] + self.ceil_extra[0], self.pads[3] + self.ceil_extra[1]
+    @property
+    def rank(self) -> int:
+        return len(self.kernel)
+
+    def attributes(self) -> dict[str, Attribute]:
+        after = tuple(pad + extra for pad, extra in zip(self.pads[self.rank :], self.ceil_extra, strict=True))
         return {
             "kernel": self.kernel,
             "strides": self.strides,
-            "pads": (self.pads[0], self.pads[1], bottom, right),
+            "pads": (*self.pads[: self.rank], *after),
             "dilations": self.dilations,
         }
 
 
-def _geometry(source: Source, kernel: Sequence[int]) -> _Geometry:
-    """Strides, pads and dilations of a node, as 2-D, from its attributes and shapes."""
-    data, output = source.input(0), source.output
-    dimensions = data.rank - 2
-    if dimensions not in (1, 2):
+def image_rank(source: Source) -> int:
+    """How many image dimensions a node's data has, behind [n, c].
+
+    Raises:
+        ModelError: not one to three.
+    """
+    data = source.input(0)
+    if not 3 <= data.rank <= 5:
         raise source.refuse(
-            f"its data has shape {list(data.shape)}; expected one or two image dimensions behind [n, c]",
-            "export the model with 1-D or 2-D windows",
+            f"its data has shape {list(data.shape)}; expected one to three image dimensions behind [n, c]",
+            "export the model with 1-D, 2-D or 3-D windows",
         )
+    return data.rank - 2
+
+
+def _geometry(source: Source, kernel: Sequence[int]) -> _Geometry:
+    """Strides, pads and dilations of a node from its attributes and shapes; 1-D ones as 2-D."""
+    data, output = source.input(0), source.output
+    dimensions = image_rank(source)
     strides = source.integers("strides", [1] * dimensions)
     dilations = source.integers("dilations", [1] * dimensions)
     pads = source.integers("pads", [0] * (2 * dimensions))
@@ -62,7 +77,7 @@ def _geometry(source: Source, kernel: Sequence[int]) -> _Geometry:
     if min(pads) < 0:
         raise source.refuse(f"negative pads {list(pads)} are not supported")
     # with ceil_mode the last window may reach further than the padding
-    extra = [
+    extra = tuple(
         max(
             (output.shape[2 + i] - 1) * strides[i]
             + reach[i]
@@ -70,64 +85,65 @@ def _geometry(source: Source, kernel: Sequence[int]) -> _Geometry:
             0,
         )
         for i in range(dimensions)
-    ]
-    return _as_image(kernel, strides, pads, dilations, extra)
-
-
-def _as_image(
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-    extra: Sequence[int],
-) -> _Geometry:
-    if len(kernel) == 2:
-        return _Geometry(
-            (kernel[0], kernel[1]),
-            (strides[0], strides[1]),
-            (pads[0], pads[1], pads[2], pads[3]),
-            (dilations[0], dilations[1]),
-            (extra[0], extra[1]),
-        )
+    )
+    if dimensions > 1:
+        return _Geometry(tuple(kernel), strides, pads, dilations, extra)
     return _Geometry(
         (1, kernel[0]), (1, strides[0]), (0, pads[0], 0, pads[1]), (1, dilations[0]), (0, extra[0])
     )
 
 
-def _image(source: Source, build: GraphBuilder, operand: Operand) -> str:
-    """The operand with two image dimensions."""
-    if operand.rank == 4:
+def image_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape [n, c, image...] with at least two image dimensions."""
+    return (*shape[:2], 1, shape[2]) if len(shape) == 3 else tuple(shape)
+
+
+def as_image(source: Source, build: GraphBuilder, operand: Operand) -> str:
+    """The operand with at least two image dimensions."""
+    if operand.rank != 3:
         return operand.name
-    shape = (*operand.shape[:2], 1, operand.shape[2])
     if operand.data is not None:
-        return build.constant(f"{operand.name}/image", operand.data.reshape(shape))
-    return source.emit(build, "Reshape", [operand.name], shape=shape)
+        return build.constant(f"{operand.name}/image", operand.data.reshape(image_shape(operand.shape)))
+    return source.emit(build, "Reshape", [operand.name], shape=image_shape(operand.shape))
 
 
-def _windowed(
-    source: Source,
-    build: GraphBuilder,
-    op: str,
-    inputs: Sequence[str],
-    attributes: dict[str, tuple[int, ...] | int],
-    scale: Array | None = None,
-) -> None:
-    """Emit the window operation, the scale behind it, and the reshape back to one dimension."""
-    output = source.output
-    flat = output.rank == 3
-    image = (*output.shape[:2], 1, output.shape[2]) if flat else output.shape
-    steps = 1 + (scale is not None) + flat
-    result = source.emit(build, op, inputs, attributes, image if steps > 1 else None)
-    if scale is not None:
-        factor = build.constant(f"{output.name}/scale", scale)
-        result = source.emit(build, "Mul", [result, factor], shape=image if flat else None)
-    if flat:
-        source.emit(build, "Reshape", [result])
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node of a chain: the result so far comes in front of `operands`."""
+
+    op: str
+    operands: tuple[str, ...] = ()
+    attributes: Mapping[str, Attribute] | None = None
+    shape: tuple[int, ...] | None = None  # of the result; None: that of the ONNX node's output, as an image
 
 
-def conv(source: Source, build: GraphBuilder) -> None:
-    """Conv(data [n, c, h, w], weight [co, c / group, kh, kw]); a bias becomes an Add behind it."""
-    data, weight, bias = source.input(0), source.input(1), source.optional(2)
+def emit_image_chain(source: Source, build: GraphBuilder, data: str, steps: Sequence[Step]) -> None:
+    """Emit the steps one behind the other; the last one gives the node's output, as an image or reshaped."""
+    image = image_shape(source.output.shape)
+    if source.output.rank == 3:
+        steps = [*steps, Step("Reshape")]
+    for position, step in enumerate(steps):
+        last = position == len(steps) - 1
+        shape = None if last else step.shape or image
+        data = source.emit(build, step.op, [data, *step.operands], step.attributes, shape)
+
+
+def bias_steps(source: Source, build: GraphBuilder, shape: tuple[int, ...] | None = None) -> list[Step]:
+    """An Add of the node's third input, one number per channel, if there is one; `shape` as in Step."""
+    bias = source.optional(2)
+    if bias is None:
+        return []
+    view = (bias.shape[0], *(1,) * (len(image_shape(source.output.shape)) - 2))
+    if bias.data is not None:
+        channels = build.constant(f"{bias.name}/channels", bias.data.reshape(view))
+    else:
+        channels = source.emit(build, "Reshape", [bias.name], shape=view)
+    return [Step("Add", (channels,), shape=shape)]
+
+
+def kernel_of(source: Source) -> tuple[int, ...]:
+    """The extents of the kernel in the weights, which `kernel_shape` must not contradict."""
+    weight = source.input(1)
     kernel = weight.shape[2:]
     if source.integers("kernel_shape", kernel) != kernel:
         given = source.attributes["kernel_shape"]
@@ -135,26 +151,16 @@ def conv(source: Source, build: GraphBuilder) -> None:
             f"kernel_shape {given} contradicts weights of shape {list(weight.shape)}",
             "export the model again",
         )
-    geometry = _geometry(source, kernel)
-    inputs = [_image(source, build, data), _image(source, build, weight)]
-    attributes: dict[str, tuple[int, ...] | int] = {
-        **geometry.attributes(),
-        "group": source.integer("group", 1),
-    }
-    if bias is None:
-        _windowed(source, build, "Conv", inputs, attributes)
-        return
-    output = source.output
-    flat = output.rank == 3
-    image = (*output.shape[:2], 1, output.shape[2]) if flat else output.shape
-    result = source.emit(build, "Conv", inputs, attributes, image)
-    if bias.data is not None:
-        channels = build.constant(f"{bias.name}/channels", bias.data.reshape(-1, 1, 1))
-    else:
-        channels = source.emit(build, "Reshape", [bias.name], shape=(bias.shape[0], 1, 1))
-    result = source.emit(build, "Add", [result, channels], shape=image if flat else None)
-    if flat:
-        source.emit(build, "Reshape", [result])
+    return kernel
+
+
+def conv(source: Source, build: GraphBuilder) -> None:
+    """Conv(data [n, c, image...], weight [co, c / group, kernel...]); a bias becomes an Add behind it."""
+    geometry = _geometry(source, kernel_of(source))
+    data, weight = as_image(source, build, source.input(0)), as_image(source, build, source.input(1))
+    attributes = {**geometry.attributes(), "group": source.integer("group", 1)}
+    steps = [Step("Conv", (weight,), attributes), *bias_steps(source, build)]
+    emit_image_chain(source, build, data, steps)
 
 
 def max_pool(source: Source, build: GraphBuilder) -> None:
@@ -162,28 +168,30 @@ def max_pool(source: Source, build: GraphBuilder) -> None:
     if source.integer("storage_order", 0) != 0:
         raise source.refuse("storage_order 1 is not supported")
     geometry = _geometry(source, source.integers("kernel_shape", ()))
-    data = _image(source, build, source.input(0))
-    _windowed(source, build, "MaxPool", [data], {**geometry.attributes()})
+    data = as_image(source, build, source.input(0))
+    emit_image_chain(source, build, data, [Step("MaxPool", (), geometry.attributes())])
 
 
 def average_pool(source: Source, build: GraphBuilder) -> None:
     """AveragePool: a sum over the window, then a scale by what each window counts."""
     geometry = _geometry(source, source.integers("kernel_shape", ()))
     operand = source.input(0)
-    image = operand.shape[2:] if operand.rank == 4 else (1, operand.shape[2])
-    result = source.output.shape[2:] if operand.rank == 4 else (1, source.output.shape[2])
+    image, result = image_shape(operand.shape)[2:], image_shape(source.output.shape)[2:]
     padded = source.integer("count_include_pad", 0) != 0
-    counts = [_counts(geometry, i, image[i], result[i], padded) for i in range(2)]
-    scale = (1.0 / np.outer(counts[0], counts[1])).astype(np.float32)
+    counted = np.ones(())
+    for i in range(geometry.rank):
+        counted = np.multiply.outer(counted, _counts(geometry, i, image[i], result[i], padded))
+    scale = (1.0 / counted).astype(np.float32)
     if np.all(scale == scale.flat[0]):
         scale = scale.reshape(-1)[:1].reshape(())
-    data = _image(source, build, operand)
-    _windowed(source, build, "SumPool", [data], {**geometry.attributes()}, scale)
+    factor = build.constant(f"{source.output.name}/scale", scale)
+    steps = [Step("SumPool", (), geometry.attributes()), Step("Mul", (factor,))]
+    emit_image_chain(source, build, as_image(source, build, operand), steps)
 
 
 def _counts(geometry: _Geometry, axis: int, extent: int, windows: int, padded: bool) -> Array:
     """How many elements each window counts along one axis."""
-    before, after = geometry.pads[axis], geometry.pads[2 + axis]
+    before, after = geometry.pads[axis], geometry.pads[geometry.rank + axis]
     low, high = (0, before + extent + after) if padded else (before, before + extent)
     starts = np.arange(windows) * geometry.strides[axis]
     positions = starts[:, None] + np.arange(geometry.kernel[axis]) * geometry.dilations[axis]

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from toolkit.model import import_arithmetic, import_shapes, import_windows
+from toolkit.model import (
+    import_arithmetic,
+    import_norm,
+    import_resize,
+    import_shapes,
+    import_transposed,
+    import_windows,
+)
 from toolkit.model.source import Importer
 
 IMPORTERS: dict[str, Importer] = {
     **import_windows.IMPORTERS,
+    **import_transposed.IMPORTERS,
     **import_arithmetic.IMPORTERS,
+    **import_norm.IMPORTERS,
     **import_shapes.IMPORTERS,
+    **import_resize.IMPORTERS,
 }
 
 

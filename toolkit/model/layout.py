@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from toolkit.errors import ModelError
-from toolkit.model.graph import Attribute, Graph, GraphBuilder, Node, Value
+from toolkit.model.graph import Array, Attribute, Graph, GraphBuilder, Node, Value
+from toolkit.model.weight_layout import channels_last, grouped_weight, kernel_first, transposed_weight
 
-NHWC = (0, 2, 3, 1)
-HWIO = (2, 3, 1, 0)
+NHWC = channels_last(4)
 WINDOWED = frozenset({"Conv", "MaxPool", "SumPool", "LRN"})
 REDUCTIONS = frozenset({"ReduceSum", "ReduceMax", "ReduceMin"})
 
@@ -225,37 +225,43 @@ def _elementwise(layout: _Layout, node: Node) -> None:
 
 
 def _windowed(layout: _Layout, node: Node) -> None:
-    inputs = [layout.get(node.inputs[0], NHWC)]
+    order = channels_last(len(layout.shape(node.output)))
+    inputs = [layout.get(node.inputs[0], order)]
     if node.op == "Conv":
         inputs.append(_conv_weight(layout, node))
-    layout.emit(node.op, inputs, node.output, NHWC, node.attributes, node.name)
+    if node.op == "ConvTranspose":
+        image = layout.shape(node.inputs[0])[2:]
+        arranged = transposed_weight(node, _known_weight(layout, node), image)
+        inputs.append(layout.build.constant(f"{node.inputs[1]}.phases", arranged))
+    layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
 
 
 def _conv_weight(layout: _Layout, node: Node) -> str:
-    """The weights [co, ci / g, kh, kw] as the convolution's family wants them.
+    """The weights [co, ci / g, kernel...] as the convolution's family wants them."""
+    name = node.inputs[1]
+    if node.integer("group") == 1:
+        return layout.get(name, kernel_first(len(layout.shape(name))))
+    arranged = grouped_weight(node, _known_weight(layout, node))
+    return layout.build.constant(f"{name}.grouped", arranged)
 
-    Dense: [kh, kw, ci, co]; depthwise: [kh, kw, c]; grouped: [g, kh, kw, ci / g, co / g].
-    """
-    name, groups = node.inputs[1], node.integer("group")
-    co, ci, kh, kw = layout.shape(name)
-    if groups == 1:
-        return layout.get(name, HWIO)
+
+def _known_weight(layout: _Layout, node: Node) -> Array:
+    name = node.inputs[1]
     data = layout.graph.values[name].data
     if data is None:
         raise ModelError(
-            f"model {layout.graph.name!r}: node {node.name!r} (Conv): its weights {name!r} are computed; "
-            "grouped "
-            "convolutions are supported with constant weights only; fold them before the export"
+            f"model {layout.graph.name!r}: node {node.name!r} ({node.op}): its weights {name!r} are "
+            "computed; grouped and transposed convolutions are supported with constant weights only; fold "
+            "them before the export"
         )
-    if ci == 1 and co == groups:
-        return layout.build.constant(f"{name}.depthwise", data.reshape(co, kh, kw).transpose(1, 2, 0))
-    grouped = data.reshape(groups, co // groups, ci, kh, kw).transpose(0, 3, 4, 2, 1)
-    return layout.build.constant(f"{name}.grouped", grouped)
+    return data
 
 
-def _matmul(layout: _Layout, node: Node) -> None:
+def _as_written(layout: _Layout, node: Node) -> None:
+    """Operands and result in the order that ONNX gives them."""
     inputs = [layout.get(name, tuple(range(len(layout.shape(name))))) for name in node.inputs]
-    layout.emit("MatMul", inputs, node.output, tuple(range(len(layout.shape(node.output)))), {}, node.name)
+    order = tuple(range(len(layout.shape(node.output))))
+    layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
 
 
 def _transpose(layout: _Layout, node: Node) -> None:
@@ -316,9 +322,9 @@ def _along_axes(layout: _Layout, node: Node) -> None:
 
 
 _RULES: dict[str, Callable[[_Layout, Node], None]] = {
-    **dict.fromkeys(WINDOWED, _windowed),
-    **dict.fromkeys((*REDUCTIONS, "Softmax", "Slice", "Pad"), _along_axes),
-    "MatMul": _matmul,
+    **dict.fromkeys((*WINDOWED, "ConvTranspose"), _windowed),
+    **dict.fromkeys((*REDUCTIONS, "Softmax", "Normalize", "Slice", "Pad"), _along_axes),
+    **dict.fromkeys(("MatMul", "Expand"), _as_written),
     "Transpose": _transpose,
     "Reshape": _reshape,
     "Concat": _concat,

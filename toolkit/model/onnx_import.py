@@ -22,7 +22,7 @@ from toolkit.model.source import Operand, Source
 # operators that are evaluated when all their inputs are known, beyond those that have an importer
 FOLDED_ONLY = frozenset(
     (
-        *("Constant", "ConstantOfShape", "Shape", "Size", "Range", "Expand", "Tile", "ScatterND", "NonZero"),
+        *("Constant", "ConstantOfShape", "Shape", "Size", "Range", "ScatterND", "NonZero"),
         *("And", "Or", "Mod", "CumSum", "Trilu", "Round", "Sign", "ArgMax", "ArgMin"),
     )
 )

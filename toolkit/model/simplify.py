@@ -12,7 +12,7 @@ import numpy as np
 
 from toolkit.model.graph import Array, Graph, GraphBuilder, Node, Value
 
-CHANNEL_AXIS = {"Conv": 1, "MatMul": -1}
+CHANNEL_AXIS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1}
 
 
 def remove_identities(graph: Graph) -> Graph:
@@ -194,8 +194,16 @@ def _scaled_weight(graph: Graph, anchor: Node, scale: Array) -> Array | None:
     if any(extent != 1 for position, extent in enumerate(aligned) if position != axis):
         return None
     factors = np.broadcast_to(scale.reshape(-1), (output.shape[axis],))
-    view = (-1, 1, 1, 1) if anchor.op == "Conv" else (-1,)
-    product: Array = weight.astype(np.float64) * factors.reshape(view)
+    if anchor.op == "ConvTranspose":  # [ci, co / g, kernel...]: a row of factors for each group of inputs
+        groups = anchor.integer("group")
+        rows = factors.reshape(groups, weight.shape[1]).repeat(weight.shape[0] // groups, axis=0)
+        return _product(weight, rows.reshape(*weight.shape[:2], *(1,) * (weight.ndim - 2)))
+    kernel = weight.ndim - 1 if anchor.op == "Conv" else 0
+    return _product(weight, factors.reshape(-1, *(1,) * kernel))
+
+
+def _product(weight: Array, factors: Array) -> Array:
+    product: Array = weight.astype(np.float64) * factors
     return product
 
 

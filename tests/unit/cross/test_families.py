@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,15 @@ from numpy.typing import NDArray
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, placeholder
 from cross.expression.conv import conv2d, depthwise_conv2d, grouped_conv2d
-from cross.expression.data_movement import concat, edge_pad, pad, reflect_pad, strided_slice, transpose
+from cross.expression.data_movement import (
+    concat,
+    edge_pad,
+    expand,
+    pad,
+    reflect_pad,
+    strided_slice,
+    transpose,
+)
 from cross.expression.dense import batch_matmul, dense
 from cross.expression.elementwise import (
     BINARY,
@@ -182,6 +191,10 @@ def test_movements() -> None:
         run(reflect_pad(data, before, after), one), np.pad(x, widths, mode="reflect")
     )
     np.testing.assert_array_equal(run(edge_pad(data, before, after), one), np.pad(x, widths, mode="edge"))
+    np.testing.assert_array_equal(run(expand(other, (4, 2, 3)), {other: y}), np.broadcast_to(y, (4, 2, 3)))
+    single = placeholder((4, 1, 3), "Z")
+    (z,) = randoms(single)
+    np.testing.assert_array_equal(run(expand(single, (4, 5, 3)), {single: z}), np.broadcast_to(z, (4, 5, 3)))
     np.testing.assert_array_equal(run(transpose(data, (2, 0, 1)), one), x.transpose(2, 0, 1))
     np.testing.assert_array_equal(
         run(strided_slice(data, (1, 4, 0), (2, -2, 1), (2, 3, 2)), one), x[1::2, 4::-2, 0:2]
@@ -201,6 +214,13 @@ ORACLES: dict[str, Callable[[Array], Array]] = {
     "HardSigmoid": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
     "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
     "Softplus": lambda x: np.log1p(np.exp(x)),
+    "Gelu": lambda x: x / 2 * (1 + np.vectorize(math.erf)(x / np.sqrt(2))),
+    "GeluTanh": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "Mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "Selu": lambda x: 1.0507009873554805 * np.where(x < 0, 1.6732632423543772 * (np.exp(x) - 1), x),
+    "Celu": lambda x: np.where(x < 0, np.exp(x) - 1, x),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "ThresholdedRelu": lambda x: np.where(x > 1, x, 0),
     "Exp": np.exp,
     "Log": np.log,
     "Sqrt": np.sqrt,
@@ -246,6 +266,7 @@ def test_binary_broadcasts_as_numpy() -> None:
         "Max": np.maximum,
         "Min": np.minimum,
         "Pow": np.power,
+        "PRelu": lambda x, s: np.where(x < 0, s * x, x),
     }
     for name, oracle in oracles.items():
         got = run(combine(BINARY[name], left, right, name), {left: a, right: b})
@@ -304,6 +325,7 @@ def test_refusals_say_what_was_found() -> None:
         (lambda: reduce(matrix, (2,), "sum"), r"within 0..1, found \(2,\)"),
         (lambda: transpose(matrix, (0, 0)), r"permutation of 2 dimensions, found \(0, 0\)"),
         (lambda: strided_slice(matrix, (0, 3), (1, 1), (4, 3)), "a slice from 3 to 5"),
+        (lambda: expand(matrix, (4, 10)), r"has 1 only, found \(4, 10\)"),
         (lambda: concat([matrix, placeholder((3, 3), "N")], 0), "equal but for dimension 0"),
         (lambda: reflect_pad(matrix, (4, 0), (0, 0)), "at most 3"),
         (

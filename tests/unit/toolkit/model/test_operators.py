@@ -25,6 +25,10 @@ def integers(*values: int) -> Any:
     return np.asarray(values, np.int64)
 
 
+def numbers(*values: float) -> Any:
+    return np.asarray(values, np.float32)
+
+
 def number(value: float) -> Any:
     return np.asarray(value, np.float32)
 
@@ -48,6 +52,7 @@ class Case:
 
 
 IMAGE = ((2, 3, 7, 9),)
+VOLUME = ((1, 3, 4, 5, 6),)
 CASES = [
     # convolutions
     Case("Conv", IMAGE, (weight(4, 3, 3, 3),)),
@@ -62,7 +67,37 @@ CASES = [
     Case("Conv", ((2, 3, 20),), (weight(4, 3, 5), weight(4)), {"pads": [2, 1], "strides": [2]}),
     Case("Conv", (*IMAGE, (4, 3, 3, 3)), ()),
     Case("Conv", (*IMAGE, (4, 3, 3, 3), (4,)), ()),
+    Case(
+        "Conv", VOLUME, (weight(4, 3, 2, 3, 2), weight(4)), {"pads": [1, 0, 1, 0, 1, 0], "strides": [1, 2, 1]}
+    ),
+    Case("Conv", VOLUME, (weight(6, 1, 2, 2, 2), weight(6)), {"group": 3, "dilations": [1, 2, 1]}),
+    Case("Conv", VOLUME, (weight(3, 1, 2, 2, 2),), {"group": 3, "auto_pad": "SAME_UPPER"}),
+    Case("Conv", ((1, 6, 9),), (weight(6, 1, 3), weight(6)), {"group": 6}),
+    # transposed convolutions
+    Case("ConvTranspose", IMAGE, (weight(3, 4, 4, 4), weight(4)), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    Case("ConvTranspose", IMAGE, (weight(3, 4, 3, 3),), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    Case(
+        "ConvTranspose",
+        IMAGE,
+        (weight(3, 4, 3, 3), weight(4)),
+        {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
+    ),
+    Case("ConvTranspose", IMAGE, (weight(3, 4, 5, 2),), {"strides": [3, 2], "pads": [1, 0, 2, 1]}),
+    Case("ConvTranspose", IMAGE, (weight(3, 4, 3, 2),), {"dilations": [2, 3], "strides": [1, 2]}),
+    Case("ConvTranspose", IMAGE, (weight(3, 1, 3, 3), weight(3)), {"group": 3, "strides": [2, 2]}),
+    Case("ConvTranspose", ((1, 4, 3, 5),), (weight(4, 3, 2, 2), weight(6)), {"group": 2, "strides": [2, 2]}),
+    Case("ConvTranspose", IMAGE, (weight(3, 4, 3, 3),), {"auto_pad": "SAME_UPPER", "strides": [2, 3]}),
+    Case("ConvTranspose", IMAGE, (weight(3, 4, 4, 4),), {"strides": [2, 2], "output_shape": [14, 17]}),
+    Case("ConvTranspose", ((2, 3, 6),), (weight(3, 4, 4), weight(4)), {"strides": [2], "pads": [1, 1]}),
+    Case("ConvTranspose", ((2, 3, 6),), (weight(3, 4, 3),), {"strides": [2], "pads": [1, 1]}),
+    Case("ConvTranspose", VOLUME, (weight(3, 2, 2, 4, 3), weight(2)), {"strides": [2, 2, 1]}),
+    Case("ConvTranspose", ((2, 5, 1, 1),), (weight(5, 4, 4, 4), weight(4))),
+    Case("ConvTranspose", ((2, 5, 1),), (weight(5, 4, 4),), {"pads": [1, 0], "dilations": [2]}),
     # windows
+    Case(
+        "MaxPool", VOLUME, (), {"kernel_shape": [2, 2, 3], "strides": [1, 2, 1], "pads": [1, 0, 1, 0, 1, 1]}
+    ),
+    Case("AveragePool", VOLUME, (), {"kernel_shape": [2, 2, 3], "pads": [1, 0, 1, 0, 1, 1]}),
     Case("MaxPool", IMAGE, (), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}),
     Case("MaxPool", IMAGE, (), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
     Case("MaxPool", IMAGE, (), {"kernel_shape": [2, 2], "dilations": [2, 3]}),
@@ -84,6 +119,17 @@ CASES = [
     *(Case(op, IMAGE) for op in ("Floor", "Ceil")),
     Case("LeakyRelu", IMAGE, (), {"alpha": 0.2}),
     Case("Elu", IMAGE, (), {"alpha": 0.7}),
+    Case("Mish", IMAGE, opset=18),
+    Case("Softsign", IMAGE),
+    Case("Gelu", IMAGE, opset=20),
+    Case("Gelu", IMAGE, (), {"approximate": "tanh"}, opset=20),
+    Case("Celu", IMAGE, (), {"alpha": 0.6}),
+    Case("Selu", IMAGE),
+    Case("Selu", IMAGE, (), {"alpha": 1.5, "gamma": 0.9}),
+    Case("ThresholdedRelu", IMAGE, (), {"alpha": 0.3}),
+    Case("PRelu", IMAGE, (weight(3, 1, 1),)),
+    Case("PRelu", (IMAGE[0], (9,))),
+    Case("Mean", ((4, 5), (5,), (1, 5))),
     Case("HardSigmoid", IMAGE, (), {"alpha": 0.3, "beta": 0.4}),
     Case("Clip", IMAGE, (number(-0.3), number(0.5))),
     Case("Clip", IMAGE, (number(-0.3),)),
@@ -122,6 +168,10 @@ CASES = [
         (weight(3), weight(3), weight(3), weight(3) ** 2 + 0.5),
         {"epsilon": 1e-3},
     ),
+    Case("LayerNormalization", ((2, 3, 8),), (weight(8), weight(8)), {"epsilon": 1e-3}),
+    Case("LayerNormalization", ((2, 3, 8),), (weight(3, 8),), {"axis": 1}),
+    Case("InstanceNormalization", IMAGE, (weight(3), weight(3))),
+    Case("InstanceNormalization", ((2, 3, 8), (3,), (3,)), (), {"epsilon": 1e-2}),
     Case("Softmax", ((2, 3, 4),), (), {"axis": 1}),
     Case("Softmax", ((2, 3, 4),), (), {"axis": 1}, opset=11),
     Case("Softmax", ((1, 5, 1, 1),), (), {}, opset=9),
@@ -152,10 +202,49 @@ CASES = [
     Case("Pad", ((5, 6),), (integers(2, 1, 4, 3),), {"mode": "edge"}),
     Case("Pad", ((3, 4),), (), {"pads": [0, 1, 1, 0], "value": 1.5}, opset=9),
     Case("Pad", ((2, 3, 4),), (integers(1, 2), number(0.5), integers(-1)), opset=18),
+    # repeating and resampling
+    Case("Expand", ((3, 1),), (integers(2, 3, 4),)),
+    Case("Expand", ((2, 3),), (integers(2, 3),)),
+    Case("Tile", ((2, 3),), (integers(2, 1),)),
+    Case("Tile", ((2, 3),), (integers(1, 1),)),
+    Case("DepthToSpace", ((1, 8, 3, 2),), (), {"blocksize": 2}),
+    Case("DepthToSpace", ((1, 8, 3, 2),), (), {"blocksize": 2, "mode": "CRD"}),
+    Case("SpaceToDepth", ((1, 2, 6, 4),), (), {"blocksize": 2}),
+    Case("Upsample", IMAGE, (numbers(1, 1, 2, 3),), {"mode": "nearest"}, opset=9),
+    Case("Upsample", IMAGE, (numbers(1, 1, 2, 2),), {"mode": "linear"}, opset=9),
+    Case("Resize", IMAGE, (numbers(1, 1, 2, 2),), {"mode": "nearest"}, opset=10),
+    *(
+        Case("Resize", IMAGE, (numbers(), numbers(1, 1, *factors)), attributes)
+        for factors, attributes in (
+            (
+                (2, 2),
+                {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+            ),
+            ((2, 3), {"mode": "nearest"}),
+            ((1.5, 0.6), {"mode": "nearest"}),
+            ((2, 1), {"mode": "linear"}),
+            ((2, 2), {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),
+            ((0.5, 1.4), {"mode": "linear"}),
+            ((2, 2), {"mode": "cubic", "cubic_coeff_a": -0.5}),
+        )
+    ),
+    Case(
+        "Resize",
+        IMAGE,
+        (numbers(), numbers(), integers(2, 3, 13, 4)),
+        {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    ),
+    Case(
+        "Resize",
+        IMAGE,
+        (numbers(), numbers(), integers(14, 18)),
+        {"mode": "nearest", "axes": [2, 3]},
+        opset=18,
+    ),
     # reductions
     *(
         Case(op, ((2, 3, 4),), (), {"axes": [1], "keepdims": 0})
-        for op in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare")
+        for op in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare")
     ),
     Case("ReduceMean", IMAGE, (), {"axes": [2, 3]}),
     Case("ReduceMean", IMAGE, (integers(-1, -2),), {"keepdims": 0}, opset=18),

@@ -1,0 +1,49 @@
+"""Importers of normalizations that compute their mean and variance from the data."""
+
+from __future__ import annotations
+
+from toolkit.model.graph import Attribute, GraphBuilder
+from toolkit.model.source import Importer, Operand, Source
+
+
+def layer_normalization(source: Source, build: GraphBuilder) -> None:
+    """LayerNormalization: over the dimensions from `axis` on; scale and bias follow as a Mul and an Add."""
+    data, scale, shift = source.input(0), source.input(1), source.optional(2)
+    axis = source.integer("axis", -1) % data.rank
+    if source.integer("stash_type", 1) != 1:
+        raise source.refuse("stash_type other than 1 (float32) is not supported")
+    axes = tuple(range(axis, data.rank))
+    attributes: dict[str, Attribute] = {"axes": axes, "epsilon": source.number("epsilon", 1e-5)}
+    name = source.emit(build, "Normalize", [data.name], attributes, shape=data.shape)
+    name = source.emit(build, "Mul", [name, scale.name], shape=None if shift is None else source.output.shape)
+    if shift is not None:
+        source.emit(build, "Add", [name, shift.name])
+
+
+def instance_normalization(source: Source, build: GraphBuilder) -> None:
+    """InstanceNormalization: over the image dimensions of each channel."""
+    data = source.input(0)
+    if data.rank < 3:
+        raise source.refuse(f"its data has shape {list(data.shape)}; expected [n, c, image...]")
+    attributes: dict[str, Attribute] = {
+        "axes": tuple(range(2, data.rank)),
+        "epsilon": source.number("epsilon", 1e-5),
+    }
+    name = source.emit(build, "Normalize", [data.name], attributes, shape=data.shape)
+    scale, shift = (_channels(source, build, source.input(i), data.rank) for i in (1, 2))
+    name = source.emit(build, "Mul", [name, scale], shape=data.shape)
+    source.emit(build, "Add", [name, shift])
+
+
+def _channels(source: Source, build: GraphBuilder, operand: Operand, rank: int) -> str:
+    """A vector of one number per channel against data [n, c, image...]."""
+    view = (operand.shape[0], *(1,) * (rank - 2))
+    if operand.data is not None:
+        return build.constant(f"{operand.name}/channels", operand.data.reshape(view))
+    return source.emit(build, "Reshape", [operand.name], shape=view)
+
+
+IMPORTERS: dict[str, Importer] = {
+    "LayerNormalization": Importer(layer_normalization, frozenset({"axis", "epsilon", "stash_type"})),
+    "InstanceNormalization": Importer(instance_normalization, frozenset({"epsilon"})),
+}

@@ -1,0 +1,236 @@
+"""Importers of what repeats or resamples elements: Expand, Tile, Resize, Upsample, DepthToSpace and back.
+
+Repeating is a broadcast between two reshapes. Any other resampling is linear and separable, whatever its mode
+and coordinates: one matrix per dimension, which ONNX's reference evaluator gives when it resizes the unit
+matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from toolkit.model.graph import Array, GraphBuilder
+from toolkit.model.source import Importer, Operand, Source
+from toolkit.model.weight_layout import channels_last
+
+MATRIX_ELEMENTS = 1 << 24  # of a resampling matrix; more would be no sensible way to resize
+
+
+def expand(source: Source, build: GraphBuilder) -> None:
+    """Expand: numpy's broadcast to the output's shape."""
+    data, shape = source.input(0), source.output.shape
+    if data.shape == shape:
+        source.emit(build, "Identity", [data.name])
+        return
+    name, full = data.name, (1,) * (len(shape) - data.rank) + data.shape
+    if full != data.shape:
+        name = source.emit(build, "Reshape", [name], shape=full)
+    source.emit(build, "Expand", [name], {"shape": shape})
+
+
+def tile(source: Source, build: GraphBuilder) -> None:
+    """Tile: every dimension as often as its repeats say."""
+    data = source.input(0)
+    repeats = source.known_integers(1, "repeats") or ()
+    _repeat(source, build, data, repeats, blocks=True)
+
+
+def _repeat(source: Source, build: GraphBuilder, data: Operand, repeats: Sequence[int], blocks: bool) -> None:
+    """Repeat whole dimensions (abab, `blocks`) or each element (aabb); images with channels last."""
+    if all(count == 1 for count in repeats):
+        source.emit(build, "Identity", [data.name])
+        return
+    order, back = _image_order(data.rank)
+    before: list[int] = []
+    after: list[int] = []
+    for axis in order:
+        extent, count = data.shape[axis], repeats[axis]
+        pair, wide = ((1, extent), (count, extent)) if blocks else ((extent, 1), (extent, count))
+        before += pair if count != 1 else (extent,)
+        after += wide if count != 1 else (extent,)
+    shape = [data.shape[axis] for axis in order]
+    name = source.emit(build, "Transpose", [data.name], {"perm": order}, shape=shape)
+    name = source.emit(build, "Reshape", [name], shape=before)
+    name = source.emit(build, "Expand", [name], {"shape": tuple(after)}, shape=after)
+    shape = [source.output.shape[axis] for axis in order]
+    name = source.emit(build, "Reshape", [name], shape=shape)
+    source.emit(build, "Transpose", [name], {"perm": back})
+
+
+def _image_order(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The order that puts channels last, and the one that brings them back."""
+    order = channels_last(rank) if rank > 2 else tuple(range(rank))
+    return order, tuple(order.index(axis) for axis in range(rank))
+
+
+def resize(source: Source, build: GraphBuilder) -> None:
+    """Resize and Upsample with known sizes: repeated elements, or a matrix product per dimension."""
+    data, shape = source.input(0), source.output.shape
+    for position, operand in enumerate(source.inputs[1:], start=1):
+        source.known(position, "region, scales or sizes" if operand is not None else "")
+    matrices: dict[int, Array] = {}
+    repeats = [1] * data.rank
+    for axis in _named_axes(source):
+        if data.shape[axis] * shape[axis] > MATRIX_ELEMENTS:
+            raise source.refuse(
+                f"resizing {data.shape[axis]} to {shape[axis]} elements takes too large a matrix"
+            )
+        matrix, count = _matrix(source, axis), max(1, shape[axis] // data.shape[axis])
+        if np.array_equal(matrix, _repeated(data.shape[axis], count)):
+            repeats[axis] = count
+        else:
+            matrices[axis] = matrix
+    if not matrices:
+        _repeat(source, build, data, repeats, blocks=False)
+        return
+    matrices |= {axis: _repeated(data.shape[axis], count) for axis, count in enumerate(repeats) if count > 1}
+    _resample(source, build, data, matrices)
+
+
+def _repeated(extent: int, count: int) -> Array:
+    """The matrix that repeats each element."""
+    return np.eye(extent).repeat(count, axis=0)
+
+
+def _resample(source: Source, build: GraphBuilder, data: Operand, matrices: dict[int, Array]) -> None:
+    """Multiply along each axis, on channels-last data seen as [outer, extent, inner]."""
+    order, back = _image_order(data.rank)
+    shape = [data.shape[axis] for axis in order]
+    name = source.emit(build, "Transpose", [data.name], {"perm": order}, shape=shape)
+    for axis, matrix in matrices.items():
+        place = order.index(axis)
+        outer, inner = int(np.prod(shape[:place])), int(np.prod(shape[place + 1 :]))
+        left = build.constant(f"{source.output.name}/resize{axis}", matrix.astype(np.float32))
+        name = source.emit(build, "Reshape", [name], shape=(outer, shape[place], inner))
+        shape[place] = matrix.shape[0]
+        name = source.emit(build, "MatMul", [left, name], shape=(outer, shape[place], inner))
+        name = source.emit(build, "Reshape", [name], shape=shape)
+    source.emit(build, "Transpose", [name], {"perm": back})
+
+
+def _matrix(source: Source, axis: int) -> Array:
+    """[new extent, extent]: what the node does along one axis, found by resizing the unit matrix.
+
+    Raises:
+        ModelError: the evaluator refuses the node.
+    """
+    extent, wanted = source.input(0).shape[axis], source.output.shape[axis]
+    keys = source.attributes.keys() - {"axes", "keep_aspect_ratio_policy", "scales"}
+    attributes = {key: source.attributes[key] for key in keys}
+    if source.op == "Upsample" or source.opset < 11:
+        attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    inputs: dict[str, Array] = {"x": np.eye(extent, dtype=np.float32)}
+    if (region := _region(source, axis)) is not None:
+        inputs["roi"] = region
+    if (scale := _scale(source, axis)) is not None:
+        inputs["scales"] = np.asarray([1.0, scale], np.float32)
+    else:
+        inputs["sizes"] = np.asarray([extent, wanted], np.int64)
+    try:
+        resized = _evaluated(inputs, attributes, max(source.opset, 11))
+    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, KeyError) as error:
+        raise source.refuse(f"resizing axis {axis} from {extent} to {wanted} fails: {error}") from error
+    if resized.shape != (extent, wanted):
+        raise source.refuse(f"resizing axis {axis} from {extent} gives {resized.shape[1]}, expected {wanted}")
+    return resized.T.astype(np.float64)
+
+
+def _evaluated(inputs: Mapping[str, Array], attributes: Mapping[str, Any], opset: int) -> Array:
+    """A Resize node with these inputs through ONNX's reference evaluator."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    names = ["x", *(name if name in inputs else "" for name in ("roi", "scales", "sizes"))]
+    while not names[-1]:
+        names.pop()
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Resize", names, ["y"], **attributes)],
+        "unit",
+        [
+            onnx.helper.make_tensor_value_info(
+                name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+            for name, array in inputs.items()
+        ],
+        [onnx.helper.make_empty_tensor_value_info("y")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    (result,) = ReferenceEvaluator(model).run(None, dict(inputs))
+    return np.asarray(result)
+
+
+def _named_axes(source: Source) -> list[int]:
+    """The axes that the node's numbers are for, in their order."""
+    rank = source.input(0).rank
+    return [item % rank for item in source.integers("axes", ()) or range(rank)]
+
+
+def _region(source: Source, axis: int) -> Array | None:
+    """The part of the axis that tf_crop_and_resize resizes, as a region of the unit matrix."""
+    if source.op == "Upsample" or source.opset < 11:
+        return None
+    region = source.known(1, "region")
+    if region is None or not region.size:
+        return None
+    axes = _named_axes(source)
+    flat, at = region.ravel(), axes.index(axis)
+    return np.asarray([0, flat[at], 1, flat[len(axes) + at]], np.float32)
+
+
+def _scale(source: Source, axis: int) -> float | None:
+    """The factor that the node names for an axis; None where it names sizes."""
+    if source.op == "Upsample" and source.opset < 9:
+        scales: Array | None = np.asarray(source.attributes.get("scales", ()), np.float64)
+    else:
+        scales = source.known(1 if source.op == "Upsample" or source.opset < 11 else 2, "scales")
+    if scales is None or not scales.size:
+        return None
+    return float(scales.ravel()[_named_axes(source).index(axis)])
+
+
+def depth_to_space(source: Source, build: GraphBuilder) -> None:
+    """DepthToSpace: channels become pixels; mode DCR takes the block first, CRD the channels."""
+    n, c, h, w = source.input(0).shape
+    size = source.integer("blocksize", 1)
+    mode = source.text("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise source.refuse(f"mode must be DCR or CRD, found {mode!r}", "export the model again")
+    depth = c // (size * size)
+    split, perm = (n, size, size, depth, h, w), (0, 3, 4, 1, 5, 2)
+    if mode == "CRD":
+        split, perm = (n, depth, size, size, h, w), (0, 1, 4, 2, 5, 3)
+    _rearrange(source, build, split, perm)
+
+
+def space_to_depth(source: Source, build: GraphBuilder) -> None:
+    """SpaceToDepth: pixels become channels, the block first."""
+    n, c, h, w = source.input(0).shape
+    size = source.integer("blocksize", 1)
+    _rearrange(source, build, (n, c, h // size, size, w // size, size), (0, 3, 5, 1, 2, 4))
+
+
+def _rearrange(source: Source, build: GraphBuilder, split: tuple[int, ...], perm: tuple[int, ...]) -> None:
+    name = source.emit(build, "Reshape", [source.input(0).name], shape=split)
+    moved = tuple(split[axis] for axis in perm)
+    name = source.emit(build, "Transpose", [name], {"perm": perm}, shape=moved)
+    source.emit(build, "Reshape", [name])
+
+
+_RESIZE = frozenset(
+    (
+        *("antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside"),
+        *("extrapolation_value", "keep_aspect_ratio_policy", "mode", "nearest_mode"),
+    )
+)
+
+IMPORTERS: dict[str, Importer] = {
+    "Expand": Importer(expand),
+    "Tile": Importer(tile),
+    "Resize": Importer(resize, _RESIZE),
+    "Upsample": Importer(resize, frozenset({"mode", "scales"})),
+    "DepthToSpace": Importer(depth_to_space, frozenset({"blocksize", "mode"})),
+    "SpaceToDepth": Importer(space_to_depth, frozenset({"blocksize"})),
+}

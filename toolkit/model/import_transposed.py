@@ -1,0 +1,149 @@
+"""The importer of transposed convolutions.
+
+One becomes a ConvTranspose node that computes whole phases (cross/expression/transposed.py), and a Slice
+where the output is less than that. Over a single pixel it is a matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cross.errors import ExpressionError
+from toolkit.model.graph import Array, Attribute, GraphBuilder, Node
+from toolkit.model.import_windows import (
+    Step,
+    as_image,
+    bias_steps,
+    emit_image_chain,
+    image_rank,
+    image_shape,
+    kernel_of,
+)
+from toolkit.model.source import Importer, Operand, Source
+from toolkit.model.weight_layout import phases_of
+
+
+def conv_transpose(source: Source, build: GraphBuilder) -> None:
+    """ConvTranspose(data [n, ci, image...], weight [ci, co / group, kernel...], bias)."""
+    weight = source.input(1)
+    if weight.data is None:
+        raise source.refuse(
+            f"its weights {weight.name!r} are computed; transposed convolutions are supported with constant "
+            "weights only",
+            "fold them before the export",
+        )
+    attributes = _attributes(source)
+    image = image_shape(source.input(0).shape)[2:]
+    if all(extent == 1 for extent in image) and attributes["group"] == 1:
+        _single_pixel(source, build, attributes, weight)
+        return
+    node = Node(source.name, "ConvTranspose", (), "", attributes)
+    try:
+        dimensions = phases_of(node, image)
+    except ExpressionError as error:
+        raise source.refuse(str(error), "export the model again") from error
+    output = image_shape(source.output.shape)
+    whole = (*output[:2], *(item.whole for item in dimensions))
+    steps = [
+        Step("ConvTranspose", (as_image(source, build, weight),), attributes, whole),
+        *bias_steps(source, build, whole),
+    ]
+    if whole != output:
+        starts = (0, 0, *(item.skip for item in dimensions))
+        steps.append(Step("Slice", (), {"starts": starts, "steps": (1,) * len(output), "shape": output}))
+    emit_image_chain(source, build, as_image(source, build, source.input(0)), steps)
+
+
+def _attributes(source: Source) -> dict[str, Attribute]:
+    """Kernel, strides, pads, dilations, output padding and group, of two dimensions at least."""
+    rank, kernel = image_rank(source), kernel_of(source)
+    strides = source.integers("strides", [1] * rank)
+    dilations = source.integers("dilations", [1] * rank)
+    extra = source.integers("output_padding", [0] * rank)
+    pads = _pads(source, kernel, strides, dilations, extra)
+    front = (1,) if rank == 1 else ()
+    none = (0,) if rank == 1 else ()
+    return {
+        "kernel": (*front, *kernel),
+        "strides": (*front, *strides),
+        "pads": (*none, *pads[:rank], *none, *pads[rank:]),
+        "dilations": (*front, *dilations),
+        "output_padding": (*none, *extra),
+        "group": source.integer("group", 1),
+    }
+
+
+def _pads(
+    source: Source,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    extra: Sequence[int],
+) -> tuple[int, ...]:
+    """What is cut off before and behind: given, or so that the output has the size asked for."""
+    rank = len(kernel)
+    auto_pad = source.text("auto_pad", "NOTSET")
+    if auto_pad not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise source.refuse(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, found {auto_pad!r}")
+    if "output_shape" in source.attributes or auto_pad.startswith("SAME"):
+        natural = [
+            (source.input(0).shape[2 + i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 + extra[i]
+            for i in range(rank)
+        ]
+        totals = [natural[i] - source.output.shape[2 + i] for i in range(rank)]
+        small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
+        pads = tuple(small + large) if auto_pad == "SAME_UPPER" else tuple(large + small)
+    elif auto_pad == "VALID":
+        pads = (0,) * (2 * rank)
+    else:
+        pads = source.integers("pads", [0] * (2 * rank))
+    if min(pads) < 0:
+        raise source.refuse(
+            f"negative pads {list(pads)} are not supported", "export the model with pads of 0 or more"
+        )
+    return pads
+
+
+def _single_pixel(
+    source: Source, build: GraphBuilder, attributes: dict[str, Attribute], weight: Operand
+) -> None:
+    """Each output pixel reads one element of the kernel: data [n, ci] times weights [ci, pixels * co]."""
+    assert weight.data is not None
+    data, output = source.input(0), image_shape(source.output.shape)
+    arranged: Array = weight.data.reshape(image_shape(weight.shape))
+    for axis in range(2, arranged.ndim):
+        pads, dilations = attributes["pads"], attributes["dilations"]
+        assert isinstance(pads, tuple) and isinstance(dilations, tuple)
+        reach = np.arange(output[axis]) + pads[axis - 2]
+        place, rest = np.divmod(reach, dilations[axis - 2])
+        inside = (rest == 0) & (place < arranged.shape[axis])
+        taken = np.take(arranged, np.where(inside, place, 0), axis=axis)
+        arranged = taken * inside.reshape(-1, *(1,) * (arranged.ndim - axis - 1)).astype(np.float32)
+    rank = arranged.ndim
+    matrix = np.moveaxis(arranged, 1, -1).reshape(data.shape[1], -1)
+    pixels = (data.shape[0], *output[2:], output[1])
+    name = source.emit(build, "Reshape", [data.name], shape=data.shape[:2])
+    steps = [
+        Step(
+            "MatMul", (build.constant(f"{weight.name}/matrix", matrix),), {}, (data.shape[0], matrix.shape[1])
+        ),
+        Step("Reshape", (), None, pixels),
+        Step("Transpose", (), {"perm": (0, rank - 1, *range(1, rank - 1))}, output),
+        *bias_steps(source, build),
+    ]
+    emit_image_chain(source, build, name, steps)
+
+
+IMPORTERS: dict[str, Importer] = {
+    "ConvTranspose": Importer(
+        conv_transpose,
+        frozenset(
+            (
+                *("auto_pad", "kernel_shape", "strides", "pads", "dilations"),
+                *("group", "output_padding", "output_shape"),
+            )
+        ),
+    ),
+}
