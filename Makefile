@@ -48,6 +48,8 @@ bench: venv  ## measure scoring and tuning throughput, then our kernels beside o
 	-$(BIN)/python -m benchmarks.kernels setup-peers $(PEERS)
 	$(BIN)/python -m benchmarks.kernels run --peers $(PEERS) --json build/bench/kernels.json $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.kernels random --json build/bench/random.json
+	$(BIN)/python -m benchmarks.kernels loops
+	$(BIN)/python -m benchmarks.kernels compile
 
 emulation: venv  ## fetch qemu and an aarch64 Python for the board emulated-a53
 	@$(BIN)/python -m toolkit.emulation

@@ -5,6 +5,7 @@
     python -m benchmarks.kernels measure --only conv --json build/bench/kernels.json
     python -m benchmarks.kernels random --count 50            untuned kernels and numpy on shapes from a seed
     python -m benchmarks.kernels loops --board rpi3b          their inner loops as machine code: spills
+    python -m benchmarks.kernels compile                      what it costs to compile a candidate
     python -m benchmarks.kernels report build/bench/kernels.json
     python -m benchmarks.kernels setup-peers build/peers
 
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.kernels.compile_cost import compile_cost, lines
 from benchmarks.kernels.environments import make_environments
 from benchmarks.kernels.host import board_with
 from benchmarks.kernels.processes import LIBRARIES, LibraryProcess, contenders
@@ -57,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for threads in asked.threads:
                 board, target = board_with(threads, asked.board)
                 print("\n".join(table(chosen(asked.only), board, target, asked.records)))
+        if asked.command == "compile":
+            for workload in chosen(asked.only):
+                print("\n".join(lines(workload, compile_cost(workload, asked.count, asked.seed))))
         if asked.command == "report":
             print("\n\n".join(text(read(path)) for path in asked.files))
         if asked.command == "setup-peers":
@@ -97,6 +102,10 @@ def _parser() -> argparse.ArgumentParser:
         "loops", parents=[shared, chosen_ones], help="the innermost loops of our kernels, as machine code"
     )
     loops.add_argument("--board", default="host", help="its name or file (default host)")
+    compiling = commands.add_parser("compile", help="what it costs to compile a candidate")
+    compiling.add_argument("--only", type=_names, default=["C6"], metavar="NAMES", help="default C6")
+    compiling.add_argument("--count", type=int, default=64, help="random configurations (default 64)")
+    compiling.add_argument("--seed", type=int, default=0)
     report = commands.add_parser("report", help="print the tables of files of --json")
     report.add_argument("files", type=Path, nargs="+")
     peers = commands.add_parser("setup-peers", help="install the libraries, each in a place of its own")

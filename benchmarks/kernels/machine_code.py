@@ -1,4 +1,4 @@
-"""Two kernels that show what the machine can do at best: multiply-adds in registers, and reading memory.
+"""What the machine can do at best, as kernels: multiply-adds in registers, reading memory, an empty loop.
 
 They are LLVM IR with the target's vector width, compiled like any kernel: the same vectors, the same pool and
 the same timing loop as in the kernels that they are compared with.
@@ -16,15 +16,16 @@ FLOAT_BYTES = 4
 FMA_ROUNDS = 65536  # a call lasts a few hundred microseconds
 MOST_ACCUMULATORS = 16  # latency times throughput of every known core is at most that
 READ_VECTORS = 8
+LAUNCH_ITERATIONS = 64  # at least one for every thread
 READ_BYTES = 1 << 25  # read in one call, by passing over the working set as often as it takes
 
-FMA, READ = "fma_peak", "read_bandwidth"
+FMA, READ, LAUNCH = "fma_peak", "read_bandwidth", "empty_loop"
 
 
 @dataclass(frozen=True, slots=True)
 class MachineCode:
-    """The shared object; operations of one call of FMA and bytes of one call of READ, whose one argument is
-    an array of `working_set_bytes`."""
+    """The shared object; operations of one call of FMA and bytes of one call of READ. Every kernel takes one
+    array of `working_set_bytes`."""
 
     code: bytes
     fma_flops: int
@@ -33,7 +34,7 @@ class MachineCode:
 
 
 def machine_code(target: Target, working_set_bytes: int) -> MachineCode:
-    """Both kernels for a target; the working set is rounded up to whole blocks of vectors."""
+    """The kernels for a target; the working set is rounded up to whole blocks of vectors."""
     lanes = target.vector_lanes(FLOAT_BYTES)
     accumulators = min(MOST_ACCUMULATORS, target.vector_registers - 4)
     block_bytes = READ_VECTORS * lanes * FLOAT_BYTES
@@ -50,7 +51,7 @@ def machine_code(target: Target, working_set_bytes: int) -> MachineCode:
 
 
 def machine_text(lanes: int, accumulators: int, blocks: int, passes: int) -> str:
-    """Both kernels as LLVM IR: `accumulators` are of the first, `blocks` and `passes` of the second."""
+    """The kernels as LLVM IR: `accumulators` are of FMA, `blocks` and `passes` of READ."""
     vector = f"<{lanes} x float>"
     return "\n".join((
         "declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)",
@@ -59,6 +60,10 @@ def machine_text(lanes: int, accumulators: int, blocks: int, passes: int) -> str
         _fma_body(lanes, accumulators),
         _kernel(READ, blocks),
         _read_body(lanes, passes),
+        _kernel(LAUNCH, LAUNCH_ITERATIONS),
+        f"define internal void @{LAUNCH}.body(ptr %data, i64 %begin, i64 %end) nounwind {{",
+        "  ret void",
+        "}",
     ))  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """What the machine can do at best, in the same rounds: python -m benchmarks.kernels.machine_worker THREADS
 
 fma: multiply-adds in registers. read: reading a working set of the workload's size, which says what the cache
-level that it fits in delivers.
+level that it fits in delivers. launch: a parallel loop with nothing to do, where there are several threads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.kernels.host import board_with
 from benchmarks.kernels.loaded import LoadedCode, aligned
-from benchmarks.kernels.machine_code import FMA, READ, machine_code
+from benchmarks.kernels.machine_code import FMA, LAUNCH, READ, machine_code
 from benchmarks.kernels.worker import Variant, serve
 from benchmarks.kernels.workloads import Array, Workload
 
@@ -29,13 +29,16 @@ class Machine:
         return {"vector_bytes": str(self._target.vector_bytes), "target": self._target.key}
 
     def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
+        several = self._target.threads > 1
         made = machine_code(self._target, workload.bytes_once)
         loaded = LoadedCode(made.code, self._target.cores)
         self._loaded.append(loaded)
         data = aligned(np.full(made.working_set_bytes // 4, 1e-9, np.float32))
+        launch = [Variant("launch", loaded.kernel(LAUNCH, [data]), None, 1.0)] if several else []
         return [
             Variant("fma", loaded.kernel(FMA, [data]), None, made.fma_flops),
             Variant("read", loaded.kernel(READ, [data]), None, made.read_bytes),
+            *launch,
         ]
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ def own_series(case: Case) -> Series | None:
 def ratio(ours: Series, other: Series) -> Ratio | None:
     """Our rate over another's, round by round; None when they share no round."""
     shared = [
-        (ours.work / mine.median_s / (other.work / theirs.median_s), mine.clean and theirs.clean)
+        (ours.work / mine.seconds / (other.work / theirs.seconds), mine.clean and theirs.clean)
         for mine, theirs in zip(ours.rounds, other.rounds, strict=True)
         if mine is not None and theirs is not None
     ]

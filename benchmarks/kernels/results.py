@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -16,11 +17,13 @@ ENOUGH_BATCHES = 3
 
 
 class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One turn: the median and the best of its batches in seconds per call, undisturbed ones if there are
-    enough of them."""
+    """One turn: seconds per call, and how many batches were kept and how many disturbed.
 
-    median_s: float
-    best_s: float
+    `seconds` is the median of the undisturbed batches or, where there are too few of them, the best of all,
+    because a disturbance only ever adds time.
+    """
+
+    seconds: float
     kept: int
     disturbed: int
 
@@ -30,12 +33,11 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return self.kept >= ENOUGH_BATCHES
 
 
-def sample(kept: list[float], disturbed: list[float]) -> Sample:
-    """A turn's batches in two figures."""
-    used = kept if len(kept) >= ENOUGH_BATCHES else [*kept, *disturbed]
-    return Sample(
-        median_s=statistics.median(used), best_s=min(used), kept=len(kept), disturbed=len(disturbed)
-    )
+def sample(kept: Sequence[float], disturbed: Sequence[float]) -> Sample:
+    """A turn's batches as one figure."""
+    enough = len(kept) >= ENOUGH_BATCHES
+    seconds = statistics.median(kept) if enough else min([*kept, *disturbed])
+    return Sample(seconds=seconds, kept=len(kept), disturbed=len(disturbed))
 
 
 class Series(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -59,7 +61,7 @@ class Series(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def rate(self, number: int) -> float | None:
         """GFLOP/s (or GB/s) in a round."""
         turn = self.rounds[number]
-        return None if turn is None else self.work / turn.median_s * 1e-9
+        return None if turn is None else self.work / turn.seconds * 1e-9
 
     @property
     def gflops(self) -> float:
@@ -73,6 +75,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     workload: str
     suite: str
+    shape: str
     threads: int
     flops: int
     bytes_once: int

@@ -23,8 +23,8 @@ class Plan:
     """So many rounds; in a turn so many undisturbed batches of about `batch_s` seconds."""
 
     rounds: int = 10
-    batches: int = 5
-    batch_s: float = 0.01
+    batches: int = 7
+    batch_s: float = 0.005  # about what the scheduler leaves somebody alone for
 
 
 @dataclass(slots=True)
@@ -57,6 +57,7 @@ def measure(workload: Workload, threads: int, processes: Sequence[LibraryProcess
     return Case(
         workload=workload.name,
         suite=workload.suite,
+        shape=workload.of.text,
         threads=threads,
         flops=workload.of.flops,
         bytes_once=workload.bytes_once,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
+from benchmarks.kernels.random_shapes import SUITE
 from benchmarks.kernels.ratios import (
     AUTOTVM_GOAL,
     GOALS,
@@ -34,7 +35,7 @@ def text(report: Report) -> str:
             cases = [case for case in report.cases if (case.threads, case.suite) == (threads, suite)]
             if cases:
                 lines += ["", f"{suite}, {threads} thread{'s' * (threads > 1)}", *_table(cases)]
-                lines += _verdict(suite, cases)
+                lines += [*_verdict(suite, cases), *_launch(cases)]
     lines += ["", NOTES, *_without_figures(report.cases)]
     return "\n".join(lines)
 
@@ -63,12 +64,12 @@ def _row(case: Case, libraries: Sequence[str]) -> list[str]:
         for library in libraries
     ]
     columns = [f"{rate:.1f}" if rate else "-" for rate in rates]
-    found = standing(case)
+    found, name = standing(case), f"{case.workload} {case.shape}" if case.suite == SUITE else case.workload
     if found is None:
-        return [case.workload, "-", "-", *columns, "-", "", "", "-", "-", "", "-"]
+        return [name, "-", "-", *columns, "-", "", "", "-", "-", "", "-"]
     tuned, untuned = found.ours.variant == "tuned", named(case, OWN, "default")
     return [
-        case.workload,
+        name,
         f"{found.ours.gflops:.1f}" if tuned else "-",
         f"{untuned.gflops:.1f}" if untuned else "-",
         *columns,
@@ -94,12 +95,24 @@ def _verdict(suite: str, cases: Iterable[Case]) -> Iterator[str]:
         goal, worst = GOALS[suite], min(ratios, key=lambda name: ratios[name])
         yield _goal(f"geometric mean of {len(ratios)}", geometric_mean(ratios.values()), goal.mean)
         yield _goal(f"worst ({worst})", ratios[worst], goal.worst)
+        if goal.worst is not None and ratios[worst] < goal.worst:
+            below = [name for name, value in ratios.items() if value < goal.worst]
+            yield f"  {len(below)} of {len(ratios)} below {goal.worst:.2f}: {', '.join(below)}"
     own = [found.peak.median for found in standings if found.peak]
     if own:
         yield f"  part of the FMA peak, geometric mean: {geometric_mean(own):.2f}"
     autotvm = {found.case.workload: value for found in standings if (value := against_autotvm(found))}
     for name, value in autotvm.items():
         yield _goal(f"{name} against AutoTVM, fractions of the peak", value, AUTOTVM_GOAL)
+
+
+def _launch(cases: Iterable[Case]) -> Iterator[str]:
+    """What a parallel loop costs by itself."""
+    found = [series for case in cases if (series := named(case, MACHINE, "launch")) is not None]
+    times_us = [1e6 * turn.seconds for series in found for turn in series.rounds if turn is not None]
+    if times_us:
+        middle, least, most = median(times_us), min(times_us), max(times_us)
+        yield f"  an empty parallel loop: median {middle:.2f} us ({least:.2f} to {most:.2f})"
 
 
 def _goal(what: str, value: float, goal: float | None) -> str:

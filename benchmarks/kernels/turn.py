@@ -37,7 +37,7 @@ def waited_ns() -> int:
     return total
 
 
-def take_turn(call: Call, *, batches: int, batch_s: float, patience: int = 3) -> Turn:
+def take_turn(call: Call, *, batches: int, batch_s: float, patience: int = 4) -> Turn:
     """Time `call` until so many batches of about `batch_s` seconds are undisturbed, or `patience` times as
     many were taken."""
     calls = _calls_in_a_batch(call, batch_s)

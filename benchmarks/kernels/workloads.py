@@ -55,6 +55,12 @@ class Image:
         return (1, self.inputs, self.size, self.size), weight, output
 
     @property
+    def text(self) -> str:
+        """For people: conv 28x28x128 3x3/1 128."""
+        image = f"{self.size}x{self.size}x{self.inputs}"
+        return f"{self.family} {image} {self.kernel}x{self.kernel}/{self.stride} {self.outputs}"
+
+    @property
     def flops(self) -> int:
         """Multiplications and additions; padding counts as data, as it does in every paper's figures."""
         pixels = self.size**2 if self.family == "transposed" else self.output_size**2
@@ -81,6 +87,12 @@ class Product:
             (*batch, self.inner, self.columns),
             (*batch, self.rows, self.columns),
         )
+
+    @property
+    def text(self) -> str:
+        """For people: dense 128x768 768x3072."""
+        batch = f"{self.batch} of " if self.family == "batch_matmul" else ""
+        return f"{self.family} {batch}{self.rows}x{self.inner} {self.inner}x{self.columns}"
 
     @property
     def flops(self) -> int:
