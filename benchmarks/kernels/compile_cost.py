@@ -1,8 +1,8 @@
 """What it costs to make a candidate: from a configuration to linked machine code, on one core.
 
 Configurations are drawn from an operator's schedule space. Each is bound, written as LLVM IR and compiled by
-itself, which is measured in processor time; a batch is linked with one call of another program, measured by the
-clock, whose cost its kernels share.
+itself, which is measured in processor time; a batch is linked with one call of another program, measured by
+the clock, whose cost its kernels share.
 """
 
 from __future__ import annotations
