@@ -303,9 +303,7 @@ def select(condition: Term, then: Operand, otherwise: Operand) -> Term:
     return Select(condition, then, otherwise)
 
 
-def lookup(
-    matrix: Sequence[Sequence[float]], row: Operand, column: Operand, dtype: str = "float32"
-) -> Term:
+def lookup(matrix: Sequence[Sequence[float]], row: Operand, column: Operand, dtype: str = "float32") -> Term:
     """matrix[row][column]. Where the loops around are unrolled, it is a literal in the program.
 
     Raises:

@@ -1,8 +1,8 @@
 """ONE way as loops: see nodes.py for the grammar.
 
-    programs = Programs(cpu_space(operator, target))
-    nest = programs.nest(configuration)      # lowered once per structure, bound per configuration
-    print(to_text(nest)); verify(nest); interpret(nest, inputs)
+programs = Programs(cpu_space(operator, target))
+nest = programs.nest(configuration)      # lowered once per structure, bound per configuration
+print(to_text(nest)); verify(nest); interpret(nest, inputs)
 """
 
 from cross.loopnest.bind import ParametricNest, bind
