@@ -1,0 +1,49 @@
+"""Well-known networks through generated code on this machine: every layer's output against onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.networks import NETWORKS, write
+from boards.board import Board
+from tests.loopback.test_model_layers import check_on_board
+
+# layers that are compared, at least: most of the network, and each of its convolutions
+LAYERS = {
+    "bert": 20,
+    "dcgan": 5,
+    "mobilenet_v1": 28,
+    "mobilenet_v2": 53,
+    "mobilenet_v3": 50,
+    "resnet18": 22,
+    "yolo": 30,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_every_layer_of_a_network(name: str, local_board: Board, tmp_path: Path) -> None:
+    model = write(name, tmp_path / f"{name}.onnx", seed=3)
+    assert check_on_board(local_board, model, 13, tmp_path) >= LAYERS[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert", "dcgan", "yolo"])
+def test_every_layer_of_a_network_with_random_schedules(
+    name: str, local_board: Board, tmp_path: Path
+) -> None:
+    size = {"bert": 24, "dcgan": 16, "yolo": 64}[name]
+    model = write(name, tmp_path / f"{name}.onnx", seed=4, size=size)
+    assert check_on_board(local_board, model, 14, tmp_path, random=True) >= LAYERS[name]
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "size"), [("bert", 16), ("dcgan", 8), ("mobilenet_v3", 64), ("yolo", 32)])
+def test_every_layer_of_a_network_on_an_emulated_board(
+    name: str, size: int, emulated_board: Board, tmp_path: Path
+) -> None:
+    model = write(name, tmp_path / f"{name}.onnx", seed=5, size=size)
+    assert check_on_board(emulated_board, model, 15, tmp_path) >= LAYERS[name]

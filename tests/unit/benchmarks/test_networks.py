@@ -1,0 +1,35 @@
+"""The seeded networks: reproducible files that import into the operators they are known for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from benchmarks.networks import write
+from tests.onnx_models import random_inputs, worst_layer_error
+from toolkit.model.load import load_model
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    first, again, other = (
+        write("dcgan", tmp_path / f"{position}.onnx", seed, 2).read_bytes()
+        for position, seed in enumerate((0, 0, 1))
+    )
+    assert first == again != other
+
+
+@pytest.mark.parametrize(("name", "size"), [("bert", 8), ("dcgan", 4), ("yolo", 32)])
+def test_network_layer_by_layer(name: str, size: int, tmp_path: Path) -> None:
+    path = write(name, tmp_path / f"{name}.onnx", 0, size)
+    graph = load_model(path)
+    worst, compared = worst_layer_error(graph, onnx.load(str(path)), random_inputs(graph, seed=1))
+    assert worst <= 1e-5
+    assert compared >= len(graph.groups) // 2
+
+
+def test_the_generator_is_its_convolutions(tmp_path: Path) -> None:
+    graph = load_model(write("dcgan", tmp_path / "dcgan.onnx", 0, 8))
+    names = [group.operator.name for group in graph.groups]
+    assert names == ["matmul", "relu", *["convtranspose"] * 4, "transpose"]
