@@ -121,14 +121,19 @@ def _goal(what: str, value: float, goal: float | None) -> str:
     return f"  {what}: {value:.2f}, goal {goal:.2f}: {'reached' if value >= goal else 'NOT reached'}"
 
 
-def _without_figures(cases: Iterable[Case]) -> Iterator[str]:
+def _without_figures(cases: Sequence[Case]) -> Iterator[str]:
+    """What is missing from the tables, and why."""
     for case in cases:
         for series in case.series:
             if wrong(series):
                 yield f"WRONG: {series.name} on {case.workload}, relative error {series.error:.1e}"
+    missing: dict[tuple[str, str], list[str]] = {}
+    for case in cases:
         for library, why in case.not_measured.items():
-            where = f"{library} on {case.workload} ({case.threads} threads)"
-            yield f"not measured: {where}: {why.splitlines()[0]}"
+            reason = (library, why.splitlines()[0])
+            missing.setdefault(reason, []).append(f"{case.workload} ({case.threads})")
+    for (library, why), where in missing.items():
+        yield f"not measured: {library}: {why}; on (threads) {', '.join(where)}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

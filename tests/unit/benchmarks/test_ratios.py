@@ -128,7 +128,7 @@ def test_tables_say_what_is_reached_and_what_is_missing() -> None:
     )
     assert "geometric mean of 2: 0.98, goal 1.10: NOT reached" in said
     assert "worst (C7): 0.80, goal 0.90: NOT reached" in said
-    assert "not measured: litert on C6 (1 threads): no Python at nowhere" in said
+    assert "not measured: litert: no Python at nowhere; on (threads) C6 (1), C7 (1)" in said
     row = next(line for line in said.splitlines() if line.lstrip().startswith("C7"))
     assert row.split()[:4] == ["C7", "-", "1.0", "1.2"]
 
