@@ -51,6 +51,7 @@ MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector o
 LARGEST_BLOCK = 64  # tiles in one dimension
 LARGEST_TILE = 14  # of registers, in one dimension
 BLOCK_WASTE = 1.25
+PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
 LEAST_GAIN = 1.3  # in multiplications, counting tiles that reach beyond the image
 
 
@@ -165,10 +166,10 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
         Knob("data.c", ("data.c",), _vectors(channels_in, lanes, 2)),
         Knob("output.c", ("output.c",), _vectors(channels_out, lanes, 2)),
     )
-    width = min(stages.grid[1], 7)
+    rows, columns, tile_rows, tile_columns = _preferred_block(stages, target)
     preferred = {
-        "block.h": (1, 1),
-        "block.w": (stages.grid[1], width),
+        "block.h": (rows, tile_rows),
+        "block.w": (columns, tile_columns),
         "products.c": (min(2 * lanes, channels_out),),
         "products.kc": (4,),
         "data.c": (lanes,),
@@ -178,6 +179,24 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
     build = partial(_schedule, stages, target)
     constraints = tuple(_constraints(stages, lanes, target))
     return ScheduleSpace(operator, target, knobs, constraints, build, preferred, program=program)
+
+
+def _preferred_block(stages: WinogradStages, target: Target) -> tuple[int, int, int, int]:
+    """Rows and columns of tiles of a block of the untuned program, and of its tile of registers.
+
+    Whole rows, as few as keep a tile of registers busy, so that V and M of a block are small; two vectors of
+    channels for every tile in registers, beside those that hold operands.
+    """
+    height, columns = stages.grid
+    most = max(1, min(PREFERRED_TILE, (target.vector_registers - 3) // 2))
+    rows = min(height, -(-(most - 1) // columns))
+    tile_columns = _even_tile(columns, most)
+    return rows, columns, _even_tile(rows, most // tile_columns), tile_columns
+
+
+def _even_tile(extent: int, most: int) -> int:
+    """The tile of at most that size that wastes least, the largest of them."""
+    return max(factors(extent, most), key=lambda tile: (-waste(extent, tile), tile))
 
 
 def _blocks(extent: int) -> tuple[tuple[int, int], ...]:
@@ -238,7 +257,8 @@ def _constraints(stages: WinogradStages, lanes: int, target: Target) -> list[Con
 def _schedule(stages: WinogradStages, target: Target, structure: Mapping[str, int]) -> Schedule:
     whole = structure["staging"] == 1
     result: list[Primitive] = [Inline(name) for name in stages.inlined]
-    result += [CacheWrite(stages.data.name), CacheWrite(stages.products.name)]
+    cached = (stages.rows, stages.data, stages.products, stages.half)
+    result += [CacheWrite(stage.name) for stage in cached]
     for padding in stages.paddings:
         if structure["padding"] == 1:
             result.append(Inline(padding.name))
@@ -271,7 +291,10 @@ def _materialized(padding: Tensor, target: Target) -> list[Primitive]:
 
 
 def _output(stages: WinogradStages) -> list[Primitive]:
-    """Blocks of tiles in parallel; the inverse transform of one row of a tile's outputs in registers."""
+    """Blocks of tiles in parallel; the inverse transform of a tile and a vector of channels at a time.
+
+    First its columns, which pass through memory, then row by row of its outputs.
+    """
     name, (b, h, w, c) = stages.output.name, (axis.name for axis in stages.output.axes)
     order = (b, f"{h}.0", f"{w}.0", f"{h}.1", f"{w}.1", f"{c}.0", f"{h}.2", f"{w}.2", f"{c}.1")
     return [
@@ -285,8 +308,24 @@ def _output(stages: WinogradStages) -> list[Primitive]:
         Vectorize(name, f"{c}.1"),
         ComputeAt(stages.tile.name, name, f"{h}.2", "register"),
         *_transform(stages.tile.name, stages.tile, 4),
-        ComputeAt(stages.half.name, name, f"{h}.2", "register"),
-        *_transform(stages.half.name, stages.half, 4),
+        ComputeAt(stages.half.name, name, f"{c}.0", "local"),
+        *_through_memory(stages.half),
+    ]
+
+
+def _through_memory(stage: Tensor) -> list[Primitive]:
+    """The first of the two sums of a transform: one line of a tile at a time in registers, then stored.
+
+    All of a tile would not fit in registers.
+    """
+    name = stage.name
+    *outside, across, along, channel = (axis.name for axis in stage.axes)
+    return [
+        Reorder(name, (*outside, along, across, channel)),
+        Unroll(name, across),
+        Vectorize(name, channel),
+        ComputeAt(f"{name}.acc", name, along, "register"),
+        *_transform(f"{name}.acc", stage, 3),
     ]
 
 
@@ -334,18 +373,17 @@ def _accumulated_products(stages: WinogradStages) -> list[Primitive]:
 
 
 def _data(stages: WinogradStages, whole: bool) -> list[Primitive]:
-    """The input transform of one tile and a vector of channels, one row of positions at a time."""
-    name, accumulated = stages.data.name, f"{stages.data.name}.acc"
+    """The input transform of a tile and a vector of channels at a time: its columns, then its rows."""
+    name = stages.data.name
     x, y, b, ty, tx, c = (axis.name for axis in stages.data.axes)
     return [
         Split(name, c, ("data.c",)),
         Reorder(name, (b, ty, tx, f"{c}.0", x, y, f"{c}.1")),
         *((Parallel(name, loop) for loop in (b, ty, tx)) if whole else ()),
-        Unroll(name, x),
         Unroll(name, y),
         Vectorize(name, f"{c}.1"),
-        ComputeAt(accumulated, name, x, "register"),
-        *_transform(accumulated, stages.data, 1),
-        ComputeAt(stages.rows.name, name, x, "register"),
-        *_transform(stages.rows.name, stages.rows, 4),
+        ComputeAt(f"{name}.acc", name, x, "register"),
+        *_transform(f"{name}.acc", stages.data, 1),
+        ComputeAt(stages.rows.name, name, f"{c}.0", "local"),
+        *_through_memory(stages.rows),
     ]
