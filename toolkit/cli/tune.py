@@ -43,6 +43,7 @@ class Arguments(TypedDict):
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     coverage: float
     workers: int | None
+    winograd: bool
     output: Path | None
     wait_s: float
     as_json: bool
@@ -63,6 +64,8 @@ class Arguments(TypedDict):
 @click.option("--coverage", type=click.FloatRange(0, 100), default=0.0, metavar="PERCENT",
               help="Fail (exit code 5) when fewer of the operators end with a measured kernel.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), help="Compiler processes.  [default: one a core]")
+@click.option("--winograd/--no-winograd", default=True,
+              help="Try Winograd's algorithms for 3x3 convolutions too.  [default: winograd]")  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The bundle.  [default: MODEL-BOARD.tfb]"
 )
@@ -96,6 +99,7 @@ def tune_options(given: Arguments) -> TuneOptions:
         records=given["records"] or toolkit.DEFAULT_RECORDS,
         output=given["output"],
         coverage=given["coverage"] / 100,
+        winograd=given["winograd"],
         workers=given["workers"] or os.cpu_count() or 1,
         wait_s=given["wait_s"],
     )
