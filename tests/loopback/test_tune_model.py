@@ -9,15 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from click.testing import CliRunner, Result
 
 import toolkit
-from tests.loopback.tune_board import EMULATED, HOST, board_file, small_network, write_network
+from tests.loopback.tune_board import EMULATED, HOST, board_file, onnxruntime_outputs, write_network
 from toolkit import emulation
 from toolkit.cli.main import main
 
@@ -42,11 +40,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def tune(board: Path, *more: object) -> list[object]:
     return ["tune", "small.onnx", "--board", board, "--shape", "x=1,3,14,14", "--records", "r.db", *more]
-
-
-def onnxruntime_outputs(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    session = onnxruntime.InferenceSession(small_network().SerializeToString())
-    return np.asarray(session.run(None, {"x": data})[0])
 
 
 def check_outputs(run: Run, board: Path) -> None:

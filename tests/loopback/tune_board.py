@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 from tests.onnx_models import Array, model, node, save
 
@@ -93,3 +94,9 @@ def small_network() -> Any:
 def write_network(folder: Path) -> Path:
     """The small network as a file."""
     return save(folder, small_network(), "small.onnx")
+
+
+def onnxruntime_outputs(data: Array) -> Array:
+    """What onnxruntime makes of the small network."""
+    session = onnxruntime.InferenceSession(small_network().SerializeToString())
+    return np.asarray(session.run(None, {"x": data})[0])
