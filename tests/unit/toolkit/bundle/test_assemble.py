@@ -63,13 +63,21 @@ def network() -> Any:
     return model(nodes, {"x": (1, 3, 9, 9)}, ["y", "z"], weights)
 
 
-def kernels(graph: Graph, rng: np.random.Generator | None = None) -> dict[str, OperatorKernel]:
-    """Every operator compiled for this machine in its default configuration, or in a drawn one."""
+def kernels(
+    graph: Graph, rng: np.random.Generator | None = None, algorithm: int = 0
+) -> dict[str, OperatorKernel]:
+    """Every operator compiled for this machine in its default configuration, or in a drawn one.
+
+    `algorithm` picks the default configuration where there are several algorithms, the last one at most.
+    """
     target = host_target()
     found: dict[str, OperatorKernel] = {}
     for task in tasks(graph):
         space = cpu_space(task.operator, target)
-        configuration = space.default() if rng is None else space.configuration(space.sample(rng, 1)[0])
+        defaults = space.defaults()
+        configuration = defaults[min(algorithm, len(defaults) - 1)]
+        if rng is not None:
+            configuration = space.configuration(space.sample(rng, 1)[0])
         nest = Programs(space).nest(configuration)
         symbol = f"k_{task.key}"
         kernel = kernel_of(symbol, nest)
@@ -129,6 +137,25 @@ def default_kernels(graph: Graph) -> dict[str, OperatorKernel]:
 @pytest.mark.parametrize("seed", [None, 1, 2])
 def test_the_library_computes_the_network(seed: int | None, graph: Graph, proto: Any, tmp_path: Path) -> None:
     chosen = kernels(graph, None if seed is None else np.random.default_rng(seed))
+    check(assemble(graph, chosen, host_target()), graph, proto, tmp_path)
+
+
+@pytest.mark.parametrize("algorithm", [1, 2])
+def test_weights_of_winograd_kernels_are_transformed_ahead_of_time(algorithm: int, tmp_path: Path) -> None:
+    """Two layers with bias, ReLU and a residual, on an image that no tile divides."""
+    nodes = [
+        node("Conv", ["x", "w", "b"], "a", pads=[1, 1, 1, 1]),
+        node("Relu", ["a"], "r"),
+        node("Conv", ["r", "w2", "b2"], "c", pads=[1, 1, 1, 1]),
+        node("Add", ["c", "r"], "s"),
+        node("Relu", ["s"], "y"),
+    ]
+    weights = {"w": weight(16, 16, 3, 3), "b": weight(16), "w2": weight(16, 16, 3, 3), "b2": weight(16)}
+    proto = model(nodes, {"x": (1, 16, 11, 9)}, ["y"], weights)
+    graph = load_model(save(tmp_path, proto))
+    chosen = kernels(graph, algorithm=algorithm)
+    maps = [packing.maps for kernel in chosen.values() for packing in kernel.packings if packing is not None]
+    assert [len(matrix) for pair in maps for _, matrix in pair] == [2 * algorithm + 2] * 4
     check(assemble(graph, chosen, host_target()), graph, proto, tmp_path)
 
 
