@@ -12,6 +12,10 @@ kernel out ahead of time, and the families below are the convolutions.
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +29,8 @@ from cross.expression.data_movement import pad
 from cross.expression.tensor import Tensor, compute
 from cross.expression.terms import Axis, Term, reduce_axis, sum
 
+NARROW_CHANNELS = 16  # fewer leave vectors over output channels short
+NARROW_TAPS = 16  # more make the gathering stage long
 PHASE_AXES = {"z": "pz", "y": "py", "x": "px"}
 TAP_AXES = {"z": "tz", "y": "ty", "x": "tx"}
 
@@ -183,6 +189,56 @@ def transposed_conv(
     return compute((data.shape[0], *_split_shape(dimensions), co), body, name, _axis_names(rank, "c"))
 
 
+def narrow_transposed_conv(
+    data: Tensor, weight: Tensor, dimensions: Sequence[Phases], name: str = "narrow_transposed_conv"
+) -> Tensor:
+    """Transposed convolution to few channels: data [n, image..., ci], weight [ci, phases * taps * co]
+    -> [n, (count, phase)..., co]; the weights are `narrow_weights` of the other form's.
+
+    One matrix product gives what every input pixel adds anywhere, with vectors over all places of the
+    kernel; a second stage gathers, for every output pixel, the sum of its taps.
+    """
+    rank = len(dimensions)
+    check_ranks(name, data, rank + 2, weight, 2)
+    ci, columns = weight.shape
+    strides, taps = [item.stride for item in dimensions], [item.taps for item in dimensions]
+    co = columns // math.prod((*strides, *taps))
+    _check(name, data, (*strides, *taps), dimensions, (ci,))
+    padded, kc = _padded(data, dimensions), reduce_axis(ci, "kc")
+
+    def product(b: Term, *axes: Term) -> Term:
+        *place, column = axes
+        return sum(padded[(b, *place, kc)] * weight[kc, column], kc)
+
+    names = ("b", *IMAGE_AXES[rank], "column")
+    products = compute((*padded.shape[:-1], columns), product, f"{name}_products", names)
+
+    def gathered(b: Term, *axes: Term) -> Term:
+        *places, c = axes
+        parts = []
+        for found in itertools.product(*(range(count) for count in taps)):
+            column: Term | int = 0
+            digits: tuple[Term | int, ...] = (*places[1::2], *found)
+            for digit, base in zip(digits, (*strides, *taps), strict=True):
+                column = digit + column * base
+            parts.append(products[(b, *_seen(places, found, dimensions), column * co + c)])
+        return functools.reduce(operator.add, parts)
+
+    shape = (data.shape[0], *_split_shape(dimensions), co)
+    return compute(shape, gathered, name, _axis_names(rank, "c"))
+
+
+def narrow_weights(weights: NDArray[Any]) -> NDArray[Any]:
+    """Weights [phases..., taps..., ci, co] as `narrow_transposed_conv` wants them."""
+    inputs = weights.shape[-2]
+    return np.ascontiguousarray(np.moveaxis(weights, -2, 0)).reshape(inputs, -1)
+
+
+def is_narrow(dimensions: Sequence[Phases], channels: int) -> bool:
+    """Whether the form for few channels suits a transposed convolution to `channels`."""
+    return channels < NARROW_CHANNELS and math.prod(item.taps for item in dimensions) <= NARROW_TAPS
+
+
 def grouped_transposed_conv(
     data: Tensor, weight: Tensor, dimensions: Sequence[Phases], name: str = "grouped_transposed_conv"
 ) -> Tensor:
@@ -253,7 +309,7 @@ def _padded(data: Tensor, dimensions: Sequence[Phases]) -> Tensor:
     return pad(data, (0, *before, *rest), (0, *(item.after for item in dimensions), *rest))
 
 
-def _seen(places: Sequence[Term], taps: Sequence[Axis], dimensions: Sequence[Phases]) -> list[Term]:
+def _seen(places: Sequence[Term], taps: Sequence[Axis | int], dimensions: Sequence[Phases]) -> list[Term]:
     """Where the padded input is read: `places` holds (count, phase) of every dimension in turn."""
     counts, within = places[0::2], places[1::2]
     return [

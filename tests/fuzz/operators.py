@@ -30,6 +30,7 @@ from cross.expression.transposed import (
     Transposed,
     depthwise_transposed_conv,
     grouped_transposed_conv,
+    narrow_transposed_conv,
     phases,
     transposed_conv,
 )
@@ -194,7 +195,7 @@ def _phases(rng: np.random.Generator) -> Phases:
 
 
 def transposed(rng: np.random.Generator) -> Operator:
-    """Transposed convolutions by phases, dense, grouped and depthwise, over one or two dimensions."""
+    """Transposed convolutions by phases, dense, narrow, grouped and depthwise, over one or two dimensions."""
     found = [_phases(rng) for _ in range(_pick(rng, (1, 2, 2)))]
     image = tuple(item.extent for item in found)
     places = (*(item.stride for item in found), *(item.taps for item in found))
@@ -206,6 +207,10 @@ def transposed(rng: np.random.Generator) -> Operator:
         case 1:
             data, weight = placeholder((1, *image, g, ci), "X"), placeholder((g, *places, ci, co), "W")
             output = grouped_transposed_conv(data, weight, found)
+        case 2:
+            columns = int(np.prod(places)) * _pick(rng, (1, 2, 3, 5))
+            data, weight = placeholder((1, *image, ci), "X"), placeholder((ci, columns), "W")
+            output = narrow_transposed_conv(data, weight, found)
         case _:
             data, weight = placeholder((1, *image, ci), "X"), placeholder((*places, ci, co), "W")
             output = transposed_conv(data, weight, found)

@@ -99,6 +99,8 @@ def _conv_transpose(node: Node, operands: Sequence[Tensor]) -> Tensor:
     data, weight = operands
     rank = len(node.integers("strides"))
     dimensions = phases_of(node, data.shape[1 : 1 + rank])
+    if len(weight.shape) == 2:
+        return transposed.narrow_transposed_conv(data, weight, dimensions)
     if len(weight.shape) == 2 * rank + 1:
         return transposed.depthwise_transposed_conv(data, weight, dimensions)
     if len(weight.shape) == 2 * rank + 3:

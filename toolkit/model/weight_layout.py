@@ -9,7 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cross.expression.transposed import Phases, Transposed, phase_weights, phases
+from cross.expression.transposed import (
+    Phases,
+    Transposed,
+    is_narrow,
+    narrow_weights,
+    phase_weights,
+    phases,
+)
 from toolkit.model.graph import Array, Node
 
 
@@ -71,13 +78,14 @@ def phases_of(node: Node, image: Sequence[int]) -> tuple[Phases, ...]:
 
 
 def transposed_weight(node: Node, data: Array, image: Sequence[int]) -> Array:
-    """Dense: [phases..., taps..., ci, co]; depthwise: [phases..., taps..., c]; grouped: the group in front,
-    [g, phases..., taps..., ci / g, co / g].
+    """Dense: [phases..., taps..., ci, co], or [ci, phases * taps * co] for few channels; depthwise:
+    [phases..., taps..., c]; grouped: the group in front, [g, phases..., taps..., ci / g, co / g].
     """
     groups, rank = node.integer("group"), data.ndim - 2
     dimensions = phases_of(node, image)
     if groups == 1:
-        return phase_weights(np.moveaxis(data, (0, 1), (-2, -1)), dimensions)
+        weights = phase_weights(np.moveaxis(data, (0, 1), (-2, -1)), dimensions)
+        return narrow_weights(weights) if is_narrow(dimensions, data.shape[1]) else weights
     if is_depthwise(node, data.shape):
         return phase_weights(np.moveaxis(data[:, 0], 0, -1), dimensions)
     split = data.reshape(groups, data.shape[0] // groups, *data.shape[1:])

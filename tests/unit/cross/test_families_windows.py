@@ -20,6 +20,8 @@ from cross.expression.transposed import (
     Transposed,
     depthwise_transposed_conv,
     grouped_transposed_conv,
+    narrow_transposed_conv,
+    narrow_weights,
     phase_weights,
     phases,
     split_phases,
@@ -169,6 +171,8 @@ class TestTransposed:
         arranged = phase_weights(kernel, dimensions)
         if grouped:
             arranged = np.ascontiguousarray(np.moveaxis(arranged, 4, 0))
+        if build is narrow_transposed_conv:
+            arranged = narrow_weights(arranged)
         weight = placeholder(arranged.shape, "W")
         got = run(build(data, weight, dimensions), {data: x, weight: arranged})
         want = scattered(x, kernel, geometry, combine)
@@ -176,6 +180,9 @@ class TestTransposed:
 
     def test_dense(self, geometry: Sequence[Transposed]) -> None:
         self.check(geometry, (3,), (3, 4), transposed_conv, "nyxc,co->nyxo")
+
+    def test_narrow(self, geometry: Sequence[Transposed]) -> None:
+        self.check(geometry, (3,), (3, 4), narrow_transposed_conv, "nyxc,co->nyxo")
 
     def test_grouped(self, geometry: Sequence[Transposed]) -> None:
         self.check(geometry, (2, 3), (2, 3, 4), grouped_transposed_conv, "nyxgc,gco->nyxgo")
