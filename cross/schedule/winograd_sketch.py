@@ -46,7 +46,7 @@ from cross.schedule.primitives import (
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, waste
 
-LOCAL_BYTES = 2 << 20  # V and M of a block are on the stack of a thread
+LOCAL_BYTES = 1 << 20  # at most: V and M of a block are on the stack of a thread, which has a few MiB
 MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector operations
 LARGEST_BLOCK = 64  # tiles in one dimension
 LARGEST_TILE = 14  # of registers, in one dimension
@@ -221,6 +221,7 @@ def _constraints(stages: WinogradStages, lanes: int, target: Target) -> list[Con
     positions = stages.data.shape[0] * stages.data.shape[1]
     channels = stages.data.shape[-1] + stages.products.shape[-1]
     tile_bytes = positions * channels * ITEM_BYTES[stages.products.dtype]
+    most_bytes = min(LOCAL_BYTES, 2 * target.l2_bytes)
     counts = np.array([vector_count(size, lanes) for size in range(stages.products.shape[-1] + 1)])
 
     def accumulators(values: Values) -> NDArray[np.int64]:
@@ -239,7 +240,7 @@ def _constraints(stages: WinogradStages, lanes: int, target: Target) -> list[Con
 
     def fits_local(values: Values) -> NDArray[np.bool_]:
         size = values["block.h"] * values["block.w"] * tile_bytes
-        result: NDArray[np.bool_] = (values["staging"] == 1) | (size <= LOCAL_BYTES)
+        result: NDArray[np.bool_] = (values["staging"] == 1) | (size <= most_bytes)
         return result
 
     registers = target.vector_registers
@@ -247,7 +248,7 @@ def _constraints(stages: WinogradStages, lanes: int, target: Target) -> list[Con
     return [
         Constraint("products.registers", rule, fits_registers),
         Constraint("products.code", f"the inner loop has at most {MOST_STATEMENTS} operations", fits_code),
-        Constraint("block.local", f"a block's V and M take at most {LOCAL_BYTES} bytes", fits_local),
+        Constraint("block.local", f"a block's V and M take at most {most_bytes} bytes", fits_local),
     ]
 
 
