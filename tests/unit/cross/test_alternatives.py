@@ -17,7 +17,7 @@ from cross.expression.window import Window
 from cross.loopnest import Programs, interpret, lower, to_text, verify
 from cross.loopnest.affine import divide, sum_of_terms
 from cross.loopnest.bind import bind
-from cross.loopnest.nodes import Binary, Int, Knob, Lookup, Var, add, mul
+from cross.loopnest.nodes import Binary, Expr, Int, Knob, Lookup, Var, add, mul
 from cross.schedule import Packing, cpu_space
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.packing import PackedLoop
@@ -192,7 +192,7 @@ def test_a_stage_is_attached_around_the_stage_that_reads_it() -> None:
     data = placeholder((12,), "A")
     first = compute((12,), lambda i: data[i] + 1.0, name="P")
     k = reduce_axis(1, "k")
-    second = compute((12,), lambda i: sum(first[i + k], axis=k), name="S")
+    second = compute((12,), lambda i: sum(first[i + k], k), name="S")
     output = compute((12,), lambda i: second[i] * 2.0, name="B")
     schedule = (
         Split("B", "i", ("t", 2)),
@@ -232,7 +232,7 @@ def test_a_stage_cannot_be_attached_deeper_than_its_reader() -> None:
 def test_divide_takes_indices_apart() -> None:
     tile, inner, block = Var("t"), Var("u"), Knob("r")
     index = add(mul(tile, mul(block, Int(4))), add(mul(Var("v"), Int(4)), inner))
-    extents = {"u": Int(4), "v": block}
+    extents: dict[str, Expr] = {"u": Int(4), "v": block}
     found = divide(index, 4, extents)
     assert found == (add(mul(tile, block), Var("v")), inner)
     shifted = Binary("min", mul(tile, Int(8)), add(Int(12), mul(block, Int(-4))))
