@@ -10,6 +10,7 @@ import numpy as np
 
 from boards.description import MeasureDefaults
 from cross.compile import Argument, Kernel
+from cross.errors import CrossError
 from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
 from cross.schedule.packing import Packing
@@ -100,13 +101,20 @@ class LiveRunner:
 
     def prepare(self, batch: Batch) -> Iterator[Measurement]:
         """See Runner.prepare."""
-        programs = [self._programs.nest(self._space.configuration(row)) for row in batch]
-        keys = [_same_program(program) for program in programs]
+        built: dict[Hashable, BuiltKernel | MeasureFailure] = {}
         jobs: dict[Hashable, Job] = {}
-        for key, program, number in zip(keys, programs, self._space.ids(batch).tolist(), strict=True):
-            if key not in self._known:
-                jobs.setdefault(key, (f"tfb_{number:016x}", program))
-        built = dict(zip(jobs, self._builder.build(list(jobs.values())), strict=True))
+        keys: list[Hashable] = []
+        for row, number in zip(batch, self._space.ids(batch).tolist(), strict=True):
+            try:
+                program = self._programs.nest(self._space.configuration(row))
+            except CrossError as error:
+                keys.append(number)
+                built[number] = MeasureFailure("build", str(error))
+                continue
+            keys.append(_same_program(program))
+            if keys[-1] not in self._known:
+                jobs.setdefault(keys[-1], (f"tfb_{number:016x}", program))
+        built.update(zip(jobs, self._builder.build(list(jobs.values())), strict=True))
         return (self._measurement(key, built.get(key)) for key in keys)
 
     def _measurement(self, key: Hashable, built: BuiltKernel | MeasureFailure | None) -> Measurement:

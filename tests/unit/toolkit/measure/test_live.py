@@ -10,9 +10,12 @@ import pytest
 
 from boards.board import load
 from boards.description import MeasureDefaults
+from cross.errors import ScheduleError
 from cross.expression.reference import evaluate
+from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
 from cross.schedule.cpu_sketch import cpu_space
+from cross.schedule.space import Configuration
 from device_runtime.protocol import (
     NOT_FOUND,
     REFUSED,
@@ -148,6 +151,20 @@ def test_configurations_of_one_program_are_measured_once(builder: Builder) -> No
     assert [m.cost_s for m in measured] == [2e-3, 1e-3, 2e-3, 2e-3, 2e-3, 2e-3]
     assert [m.device_s > 0 for m in measured] == [True, True, False, False, False, False]
     assert len(board.requests) == 2
+
+
+def test_a_configuration_that_cannot_be_lowered_is_a_failure_in_its_place(builder: Builder) -> None:
+    class Refusing(Programs):
+        def nest(self, configuration: Configuration) -> LoopNest:
+            if configuration == refused:
+                raise ScheduleError("tile 3 of axis i does not fit")
+            return super().nest(configuration)
+
+    batch = different(3)
+    refused = PROGRAMS.space.configuration(batch[1])
+    measured = list(LiveRunner(Refusing(PROGRAMS.space), builder, NotedBoard()).prepare(batch))
+    assert [m.error is None for m in measured] == [True, False, True]
+    assert measured[1].error == MeasureFailure("build", "tile 3 of axis i does not fit")
 
 
 def test_what_the_board_dropped_is_uploaded_again(builder: Builder) -> None:
