@@ -125,17 +125,27 @@ def _tile_knobs(group: Group, lanes: int, preferred: dict[str, tuple[int, ...]])
     if group.reduction is None:
         return _elementwise_knobs(owner, vector, lanes, preferred)
     knobs = []
+    pixels = _register_pixels(wide[:-1])
     for axis in wide:
         name = f"{owner.name}.{axis.name}"
         if axis is vector:
             inner, wanted = vector_tiles(axis.extent, lanes), min(2 * lanes, axis.extent)
         else:
-            inner = factors(axis.extent, MOST_FACTORS)
-            wanted = REGISTER_PIXELS if len(wide) > 1 and axis is wide[-2] else 1
+            inner, wanted = factors(axis.extent, MOST_FACTORS), pixels[axis]
         fields = tuple(_field(owner.name, axis, level) for level in (1, 2, 3))
         knobs.append(Knob(name, fields, space_tiles(axis.extent, inner)))
         preferred[name] = (1, 1, wanted)
     return knobs + _reduce_knobs(group, preferred)
+
+
+def _register_pixels(axes: Sequence[Axis]) -> dict[Axis, int]:
+    """The untuned register tile over the axes before the vector axis: the last ones fill it first."""
+    room = REGISTER_PIXELS
+    result: dict[Axis, int] = {}
+    for axis in reversed(axes):
+        result[axis] = room if axis.extent >= room else axis.extent
+        room //= result[axis]
+    return result
 
 
 def _elementwise_knobs(
