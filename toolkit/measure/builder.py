@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -128,13 +129,14 @@ class _Worker:
 
     def __init__(self, target: Target) -> None:
         ours, theirs = socket.socketpair()
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `kill`
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "toolkit.measure.build_worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=self._words,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
                 start_new_session=True,  # Ctrl-C is the tuner's to handle
             )
@@ -162,9 +164,14 @@ class _Worker:
             code = self.process.wait()
             signal = -code if code < 0 else None
             why = f"signal {signal}" if signal else f"exit code {code}"
-            return MeasureFailure("build", f"the compiler process died of {why}", signal)
+            return MeasureFailure("build", f"the compiler process died of {why}{self._last_words()}", signal)
         assert isinstance(answer, bytes | MeasureFailure)
         return answer
+
+    def _last_words(self) -> str:
+        self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - _TEXT_LIMIT))
+        words = self._words.read().decode(errors="replace").strip()
+        return f"; it printed: {words}" if words else ""
 
     def lost(self) -> bool:
         """Whether the process has ended and has no answer left to give."""
@@ -175,4 +182,5 @@ class _Worker:
         self.process.kill()
         self.process.wait()
         self.connection.close()
+        self._words.close()
         self.job = None

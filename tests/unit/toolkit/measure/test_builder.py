@@ -108,6 +108,15 @@ def test_a_process_that_dies_over_a_job_is_a_failure_and_is_replaced(builder: Bu
     assert len(set(pids(builder))) == 2 and lost not in pids(builder)
 
 
+def test_a_process_that_fails_says_why(builder: Builder) -> None:
+    """A job that the worker cannot even unpack ends it; its last words are in the failure."""
+    built = builder.build([("good", elementwise("exp", 16, 8)), ("bad", None)])  # type: ignore[list-item]
+    assert isinstance(built[0], BuiltKernel)
+    assert isinstance(built[1], MeasureFailure)
+    assert built[1].kind == "build"
+    assert "the compiler process died of exit code 1; it printed: Traceback" in built[1].text
+
+
 def test_closing_ends_the_processes() -> None:
     builder = Builder(TARGET, workers=2)
     started = [worker.process for worker in builder._workers]
