@@ -19,6 +19,7 @@ Start at `cpu_space`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -30,7 +31,7 @@ from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
 from cross.expression.terms import ITEM_BYTES, Axis
 from cross.schedule.alternatives import AlternativeSpaces
-from cross.schedule.plan import Group, Plan, make_plan, packable, wide_axes
+from cross.schedule.plan import Group, Plan, make_plan, operand_axes, packable, wide_axes
 from cross.schedule.primitives import (
     CacheWrite,
     ComputeAt,
@@ -47,6 +48,7 @@ from cross.schedule.primitives import (
 )
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_count, vector_tiles
+from cross.schedule.untuned import Operands, best_register_tile, registers_used
 from cross.schedule.vector_axis import with_vector_axes
 from cross.schedule.winograd_sketch import winograd_space, winograd_spaces
 
@@ -55,7 +57,7 @@ LOCAL_TILE_BYTES = 128 * 1024
 PARALLEL_ITERATIONS = 32  # per thread: enough to balance, few enough that starting one costs nothing
 ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
 ONE_CORE_PREFERRED_FLOPS = 200_000
-REGISTER_PIXELS = 6  # of the untuned program: with two vectors, twelve accumulators
+SHORT_REDUCTION = 32
 
 
 def cpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> ScheduleSpace:
@@ -81,13 +83,14 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
         knobs.append(Knob("cores", ("cores",), ((0,), (1,)), True, ("all", "one")))
         preferred["cores"] = (int(operator.flops < ONE_CORE_PREFERRED_FLOPS),)
     for group in plan.groups:
-        lanes = target.vector_lanes(ITEM_BYTES[group.owner.dtype])
-        knobs += _tile_knobs(group, lanes, preferred)
+        knobs += _tile_knobs(plan, group, target, preferred)
         if group.reduction is not None:
-            constraints += _constraints(group, lanes, target)
+            constraints += _constraints(group, target, operand_axes(plan, group))
     if any(group.reduction is not None for group in plan.groups):
         knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
         preferred["unroll"] = (16,)
+    if _padding_dominates(plan):
+        preferred["padding"] = (1,)
     build = partial(_schedule, plan, target)
     rules = tuple(constraints)
     return ScheduleSpace(operator, target, tuple(knobs), rules, build, preferred, program=program)
@@ -112,40 +115,43 @@ def _structural_knobs(plan: Plan) -> list[Knob]:
     return knobs
 
 
+def _padding_dominates(plan: Plan) -> bool:
+    """Short reductions of inputs much larger than their output: guards cost less than a padded copy."""
+    lengths = [
+        math.prod(axis.extent for axis in group.reduction.reduce_axes)
+        for group in plan.groups
+        if group.reduction is not None
+    ]
+    copied = sum(padding.elements for padding in plan.paddings)
+    computed = sum(group.owner.elements for group in plan.groups)
+    return max(lengths, default=0) <= SHORT_REDUCTION and copied > 2 * computed
+
+
 def _field(stage: str, axis: Axis, level: int) -> str:
     return f"{stage}.{axis.name}.{level}"
 
 
-def _tile_knobs(group: Group, lanes: int, preferred: dict[str, tuple[int, ...]]) -> list[Knob]:
+def _tile_knobs(
+    plan: Plan, group: Group, target: Target, preferred: dict[str, tuple[int, ...]]
+) -> list[Knob]:
     owner = group.owner
+    lanes = target.vector_lanes(ITEM_BYTES[owner.dtype])
     wide = wide_axes(owner.axes)
     if not wide:
         return _reduce_knobs(group, preferred)
-    vector = wide[-1]
     if group.reduction is None:
-        return _elementwise_knobs(owner, vector, lanes, preferred)
+        return _elementwise_knobs(owner, wide[-1], lanes, preferred)
+    vectors = vector_tiles(wide[-1].extent, lanes)
+    operands = operand_axes(plan, group)
+    tile = best_register_tile(wide, lanes, target.vector_registers, vectors, operands)
     knobs = []
-    pixels = _register_pixels(wide[:-1])
-    for axis in wide:
+    for axis, size in zip(wide, tile, strict=True):
         name = f"{owner.name}.{axis.name}"
-        if axis is vector:
-            inner, wanted = vector_tiles(axis.extent, lanes), min(2 * lanes, axis.extent)
-        else:
-            inner, wanted = factors(axis.extent, MOST_FACTORS), pixels[axis]
+        inner = vectors if axis is wide[-1] else factors(axis.extent, MOST_FACTORS)
         fields = tuple(_field(owner.name, axis, level) for level in (1, 2, 3))
         knobs.append(Knob(name, fields, space_tiles(axis.extent, inner)))
-        preferred[name] = (1, 1, wanted)
+        preferred[name] = (1, 1, size)
     return knobs + _reduce_knobs(group, preferred)
-
-
-def _register_pixels(axes: Sequence[Axis]) -> dict[Axis, int]:
-    """The untuned register tile over the axes before the vector axis: the last ones fill it first."""
-    room = REGISTER_PIXELS
-    result: dict[Axis, int] = {}
-    for axis in reversed(axes):
-        result[axis] = room if axis.extent >= room else axis.extent
-        room //= result[axis]
-    return result
 
 
 def _elementwise_knobs(
@@ -169,8 +175,9 @@ def _reduce_knobs(group: Group, preferred: dict[str, tuple[int, ...]]) -> list[K
     return knobs
 
 
-def _constraints(group: Group, lanes: int, target: Target) -> list[Constraint]:
+def _constraints(group: Group, target: Target, operands: Operands) -> list[Constraint]:
     owner = group.owner
+    lanes = target.vector_lanes(ITEM_BYTES[owner.dtype])
     wide = wide_axes(owner.axes)
     if not wide:
         return []
@@ -180,11 +187,8 @@ def _constraints(group: Group, lanes: int, target: Target) -> list[Constraint]:
     counts = np.array([vector_count(size, lanes) for size in range(wide[-1].extent + 1)])
 
     def fits_registers(values: Values) -> NDArray[np.bool_]:
-        vectors = counts[values[third[-1]]]
-        accumulators = vectors.copy()
-        for field in third[:-1]:
-            accumulators = accumulators * values[field]
-        result: NDArray[np.bool_] = accumulators + vectors + 1 <= target.vector_registers
+        sizes = [*(values[field] for field in third[:-1]), counts[values[third[-1]]]]
+        result: NDArray[np.bool_] = registers_used(sizes, operands) <= target.vector_registers
         return result
 
     def fits_local(values: Values) -> NDArray[np.bool_]:
@@ -197,7 +201,7 @@ def _constraints(group: Group, lanes: int, target: Target) -> list[Constraint]:
     return [
         Constraint(
             f"{owner.name}.registers",
-            f"accumulators, one row of operands and a broadcast fit in {target.vector_registers} registers",
+            f"accumulators, vector operands and a broadcast fit in {target.vector_registers} registers",
             fits_registers,
         ),
         Constraint(f"{owner.name}.local", f"a local tile takes at most {LOCAL_TILE_BYTES} bytes", fits_local),

@@ -124,6 +124,20 @@ def wide_axes(axes: Sequence[Axis]) -> list[Axis]:
     return [axis for axis in axes if axis.extent > 1]
 
 
+def operand_axes(plan: Plan, group: Group) -> list[tuple[int, ...]]:
+    """For every distinct operand of a reduction, the wide space axes that it varies along, by position."""
+    reduction = group.reduction
+    assert reduction is not None
+    wide = wide_axes(reduction.axes)
+    found: dict[tuple[str, tuple[int, ...]], None] = {}
+    for term in walk(plan.body(reduction)):
+        if isinstance(term, Read):
+            used = {axis for index in term.indices for axis in walk(index) if isinstance(axis, Axis)}
+            positions = tuple(position for position, axis in enumerate(wide) if axis in used)
+            found[(term.tensor.name, positions)] = None
+    return [positions for _, positions in found]
+
+
 def packable(plan: Plan, body: Term) -> list[str]:
     """Constants that are read at one place, unguarded, every axis in one dimension (rule 4)."""
     reads = [term for term in walk(body) if isinstance(term, Read)]
