@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from boards.board import Board
 from device_runtime.protocol import Timing
 from tests.loopback.tuning_process import QUICK, board_in, small_dense
 from toolkit.jobs import open_job, tune_on_board
@@ -131,3 +132,15 @@ def processes_that_name(text: str) -> list[str]:
         if entry.name.isdigit() and int(entry.name) != os.getpid() and text in words:
             found.append(words)
     return found
+
+
+@pytest.mark.emulated
+def test_an_emulated_board_is_tuned_the_same_way(emulated_board: Board, tmp_path: Path) -> None:
+    """aarch64 code, checked under qemu; its times mean nothing, its records name the board."""
+    jobs = [("dense", small_dense())]
+    with Records(tmp_path / "records.db") as records, open_session(emulated_board) as session:
+        (result,) = tune_on_board(jobs, emulated_board, session, records, Budget(9), options=QUICK)
+        assert (result.trials, result.failures) == (9, 0)
+        ((key, count),) = records.keys()
+    assert count == 9
+    assert key.target_key.startswith("emulated-a53:cpu/aarch64")
