@@ -31,7 +31,7 @@ from toolkit.explore.space import (
 )
 
 FULL_BATCH: Final = 64
-FEWEST_STEPS: Final = 6
+FEWEST_STEPS: Final = 3
 
 Features = Callable[[Batch], NDArray[np.float32]]
 
