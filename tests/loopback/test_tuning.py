@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,14 @@ from toolkit.records import Records
 pytestmark = pytest.mark.slow
 
 
-def test_every_candidate_is_right_and_the_best_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("overlap", [False, True])
+def test_every_candidate_is_right_and_the_best_is_kept(tmp_path: Path, overlap: bool) -> None:
+    """Also when the next batch is built while the board measures, as for boards with cores of their own."""
+    options = replace(QUICK, tuning=replace(QUICK.tuning, overlap=overlap))
     board = board_in(tmp_path / "device")
     jobs = [("dense", small_dense())]
     with Records(tmp_path / "records.db") as records, open_session(board) as session:
-        (result,) = tune_on_board(jobs, board, session, records, Budget(24), options=QUICK)
+        (result,) = tune_on_board(jobs, board, session, records, Budget(24), options=options)
         assert (result.trials, result.measured) == (24, 24)
         assert [record.error_text for record in records if record.error_kind] == []
         assert all(record.max_abs_error is not None for record in records)
@@ -37,7 +41,7 @@ def test_every_candidate_is_right_and_the_best_is_kept(tmp_path: Path) -> None:
         assert result.best.cost_s is not None and result.default.cost_s is not None
         assert result.best.cost_s <= result.default.cost_s
         assert 0 < result.busy_share < 1
-        (again,) = tune_on_board(jobs, board, session, records, Budget(32), options=QUICK)
+        (again,) = tune_on_board(jobs, board, session, records, Budget(32), options=options)
         assert (again.trials, again.measured) == (32, 8)
         assert len({str(record.configuration) for record in records}) == 32
 
