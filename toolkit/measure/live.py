@@ -31,7 +31,7 @@ from toolkit.measure.trial_data import TrialData, trial_data
 RTOL: Final = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-8}
 EXACT: Final = 0.0  # integers
 SHORT_REPEAT_MS: Final = 1.0
-MOST_REPEATS: Final = 30
+MOST_REPEATS: Final = 20
 
 
 class BoardSession(Protocol):
@@ -48,7 +48,7 @@ class BoardSession(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunnerOptions:
-    """How candidates are timed: for repeat * min_repeat_ms in all, in the short repeats of `short_repeats`.
+    """How candidates are timed: at most repeat * min_repeat_ms in all, in the `short_repeats`.
 
     One whose first repeat is `beaten` times slower than the best (0: never) is given up, unless it was less
     than `hopeless` times slower and a second look is better. No warm-up: the checked call before is one.
@@ -57,7 +57,7 @@ class RunnerOptions:
     timing: Timing = field(default_factory=lambda: Timing(warmup=0))
     timeout_s: float = 10.0
     beaten: float = 3.0
-    hopeless: float = 30.0
+    hopeless: float = 10.0
 
     @classmethod
     def of(cls, defaults: MeasureDefaults) -> RunnerOptions:
@@ -181,7 +181,7 @@ class LiveRunner:
 
 
 def short_repeats(timing: Timing, call_s: float) -> Timing:
-    """The same time in all, spent in more and shorter repeats.
+    """The same time in all, or less, spent in more and shorter repeats.
 
     What else runs on a board comes in bursts of a few milliseconds and only adds time: between them one short
     repeat is clean where no long one is. `call_s` is about what a call takes. A board that cools down between
