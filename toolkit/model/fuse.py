@@ -1,14 +1,14 @@
 """Fusion: the nodes of a physical graph become groups, each one operator.
 
-A group is an anchor (any node), the chain of elementwise nodes behind it that only it feeds and that keep its
-shape, and zero padding in front of a window that only it reads. Reshapes compute nothing: they become
-aliases. A group runs where its last member stood, so that whatever the chain reads besides is there.
+A group is an anchor (any node), the chain of elementwise nodes behind it that only it feeds (chains.py), and
+zero padding in front of a window that only it reads. Reshapes compute nothing: they become aliases. A group
+runs where its last member stood, so that whatever the chain reads besides is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,12 +17,10 @@ from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor, placeholder
 from cross.expression.transposed import Phases, split_phases
 from toolkit.errors import ModelError
-from toolkit.model.expressions import COMPARISONS, ELEMENTWISE, Operand, expression
+from toolkit.model.chains import Chain, chains, viewed
+from toolkit.model.expressions import ELEMENTWISE, Operand, expression
 from toolkit.model.graph import Graph, Group, Node, Value
-from toolkit.model.layout import WINDOWED
 from toolkit.model.weight_layout import group_count, phases_of
-
-TRUTH_READERS = frozenset({"Where", "Not"})
 
 
 def fuse(graph: Graph) -> Graph:
@@ -33,10 +31,11 @@ def fuse(graph: Graph) -> Graph:
     """
     graph = _with_copies(graph)
     aliases = {node.output: node.inputs[0] for node in graph.nodes if node.op == "Reshape"}
-    chains = _chains(graph)
+    found = chains(graph)
     position = {node.output: number for number, node in enumerate(graph.nodes)}
-    chains.sort(key=lambda chain: position[chain[-1].output])
-    return replace(graph, groups=tuple(_group(graph, chain) for chain in chains), aliases=aliases)
+    found.sort(key=lambda chain: position[chain.members[-1].output])
+    graph = replace(graph, aliases=aliases)
+    return replace(graph, groups=tuple(_group(graph, chain) for chain in found))
 
 
 def _with_copies(graph: Graph) -> Graph:
@@ -65,77 +64,57 @@ def _with_copies(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), values=values)
 
 
-def _chains(graph: Graph) -> list[list[Node]]:
-    """The members of every group, in the order they are computed.
-
-    A comparison is computed inside each Where that reads it, so that truth values are never stored.
-    """
-    readers = graph.consumers()
-    producer = {node.output: node for node in graph.nodes}
-    taken: set[str] = set()
-    for node in graph.nodes:
-        inside = all(reader.op in TRUTH_READERS for reader in readers[node.output])
-        if node.op in COMPARISONS and inside and node.output not in graph.outputs:
-            taken.add(node.output)
-
-    def members(node: Node) -> list[Node]:
-        """The node, with the comparisons that it reads in front."""
-        if node.op not in TRUTH_READERS or node.inputs[0] not in taken:
-            return [node]
-        return [*members(producer[node.inputs[0]]), node]
-
-    chains: list[list[Node]] = []
-    for node in graph.nodes:
-        if node.op == "Reshape" or node.output in taken:
-            continue
-        chain = members(node)
-        while (following := _next_member(graph, readers, chain[-1], taken)) is not None:
-            chain += members(following)
-            taken.add(following.output)
-        chains.append(chain)
-    return chains
-
-
-def _next_member(graph: Graph, readers: Mapping[str, list[Node]], last: Node, taken: set[str]) -> Node | None:
-    found = readers[last.output]
-    if len(found) != 1 or last.output in graph.outputs:
-        return None
-    reader = found[0]
-    if reader.output in taken:
-        return None
-    if last.op == "Pad" and reader.op in WINDOWED and reader.inputs[0] == last.output:
-        return reader
-    same_shape = graph.values[reader.output].shape == graph.values[last.output].shape
-    return reader if reader.op in ELEMENTWISE and same_shape else None
-
-
-@dataclass(slots=True)
-class _Assembly:
-    """Collects a group's operands while its expression is built."""
+@dataclass(frozen=True, slots=True)
+class _Views:
+    """In which shapes a group's expression reads and writes values: the same elements, other dimensions."""
 
     graph: Graph
-    groups: int  # of the group's grouped convolution; 1 without one
-    phases: tuple[Phases, ...]  # of the group's transposed convolution; none without one
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    base: tuple[int, ...]  # the shape of the anchor's result, as the graph has it
+    groups: int = 1  # of the group's grouped convolution
+    phases: tuple[Phases, ...] = ()  # of the group's transposed convolution
+    runs: tuple[tuple[int, ...], ...] = ()  # dimensions of `base` that are merged into one; none are
 
-    def operand(self, name: str, node: Node, position: int) -> Operand:
-        """The placeholder of a value, or a number for a constant of one element in elementwise arithmetic."""
-        value = self.graph.values[name]
-        if value.data is not None and value.elements == 1 and node.op in ELEMENTWISE:
-            return float(value.data.reshape(-1)[0])
-        if name not in self.tensors:
-            shape = self._view(value.shape, node, position)
-            self.tensors[name] = placeholder(shape, f"in{len(self.tensors)}", _dtype(value))
-        return self.tensors[name]
-
-    def _view(self, shape: tuple[int, ...], node: Node, position: int) -> tuple[int, ...]:
-        """The shape in which the group's expression reads a value: the same elements, dimensions split."""
+    def of(self, name: str, node: Node, position: int) -> tuple[int, ...]:
+        """The shape of the operand of a node at a position."""
+        shape = self.graph.values[name].shape
         if node.op in ("Conv", "ConvTranspose") and position == 1:
             return shape
+        result = self.graph.values[node.output].shape
+        if node.op in ELEMENTWISE and result != self.base:
+            shape = viewed(shape, result, self.base) or shape
         if self.phases and node.op != "ConvTranspose" and len(shape) > 1:
             rank = len(self.phases) + 2
             shape = split_phases((1,) * (rank - len(shape)) + shape, self.phases)
+        if self.runs:
+            shape = merged_shape((1,) * (len(self.base) - len(shape)) + shape, self.runs)
         return split_channels(shape, self.groups)
+
+
+def mergeable(base: tuple[int, ...], operands: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Runs of neighbouring dimensions over which every operand of an elementwise result goes on or repeats.
+
+    >>> mergeable((2, 3, 4), [(2, 3, 4), (4,)]), mergeable((2, 3, 4), [(2, 3, 4)])
+    (((0, 1), (2,)), ((0, 1, 2),))
+    """
+    full = [(1,) * (len(base) - len(shape)) + shape for shape in operands]
+    runs: list[list[int]] = []
+    for dimension in range(len(base)):
+        if runs and all(_goes_on(shape, base, runs[-1], dimension) for shape in full):
+            runs[-1].append(dimension)
+        else:
+            runs.append([dimension])
+    return tuple(tuple(run) for run in runs)
+
+
+def _goes_on(shape: tuple[int, ...], base: tuple[int, ...], run: list[int], dimension: int) -> bool:
+    """Whether an operand treats a dimension as it treats a run: both whole, or both repeated."""
+    wide = [item for item in (*run, dimension) if base[item] != 1]
+    return len({shape[item] == base[item] for item in wide}) <= 1
+
+
+def merged_shape(shape: tuple[int, ...], runs: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape with each run of dimensions as one."""
+    return tuple(int(np.prod([shape[dimension] for dimension in run])) for run in runs)
 
 
 def split_channels(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
@@ -151,15 +130,44 @@ def split_channels(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
     return (*shape[:-1], 1, 1) if last == 1 else (*shape[:-1], groups, last // groups)
 
 
-def _group(graph: Graph, chain: list[Node]) -> Group:
-    groups = max(group_count(node, _weight_rank(graph, node)) for node in chain)
-    assembly = _Assembly(graph, groups, _phases(graph, chain))
+def _views(graph: Graph, chain: Chain) -> _Views:
+    base = graph.values[chain.anchor.output].shape
+    groups = max(group_count(node, _weight_rank(graph, node)) for node in chain.members)
+    views = _Views(graph, base, groups, _phases(graph, chain.members))
+    if any(node.op not in ELEMENTWISE for node in chain.members):
+        return views
+    made = {node.output for node in chain.members}
+    operands = [
+        views.of(name, node, position)
+        for node in chain.members
+        for position, name in enumerate(node.inputs)
+        if graph.root(name) not in made
+    ]
+    return replace(views, runs=mergeable(base, operands)) if len(base) > 1 else views
+
+
+def _group(graph: Graph, chain: Chain) -> Group:
+    views = _views(graph, chain)
+    tensors: dict[tuple[str, tuple[int, ...]], Tensor] = {}
     made: dict[str, Tensor] = {}
-    for node in chain:
-        operands = [
-            made[name] if name in made else assembly.operand(name, node, position)
-            for position, name in enumerate(node.inputs)
-        ]
+
+    def operand(name: str, node: Node, position: int) -> Operand:
+        """What was made in the group, a number for a constant of one element, or the value's placeholder."""
+        source = name
+        while source not in made and source in graph.aliases:
+            source = graph.aliases[source]
+        if source in made:
+            return made[source]
+        value = graph.values[name]
+        if value.data is not None and value.elements == 1 and node.op in ELEMENTWISE:
+            return float(value.data.reshape(-1)[0])
+        key = name, views.of(name, node, position)
+        if key not in tensors:
+            tensors[key] = placeholder(key[1], f"in{len(tensors)}", _dtype(value))
+        return tensors[key]
+
+    for node in chain.members:
+        operands = [operand(name, node, position) for position, name in enumerate(node.inputs)]
         try:
             made[node.output] = expression(node, operands)
         except ExpressionError as error:
@@ -167,32 +175,28 @@ def _group(graph: Graph, chain: list[Node]) -> Group:
                 f"model {graph.name!r}: node {node.name!r} ({node.op}) does not fit its inputs: {error}; "
                 "check the model with `onnx.checker`, or export it again"
             ) from error
-    output = made[chain[-1].output]
-    plain = ELEMENTWISE | {"Pad"}
-    anchor = next((node for node in chain if node.op not in plain), chain[-1])
+    last = chain.members[-1]
+    output = made[last.output]
     if output.dtype != "float32":
         raise ModelError(
-            f"model {graph.name!r}: node {chain[-1].name!r} ({chain[-1].op}): its truth values are an "
+            f"model {graph.name!r}: node {last.name!r} ({last.op}): its truth values are an "
             "output or "
             "go into arithmetic; expected only Where and Not to read them; select 1.0 and 0.0 with a Where"
         )
-    constants = [name for name in assembly.tensors if graph.values[name].constant]
-    order = list(assembly.tensors)
-    operator = Operator(
-        anchor.op.lower(),
-        tuple(assembly.tensors.values()),
-        output,
-        frozenset(order.index(name) for name in constants),
-    )
-    nodes = tuple(dict.fromkeys((anchor.name, *(node.name for node in chain))))
-    return Group(anchor.name, operator, tuple(order), chain[-1].output, nodes)
+    plain = ELEMENTWISE | {"Pad"}
+    leader = next((node for node in chain.members if node.op not in plain), last)
+    order = tuple(name for name, _ in tensors)
+    constants = frozenset(position for position, name in enumerate(order) if graph.values[name].constant)
+    operator = Operator(leader.op.lower(), tuple(tensors.values()), output, constants)
+    nodes = tuple(dict.fromkeys((leader.name, *(node.name for node in chain.members))))
+    return Group(leader.name, operator, order, last.output, nodes)
 
 
 def _weight_rank(graph: Graph, node: Node) -> int:
     return len(graph.values[node.inputs[1]].shape) if node.op in ("Conv", "ConvTranspose") else 0
 
 
-def _phases(graph: Graph, chain: list[Node]) -> tuple[Phases, ...]:
+def _phases(graph: Graph, chain: Sequence[Node]) -> tuple[Phases, ...]:
     for node in chain:
         if node.op == "ConvTranspose":
             return phases_of(node, graph.values[node.inputs[0]].shape[1:-1])

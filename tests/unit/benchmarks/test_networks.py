@@ -32,4 +32,4 @@ def test_network_layer_by_layer(name: str, size: int, tmp_path: Path) -> None:
 def test_the_generator_is_its_convolutions(tmp_path: Path) -> None:
     graph = load_model(write("dcgan", tmp_path / "dcgan.onnx", 0, 8))
     names = [group.operator.name for group in graph.groups]
-    assert names == ["matmul", "relu", *["convtranspose"] * 4, "transpose"]
+    assert names == ["matmul", "relu", *["convtranspose"] * 4, "tanh", "transpose"]

@@ -84,7 +84,7 @@ def test_a_single_pixel_is_a_matrix_product(tmp_path: Path) -> None:
     nodes = [node("ConvTranspose", ["x", "w"], "a"), node("Relu", ["a"], "y")]
     graph = loaded(tmp_path, nodes, {"x": (1, 10, 1, 1)}, ["y"], {"w": weight(10, 6, 4, 4)})
     assert graph.groups[0].operator.name == "matmul"
-    assert graph.groups[0].operator.flops == 2 * 10 * 6 * 16
+    assert graph.groups[0].operator.flops == 2 * 10 * 6 * 16 + 6 * 16
 
 
 def test_repeating_pixels_moves_them_once(tmp_path: Path) -> None:

@@ -1,0 +1,155 @@
+"""Which nodes of a physical graph share a group: an anchor and the elementwise nodes behind it.
+
+A chain goes on while only it reads its last result and the reader works element by element on as many
+elements. It goes through reshapes, which compute nothing, where all other operands can be seen in the
+anchor's shape; and through branches that meet again, such as x * sigmoid(x).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from toolkit.model.expressions import COMPARISONS, ELEMENTWISE
+from toolkit.model.graph import Graph, Node
+from toolkit.model.layout import WINDOWED
+
+TRUTH_READERS = frozenset({"Where", "Not"})
+LONGEST_BRANCH = 6
+# Functions of many instructions are worth full vectors: a pass of their own behind few channels.
+LONG_FUNCTIONS = frozenset(
+    (
+        "Tanh",
+        "Sigmoid",
+        "Exp",
+        "Log",
+        "Erf",
+        "Gelu",
+        "GeluTanh",
+        "Mish",
+        "Softplus",
+        "Pow",
+        "Elu",
+        "Selu",
+        "Celu",
+    )
+)
+FEW_CHANNELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The members of a group in the order they are computed; all are computed in the shape of the anchor's
+    result. What stands before the anchor is what it alone reads.
+    """
+
+    members: tuple[Node, ...]
+    anchor: Node
+
+
+def chains(graph: Graph) -> list[Chain]:
+    """The groups of a graph.
+
+    A comparison is computed inside each Where that reads it, so that truth values are never stored.
+    """
+    readers = graph.consumers()
+    producer = {node.output: node for node in graph.nodes}
+    inside = {
+        node.output
+        for node in graph.nodes
+        if node.op in COMPARISONS
+        and node.output not in graph.outputs
+        and all(reader.op in TRUTH_READERS for reader in readers[node.output])
+    }
+    search = _Search(graph, readers, set(inside))
+
+    def members(node: Node) -> list[Node]:
+        """The node, with the comparisons that it reads in front."""
+        if node.op not in TRUTH_READERS or node.inputs[0] not in inside:
+            return [node]
+        return [*members(producer[node.inputs[0]]), node]
+
+    result: list[Chain] = []
+    for node in graph.nodes:
+        if node.op == "Reshape" or node.output in search.taken:
+            continue
+        chain, anchor = members(node), node
+        while following := search.following(chain[-1], anchor):
+            for item in following:
+                chain += members(item)
+                search.taken.add(item.output)
+            anchor = following[0] if anchor.op == "Pad" and following[0].op in WINDOWED else anchor
+        result.append(Chain(tuple(chain), anchor))
+    return result
+
+
+@dataclass(slots=True)
+class _Search:
+    """Looks for what can follow a chain; `taken` are the results that have a group already."""
+
+    graph: Graph
+    readers: Mapping[str, list[Node]]
+    taken: set[str]
+
+    def following(self, last: Node, anchor: Node) -> list[Node]:
+        """The next members of the chain that ends in `last`: one, a branch up to where it meets, or none."""
+        found = self.readers[last.output]
+        if last.output in self.graph.outputs:
+            return []
+        if len(found) == 2:
+            return self._branch(found[0], found[1], anchor) or self._branch(found[1], found[0], anchor)
+        if len(found) != 1 or found[0].output in self.taken:
+            return []
+        if last.op == "Pad" and found[0].op in WINDOWED and found[0].inputs[0] == last.output:
+            return found
+        reader = found[0]
+        while reader.op == "Reshape":
+            behind = self.readers[reader.output]
+            if len(behind) != 1 or reader.output in self.graph.outputs:
+                return []
+            reader = behind[0]
+        return [reader] if self._joins(reader, anchor) else []
+
+    def _branch(self, first: Node, meeting: Node, anchor: Node) -> list[Node]:
+        """The nodes from `first` to `meeting`, if they all may join and nobody else reads between."""
+        path = [first]
+        while path[-1] is not meeting:
+            behind = self.readers[path[-1].output]
+            if len(path) > LONGEST_BRANCH or len(behind) != 1 or path[-1].output in self.graph.outputs:
+                return []
+            path.append(behind[0])
+        return path if all(self._joins(node, anchor) for node in path) else []
+
+    def _joins(self, node: Node, anchor: Node) -> bool:
+        """Whether a node may be computed element by element along with the anchor's result."""
+        if node.op not in ELEMENTWISE or node.output in self.taken:
+            return False
+        base, shape = (self.graph.values[name].shape for name in (anchor.output, node.output))
+        windowed = anchor.op in ("Conv", "ConvTranspose")
+        if windowed and base[-1] < FEW_CHANNELS and node.op in LONG_FUNCTIONS:
+            return False
+        if shape != base and node.op in TRUTH_READERS:
+            return False
+        return shape == base or all(self._is_viewable(name, shape, base) for name in node.inputs)
+
+    def _is_viewable(self, name: str, shape: tuple[int, ...], base: tuple[int, ...]) -> bool:
+        """Whether an operand of a result of `shape` can be seen as one of the same result as `base`."""
+        return viewed(self.graph.values[name].shape, shape, base) is not None
+
+
+def viewed(own: tuple[int, ...], shape: tuple[int, ...], base: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape of an operand against `base`, of as many elements as `shape`, which it is written for.
+
+    >>> [viewed(own, (1, 8, 4), (8, 4)) for own in ((1, 8, 4), (4,), (8, 1))]
+    [(8, 4), (4,), None]
+    """
+    elements = int(np.prod(own, dtype=np.int64))
+    if np.prod(shape, dtype=np.int64) != np.prod(base, dtype=np.int64):
+        return None
+    if elements == np.prod(base, dtype=np.int64):
+        return base
+    if elements == 1:
+        return (1,)
+    return own[-1:] if own[-1] == elements == shape[-1] == base[-1] else None
