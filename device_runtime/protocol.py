@@ -251,7 +251,8 @@ class BufferRequest:
 @dataclass(frozen=True)
 class Timing:
     """How often a kernel runs: `repeat` times `number` calls, `number` doubling (at most to `max_number`)
-    until one repeat lasts `min_repeat_ms`; over after the first repeat if slower than `give_up_s` a call."""
+    until one repeat lasts `min_repeat_ms`; over once every call took longer than `give_up_s` (0: never) for
+    30 `min_repeat_ms`."""
 
     number: int = 1
     repeat: int = 3

@@ -70,7 +70,7 @@ typedef struct {
     int32_t warmup;      /* untimed calls first, >= 0 */
     double min_repeat_s; /* number grows, at least doubling, until one repeat lasts this long */
     double cooldown_s;   /* sleep between repeats */
-    double give_up_s;    /* stop after the first repeat when one call takes longer; 0: never */
+    double give_up_s;    /* stop once 30 min_repeat_s have passed and no repeat had faster calls; 0: never */
     int64_t flush_bytes; /* > 0: overwrite this much memory before every call, outside the timed span */
 } tfb_timing;
 

@@ -79,7 +79,17 @@ static int64_t grown(int64_t number, int64_t max_number, double took_s, double m
     return wanted < (double)max_number ? (int64_t)wanted : max_number;
 }
 
+/* A first repeat may have been disturbed: only when the fastest of all that fit in so many shortest repeats is
+ * too slow, the kernel is. */
+enum { SHORTEST_REPEATS_BEFORE_GIVING_UP = 30 };
+
+static bool beaten(const tfb_timing *timing, double fastest_s, double spent_s) {
+    return timing->give_up_s > 0 && fastest_s > timing->give_up_s &&
+           spent_s >= SHORTEST_REPEATS_BEFORE_GIVING_UP * timing->min_repeat_s;
+}
+
 static int32_t time_repeats(struct run *run, const tfb_timing *timing, double *seconds, int64_t *number_used) {
+    double started_s = now_s(), fastest_s = 0;
     int64_t number = timing->number;
     int64_t max_number = timing->max_number > number ? timing->max_number : number;
     for (int32_t i = 0; i < timing->warmup; i++)
@@ -97,7 +107,8 @@ static int32_t time_repeats(struct run *run, const tfb_timing *timing, double *s
         if (took_s < 0) return TFB_ERROR_KERNEL;
         seconds[done] = took_s / (double)number;
         if (number_used) *number_used = number;
-        if (done == 0 && timing->give_up_s > 0 && seconds[0] > timing->give_up_s) return 1;
+        if (done == 0 || seconds[done] < fastest_s) fastest_s = seconds[done];
+        if (beaten(timing, fastest_s, now_s() - started_s)) return done + 1;
     }
     return timing->repeat;
 }

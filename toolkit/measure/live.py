@@ -50,14 +50,13 @@ class BoardSession(Protocol):
 class RunnerOptions:
     """How candidates are timed: at most repeat * min_repeat_ms in all, in the `short_repeats`.
 
-    One whose first repeat is `beaten` times slower than the best (0: never) is given up, unless it was less
-    than `hopeless` times slower and a second look is better. No warm-up: the checked call before is one.
+    One that stays `beaten` times slower than the best (0: never) is given up early. No warm-up: the checked
+    call before is one.
     """
 
     timing: Timing = field(default_factory=lambda: Timing(warmup=0))
     timeout_s: float = 10.0
     beaten: float = 3.0
-    hopeless: float = 10.0
 
     @classmethod
     def of(cls, defaults: MeasureDefaults) -> RunnerOptions:
@@ -129,9 +128,6 @@ class LiveRunner:
         if isinstance(built, MeasureFailure):
             return Measurement.failed(built)
         measurement = Measurement.of(self._asked(built))
-        given_up = 0 < len(measurement.seconds) < self._options.timing.repeat
-        if given_up and measurement.cost_s < self._options.hopeless * self._best_s:
-            measurement = _both(measurement, Measurement.of(self._asked(built)))
         if measurement.seconds:
             self._best_s = min(self._best_s or measurement.cost_s, measurement.cost_s)
         return measurement
@@ -196,13 +192,6 @@ def short_repeats(timing: Timing, call_s: float) -> Timing:
         repeat=max(timing.repeat, min(MOST_REPEATS, repeat)),
         min_repeat_ms=min(timing.min_repeat_ms, SHORT_REPEAT_MS),
     )
-
-
-def _both(first: Measurement, second: Measurement) -> Measurement:
-    """Two looks at one candidate as one; a failure is final."""
-    if second.error is not None:
-        return second
-    return replace(second, seconds=first.seconds + second.seconds, device_s=first.device_s + second.device_s)
 
 
 def _same_program(nest: LoopNest) -> Hashable:

@@ -400,6 +400,13 @@ def test_a_beaten_kernel_is_given_up_after_one_repeat(library: ctypes.CDLL) -> N
     assert Timed(library, number=2, repeat=10, give_up_s=1.0).returned == 10
 
 
+def test_a_beaten_kernel_is_not_given_up_before_a_disturbance_is_over(library: ctypes.CDLL) -> None:
+    slow = Timed(library, sleep_ns=2_000_000, repeat=50, min_repeat_s=0.001, give_up_s=0.001)
+    assert 1 <= slow.returned <= 16
+    patient = Timed(library, sleep_ns=2_000_000, repeat=9, min_repeat_s=10.0, max_number=1, give_up_s=0.001)
+    assert patient.returned == 9
+
+
 def test_after_a_cool_down_one_call_is_not_timed(library: ctypes.CDLL) -> None:
     assert Timed(library, number=4, repeat=3, cooldown_s=0.001).calls == 4 * 3 + 2
 

@@ -106,35 +106,9 @@ def test_the_time_is_spent_in_short_repeats(
     assert (short.repeat, short.min_repeat_ms) == (repeat, min_repeat_ms)
 
 
-class BusyBoard(NotedBoard):
-    """Gives every candidate up at `first_s`, and measures it at 1 ms when asked again."""
-
-    first_s = 4e-3
-
-    def measure(self, request: MeasureRequest) -> MeasureResult:
-        self.requests.append(request)
-        seconds = (1e-3,) * 3 if len(self.requests) != 2 else (self.first_s,)
-        return MeasureResult(seconds=seconds, number=1, device_s=0.01)
-
-
-@pytest.mark.parametrize(("first_s", "asked", "best_s"), [(4e-3, 3, 1e-3), (20e-3, 2, 20e-3)])
-def test_a_candidate_that_was_given_up_gets_a_second_look_unless_hopeless(
-    builder: Builder, first_s: float, asked: int, best_s: float
-) -> None:
-    board = BusyBoard()
-    board.first_s = first_s
-    runner = LiveRunner(PROGRAMS, builder, board)
-    _, measured = runner.prepare(different(2))
-    assert len(board.requests) == asked
-    assert measured.cost_s == best_s
-    assert measured.device_s == pytest.approx(0.01 * (asked - 1))
-
-
 def test_candidates_much_slower_than_the_best_give_up(builder: Builder) -> None:
     board = NotedBoard()
-    runner = LiveRunner(
-        PROGRAMS, builder, board, RunnerOptions(Timing(repeat=5, cooldown_s=0.1), beaten=3.0, hopeless=0.0)
-    )
+    runner = LiveRunner(PROGRAMS, builder, board, RunnerOptions(Timing(repeat=5, cooldown_s=0.1), beaten=3.0))
     for row in different(3):
         list(runner.prepare(row[None]))
     timings = [request.timing for request in board.requests]
