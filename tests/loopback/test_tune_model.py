@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 import toolkit
 from tests.loopback.tune_board import EMULATED, HOST, board_file, onnxruntime_outputs, write_network
+from tests.signals import interruptible
 from toolkit import emulation
 from toolkit.cli.main import main
 
@@ -140,7 +141,13 @@ def test_an_interrupted_run_says_how_to_go_on_and_the_same_command_does(tmp_path
     root = str(Path(toolkit.__file__).parent.parent)
     environment = os.environ | {"PYTHONPATH": root, "HOME": str(tmp_path / "home")}
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=interruptible,
     ) as process:
         assert process.stderr is not None
         said = []

@@ -16,6 +16,7 @@ import pytest
 from boards.board import Board
 from device_runtime.protocol import Timing
 from tests.loopback.tuning_process import QUICK, board_in, small_dense
+from tests.signals import interruptible
 from toolkit.jobs import open_job, tune_on_board
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
@@ -72,6 +73,7 @@ def start(tmp_path: Path, trials: int, said: Path) -> subprocess.Popen[bytes]:
             stderr=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             start_new_session=True,
+            preexec_fn=interruptible,
         )
 
 
