@@ -274,7 +274,10 @@ def _transpose(layout: _Layout, node: Node) -> None:
 
 
 def _reshape(layout: _Layout, node: Node) -> None:
-    """Reshape in memory where dimensions that merge or split lie together, after a transpose where not."""
+    """Reshape in memory where dimensions that merge or split lie together, after a transpose where not.
+
+    That one moves dimensions to the innermost of their run, whose elements may then stay where they are.
+    """
     name = node.inputs[0]
     before, after = layout.shape(name), layout.shape(node.output)
     groups = reshape_groups(before, after)
@@ -283,7 +286,7 @@ def _reshape(layout: _Layout, node: Node) -> None:
         place = {axis: position for position, axis in enumerate(form.permutation)}
         order = sorted(
             range(len(groups)),
-            key=lambda g: min((place[a] for a in groups[g][0] if before[a] != 1), default=-1),
+            key=lambda g: max((place[a] for a in groups[g][0] if before[a] != 1), default=-1),
         )
         wanted = tuple(axis for g in order for axis in groups[g][0])
         free = moves_units_only(before, form.permutation, wanted)
