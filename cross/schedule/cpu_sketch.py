@@ -12,7 +12,8 @@ The rules, in the order in which they are asked (Ansor's, for CPUs):
    reduction, space, inner reduction, and a tile of registers. Under "registers" the tile stays in
    registers over the whole reduction; under "local" it lives in a local buffer between outer reduction steps.
 4. Constants that a reduction reads are packed in loop order.
-5. Any other stage is split once: its innermost loop runs in vectors, its outer loops in parallel.
+5. Any other stage is split once: its innermost loop runs in vectors, its outer loops in parallel. An axis
+   that crosses the vectors in memory, as in a transpose, is tiled with them.
 
 Start at `cpu_space`.
 """
@@ -49,7 +50,7 @@ from cross.schedule.primitives import (
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_count, vector_tiles
 from cross.schedule.untuned import Operands, best_register_tile, registers_used
-from cross.schedule.vector_axis import with_vector_axes
+from cross.schedule.vector_axis import crossed_axis, with_vector_axes
 from cross.schedule.winograd_sketch import winograd_space, winograd_spaces
 
 UNROLL_LIMITS = (0, 16, 64, 192)
@@ -140,7 +141,7 @@ def _tile_knobs(
     if not wide:
         return _reduce_knobs(group, preferred)
     if group.reduction is None:
-        return _elementwise_knobs(owner, wide[-1], lanes, preferred)
+        return _elementwise_knobs(plan, owner, lanes, preferred)
     vectors = vector_tiles(wide[-1].extent, lanes)
     operands = operand_axes(plan, group)
     tile = best_register_tile(wide, lanes, target.vector_registers, vectors, operands)
@@ -155,12 +156,19 @@ def _tile_knobs(
 
 
 def _elementwise_knobs(
-    owner: Tensor, vector: Axis, lanes: int, preferred: dict[str, tuple[int, ...]]
+    plan: Plan, owner: Tensor, lanes: int, preferred: dict[str, tuple[int, ...]]
 ) -> list[Knob]:
-    name = f"{owner.name}.{vector.name}"
-    sizes = vector_tiles(vector.extent, lanes)
-    preferred[name] = (min(2 * lanes, vector.extent),)
-    return [Knob(name, (_field(owner.name, vector, 1),), tuple((size,) for size in sizes))]
+    vector = wide_axes(owner.axes)[-1]
+    crossed = crossed_axis(plan.body(owner), owner)
+    knobs = []
+    for axis, wanted in ((vector, 2 * lanes if crossed is None else lanes), (crossed, lanes)):
+        if axis is None:
+            continue
+        name = f"{owner.name}.{axis.name}"
+        sizes = vector_tiles(axis.extent, lanes)
+        preferred[name] = (min(wanted, axis.extent),)
+        knobs.append(Knob(name, (_field(owner.name, axis, 1),), tuple((size,) for size in sizes)))
+    return knobs
 
 
 def _reduce_knobs(group: Group, preferred: dict[str, tuple[int, ...]]) -> list[Knob]:
@@ -220,10 +228,11 @@ def _schedule(plan: Plan, target: Target, structure: Mapping[str, int]) -> Sched
             result.append(Inline(padding.name))
         else:
             vector = 4 * target.vector_lanes(ITEM_BYTES[padding.dtype])
-            result += _two_level(padding, target, vector)
+            result += _two_level(padding, target, vector, None)
     for group in plan.groups:
         if group.reduction is None:
-            result += _two_level(group.owner, target, None)
+            crossed = crossed_axis(plan.body(group.owner), group.owner)
+            result += _two_level(group.owner, target, None, crossed)
         elif wide_axes(group.owner.axes):
             result += _multi_level(plan, group, structure, padding_inlined)
         else:
@@ -233,18 +242,26 @@ def _schedule(plan: Plan, target: Target, structure: Mapping[str, int]) -> Sched
     return tuple(result)
 
 
-def _two_level(tensor: Tensor, target: Target, vector: int | None) -> list[Primitive]:
-    """Rule 5: vectors innermost (a knob gives their size, where none is fixed), outer loops in parallel."""
+def _two_level(tensor: Tensor, target: Target, vector: int | None, crossed: Axis | None) -> list[Primitive]:
+    """Rule 5: vectors innermost (a knob gives their size, where none is fixed), outer loops in parallel.
+
+    An axis that crosses the vectors in memory is tiled with them.
+    """
     wide = wide_axes(tensor.axes)
     if not wide:
         return []
     size = _field(tensor.name, wide[-1], 1) if vector is None else min(vector, wide[-1].extent)
     result: list[Primitive] = [Split(tensor.name, wide[-1].name, (size,))]
+    if crossed is not None:
+        result.append(Split(tensor.name, crossed.name, (_field(tensor.name, crossed, 1),)))
+    loops = [f"{axis.name}.0" if axis in (wide[-1], crossed) else axis.name for axis in tensor.axes]
+    if crossed is not None:
+        result.append(Reorder(tensor.name, (*loops, f"{crossed.name}.1", f"{wide[-1].name}.1")))
     iterations = 1
-    for axis in tensor.axes:
+    for axis, loop in zip(tensor.axes, loops, strict=True):
         if iterations >= PARALLEL_ITERATIONS * target.threads:
             break
-        result.append(Parallel(tensor.name, f"{axis.name}.0" if axis is wide[-1] else axis.name))
+        result.append(Parallel(tensor.name, loop))
         iterations *= axis.extent
     return [*result, Vectorize(tensor.name, f"{wide[-1].name}.1")]
 

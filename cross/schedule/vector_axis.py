@@ -59,6 +59,20 @@ def _choice(operator: Operator, stage: Tensor, target: Target) -> tuple[Axis, in
     return best
 
 
+def crossed_axis(body: Term, owner: Tensor) -> Axis | None:
+    """The axis along which an operand is contiguous that is strided along the innermost one: a transpose.
+
+    Elements next to each other there share cache lines, so it is tiled together with the innermost axis.
+    """
+    wide = [axis for axis in owner.axes if axis.extent > 1]
+    reads = [term for term in walk(body) if isinstance(term, Read)]
+    for axis in wide[:-1]:
+        for read in reads:
+            if _stride(read, axis) == 1 and _stride(read, wide[-1]) not in (0, 1, None):
+                return axis
+    return None
+
+
 def _filled_now(stage: Tensor, reads: list[Read], lanes: int) -> float:
     """Share of the lanes that the innermost space axis fills; one lane where operands are strided."""
     wide = [axis for axis in stage.axes if axis.extent > 1]

@@ -12,6 +12,8 @@ from cross.errors import ExpressionError, ScheduleError
 from cross.expression import Axis, Operator, Tensor, Term, compute, maximum, placeholder, reduce_axis, sum
 from cross.expression import max as reduce_max
 from cross.expression import min as reduce_min
+from cross.expression.data_movement import transpose
+from cross.expression.elementwise import UNARY, apply
 from cross.expression.reference import evaluate
 from cross.expression.rfactor import rfactor
 from cross.loopnest import Programs, bind, interpret, lower, to_text, verify
@@ -299,3 +301,16 @@ def test_reductions_along_memory_run_in_vectors() -> None:
     assert with_vector_axes(columns, TARGET) is columns
     product = matmul(64, 64, 64)
     assert with_vector_axes(product, TARGET) is product
+
+
+def test_an_axis_that_crosses_the_vectors_is_tiled() -> None:
+    """A transpose runs in square tiles, whose cache lines are read once."""
+    data = placeholder((40, 48), "X")
+    moved = cpu_space(Operator("t", (data,), transpose(data, (1, 0))), TARGET)
+    kept = cpu_space(Operator("k", (data,), apply(UNARY["Relu"], data, "relu")), TARGET)
+    assert [knob.name for knob in moved.knobs if not knob.structural] == ["transpose.i1", "transpose.i0"]
+    assert [knob.name for knob in kept.knobs if not knob.structural] == ["relu.i1"]
+    nest = Programs(moved).nest(moved.default())
+    verify(nest)
+    array = np.arange(40 * 48, dtype=np.float32).reshape(40, 48)
+    np.testing.assert_array_equal(interpret(nest, [array]), array.T)
