@@ -31,10 +31,11 @@ GROUP: Final = 3  # multiply-adds between two loads
 LEAST: Final = 24  # multiply-adds in a body: below, a loop is bound by latency and LLVM's order is as good
 LEAST_USES: Final = 2  # multiply-adds to a load
 LEAD: Final = 4  # multiply-adds between the start of a load and its first use
-MEET: Final = 1  # the same for the start of the load after it
+MEET: Final = 1  # the same for the start of the load after it, so that halves of both meet
+APART: Final = -2  # and where registers are too few for that
 AHEAD: Final = 2  # groups between a load into an integer register and its move to a vector register
 LANES: Final = 4
-REGISTERS: Final = 32
+REGISTERS: Final = 31  # one less than there are: LLVM may move what is between two fences
 NEVER: Final = 1 << 30
 VECTOR: Final = "<4 x float>"
 FENCE: Final = 'call void @llvm.codeview.annotation(metadata !{!"tfb"})'
@@ -94,7 +95,7 @@ def arranged(body: Sequence[str], fresh: Callable[[str], str]) -> list[str] | No
     sums = [node for node in nodes.values() if _FMA.match(node.text)]
     if len(sums) < LEAST:
         return None
-    for by_element in (True, False):
+    for by_element, meet in ((True, MEET), (True, APART), (False, MEET)):
         pure = {node.name: _Node(node.name, node.text) for node in nodes.values() if _PURE.match(node.text)}
         reads = [_read(node) for node in nodes.values() if _LOAD.match(node.text)]
         if by_element:
@@ -108,7 +109,7 @@ def arranged(body: Sequence[str], fresh: Callable[[str], str]) -> list[str] | No
             for read in writer.reads_of(node):
                 read.first_use = min(read.first_use, position)
                 read.last_use = position
-        _place(reads, len(ordered))
+        _place(reads, len(ordered), meet)
         if _registers(reads, ordered) <= REGISTERS:
             return writer.write(ordered)
     return None
@@ -203,20 +204,20 @@ def _weight_by_weight(sums: list[_Node], writer: _Writer) -> list[_Node]:
     return ordered
 
 
-def _place(reads: list[_Read], count: int) -> None:
+def _place(reads: list[_Read], count: int, meet: int) -> None:
     """Every load in the last slot that is early enough, and no more than their share in a slot.
 
-    A load also starts before the one used before it is needed: the two halves that meet in a slot, one's low
-    and the other's high, then share a cycle.
+    A load also starts `meet` multiply-adds before the one used before it is needed: two halves that meet in a
+    slot, one's low and the other's high, share a cycle.
     """
     groups = -(-count // GROUP)
-    share = -(-len(reads) // groups)
+    share = max(2, -(-len(reads) // groups))
     free, taken = groups, 0
     ordered = sorted(reads, key=lambda read: read.first_use)
     for before, read in zip([None, *ordered[:-1]][::-1], ordered[::-1], strict=True):
         wanted = (read.first_use - LEAD) // GROUP
         if before is not None:
-            wanted = min(wanted, (before.first_use - MEET) // GROUP)
+            wanted = min(wanted, (before.first_use - meet) // GROUP)
         if wanted < free:
             free, taken = wanted, 0
         elif taken == share:

@@ -20,6 +20,7 @@ from cross.codegen import in_order
 from cross.codegen.llvm_text import ELEMENT_TYPES, Value, Writer
 from cross.codegen.llvm_text import Block as TextBlock
 from cross.codegen.llvm_values import ZERO_BYTES, ZEROS, Place, Values
+from cross.codegen.steps import ordered
 from cross.errors import CompileError
 from cross.expression.terms import ITEM_BYTES
 from cross.loopnest.nodes import (
@@ -323,11 +324,10 @@ class _Region:
         writer, registers = self.writer, self.values.environment.registers
         block = writer.blocks.pop()
         label = block.label
-        if self.target.cpu in in_order.CPUS:
-            arranged = in_order.arranged(block.body, writer.name)
-            if arranged is not None:
-                block.body = arranged
-                writer.declare(in_order.DECLARATION)
+        body = ordered(block.body, self.target, writer.name)
+        if body is not None:
+            block.body = body
+            writer.declare(in_order.DECLARATION)
         lines = block.lines
         for position, key in enumerate(carried, start=2):
             lines[position] = lines[position].replace(f"@@{label}.{key}@@", registers[key].text)

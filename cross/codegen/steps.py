@@ -1,0 +1,107 @@
+"""The order of loads and multiply-adds in a loop body. Start at `ordered`.
+
+Cores that issue in program order have a file of their own, in_order.py. For all others, and what that leaves:
+the generator writes equal loads once, and LLVM keeps what is loaded. In a reduction that is unrolled over a
+3x3 window a pixel is read in up to nine steps, and lives from the first to the last: a tile that fits the
+registers of a loop that runs does not fit those of the unrolled one. Where it may not, `stepwise` gives every
+step loads of its own and fences it; a tile then needs its sums and one step's operands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Final
+
+from boards.target import Target
+from cross.codegen.in_order import CPUS, FENCE, arranged
+
+ROOMY: Final = 5 / 8  # of the registers: LLVM's schedulers fill the rest, and past that where more is alive
+
+_NODE: Final = re.compile(r"\s*(%[\w.]+) = (.*)$")
+_NAME: Final = re.compile(r"%[\w.]+")
+_SUM: Final = re.compile(r"call (<\d+ x )?\w+>? @llvm\.fmuladd\.")
+_OPERAND: Final = re.compile(
+    r"(load|getelementptr inbounds|insertelement|shufflevector|extractelement|bitcast) "
+)
+
+
+def ordered(body: Sequence[str], target: Target, fresh: Callable[[str], str]) -> list[str] | None:
+    """The lines of a loop body in the order that suits the target; None: as they are.
+
+    A result needs `in_order.DECLARATION`.
+    """
+    found = arranged(body, fresh) if target.cpu in CPUS else None
+    return stepwise(body, target.vector_registers, fresh) if found is None else found
+
+
+def stepwise(body: Sequence[str], registers: int, fresh: Callable[[str], str]) -> list[str] | None:
+    """The lines of a loop body with the loads of every step beside its multiply-adds.
+
+    Args:
+        body: LLVM IR, one instruction a line.
+        registers: vector registers of the target.
+        fresh: a new SSA name for a hint.
+
+    Returns:
+        None for a body that leaves many registers free, holds more than loads and multiply-adds, or has only
+        one step.
+    """
+    operands: dict[str, str] = {}
+    sums: dict[str, str] = {}
+    steps: dict[str, int] = {}
+    for line in body:
+        match = _NODE.match(line)
+        if match is None:
+            return None
+        name, text = match[1], match[2]
+        if _SUM.match(text):
+            sums[name] = text
+            steps[name] = max((steps[use] + 1 for use in _NAME.findall(text) if use in steps), default=0)
+        elif _OPERAND.match(text):
+            operands[name] = text
+        else:
+            return None
+    count = max(steps.values(), default=0) + 1
+    if count == 1 or _alive(sums, operands) <= ROOMY * registers:
+        return None
+    lines: list[str] = []
+    for step in range(count):
+        copies: dict[str, str] = {}
+        for name, text in sums.items():
+            if steps[name] == step:
+                lines.append(f"  {name} = {_copied(text, operands, copies, lines, fresh)}")
+        lines.append(f"  {FENCE}")
+    return lines + [f"  {name} = {text}" for name, text in operands.items()]
+
+
+def _alive(sums: dict[str, str], operands: dict[str, str]) -> int:
+    """Vector registers that the text needs: all sums, and operands from their first use to their last."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    fresh_sums = 0
+    for position, text in enumerate(sums.values()):
+        uses = _NAME.findall(text)
+        fresh_sums += not any(use in sums for use in uses)
+        for use in uses:
+            if use in operands:
+                first.setdefault(use, position)
+                last[use] = position
+    changes = [0] * (len(sums) + 1)
+    for use, position in first.items():
+        changes[position] += 1
+        changes[last[use] + 1] -= 1
+    return fresh_sums + max(accumulate(changes))
+
+
+def _copied(
+    text: str, operands: dict[str, str], copies: dict[str, str], lines: list[str], fresh: Callable[[str], str]
+) -> str:
+    """An instruction with copies of its operands, which are written before it, once in a step."""
+    for use in dict.fromkeys(_NAME.findall(text)):
+        if use in operands and use not in copies:
+            whole = _copied(operands[use], operands, copies, lines, fresh)
+            copies[use] = fresh("c")
+            lines.append(f"  {copies[use]} = {whole}")
+    return _NAME.sub(lambda match: copies.get(match[0], match[0]), text)
