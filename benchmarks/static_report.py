@@ -1,0 +1,164 @@
+"""What machine code says without running it, for any board: python -m benchmarks.static_report COMMAND
+
+kernels: the inner loop of each workload's best recorded kernel (otherwise of the schedule that needs no
+measurement), its spills and the cycles that models predict. No board is needed.
+tiles: compiles register tiles around the edge of what fits, and says which spill in the inner loop and
+whether the space's constraint on registers says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from benchmarks.kernels.expressions import operator
+from benchmarks.kernels.workloads import Workload, chosen
+from boards.board import load
+from boards.description import Board
+from boards.target import Target
+from cross.expression import Operator, placeholder
+from cross.expression.conv import conv2d
+from cross.expression.window import Window
+from cross.inspect_code import CodeReport, LoopReport, inspect
+from cross.loopnest import Programs
+from cross.machine_code import cortex_a53
+from cross.schedule.cpu_sketch import cpu_space
+from toolkit.jobs import open_job
+from toolkit.records import Records
+from toolkit.report.documents import document
+from toolkit.report.static import static_content, static_table, static_text
+from toolkit.report.tables import table
+
+CHANNELS = 16
+REDUCTIONS = ((1, 0), (4, 192), (16, 0), (16, 192))  # channels inside, unroll limit
+MOST_PIXELS = 28
+BELOW = 8  # registers: tiles that take fewer than that below all of them are not at the edge
+AVX2 = Target(
+    name="avx2", kind="cpu", triple="x86_64-unknown-linux-gnu", cpu="x86-64-v3", vector_bytes=32,
+    vector_registers=16, l2_bytes=1 << 20, clock_hz=3e9, flops_per_cycle=32.0,
+)  # fmt: skip
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    pass
+
+
+@main.command()
+@click.argument("names", nargs=-1)
+@click.option("--board", "board_name", default="rpi3b", show_default=True)
+@click.option("--records", type=click.Path(path_type=Path), help="Records to take the best kernels from.")
+@click.option("--json", "as_json", is_flag=True)
+@click.option("--full", is_flag=True, help="Every kernel in full, not a line each.")
+def kernels(names: tuple[str, ...], board_name: str, records: Path | None, as_json: bool, full: bool) -> None:
+    """The inner loops of NAMES (default: all workloads) on a board."""
+    board = load(board_name)
+    found = [(workload.name, _report(workload, board, records)) for workload in chosen(names)]
+    if as_json:
+        click.echo(document("static-report", {"board": board.name, **static_content(found)}))
+    elif full:
+        click.echo("\n\n".join(static_text(name, report) for name, report in found))
+    else:
+        click.echo(static_table(found))
+
+
+def _report(workload: Workload, board: Board, records: Path | None) -> CodeReport:
+    job, programs = open_job(workload.name, operator(workload), board, board.target(None), winograd=False)
+    best = None
+    if records is not None:
+        with Records(records, read_only=True) as store:
+            best = store.best(job.key)
+    space = programs.space
+    configuration = space.default() if best is None else space.parse(best.configuration)
+    return inspect("kernel", programs.nest(configuration), space.target)
+
+
+# ----------------------------------------------------------------------------------------- register tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One register tile of a 3x3 convolution, compiled."""
+
+    pixels: int
+    vectors: int
+    channels: int  # of the inner reduction loop
+    unroll: int
+    allowed: bool  # by the space
+    loop: LoopReport
+
+    @property
+    def row(self) -> list[str]:
+        loop = self.loop
+        cycles = f"{loop.predictions[0].cycles / loop.fma:.2f}" if loop.predictions else "-"
+        return [
+            f"{self.pixels}x{self.vectors}", str(self.channels), str(self.unroll),
+            "yes" if self.allowed else "no", str(loop.fma), f"{loop.fma_share:.2f}", str(loop.vector_spills), str(loop.moves), cycles,
+        ]  # fmt: skip
+
+
+@main.command()
+@click.option("--board", "board_names", multiple=True, default=("host", "rpi3b"), show_default=True)
+@click.option(
+    "--all", "everything", is_flag=True, help="Every tile, not only those where code and rule differ."
+)
+def tiles(board_names: tuple[str, ...], everything: bool) -> None:
+    """Which register tiles spill in the inner loop, on boards and on any x86-64 with AVX2."""
+    for target in [AVX2, *(load(name).target(None) for name in board_names)]:
+        found = list(sweep(target))
+        wrong = [tile for tile in found if tile.allowed and tile.loop.vector_spills]
+        strict = [tile for tile in found if not tile.allowed and not tile.loop.vector_spills]
+        click.echo(f"{target.name} {target.cpu}, {target.vector_registers} registers: {len(found)} tiles")
+        click.echo(f"  allowed and spilling: {len(wrong)}; ruled out without need: {len(strict)}")
+        shown = found if everything else wrong
+        if shown:
+            headers = [
+                "tile",
+                "channels",
+                "unroll",
+                "allowed",
+                "fma",
+                "share",
+                "spills",
+                "moves",
+                "cycles/fma",
+            ]
+            click.echo(table(headers, [tile.row for tile in shown]))
+
+
+def sweep(target: Target) -> Iterator[Tile]:
+    """Tiles from `BELOW` registers under the edge to past it, under each inner reduction."""
+    for vectors in (1, 2, 3, 4):
+        for pixels in range(1, MOST_PIXELS + 1):
+            if abs(pixels * vectors - target.vector_registers) <= BELOW:
+                yield from _tiles(target, pixels, vectors)
+
+
+def _tiles(target: Target, pixels: int, vectors: int) -> Iterator[Tile]:
+    wide = vectors * target.vector_lanes()
+    data, weight = (
+        placeholder((1, 4, 2 * pixels, CHANNELS), "X"),
+        placeholder((3, 3, CHANNELS, 2 * wide), "W"),
+    )
+    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="conv")
+    space = cpu_space(Operator("conv", (data, weight), output, frozenset({1})), target, winograd=False)
+    programs = Programs(space)
+    for channels, unroll in REDUCTIONS:
+        knobs = {"conv.y": [1, 1, 1], "conv.x": [1, 1, pixels], "conv.c": [1, 1, wide]}
+        knobs |= {"conv.acc.kc": [channels], "tiling": [0], "unroll": [unroll]}
+        configuration = space.parse(space.describe(space.default()) | knobs)
+        predict = (
+            target.cpu in cortex_a53.CPU_NAMES
+        )  # llvm-mca, which all others need, takes longer than LLVM
+        hot = inspect("kernel", programs.nest(configuration), target, predict=predict).hot
+        if hot is not None:
+            yield Tile(
+                pixels, vectors, channels, unroll, bool(space.valid(space.batch([configuration]))[0]), hot
+            )
+
+
+if __name__ == "__main__":
+    main()
