@@ -32,6 +32,9 @@ RTOL: Final = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-8}
 EXACT: Final = 0.0  # integers
 SHORT_REPEAT_MS: Final = 1.0
 MOST_REPEATS: Final = 20
+FEW_REPEATS: Final = 6
+AGREEING: Final = 3  # of the few
+AGREEMENT: Final = 1.02
 
 
 class BoardSession(Protocol):
@@ -50,8 +53,8 @@ class BoardSession(Protocol):
 class RunnerOptions:
     """How candidates are timed: at most repeat * min_repeat_ms in all, in the `short_repeats`.
 
-    One that stays `beaten` times slower than the best (0: never) is given up early. No warm-up: the checked
-    call before is one.
+    One that stays `beaten` times slower than the best is given up early, and one whose first repeats agree is
+    not timed further; `beaten` 0: every candidate gets its whole time. No warm-up: the checked call is one.
     """
 
     timing: Timing = field(default_factory=lambda: Timing(warmup=0))
@@ -127,31 +130,42 @@ class LiveRunner:
     def _measured(self, built: BuiltKernel | MeasureFailure) -> Measurement:
         if isinstance(built, MeasureFailure):
             return Measurement.failed(built)
-        measurement = Measurement.of(self._asked(built))
+        measurement = self._timed(built)
         if measurement.seconds:
             self._best_s = min(self._best_s or measurement.cost_s, measurement.cost_s)
         return measurement
 
-    def _asked(self, built: BuiltKernel) -> MeasureResult:
+    def _timed(self, built: BuiltKernel) -> Measurement:
+        """A few repeats are enough when they agree; a candidate that was disturbed gets the others too."""
+        options, flops = self._options, built.kernel.flops
+        call_s = self._best_s or flops / (1e9 * self._space.target.estimated_peak_gflops)
+        timing = replace(short_repeats(options.timing, call_s), give_up_s=options.beaten * self._best_s)
+        if not options.beaten or timing.repeat <= FEW_REPEATS:
+            return Measurement.of(self._asked(built, timing))
+        first = Measurement.of(self._asked(built, replace(timing, repeat=FEW_REPEATS)))
+        if len(first.seconds) < FEW_REPEATS or agree(first.seconds):
+            return first
+        others = replace(timing, repeat=timing.repeat - FEW_REPEATS)
+        return _both(first, Measurement.of(self._asked(built, others)))
+
+    def _asked(self, built: BuiltKernel, timing: Timing) -> MeasureResult:
         """The board's answer; what it has dropped from its store is uploaded once more."""
         try:
-            return self._session.measure(self._request(built))
+            return self._session.measure(self._request(built, timing))
         except DeviceError as error:
             if error.code != NOT_FOUND:
                 raise
             self._uploads.clear()
-            return self._session.measure(self._request(built))
+            return self._session.measure(self._request(built, timing))
 
-    def _request(self, built: BuiltKernel) -> MeasureRequest:
+    def _request(self, built: BuiltKernel, timing: Timing) -> MeasureRequest:
         target, kernel, options = self._space.target, built.kernel, self._options
-        call_s = self._best_s or kernel.flops / (1e9 * target.estimated_peak_gflops)
-        timing = short_repeats(options.timing, call_s)
         return MeasureRequest(
             module=self._session.put(built.artifact.code),
             symbol=kernel.symbol,
             buffers=tuple(self._buffers(kernel)),
             workspace_bytes=kernel.workspace_bytes,
-            timing=replace(timing, give_up_s=options.beaten * self._best_s),
+            timing=timing,
             threads=target.threads,
             cores=target.cores,
             timeout_s=options.timeout_s,
@@ -192,6 +206,19 @@ def short_repeats(timing: Timing, call_s: float) -> Timing:
         repeat=max(timing.repeat, min(MOST_REPEATS, repeat)),
         min_repeat_ms=min(timing.min_repeat_ms, SHORT_REPEAT_MS),
     )
+
+
+def agree(seconds: tuple[float, ...]) -> bool:
+    """Whether the fastest repeats took the same time: what disturbs a kernel never does so evenly."""
+    ordered = sorted(seconds)
+    return len(ordered) >= AGREEING and ordered[AGREEING - 1] <= AGREEMENT * ordered[0]
+
+
+def _both(first: Measurement, second: Measurement) -> Measurement:
+    """Two measurements of one candidate as one; a failure is final."""
+    if second.error is not None:
+        return second
+    return replace(second, seconds=first.seconds + second.seconds, device_s=first.device_s + second.device_s)
 
 
 def _same_program(nest: LoopNest) -> Hashable:

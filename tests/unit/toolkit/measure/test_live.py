@@ -106,6 +106,46 @@ def test_the_time_is_spent_in_short_repeats(
     assert (short.repeat, short.min_repeat_ms) == (repeat, min_repeat_ms)
 
 
+class UnevenBoard(NotedBoard):
+    """Answers as many repeats as it is asked for: the k-th of all takes the k-th of `seconds`."""
+
+    def __init__(self, seconds: list[float]) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def measure(self, request: MeasureRequest) -> MeasureResult:
+        self.requests.append(request)
+        assert request.timing is not None
+        count = request.timing.repeat
+        taken, self.seconds = self.seconds[:count], self.seconds[count:]
+        return MeasureResult(seconds=tuple(taken), number=1, device_s=0.01)
+
+
+QUIET = [1e-3, 1.01e-3, 2e-3, 1.02e-3, 3e-3, 5e-3]
+DISTURBED = [1e-3, 1.01e-3, 2e-3, 1.2e-3, 3e-3, 5e-3]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "beaten", "asked"),
+    [
+        (QUIET, 3.0, [6]),
+        (DISTURBED + [0.9e-3] * 14, 3.0, [6, 14]),
+        (DISTURBED[:2], 3.0, [6]),  # given up by the board
+        (QUIET * 4, 0.0, [20]),
+    ],
+)
+def test_repeats_that_agree_are_enough(
+    builder: Builder, seconds: list[float], beaten: float, asked: list[int]
+) -> None:
+    board = UnevenBoard(seconds)
+    runner = LiveRunner(PROGRAMS, builder, board, RunnerOptions(Timing(repeat=3), beaten=beaten))
+    (measured,) = runner.prepare(DEFAULT)
+    assert [request.timing.repeat for request in board.requests if request.timing] == asked
+    assert measured.seconds == tuple(seconds[: sum(asked)])
+    assert measured.cost_s == min(measured.seconds)
+    assert measured.device_s == pytest.approx(0.01 * len(asked))
+
+
 def test_candidates_much_slower_than_the_best_give_up(builder: Builder) -> None:
     board = NotedBoard()
     runner = LiveRunner(PROGRAMS, builder, board, RunnerOptions(Timing(repeat=5, cooldown_s=0.1), beaten=3.0))
