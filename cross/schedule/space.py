@@ -205,7 +205,7 @@ class ScheduleSpace:
         return result
 
     def default(self) -> Configuration:
-        """The untuned program: the preferred choices, made smaller until every constraint holds."""
+        """The untuned program: the preferred choices, made smaller only where a constraint asks for it."""
         preferred = {knob.name: self._preferred.get(knob.name, knob.choices[0]) for knob in self.knobs}
         row = [_closest(knob.choices, preferred[knob.name]) for knob in self.knobs]
         batch = np.array([row], dtype=np.int64)
@@ -215,6 +215,11 @@ class ScheduleSpace:
             smallest = min(range(len(knob.choices)), key=lambda index: _volume(knob.choices[index]))
             if not knob.structural:
                 batch[0, position] = smallest
+        for position, index in enumerate(row):  # what need not have been made smaller
+            larger = batch.copy()
+            larger[0, position] = index
+            if self.valid(larger)[0]:
+                batch = larger
         if not self.valid(batch)[0]:
             batch = self.sample(np.random.default_rng(0), 1)
         if len(batch) == 0:

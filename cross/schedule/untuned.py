@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cross.expression.terms import Axis
-from cross.schedule.tiles import factors, vector_count, waste
+from cross.schedule.tiles import WASTE, factors, vector_count, waste
 
 FMA_PER_CYCLE = 2  # of the cores at hand; loads per cycle are as many
 FMA_LATENCY_CYCLES = 4
@@ -39,9 +39,9 @@ def best_register_tile(
     """
     tiled = len(axes[-3:-1])
     fixed = (1,) * (len(axes) - 1 - tiled)
-    choices = [factors(axis.extent, WIDEST_TILE) for axis in axes[-3:-1]]
+    choices = [_sensible(factors(axis.extent, WIDEST_TILE), axis) for axis in axes[-3:-1]]
     best, best_merit = (1,) * len(axes), 0.0
-    for vector in vectors:
+    for vector in _sensible(vectors, axes[-1]):
         count = vector_count(vector, lanes)
         for sizes in itertools.product(*choices):
             counts = (*fixed, *sizes, count)
@@ -53,6 +53,11 @@ def best_register_tile(
             if merit > best_merit:
                 best, best_merit = (*fixed, *sizes, vector), merit
     return best
+
+
+def _sensible(sizes: Sequence[int], axis: Axis) -> list[int]:
+    """The sizes that a space offers: those that cover the axis with little overlap."""
+    return [size for size in sizes if waste(axis.extent, size) <= WASTE]
 
 
 def operand_counts(counts: Sequence[Any], operands: Operands) -> tuple[Any, Any]:

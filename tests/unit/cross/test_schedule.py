@@ -12,10 +12,12 @@ from cross.errors import ExpressionError, ScheduleError
 from cross.expression import Axis, Operator, Tensor, Term, compute, maximum, placeholder, reduce_axis, sum
 from cross.expression import max as reduce_max
 from cross.expression import min as reduce_min
+from cross.expression.conv import conv2d
 from cross.expression.data_movement import transpose
 from cross.expression.elementwise import UNARY, apply
 from cross.expression.reference import evaluate
 from cross.expression.rfactor import rfactor
+from cross.expression.window import Window
 from cross.loopnest import Programs, bind, interpret, lower, to_text, verify
 from cross.schedule import Constraint, Knob, ScheduleSpace, cpu_space
 from cross.schedule.packing import PackedLoop, Packing
@@ -314,3 +316,30 @@ def test_an_axis_that_crosses_the_vectors_is_tiled() -> None:
     verify(nest)
     array = np.arange(40 * 48, dtype=np.float32).reshape(40, 48)
     np.testing.assert_array_equal(interpret(nest, [array]), array.T)
+
+
+def test_the_untuned_program_of_a_narrow_convolution_keeps_its_tiles() -> None:
+    """Partial results run in vectors, and no knob is made smaller for the sake of another stage."""
+    data, weight = placeholder((1, 16, 16, 32), "X"), placeholder((3, 3, 32, 3), "W")
+    operator = Operator("narrow", (data, weight), conv2d(data, weight, Window()), frozenset({1}))
+    space = cpu_space(operator, TARGET)
+    described = space.describe(space.default())
+    assert described["conv.rf.kc_lane"][2] >= 8
+    assert described["conv.rf.x"][2] > 1
+    assert described["conv.c"][2] == 3
+
+
+def test_only_what_a_constraint_asks_is_made_smaller() -> None:
+    def small(values: dict[str, np.ndarray]) -> np.ndarray:
+        return values["b"] <= 2
+
+    knobs = tuple(Knob(name, (name,), ((1,), (2,), (4,))) for name in ("a", "b", "c"))
+    space = ScheduleSpace(
+        matmul(),
+        TARGET,
+        knobs,
+        (Constraint("b", "b is at most 2", small),),
+        lambda _: (),
+        dict.fromkeys("abc", (4,)),
+    )
+    assert space.describe(space.default()) == {"a": [4], "b": [1], "c": [4]}
