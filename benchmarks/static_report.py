@@ -96,7 +96,8 @@ class Tile:
         cycles = f"{loop.predictions[0].cycles / loop.fma:.2f}" if loop.predictions else "-"
         return [
             f"{self.pixels}x{self.vectors}", str(self.channels), str(self.unroll),
-            "yes" if self.allowed else "no", str(loop.fma), f"{loop.fma_share:.2f}", str(loop.vector_spills), str(loop.moves), cycles,
+            "yes" if self.allowed else "no", str(loop.fma), f"{loop.fma_share:.2f}",
+            str(loop.vector_spills), str(loop.moves), cycles,
         ]  # fmt: skip
 
 

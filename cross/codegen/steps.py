@@ -17,7 +17,7 @@ from typing import Final
 from boards.target import Target
 from cross.codegen.in_order import CPUS, FENCE, arranged
 
-ROOMY: Final = 5 / 8  # of the registers: LLVM's schedulers fill the rest, and past that where more is alive
+ROOMY: Final = 1 / 2  # of the registers: LLVM's schedulers fill the rest, and past that where more is alive
 
 _NODE: Final = re.compile(r"\s*(%[\w.]+) = (.*)$")
 _NAME: Final = re.compile(r"%[\w.]+")
