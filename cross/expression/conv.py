@@ -8,6 +8,10 @@ also comes as "NCHW" with weights [co, ci, kh, kw].
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression.data_movement import pad
@@ -130,6 +134,47 @@ def capsule_conv2d(data: Tensor, weight: Tensor, window: Window, name: str = "ca
         ),
         name=name,
     )
+
+
+def packed_capsule_conv2d(
+    data: Tensor, weight: Tensor, window: Window, capsules: int, name: str = "capsule_conv"
+) -> Tensor:
+    """The same from weights [kh, kw, ci, r, co * q], which are `capsule_weights`; `capsules` is co.
+
+    Rows of capsules are a few numbers long. Here all of co * q fills the vectors, and a second stage puts
+    the results in order.
+    """
+    check_ranks(name, data, 6, weight, 5)
+    batch, *image, ci, rows, inner = data.shape
+    *kernel, wci, winner, columns = weight.shape
+    _check_channels(name, ci, wci)
+    if inner != winner or columns % capsules:
+        raise ExpressionError(
+            f"convolution {name}: expected weights [kh, kw, {ci}, {inner}, a multiple of {capsules}], found "
+            f"{weight.shape}"
+        )
+    each = columns // capsules
+    padded = padded_image(data, window)
+    taps, kc, r = kernel_axes(kernel), reduce_axis(ci, "kc"), reduce_axis(inner, "r")
+    output = window.output(image, kernel)
+    products = compute(
+        (batch, *output, rows, columns),
+        lambda b, y, x, p, j: sum(
+            padded[(b, *seen((y, x), taps, window), kc, p, r)] * weight[(*taps, kc, r, j)], (*taps, kc, r)
+        ),
+        name=f"{name}_products",
+    )
+    return compute(
+        (batch, *output, capsules, rows, each),
+        lambda b, y, x, c, p, q: products[b, y, x, p, c * each + q],
+        name=name,
+    )
+
+
+def capsule_weights(weights: NDArray[Any]) -> NDArray[Any]:
+    """Weights [kh, kw, ci, co, r, q] as `packed_capsule_conv2d` wants them."""
+    kh, kw, ci, _, r, _ = weights.shape
+    return np.ascontiguousarray(weights.transpose(0, 1, 2, 4, 3, 5)).reshape(kh, kw, ci, r, -1)
 
 
 def _dense(data: Tensor, weight: Tensor, window: Window, rank: int, name: str) -> Tensor:

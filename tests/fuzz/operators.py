@@ -18,6 +18,7 @@ from cross.expression.conv import (
     depthwise_conv,
     depthwise_conv2d,
     grouped_conv2d,
+    packed_capsule_conv2d,
 )
 from cross.expression.data_movement import concat, pad, strided_slice, transpose
 from cross.expression.dense import batch_matmul, dense
@@ -183,7 +184,10 @@ def capsules(rng: np.random.Generator) -> Operator:
     kernel, window = _window(rng)
     ci, co, p, q, r = (_pick(rng, (1, 2, 3, 4)) for _ in range(5))
     data = placeholder((1, _pick(rng, IMAGES[:8]), _pick(rng, IMAGES[:8]), ci, p, r), "X")
-    output = capsule_conv2d(data, placeholder((*kernel, ci, co, r, q), "W"), window)
+    if rng.random() < 0.5:
+        output = capsule_conv2d(data, placeholder((*kernel, ci, co, r, q), "W"), window)
+    else:
+        output = packed_capsule_conv2d(data, placeholder((*kernel, ci, r, co * q), "W"), window, co)
     return _operator("capsule_conv", _epilogue(rng, output), ("W",))
 
 

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, placeholder
-from cross.expression.conv import capsule_conv2d, conv1d, conv3d, depthwise_conv, grouped_conv
+from cross.expression.conv import (
+    capsule_conv2d,
+    capsule_weights,
+    conv1d,
+    conv3d,
+    depthwise_conv,
+    grouped_conv,
+    packed_capsule_conv2d,
+)
 from cross.expression.pool import pool
 from cross.expression.reference import evaluate
 from cross.expression.tensor import compute
@@ -99,6 +107,10 @@ def test_capsules() -> None:
     x, w = randoms(data, weight)
     got = run(capsule_conv2d(data, weight, window), {data: x, weight: w})
     want = np.einsum("nyxcprhw,hwcorq->nyxopq", views(x, (3, 2), window), w)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    packed = capsule_weights(w)
+    narrow = placeholder(packed.shape, "P")
+    got = run(packed_capsule_conv2d(data, narrow, window, 5), {data: x, narrow: packed})
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
@@ -227,6 +239,10 @@ def test_refusals_say_what_was_found() -> None:
         (lambda: conv1d(image, image, plain_window(1)), "rank 3 and weights of rank 3, found shapes"),
         (lambda: conv3d(image, image, plain_window(3)), "rank 5 and weights of rank 5"),
         (lambda: capsule_conv2d(volume, placeholder((3, 3, 3, 5, 3, 4), "W"), Window()), r"found \(4, 2\)"),
+        (
+            lambda: packed_capsule_conv2d(volume, placeholder((3, 3, 3, 2, 7), "W"), Window(), 2),
+            r"a multiple of 2\], found \(3, 3, 3, 2, 7\)",
+        ),
         (lambda: Window((1,), (0, 0, 0, 0), (1,)), "two pads per image dimension"),
         (lambda: plain_window(1).output((3, 4), (1, 1)), "1 dimensions"),
         (lambda: phases(1, Transposed(1, 1, (1, 1))), "at least one element, found -1"),
