@@ -26,7 +26,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-CPUS: Final = ("cortex-a53",)
 GROUP: Final = 3  # multiply-adds between two loads
 LEAST: Final = 24  # multiply-adds in a body: below, a loop is bound by latency and LLVM's order is as good
 LEAST_USES: Final = 2  # multiply-adds to a load

@@ -15,7 +15,8 @@ from itertools import accumulate
 from typing import Final
 
 from boards.target import Target
-from cross.codegen.in_order import CPUS, FENCE, arranged
+from cross.codegen.in_order import FENCE, arranged
+from cross.schedule.untuned import IN_ORDER_CPUS
 
 ROOMY: Final = 1 / 2  # of the registers: LLVM's schedulers fill the rest, and past that where more is alive
 
@@ -32,7 +33,7 @@ def ordered(body: Sequence[str], target: Target, fresh: Callable[[str], str]) ->
 
     A result needs `in_order.DECLARATION`.
     """
-    found = arranged(body, fresh) if target.cpu in CPUS else None
+    found = arranged(body, fresh) if target.cpu in IN_ORDER_CPUS else None
     return stepwise(body, target.vector_registers, fresh) if found is None else found
 
 

@@ -49,7 +49,15 @@ from cross.schedule.primitives import (
 )
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_count, vector_tiles
-from cross.schedule.untuned import Operands, best_register_tile, registers_used
+from cross.schedule.untuned import (
+    IN_ORDER_CPUS,
+    Core,
+    Operands,
+    best_register_tile,
+    core_of,
+    fits_registers,
+    inner_reduction,
+)
 from cross.schedule.vector_axis import crossed_axis, with_vector_axes
 from cross.schedule.winograd_sketch import winograd_space, winograd_spaces
 
@@ -89,8 +97,9 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
             constraints += _constraints(group, target, operand_axes(plan, group))
     if any(group.reduction is not None for group in plan.groups):
         knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
-        preferred["unroll"] = (16,)
-    if _padding_dominates(plan):
+        in_order = target.cpu in IN_ORDER_CPUS
+        preferred["unroll"] = (UNROLL_LIMITS[-1] if in_order else UNROLL_LIMITS[1],)
+    if _padding_dominates(plan) and target.cpu not in IN_ORDER_CPUS:
         preferred["padding"] = (1,)
     build = partial(_schedule, plan, target)
     rules = tuple(constraints)
@@ -136,15 +145,14 @@ def _tile_knobs(
     plan: Plan, group: Group, target: Target, preferred: dict[str, tuple[int, ...]]
 ) -> list[Knob]:
     owner = group.owner
-    lanes = target.vector_lanes(ITEM_BYTES[owner.dtype])
+    core = core_of(target, owner.dtype)
     wide = wide_axes(owner.axes)
     if not wide:
-        return _reduce_knobs(group, preferred)
+        return _reduce_knobs(group, core, preferred)
     if group.reduction is None:
-        return _elementwise_knobs(plan, owner, lanes, preferred)
-    vectors = vector_tiles(wide[-1].extent, lanes)
-    operands = operand_axes(plan, group)
-    tile = best_register_tile(wide, lanes, target.vector_registers, vectors, operands)
+        return _elementwise_knobs(plan, owner, core.lanes, preferred)
+    vectors = vector_tiles(wide[-1].extent, core.lanes)
+    tile = best_register_tile(wide, core, vectors, operand_axes(plan, group))
     knobs = []
     for axis, size in zip(wide, tile, strict=True):
         name = f"{owner.name}.{axis.name}"
@@ -152,7 +160,7 @@ def _tile_knobs(
         fields = tuple(_field(owner.name, axis, level) for level in (1, 2, 3))
         knobs.append(Knob(name, fields, space_tiles(axis.extent, inner)))
         preferred[name] = (1, 1, size)
-    return knobs + _reduce_knobs(group, preferred)
+    return knobs + _reduce_knobs(group, core, preferred)
 
 
 def _elementwise_knobs(
@@ -171,32 +179,33 @@ def _elementwise_knobs(
     return knobs
 
 
-def _reduce_knobs(group: Group, preferred: dict[str, tuple[int, ...]]) -> list[Knob]:
+def _reduce_knobs(group: Group, core: Core, preferred: dict[str, tuple[int, ...]]) -> list[Knob]:
     if group.reduction is None:
         return []
     knobs = []
-    for axis in wide_axes(group.reduction.reduce_axes):
+    reduce = wide_axes(group.reduction.reduce_axes)
+    for axis, wanted in zip(reduce, inner_reduction([axis.extent for axis in reduce], core), strict=True):
         name = f"{group.reduction_name}.{axis.name}"
         choices = tuple((value,) for value in divisors(axis.extent))
         knobs.append(Knob(name, (_field(group.reduction_name, axis, 1),), choices))
-        preferred[name] = (min(axis.extent, 8),)
+        preferred[name] = (wanted,)
     return knobs
 
 
 def _constraints(group: Group, target: Target, operands: Operands) -> list[Constraint]:
     owner = group.owner
-    lanes = target.vector_lanes(ITEM_BYTES[owner.dtype])
+    core = core_of(target, owner.dtype)
     wide = wide_axes(owner.axes)
     if not wide:
         return []
     item_bytes = ITEM_BYTES[owner.dtype]
     third = [_field(owner.name, axis, 3) for axis in wide]
     second = [_field(owner.name, axis, 2) for axis in wide]
-    counts = np.array([vector_count(size, lanes) for size in range(wide[-1].extent + 1)])
+    counts = np.array([vector_count(size, core.lanes) for size in range(wide[-1].extent + 1)])
 
-    def fits_registers(values: Values) -> NDArray[np.bool_]:
+    def fits_core(values: Values) -> NDArray[np.bool_]:
         sizes = [*(values[field] for field in third[:-1]), counts[values[third[-1]]]]
-        result: NDArray[np.bool_] = registers_used(sizes, operands) <= target.vector_registers
+        result: NDArray[np.bool_] = fits_registers(sizes, operands, core)
         return result
 
     def fits_local(values: Values) -> NDArray[np.bool_]:
@@ -209,8 +218,8 @@ def _constraints(group: Group, target: Target, operands: Operands) -> list[Const
     return [
         Constraint(
             f"{owner.name}.registers",
-            f"accumulators, vector operands and a broadcast fit in {target.vector_registers} registers",
-            fits_registers,
+            f"accumulators and what feeds them fit in {target.vector_registers} registers",
+            fits_core,
         ),
         Constraint(f"{owner.name}.local", f"a local tile takes at most {LOCAL_TILE_BYTES} bytes", fits_local),
     ]

@@ -10,30 +10,52 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from cross.expression.terms import Axis
+from boards.target import Target
+from cross.expression.terms import ITEM_BYTES, Axis
 from cross.schedule.tiles import WASTE, factors, vector_count, waste
 
+OUT_OF_ORDER_STEPS = 8
+IN_ORDER_STEPS = 4
 FMA_PER_CYCLE = 2  # of the cores at hand; loads per cycle are as many
 FMA_LATENCY_CYCLES = 4
+IN_ORDER_LATENCY_CYCLES = 8
 WIDEST_TILE = 16
 OPERAND_TRAFFIC = 0.05  # price of reloading the vector operands: breaks ties towards larger tiles
 
+
+IN_ORDER_CPUS = ("cortex-a53",)
+"""CPUs for which the code generator orders inner loops itself and feeds multiply-adds by element."""
 
 Operands = Sequence[tuple[int, ...]]
 """For every operand, the positions of the axes that it varies along; the vector axis is the last."""
 
 
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What matters of a core: elements of a vector register, vector registers, and its kind."""
+
+    lanes: int
+    registers: int
+    in_order: bool
+
+
+def core_of(target: Target, dtype: str) -> Core:
+    """The core of a CPU target, for elements of a dtype."""
+    lanes = target.vector_lanes(ITEM_BYTES[dtype])
+    return Core(lanes, target.vector_registers, target.cpu in IN_ORDER_CPUS)
+
+
 def best_register_tile(
-    axes: Sequence[Axis], lanes: int, registers: int, vectors: Sequence[int], operands: Operands
+    axes: Sequence[Axis], core: Core, vectors: Sequence[int], operands: Operands
 ) -> tuple[int, ...]:
     """Sizes of the innermost loops, in axis order, with the largest merit.
 
     Args:
         axes: the space axes with more than one element, the vector axis last.
-        lanes: elements of a vector register.
-        registers: vector registers.
+        core: what the loop runs on.
         vectors: the sizes that the vector loop may have.
         operands: what the innermost statement reads.
     """
@@ -42,12 +64,12 @@ def best_register_tile(
     choices = [_sensible(factors(axis.extent, WIDEST_TILE), axis) for axis in axes[-3:-1]]
     best, best_merit = (1,) * len(axes), 0.0
     for vector in _sensible(vectors, axes[-1]):
-        count = vector_count(vector, lanes)
+        count = vector_count(vector, core.lanes)
         for sizes in itertools.product(*choices):
             counts = (*fixed, *sizes, count)
-            if registers_used(counts, operands) > registers:
+            if not fits_registers(counts, operands, core):
                 continue
-            merit = tile_merit(counts, operands) * vector / (count * lanes)
+            merit = tile_merit(counts, operands, core) * vector / (count * core.lanes)
             for axis, size in zip(axes, (*fixed, *sizes, vector), strict=True):
                 merit /= waste(axis.extent, size)
             if merit > best_merit:
@@ -74,15 +96,40 @@ def operand_counts(counts: Sequence[Any], operands: Operands) -> tuple[Any, Any]
     return vectors, broadcasts
 
 
-def registers_used(counts: Sequence[Any], operands: Operands) -> Any:
-    """Vector registers of a step: accumulators, vector operands, and one broadcast."""
-    return math.prod(counts) + operand_counts(counts, operands)[0] + 1
+def fits_registers(counts: Sequence[Any], operands: Operands, core: Core) -> Any:
+    """Whether the accumulators and what feeds them stay in registers; for numbers or arrays.
+
+    Out of order, every vector operand takes a register, and one holds a broadcast. In order, each
+    broadcast operand takes one for four steps, and three hold what is being loaded.
+    """
+    vectors, broadcasts = operand_counts(counts, operands)
+    feeding = broadcasts + 3 if core.in_order and has_broadcasts(counts, operands) else vectors + 1
+    return math.prod(counts) + feeding <= core.registers
 
 
-def tile_merit(counts: Sequence[int], operands: Operands) -> float:
+def has_broadcasts(counts: Sequence[Any], operands: Operands) -> bool:
+    """Whether some operand is the same for a whole vector."""
+    return any(len(counts) - 1 not in positions for positions in operands)
+
+
+def tile_merit(counts: Sequence[int], operands: Operands, core: Core) -> float:
     """Share of the FMA peak that a step with full lanes can reach."""
     accumulators = math.prod(counts)
     vectors, broadcasts = operand_counts(counts, operands)
+    if core.in_order:
+        # One instruction a cycle: of every four steps one loads the broadcast operands, all load the vectors.
+        issued = accumulators + vectors + broadcasts / 4
+        return float(accumulators / max(issued, IN_ORDER_LATENCY_CYCLES))
     loads = (vectors + broadcasts) / FMA_PER_CYCLE
     cycles = max(accumulators / FMA_PER_CYCLE, loads, FMA_LATENCY_CYCLES)
     return float(accumulators / FMA_PER_CYCLE / cycles * (1.0 - OPERAND_TRAFFIC * vectors / accumulators))
+
+
+def inner_reduction(extents: Sequence[int], core: Core) -> list[int]:
+    """Wanted inner extents of the reduction loops, in loop order; the space takes the closest divisors."""
+    if not core.in_order or not extents:
+        return [min(extent, OUT_OF_ORDER_STEPS) for extent in extents]
+    # Long straight bodies are what the ordering of loads needs: a row of the window, four channels a step.
+    alone = len(extents) == 1
+    inner = [1] * (len(extents) - 2) + ([] if alone else [extents[-2]])
+    return [*inner, 4 * IN_ORDER_STEPS if alone else IN_ORDER_STEPS]
