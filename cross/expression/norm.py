@@ -13,11 +13,14 @@ from cross.expression.terms import Term, exp, power, reduce_axis, sqrt, sum
 
 
 def softmax(data: Tensor, dimension: int, name: str = "softmax") -> Tensor:
-    """exp(x - max) / sum(exp(x - max)) along one dimension, in four stages."""
+    """exp(x - max) / sum(exp(x - max)) along one dimension, in four stages.
+
+    The quotient is a product with a reciprocal, of which there is one a row instead of one an element.
+    """
     largest = reduce(data, (dimension,), "max", name=f"{name}_max")
     exponent = combine(lambda x, m: exp(x - m), data, largest, f"{name}_exp")
     total = reduce(exponent, (dimension,), "sum", name=f"{name}_sum")
-    return combine(lambda e, s: e / s, exponent, total, name)
+    return combine(lambda e, s: e * (1.0 / s), exponent, total, name)
 
 
 def normalize(
@@ -32,7 +35,9 @@ def normalize(
     centered = combine(lambda x, s: x - s * (1.0 / count), data, total, f"{name}_centered")
     squares = apply(lambda x: x * x, centered, f"{name}_squares")
     variance = reduce(squares, dimensions, "sum", name=f"{name}_variance")
-    return combine(lambda x, v: x / sqrt(v * (1.0 / count) + epsilon), centered, variance, f"{name}_normal")
+    return combine(
+        lambda x, v: x * (1.0 / sqrt(v * (1.0 / count) + epsilon)), centered, variance, f"{name}_normal"
+    )
 
 
 def layer_norm(

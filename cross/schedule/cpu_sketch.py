@@ -4,8 +4,8 @@ The rules, in the order in which they are asked (Ansor's, for CPUs):
 
 0. A 3x3 convolution has Winograd's algorithms beside the direct one (winograd_sketch.py, alternatives.py).
    A reduction that would leave vectors empty is cut in two along memory (vector_axis.py).
-1. Elementwise stages are inlined into their consumers. A stage that guards its reads (padding) before a
-   reduction may also be materialized: a structural knob.
+1. Elementwise stages are inlined into their consumers, but for long functions that several nests read. A
+   stage that guards its reads (padding) before a reduction may also be materialized: a structural knob.
 2. A reduction followed by an elementwise stage over the same elements is fused with it: that stage owns the
    outer loops. Otherwise the reduction gets a cache to write to, and its copy owns them.
 3. Owner and reduction are tiled SSRSRS: two levels of space tiles (the outermost in parallel), outer

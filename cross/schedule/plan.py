@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from cross.expression.naming import inlined_body, unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, Binary, Const, Read, Select, Term, walk
+from cross.expression.terms import Axis, Binary, Call, Const, Read, Select, Term, walk
+
+LONG_FUNCTIONS = frozenset({"exp", "log", "tanh", "sigmoid", "erf", "pow"})  # of many instructions each
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +53,28 @@ def make_plan(operator: Operator) -> Plan:
     output = renamed[operator.output]
     elementwise = [item for item in stages.values() if not item.reduce_axes and item is not output]
     paddings = tuple(item for item in elementwise if _guards_reads(item) and _feeds_reduction(item, stages))
-    inlined = tuple(item.name for item in elementwise if item not in paddings)
+    kept = [item for item in elementwise if item not in paddings and _is_worth_keeping(item, stages)]
+    inlined = tuple(item.name for item in elementwise if item not in paddings and item not in kept)
     constants = frozenset(renamed[operator.inputs[position]].name for position in operator.constants)
     draft = Plan(inlined, paddings, (), constants, stages)
-    return Plan(inlined, paddings, _groups(draft, output), constants, stages)
+    return Plan(inlined, paddings, _groups(draft, output, kept), constants, stages)
 
 
-def _groups(plan: Plan, output: Tensor) -> tuple[Group, ...]:
-    roots = [item for item in plan.stages.values() if item.reduce_axes or item is output]
+def _is_worth_keeping(tensor: Tensor, stages: Mapping[str, Tensor]) -> bool:
+    """Whether several nests read the results of a long function, such as softmax's exponentials."""
+    assert tensor.body is not None
+    calls = [term for term in walk(tensor.body) if isinstance(term, Call)]
+    if not any(call.function in LONG_FUNCTIONS for call in calls):
+        return False
+    readers = [
+        item for item in stages.values() if item.body is not None and tensor.name in _read_names(item.body)
+    ]
+    return len(readers) > 1 and any(item.reduce_axes for item in readers)
+
+
+def _groups(plan: Plan, output: Tensor, kept: Sequence[Tensor]) -> tuple[Group, ...]:
+    """The groups; of the stages without a reduction, the output and what is kept have loops of their own."""
+    roots = [item for item in plan.stages.values() if item.reduce_axes or item in (output, *kept)]
     owners: dict[str, Tensor] = {}
     for item in roots:
         if item.reduce_axes and item is not output:

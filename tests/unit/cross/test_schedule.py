@@ -15,6 +15,7 @@ from cross.expression import min as reduce_min
 from cross.expression.conv import conv2d
 from cross.expression.data_movement import transpose
 from cross.expression.elementwise import UNARY, apply
+from cross.expression.norm import softmax
 from cross.expression.reference import evaluate
 from cross.expression.rfactor import rfactor
 from cross.expression.window import Window
@@ -343,3 +344,10 @@ def test_only_what_a_constraint_asks_is_made_smaller() -> None:
         dict.fromkeys("abc", (4,)),
     )
     assert space.describe(space.default()) == {"a": [4], "b": [1], "c": [4]}
+
+
+def test_exponentials_that_two_nests_read_are_computed_once() -> None:
+    data = placeholder((4, 64), "X")
+    space = cpu_space(Operator("softmax", (data,), softmax(data, 1)), TARGET)
+    text = to_text(Programs(space).nest(space.default()))
+    assert text.count("exp(") == 1
