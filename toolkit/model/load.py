@@ -9,6 +9,7 @@ from toolkit.model.fuse import fuse
 from toolkit.model.graph import Graph, verify
 from toolkit.model.layout import assign_layout
 from toolkit.model.onnx_import import import_onnx
+from toolkit.model.recognize import recognize_normalization
 from toolkit.model.simplify import fold_affine, fold_padding, remove_identities
 
 Pass = Callable[[Graph], Graph]
@@ -16,6 +17,7 @@ Pass = Callable[[Graph], Graph]
 # constants are folded during the import, where shapes depend on them
 PASSES: tuple[Pass, ...] = (
     remove_identities,
+    recognize_normalization,
     fold_affine,
     fold_padding,
     assign_layout,

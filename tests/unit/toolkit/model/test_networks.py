@@ -55,7 +55,14 @@ def test_squeezenet_memory(squeezenet: Path) -> None:
 def test_passes_can_be_watched(squeezenet: Path) -> None:
     seen: dict[str, str] = {}
     run_passes(import_onnx(squeezenet, {}), lambda name, graph: seen.update({name: graph.to_text()}))
-    assert list(seen) == ["remove_identities", "fold_affine", "fold_padding", "assign_layout", "fuse"]
+    assert list(seen) == [
+        "remove_identities",
+        "recognize_normalization",
+        "fold_affine",
+        "fold_padding",
+        "assign_layout",
+        "fuse",
+    ]
     assert "Transpose" in seen["assign_layout"]
     assert "Transpose" not in seen["fold_padding"]
 
