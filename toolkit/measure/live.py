@@ -34,7 +34,7 @@ SHORT_REPEAT_MS: Final = 1.0
 MOST_REPEATS: Final = 20
 FEW_REPEATS: Final = 6
 AGREEING: Final = 3  # of the few
-AGREEMENT: Final = 1.02
+AGREEMENT: Final = 1.05
 
 
 class BoardSession(Protocol):

@@ -121,8 +121,8 @@ class UnevenBoard(NotedBoard):
         return MeasureResult(seconds=tuple(taken), number=1, device_s=0.01)
 
 
-QUIET = [1e-3, 1.01e-3, 2e-3, 1.02e-3, 3e-3, 5e-3]
-DISTURBED = [1e-3, 1.01e-3, 2e-3, 1.2e-3, 3e-3, 5e-3]
+QUIET = [1e-3, 1.03e-3, 2e-3, 1.04e-3, 3e-3, 5e-3]
+DISTURBED = [1e-3, 1.03e-3, 2e-3, 1.2e-3, 3e-3, 5e-3]
 
 
 @pytest.mark.parametrize(
