@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks.c6 import c6, spread
 from boards.board import load
+from toolkit.errors import ToolkitError
 from toolkit.jobs import BoardOptions, tune_on_board
 from toolkit.measure.session import open_session
 from toolkit.progress import Budget, TuningResult
@@ -51,7 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=64)
     asked = parser.parse_args(arguments)
     print(f"C6, {asked.trials} trials a run, {os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}")
-    results = [run(asked.trials, seed, asked.batch) for seed in range(asked.runs)]
+    try:
+        results = [run(asked.trials, seed, asked.batch) for seed in range(asked.runs)]
+    except ToolkitError as error:
+        parser.exit(error.exit_code, f"{error}\n")
     print(spread("measured trials", [r.measured / r.wall_s for r in results], "trials/s"))
     print(spread("board busy", [100 * r.busy_share for r in results], "% of time"))
     print(spread("default schedule", [r.default_gflops for r in results], "GFLOP/s"))
