@@ -15,6 +15,7 @@ import hashlib
 import os
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ RECORD_VERSION: Final = 1  # of one JSON line
 SCHEMA_VERSION: Final = 1  # of the SQLite file
 APPLICATION_ID: Final = 0x74664231  # "tfB1": tells our files from other people's SQLite files
 LOCK_WAIT_S: Final = 30.0
+LOCK_RETRY_S: Final = 0.01
 LINE_LIMIT_BYTES: Final = 1 << 20
 
 _SCHEMA: Final = """
@@ -117,7 +119,7 @@ class Records:
         self._connection = self._connect()
         try:
             with self._translated():
-                self._prepare()
+                self._prepare_patiently()
         except InputError:
             self._connection.close()
             raise
@@ -229,12 +231,29 @@ class Records:
         except (sqlite3.OperationalError, OSError) as error:
             raise _cannot_write(self.path, error) from error
 
+    def _prepare_patiently(self) -> None:
+        """`_prepare`, again while another process does it: SQLite does not wait to change the journal."""
+        deadline_s = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                self._prepare()
+                return
+            except sqlite3.OperationalError as error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                if "locked" not in str(error) or time.monotonic() > deadline_s:
+                    raise
+                time.sleep(LOCK_RETRY_S)
+
     def _prepare(self) -> None:
         """Check that the file is ours and of this version; give an empty one its schema."""
         connection = self._connection
+        # One snapshot for all three: another process may be writing the schema at this moment.
+        connection.execute("BEGIN")
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        connection.execute("COMMIT")
         empty = tables == 0 and application == 0 and version == 0
         if not empty and application != APPLICATION_ID:
             raise RecordsError(

@@ -208,6 +208,17 @@ def test_readers_work_beside_a_writer(path: Path) -> None:
                 first.add(record(2))
 
 
+def test_many_processes_may_create_the_same_file_at_once(path: Path) -> None:
+    script = "import sys, time\nfrom toolkit.records import Records\n"
+    script += "while time.time() < float(sys.argv[2]): pass\nRecords(sys.argv[1]).close()"
+    for attempt in range(3):
+        start = str(time.time() + 0.5)
+        file = path.with_name(f"records-{attempt}.db")
+        for process in [_start(script, str(file), start) for _ in range(4)]:
+            _, stderr = process.communicate(timeout=60)
+            assert (process.returncode, stderr) == (0, "")
+
+
 def test_two_writers_take_turns(path: Path) -> None:
     script = _ADD_FOREVER.replace("while True", "for trial in range(40)")
     writers = [_start(script, str(path), str(seed)) for seed in (1, 2)]
