@@ -21,7 +21,7 @@ from cross.errors import ScheduleError
 from cross.expression.operator import Operator
 from cross.schedule.primitives import Schedule
 
-SPACE_VERSION = 1
+SPACE_VERSION = 2
 
 Batch = NDArray[np.int64]
 Values = Mapping[str, NDArray[np.int64]]
