@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from toolkit.bundle.verify import open_bundle, trusted_keys
     from toolkit.emulation import fetch as fetch_emulation
     from toolkit.errors import ToolkitError
-    from toolkit.explore.search import SearchOptions
+    from toolkit.explore.search import SearchOptions, annealing_options
     from toolkit.flash import FlashOptions, FlashReport, SlotStatus
     from toolkit.flash import flash as flash_bundle
     from toolkit.flash import rollback as roll_back
@@ -55,7 +55,7 @@ _HOMES = {
     "toolkit.bundle.verify": ("open_bundle", "trusted_keys"),
     "toolkit.emulation": ("fetch_emulation=fetch",),
     "toolkit.errors": ("ToolkitError",),
-    "toolkit.explore.search": ("SearchOptions",),
+    "toolkit.explore.search": ("SearchOptions", "annealing_options"),
     "toolkit.flash": (
         "FlashOptions", "FlashReport", "SlotStatus",
         "flash_bundle=flash", "roll_back=rollback", "slot_status=status",
@@ -91,7 +91,7 @@ __all__ = [
     "DEFAULT_RECORDS", "TOOL_VERSION", "Board", "BoardFacts", "Budget", "Check", "FlashDisplay",
     "FlashOptions", "FlashReport", "ModelRun", "Operator", "Records", "SearchOptions", "Session",
     "SlotStatus", "Target", "ToolkitError", "TuneDisplay", "TuneOptions", "TuneReport", "TuningOptions",
-    "TuningRecord", "TuningResult", "board_names", "check_board", "compute", "document",
+    "TuningRecord", "TuningResult", "annealing_options", "board_names", "check_board", "compute", "document",
     "fetch_emulation", "flash_bundle", "load_board", "load_model", "max", "min", "open_bundle",
     "open_session", "operator_table", "placeholder", "probe_board", "read_array", "recorded_operators",
     "reduce_axis", "roll_back", "run_installed", "runtime_archive", "slot_status", "sum", "table",

@@ -118,7 +118,7 @@ class AlternativeSpaces(ScheduleSpace):
         turns = (np.arange(count) + rng.integers(len(self.spaces))) % len(self.spaces)
         shares = np.bincount(turns, minlength=len(self.spaces))
         drawn = [
-            self._embedded(number, space.sample(rng, int(share), attempts))
+            self.embedded(number, space.sample(rng, int(share), attempts))
             for (number, space), share in zip(enumerate(self.spaces), shares, strict=True)
         ]
         return rng.permutation(np.concatenate(drawn))
@@ -128,7 +128,7 @@ class AlternativeSpaces(ScheduleSpace):
         result = batch.copy()
         for number, rows in self._by_algorithm(batch):
             inner = self.spaces[number].mutate(rng, batch[rows, self._columns[number]], attempts)
-            result[rows] = self._embedded(number, inner)
+            result[rows] = self.embedded(number, inner)
         switched = np.flatnonzero(rng.random(len(batch)) < SWITCHED)
         drawn = self.sample(rng, len(switched))
         result[switched[: len(drawn)]] = drawn
@@ -142,7 +142,7 @@ class AlternativeSpaces(ScheduleSpace):
         """The untuned program of every algorithm."""
         found = []
         for number, space in enumerate(self.spaces):
-            row = self._embedded(number, space.batch([space.default()]))[0]
+            row = self.embedded(number, space.batch([space.default()]))[0]
             found.append(self.configuration(row))
         return found
 
@@ -169,12 +169,12 @@ class AlternativeSpaces(ScheduleSpace):
         number = int(chosen[0])
         rest = {name: value for name, value in described.items() if name != ALGORITHM}
         inner = self.spaces[number].batch([self.spaces[number].parse(rest)])
-        return self.configuration(self._embedded(number, inner)[0])
+        return self.configuration(self.embedded(number, inner)[0])
 
     def _inner(self, configuration: Configuration) -> Configuration:
         return Configuration(configuration.indices[self._columns[configuration.indices[0]]])
 
-    def _embedded(self, number: int, rows: Batch) -> Batch:
+    def embedded(self, number: int, rows: Batch) -> Batch:
         """Rows of one algorithm's space as rows of this one."""
         result = np.zeros((len(rows), len(self.knobs)), dtype=np.int64)
         result[:, 0] = number

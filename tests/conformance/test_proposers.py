@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from toolkit.cost_model.gbt import GradientBoostedTrees, TreeOptions
 from toolkit.cost_model.random_model import RandomModel
 from toolkit.explore.annealing import AnnealingOptions, AnnealingProposer
 from toolkit.explore.first import DefaultFirst
+from toolkit.explore.genetic import GeneticOptions, GeneticProposer
 from toolkit.explore.grid import GridProposer
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.random import RandomProposer
@@ -30,9 +33,25 @@ def aimless_annealing(space: TilingSpace, seed: int) -> Proposer:
     return AnnealingProposer(space, space.features, model, np.random.default_rng(seed), NARROW)
 
 
+def diverse_annealing(space: TilingSpace, seed: int) -> Proposer:
+    model = GradientBoostedTrees(seed=seed, options=TreeOptions(rounds=20, threads=1))
+    options = replace(NARROW, alpha=1.0, spare=4.0)
+    return AnnealingProposer(space, space.features, model, np.random.default_rng(seed), options)
+
+
+def informed_annealing(space: TilingSpace, seed: int) -> Proposer:
+    model, rng = RandomModel(np.random.default_rng(seed)), np.random.default_rng(seed)
+    return AnnealingProposer(space, space.features, model, rng, NARROW, informed=True)
+
+
 PROPOSERS: dict[str, Make] = {
     "annealing": annealing,
     "annealing with a random model": aimless_annealing,
+    "annealing with diversity": diverse_annealing,
+    "annealing with a model that knows": informed_annealing,
+    "genetic": lambda space, seed: GeneticProposer(
+        space, np.random.default_rng(seed), GeneticOptions(population=12)
+    ),
     "random": lambda space, seed: RandomProposer(space, np.random.default_rng(seed)),
     "the default first": lambda space, seed: DefaultFirst(
         space, np.zeros(5, np.int64), RandomProposer(space, np.random.default_rng(seed))
@@ -167,3 +186,11 @@ def test_a_batch_may_be_asked_for_while_another_is_measured(make: Make) -> None:
         running = ahead
         asked.append(running)
     assert len(set(space.ids(np.concatenate(asked)).tolist())) == 64
+
+
+def test_searches_in_threads_share_nothing(make: Make) -> None:
+    space = TilingSpace()
+    alone = [run(make(space, seed), space, rounds=3, n=16) for seed in range(3)]
+    with ThreadPoolExecutor(max_workers=3) as threads:
+        together = threads.map(lambda seed: run(make(space, seed), space, rounds=3, n=16), range(3))
+        assert all(np.array_equal(one, other) for one, other in zip(alone, together, strict=True))

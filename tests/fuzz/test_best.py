@@ -25,4 +25,4 @@ def test_best_is_what_sorting_gives(offered: list[int], seen: set[int], keep: in
     for part in np.array_split(np.array(offered, np.int64), parts):
         best.offer(POINTS[part], scores[part])
     expected = sorted(set(offered) - seen, key=lambda place: -scores[place])[:keep]
-    assert np.array_equal(best.ranked(), POINTS[expected])
+    assert np.array_equal(best.candidates().batch, POINTS[expected])

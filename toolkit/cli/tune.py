@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from toolkit import TuneOptions
 
 DEFAULT_TRIALS = 64
-TUNERS = ("annealing", "random", "grid")
+TUNERS = ("annealing", "genetic", "random", "grid")
+PRESETS = ("wide", "paper")
 COST_MODELS = {"gbt": "rank", "gbt-regression": "regression", "random": "random"}
 
 
@@ -38,6 +39,10 @@ class Arguments(TypedDict):
     budget_s: float | None
     tuner: str
     cost_model: str
+    preset: str
+    alpha: float | None
+    spare: float | None
+    epsilon: float | None
     records: Path | None
     seed: int
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
@@ -57,6 +62,12 @@ class Arguments(TypedDict):
 @click.option("--budget", "budget_s", type=duration, metavar="TIME", help="Time for all operators, e.g. 20m.")
 @click.option("--tuner", type=click.Choice(TUNERS), default="annealing", show_default=True)
 @click.option("--cost-model", type=click.Choice(list(COST_MODELS)), default="gbt", show_default=True)
+@click.option("--preset", type=click.Choice(PRESETS), default="wide", show_default=True,
+              help="Annealing: wide populations, or the paper's 128 chains of 500 steps.")  # fmt: skip
+@click.option("--alpha", type=click.FloatRange(min=0), help="Weight of diversity in a batch.")
+@click.option("--lambda", "spare", type=click.FloatRange(min=1),
+              help="Candidates a batch is chosen from, in batches.")  # fmt: skip
+@click.option("--epsilon", type=click.FloatRange(0, 1), help="Random share of a batch.")
 @click.option("--records", type=click.Path(path_type=Path), help="Store of measurements; made when missing.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--shape", "shapes", type=shape, multiple=True, metavar="NAME=1,3,224,224",
@@ -89,7 +100,13 @@ def tune_options(given: Arguments) -> TuneOptions:
     """The options of the function behind the command."""
     if given["trials"] is not None and given["budget_s"] is not None:
         raise click.UsageError("--trials and --budget exclude each other: give one of them")
-    search = toolkit.SearchOptions(tuner=given["tuner"], cost_model=COST_MODELS[given["cost_model"]])
+    search = toolkit.SearchOptions(
+        tuner=given["tuner"],
+        cost_model=COST_MODELS[given["cost_model"]],
+        annealing=toolkit.annealing_options(
+            given["preset"], alpha=given["alpha"], spare=given["spare"], epsilon=given["epsilon"]
+        ),
+    )
     return toolkit.TuneOptions(
         target=given["target"],
         trials=None if given["budget_s"] is not None else given["trials"] or DEFAULT_TRIALS,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from toolkit.cost_model.base import CostModel
 from toolkit.explore.proposer import History
-from toolkit.explore.selection import best_first, epsilon_greedy
+from toolkit.explore.selection import Candidates, best_first, epsilon_greedy
 from toolkit.explore.space import (
     Batch,
     Ids,
@@ -43,8 +43,9 @@ class AnnealingOptions:
     chains * (steps + 1) candidates are scored at most; fewer when the best ones have not changed for
     `patience` steps. The temperature falls linearly from `hottest` to 0, in standard deviations of the
     scores. `elite` of the chains start a round from the fastest measured configurations. `spare` times as
-    many candidates as asked for are kept for the selection (lambda in the paper); `epsilon` is the random
-    share of a batch.
+    many candidates as asked for are kept for the selection (lambda in the paper), which gives `alpha`
+    standard deviations of their scores for every choice of a knob that is covered anew (0: the best are
+    taken); `epsilon` is the random share of a batch.
     """
 
     chains: int = 2048
@@ -53,7 +54,16 @@ class AnnealingOptions:
     hottest: float = 1.0
     elite: float = 0.125
     spare: float = 2.0
+    alpha: float = 0.0
     epsilon: float = 0.05
+
+
+WIDE: Final = AnnealingOptions()
+PAPER: Final = AnnealingOptions(chains=128, steps=500, patience=500, elite=0.0, spare=2.0, alpha=1.0)
+"""Supplement A.3: 128 chains, at most 500 steps (b = 64 is the batch of TuningOptions), epsilon = 0.05.
+
+The paper compares lambda = 1, 2 and 4 and does not say which alpha; its chains restart nowhere."""
+PRESETS: Final = {"wide": WIDE, "paper": PAPER}
 
 
 def shortened(options: AnnealingOptions, n: int) -> AnnealingOptions:
@@ -65,7 +75,8 @@ def shortened(options: AnnealingOptions, n: int) -> AnnealingOptions:
 class AnnealingProposer:
     """The learned search of Algorithm 1. `scored` counts the candidates scored so far.
 
-    features: int64 [N, K] -> float32 [N, F]; model: fitted anew when it has been told something.
+    features: int64 [N, K] -> float32 [N, F]; model: fitted anew when it has been told something. An
+    `informed` model knows enough before that: without one the first batch is random.
     """
 
     def __init__(
@@ -75,8 +86,11 @@ class AnnealingProposer:
         model: CostModel,
         rng: np.random.Generator,
         options: AnnealingOptions = AnnealingOptions(),
+        *,
+        informed: bool = False,
     ) -> None:
         self._space = space
+        self._informed = informed
         self._features = features
         self._model = model
         self._rng = rng
@@ -88,34 +102,41 @@ class AnnealingProposer:
 
     def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
         self._history.told(batch, costs_s)
-        self._stale = True
+        self._stale = self._stale or len(batch) > 0
 
     def ask(self, n: int) -> Batch:
-        if n <= 0 or not len(self._history):
+        if n <= 0 or not (len(self._history) or self._informed):
             return self._history.asked(draw_unseen(self._space, self._rng, n, self._history.seen))
         if self._stale:
             self._model.fit(self._features(self._history.batch), self._history.costs_s)
             self._stale = False
-        ranked = self._candidates(n)
-        epsilon, seen = self._options.epsilon, self._history.seen
-        batch = epsilon_greedy(self._space, ranked, n, epsilon=epsilon, seen=seen, rng=self._rng)
+        candidates = self._candidates(n)
+        batch = epsilon_greedy(
+            self._space,
+            candidates,
+            n,
+            alpha=self._options.alpha,
+            epsilon=self._options.epsilon,
+            seen=self._history.seen,
+            rng=self._rng,
+        )
         return self._history.asked(batch)
 
     def _score(self, batch: Batch) -> NDArray[np.float32]:
         self.scored += len(batch)
         return self._model.predict(self._features(batch))
 
-    def _candidates(self, n: int) -> Batch:
-        """The best unmeasured candidates for a batch of n under the present model, best first."""
+    def _candidates(self, n: int) -> Candidates:
+        """The best unmeasured candidates for a batch of n under the present model."""
         wanted = max(n, round(self._options.spare * n))
         options = shortened(self._options, n)
         if size(self._space) <= options.chains * (options.steps + 1):
             blocks = [fresh(self._space, block, self._history.seen) for block in enumerated(self._space)]
             everything = np.concatenate(blocks)
-            return best_first(everything, self._score(everything))[:wanted]
+            return best_first(everything, self._score(everything)).first(wanted)
         best = Best(self._space, wanted, self._history.seen)
         self._chains = anneal(self._space, self._score, self._start(), best, options=options, rng=self._rng)
-        return best.ranked()
+        return best.candidates()
 
     def _start(self) -> Batch:
         """The chains where the last round left them; some restart from the fastest configurations known."""
@@ -161,9 +182,9 @@ class Best:
         self._batch, self._ids, self._scores = batch[order], ids[order], scores[order]
         return True
 
-    def ranked(self) -> Batch:
-        """What was kept, best first."""
-        return self._batch
+    def candidates(self) -> Candidates:
+        """What was kept."""
+        return Candidates(self._batch, self._scores)
 
 
 def anneal(

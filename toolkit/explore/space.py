@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,13 +47,33 @@ class SearchSpace(Protocol):
         ...
 
 
+@runtime_checkable
+class SpaceOfParts(Protocol):
+    """Several spaces side by side, each with columns of its own: cross.schedule.alternatives."""
+
+    @property
+    def spaces(self) -> tuple[SearchSpace, ...]:
+        """The parts."""
+        ...
+
+    def embedded(self, number: int, rows: Batch) -> Batch:
+        """Rows of part `number` as rows of the whole."""
+        ...
+
+
 def size(space: SearchSpace) -> int:
     """Number of configurations, valid or not; may exceed 64 bits."""
+    if isinstance(space, SpaceOfParts):
+        return sum(size(part) for part in space.spaces)
     return math.prod(space.shape)
 
 
 def enumerated(space: SearchSpace) -> Iterator[Batch]:
     """Every valid configuration in index order, the last knob fastest, in blocks of bounded size."""
+    if isinstance(space, SpaceOfParts):
+        for number, part in enumerate(space.spaces):
+            yield from (space.embedded(number, rows) for rows in enumerated(part))
+        return
     total = size(space)
     for start in range(0, total, ENUMERATED_AT_ONCE):
         yield block(space, start, min(start + ENUMERATED_AT_ONCE, total))

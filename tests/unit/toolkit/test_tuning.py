@@ -125,7 +125,7 @@ def test_one_seed_one_course(tmp_path: Path, overlap: bool) -> None:
     assert len({str(configuration) for configuration in courses[0]}) == 40
 
 
-@pytest.mark.parametrize("tuner", ["annealing", "random", "grid"])
+@pytest.mark.parametrize("tuner", ["annealing", "genetic", "random", "grid"])
 @pytest.mark.parametrize("cost_model", ["rank", "regression", "random"])
 def test_every_search_by_name(records: Records, tuner: str, cost_model: str) -> None:
     search = SearchOptions(tuner, cost_model, AnnealingOptions(chains=64, steps=2))
@@ -136,7 +136,10 @@ def test_every_search_by_name(records: Records, tuner: str, cost_model: str) -> 
 @pytest.mark.parametrize(
     ("search", "said"),
     [
-        (SearchOptions(tuner="magic"), "unknown tuner 'magic': expected one of annealing, random, grid"),
+        (
+            SearchOptions(tuner="magic"),
+            "unknown tuner 'magic': expected one of annealing, genetic, random, grid",
+        ),
         (SearchOptions(cost_model="x"), "unknown cost model 'x': expected one of rank, regression, random"),
     ],
 )

@@ -24,7 +24,7 @@ def test_annealing_under_a_perfect_model_finds_the_optimum() -> None:
     anneal(SPACE, perfect, SPACE.sample(rng, 256), best, options=options, rng=rng)
     points = everything(SPACE)
     ranked = np.sort(SPACE.cost_s(points))
-    found = SPACE.cost_s(best.ranked())
+    found = SPACE.cost_s(best.candidates().batch)
     assert found[0] == ranked[0]
     assert (np.diff(found) >= 0).all()
     assert found[-1] <= ranked[40]
@@ -38,8 +38,8 @@ def test_best_keeps_distinct_unseen_candidates_in_order() -> None:
     shuffled = np.random.default_rng(1).permutation(np.repeat(np.arange(200), 3))
     for part in np.array_split(shuffled, 7):
         best.offer(points[part], scores[part])
-    assert np.array_equal(perfect(best.ranked()), scores[order[5:15]])
-    assert len(set(SPACE.ids(best.ranked()).tolist())) == 10
+    assert np.array_equal(perfect(best.candidates().batch), scores[order[5:15]])
+    assert len(set(SPACE.ids(best.candidates().batch).tolist())) == 10
     assert not best.offer(points, scores)
 
 

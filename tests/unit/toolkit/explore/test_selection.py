@@ -6,27 +6,42 @@ import numpy as np
 import pytest
 
 from tests.synthetic_space import TilingSpace, everything
-from toolkit.explore.selection import best_first, epsilon_greedy, random_share
+from toolkit.explore.selection import Candidates, best_first, epsilon_greedy, random_share
 from toolkit.explore.space import block, draw_unseen, enumerated, size
 
 SPACE = TilingSpace()
 NONE_SEEN = np.zeros(0, np.uint64)
 
 
-def chosen(ranked: np.ndarray, n: int, epsilon: float, seen: np.ndarray = NONE_SEEN) -> np.ndarray:
-    return epsilon_greedy(SPACE, ranked, n, epsilon=epsilon, seen=seen, rng=np.random.default_rng(0))
+def chosen(candidates: Candidates, n: int, *, epsilon: float, alpha: float = 0.0) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return epsilon_greedy(SPACE, candidates, n, alpha=alpha, epsilon=epsilon, seen=NONE_SEEN, rng=rng)
+
+
+def ranked_points() -> Candidates:
+    points = everything(SPACE)
+    return best_first(points, -SPACE.cost_s(points).astype(np.float32))
 
 
 def test_the_best_come_first_and_the_rest_is_random() -> None:
-    points = everything(SPACE)
-    ranked = best_first(points, -SPACE.cost_s(points).astype(np.float32))[:64]
+    ranked = ranked_points().first(64)
     batch = chosen(ranked, 40, epsilon=0.25)
-    assert np.array_equal(batch[:30], ranked[:30])
+    assert np.array_equal(batch[:30], ranked.batch[:30])
     assert len(batch) == 40 and len(set(SPACE.ids(batch).tolist())) == 40
 
 
+def test_a_diverse_batch_covers_more_choices_and_begins_with_the_best() -> None:
+    ranked = ranked_points().first(128)
+    plain, diverse = (chosen(ranked, 32, epsilon=0.0, alpha=alpha) for alpha in (0.0, 1.0))
+    covered = [sum(len(set(column)) for column in batch.T.tolist()) for batch in (plain, diverse)]
+    assert covered[0] < covered[1]
+    assert len(set(SPACE.ids(diverse).tolist())) == 32
+    assert np.isin(SPACE.ids(diverse), SPACE.ids(ranked.batch)).all()
+    assert np.array_equal(diverse[0], ranked.batch[0])
+
+
 def test_random_ones_fill_a_shortage_of_candidates() -> None:
-    batch = chosen(everything(SPACE)[:3], 20, epsilon=0.0)
+    batch = chosen(ranked_points().first(3), 20, epsilon=0.0, alpha=1.0)
     assert len(batch) == 20
 
 

@@ -1,0 +1,89 @@
+"""Searches by name: presets, refusals, and real spaces of several algorithms that are searched to the end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from boards.target import Target
+from cross.expression import Operator, placeholder
+from cross.expression.conv import conv2d
+from cross.expression.window import Window
+from cross.loopnest.program import Programs
+from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.cpu_sketch import cpu_space
+from toolkit.errors import InputError
+from toolkit.explore.annealing import PAPER, WIDE
+from toolkit.explore.search import TUNERS, SearchOptions, annealing_options, make_proposer
+from toolkit.explore.space import enumerated, size
+from toolkit.features import ContextFeatures
+
+TARGET = Target(
+    name="cpu",
+    kind="cpu",
+    triple="x86_64-unknown-linux-gnu",
+    cpu="x86-64-v3",
+    vector_bytes=32,
+    vector_registers=16,
+    l2_bytes=1 << 20,
+    clock_hz=2e9,
+    flops_per_cycle=32,
+)
+
+
+def small_conv() -> Operator:
+    """4x4, 16 -> 16 channels, 3x3: Winograd's algorithms apply."""
+    data, weight = placeholder((1, 4, 4, 16), "data"), placeholder((3, 3, 16, 16), "weight")
+    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="conv")
+    return Operator("conv", (data, weight), output, constants=frozenset({1}))
+
+
+def test_presets_and_what_replaces_their_numbers() -> None:
+    assert annealing_options() == WIDE == SearchOptions().annealing
+    assert annealing_options("paper") == PAPER
+    assert (PAPER.chains, PAPER.steps, PAPER.epsilon) == (128, 500, 0.05)
+    changed = annealing_options("paper", alpha=0.25, spare=4.0, epsilon=0.0)
+    assert (changed.alpha, changed.spare, changed.epsilon, changed.chains) == (0.25, 4.0, 0.0, 128)
+
+
+@pytest.mark.parametrize(
+    ("preset", "numbers", "said"),
+    [
+        ("tvm", {}, "unknown preset 'tvm': expected one of wide, paper"),
+        ("wide", {"alpha": -1.0}, "expected alpha >= 0, .* found alpha -1"),
+        ("wide", {"spare": 0.5}, "lambda >= 1 .* lambda 0.5"),
+        ("wide", {"epsilon": 2.0}, "epsilon between 0 and 1, .* epsilon 2"),
+        ("wide", {"epsilon": float("nan")}, "epsilon nan"),
+    ],
+)
+def test_impossible_options_are_refused(preset: str, numbers: dict[str, float], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        annealing_options(preset, **numbers)
+
+
+def test_a_space_of_several_algorithms_is_enumerated_algorithm_by_algorithm() -> None:
+    space = cpu_space(small_conv(), TARGET)
+    assert isinstance(space, AlternativeSpaces)
+    assert size(space) == space.size == sum(part.size for part in space.spaces)
+    blocks = enumerated(space)
+    first = next(blocks)
+    assert (first[:, 0] == 0).all() and space.valid(first).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tuner", TUNERS)
+def test_a_real_space_is_searched_to_its_end(tuner: str) -> None:
+    whole = cpu_space(small_conv(), TARGET)
+    assert isinstance(whole, AlternativeSpaces)
+    winograd = {f"F{number}": part for number, part in enumerate(whole.spaces[1:])}
+    space = AlternativeSpaces(whole.operator, TARGET, winograd)
+    points = np.concatenate(list(enumerated(space)))
+    features = ContextFeatures(Programs(space))
+    proposer = make_proposer(space, features, np.random.default_rng(0), SearchOptions(tuner=tuner))
+    asked = []
+    while len(batch := proposer.ask(500)):
+        proposer.tell(batch, 1e-3 + 1e-4 * batch.sum(axis=1))
+        asked.append(batch)
+    found = space.ids(np.concatenate(asked)).tolist()
+    assert len(set(found)) == len(found)
+    assert sorted(found) == sorted(space.ids(points).tolist())

@@ -1,0 +1,84 @@
+"""Baseline: a genetic algorithm, as AutoTVM compares with (section 6.1, Figure 4). It needs no cost model.
+
+The population is made of the fastest configurations measured so far, so that the elite never dies. Parents
+win tournaments; a child takes each knob from one of its two parents, and may then have a knob drawn anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.explore.proposer import History
+from toolkit.explore.space import Batch, SearchSpace, draw_unseen, fresh
+
+_BROODS: Final = 8  # of children, until enough of them are new
+
+
+@dataclass(frozen=True, slots=True)
+class GeneticOptions:
+    """`population` configurations drawn at random begin, and so many of the fastest are parents after them.
+
+    A parent is the fastest of `tournament` drawn ones; `mutation` of the children are mutated.
+    """
+
+    population: int = 32
+    tournament: int = 3
+    mutation: float = 0.5
+
+
+class GeneticProposer:
+    """Breeds from what was told; children that were measured before are mutated until they are new."""
+
+    def __init__(
+        self, space: SearchSpace, rng: np.random.Generator, options: GeneticOptions = GeneticOptions()
+    ) -> None:
+        self._space = space
+        self._rng = rng
+        self._options = options
+        self._history = History(space)
+
+    def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
+        """See Proposer.tell."""
+        self._history.told(batch, costs_s)
+
+    def ask(self, n: int) -> Batch:
+        """See Proposer.ask."""
+        parents = self._history.fastest(self._options.population)
+        rows: Batch = np.zeros((0, len(self._space.shape)), np.int64)
+        founders = min(n, max(0, self._options.population - len(self._history.seen)))
+        if len(parents) and founders < n:
+            rows = self._brood(parents, n - founders)
+        taken = np.concatenate([self._history.seen, self._space.ids(rows)])
+        drawn = draw_unseen(self._space, self._rng, n - len(rows), taken)
+        return self._history.asked(np.concatenate([rows, drawn]))
+
+    def _brood(self, parents: Batch, n: int) -> Batch:
+        """Up to n new children."""
+        rows = parents[:0]
+        for _ in range(_BROODS):
+            if len(rows) >= n:
+                break
+            children = self._children(parents, 2 * (n - len(rows)))
+            rows = fresh(self._space, np.concatenate([rows, children]), self._history.seen)
+        return rows[:n]
+
+    def _children(self, parents: Batch, count: int) -> Batch:
+        """count valid configurations. A cross that breaks a constraint is the mother instead."""
+        space, rng = self._space, self._rng
+        mothers, fathers = self._winners(parents, count), self._winners(parents, count)
+        crossed = np.where(rng.random(mothers.shape) < 0.5, mothers, fathers)
+        crossed = np.where(space.valid(crossed)[:, None], crossed, mothers)
+        known = np.isin(space.ids(crossed), self._history.seen)
+        mutates = known | (rng.random(count) < self._options.mutation)
+        children: Batch = np.where(mutates[:, None], space.mutate(rng, crossed), crossed)
+        return children
+
+    def _winners(self, parents: Batch, count: int) -> Batch:
+        """The fastest of each tournament; parents come fastest first."""
+        drawn = self._rng.integers(0, len(parents), (count, self._options.tournament))
+        fastest: NDArray[np.int64] = drawn.min(axis=1)
+        return parents[fastest]
