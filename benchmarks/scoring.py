@@ -1,20 +1,24 @@
 """Candidates scored per second on C6.
 
 Annealing moves whole populations: neighbours, features of all of them at once, one prediction, bookkeeping;
-all of that is in its figure. The comparison binds and featurizes candidate by candidate with the plain
-extractor (the specification of the same features) and predicts once. Both run in turn, in one process.
+all of that is in its figure, with the share of each part. The comparison binds and featurizes candidate by
+candidate with the plain extractor (the specification of the same features) and predicts once. Every kind of
+features takes its turn in each run, in one process.
 
-    python -m benchmarks.scoring [--runs 9] [--chains 4096] [--steps 24] [--plain 48]
+    python -m benchmarks.scoring [--runs 9] [--chains 4096] [--steps 24] [--plain 48] [--features KIND ...]
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.c6 import c6, spread
 from boards.board import load
@@ -24,57 +28,77 @@ from cross.schedule.cpu_sketch import cpu_space
 from toolkit.cost_model.gbt import GradientBoostedTrees
 from toolkit.explore.annealing import AnnealingOptions, Best, anneal
 from toolkit.explore.space import Batch
-from toolkit.features import ContextFeatures, plain_features
+from toolkit.features import KINDS, make_features
+from toolkit.features.plain import plain_context
 
+PARTS = ("features", "prediction", "annealing")
 TRAINED_ON = 256  # configurations; their times are made up, prediction costs the same
 
 
-class Scoring:
-    """The space of C6 on this machine with a fitted model."""
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Candidates per second of one annealing run, and the shares of its time that its parts take."""
 
-    def __init__(self, seed: int) -> None:
-        self.space = cpu_space(c6(), load("host").target())
-        self.programs = Programs(self.space)
-        self.features = ContextFeatures(self.programs)
+    per_s: float
+    features: float
+    prediction: float
+
+    @property
+    def annealing(self) -> float:
+        """The rest: neighbours, acceptance, keeping the best."""
+        return 1.0 - self.features - self.prediction
+
+
+class Scoring:
+    """The space of C6 on this machine, one kind of features and a fitted model."""
+
+    def __init__(self, programs: Programs, kind: str, seed: int) -> None:
+        self.programs, self.space = programs, programs.space
+        self.features = make_features(kind, programs)
         self.model = GradientBoostedTrees(seed=seed)
         self.rng = np.random.default_rng(seed)
         known = self.features(self.space.sample(self.rng, TRAINED_ON))
         weights = self.rng.normal(size=known.shape[1])
         self.model.fit(known, np.exp(0.05 * known.astype(np.float64) @ weights))
 
-    def annealed(self, options: AnnealingOptions) -> float:
-        """Candidates per second of one annealing run from a fresh population."""
+    def annealed(self, options: AnnealingOptions) -> Rate:
+        """One annealing run from a fresh population."""
         chains = self.space.sample(self.rng, options.chains)
         best = Best(self.space, 128, np.zeros(0, np.uint64))
-        scored = 0
+        scored, features_s, prediction_s = 0, 0.0, 0.0
 
-        def score(batch: Batch) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-            nonlocal scored
+        def score(batch: Batch) -> NDArray[np.float32]:
+            nonlocal scored, features_s, prediction_s
+            before_s = time.perf_counter()
+            table = self.features(batch)
+            between_s = time.perf_counter()
+            scores = self.model.predict(table)
+            features_s += between_s - before_s
+            prediction_s += time.perf_counter() - between_s
             scored += len(batch)
-            return self.model.predict(self.features(batch))
+            return scores
 
         start_s = time.perf_counter()
         anneal(self.space, score, chains, best, options=options, rng=self.rng)
-        return scored / (time.perf_counter() - start_s)
+        wall_s = time.perf_counter() - start_s
+        return Rate(scored / wall_s, features_s / wall_s, prediction_s / wall_s)
 
     def one_by_one(self, count: int) -> float:
-        """Candidates per second when each is bound and featurized by itself; checks the features."""
+        """Candidates per second when each is bound and featurized by itself with the plain extractor."""
         batch = self.space.mutate(self.rng, self.space.sample(self.rng, count))
         start_s = time.perf_counter()
         rows = np.zeros((count, self.features.width), np.float32)
         for place, row in enumerate(batch):
             configuration = self.space.configuration(row)
             parametric = self.programs.parametric(self.programs.structure(configuration))
-            values = plain_features(bind(parametric, self.space.fields(configuration), simplify=False))
+            values = plain_context(bind(parametric, self.space.fields(configuration), simplify=False))
             rows[place, : len(values)] = values
         self.model.predict(rows)
-        rate = count / (time.perf_counter() - start_s)
-        np.testing.assert_allclose(rows, self.features(batch), rtol=1e-5, atol=1e-5)
-        return rate
+        return count / (time.perf_counter() - start_s)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print both rates and their ratio."""
+    """Print the rates, their parts, and the ratio to the plain extractor."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -82,19 +106,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--chains", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--plain", type=int, default=48, help="candidates scored one by one in each run")
+    parser.add_argument("--features", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(arguments)
     options = AnnealingOptions(chains=asked.chains, steps=asked.steps, patience=asked.steps)
-    scoring = Scoring(asked.seed)
+    programs = Programs(cpu_space(c6(), load("host").target()))
     print(
-        f"C6, {scoring.space.size:,} configurations, {scoring.features.width} features, "
-        f"{asked.chains} chains x {asked.steps} steps, {os.cpu_count()} cores, "
-        f"load before {os.getloadavg()[0]:.1f}"
+        f"C6, {programs.space.size:,} configurations, {asked.chains} chains x {asked.steps} steps, "
+        f"{os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}"
     )
-    pairs = [(scoring.annealed(options), scoring.one_by_one(asked.plain)) for _ in range(asked.runs)]
-    print(spread("annealing, whole populations", [fast for fast, _ in pairs], "candidates/s"))
-    print(spread("plain extractor, one candidate at a time", [slow for _, slow in pairs], "candidates/s"))
-    print(spread("annealing against plain", [fast / slow for fast, slow in pairs], "times"))
+    kinds = {kind: Scoring(programs, kind, asked.seed) for kind in asked.features}
+    rates: dict[str, list[Rate]] = {kind: [] for kind in kinds}
+    plain: list[float] = []
+    for _ in range(asked.runs):
+        for kind, scoring in kinds.items():
+            rates[kind].append(scoring.annealed(options))
+        if "context" in kinds:
+            plain.append(kinds["context"].one_by_one(asked.plain))
+    for kind, found in rates.items():
+        print(
+            spread(f"{kind}, {kinds[kind].features.width} columns", [r.per_s for r in found], "candidates/s")
+        )
+        shares = [statistics.median(shares) for shares in zip(*map(_shares, found), strict=True)]
+        print("    " + ", ".join(f"{name} {share:.0%}" for name, share in zip(PARTS, shares, strict=True)))
+    if plain:
+        print(spread("plain extractor, one candidate at a time", plain, "candidates/s"))
+        ratios = [fast.per_s / slow for fast, slow in zip(rates["context"], plain, strict=True)]
+        print(spread("annealing against plain", ratios, "times"))
+
+
+def _shares(rate: Rate) -> tuple[float, float, float]:
+    """In order of PARTS."""
+    return rate.features, rate.prediction, rate.annealing
 
 
 if __name__ == "__main__":

@@ -1,6 +1,16 @@
-"""What the loops look like in numbers. Start at plain.py (the specification), then context.py."""
+"""What the loops look like in numbers. Start at plain.py (the specification), then choose.py (the door)."""
 
+from toolkit.features.base import FEATURE_VERSION, KINDS, Features
+from toolkit.features.choose import make_features
 from toolkit.features.context import ContextFeatures, features
-from toolkit.features.plain import FEATURE_VERSION, plain_features
+from toolkit.features.tree import TreeFeatures
 
-__all__ = ["FEATURE_VERSION", "ContextFeatures", "features", "plain_features"]
+__all__ = [
+    "FEATURE_VERSION",
+    "KINDS",
+    "ContextFeatures",
+    "Features",
+    "TreeFeatures",
+    "features",
+    "make_features",
+]

@@ -1,7 +1,8 @@
-"""The longest chain of a loop nest, and the buffers that its innermost statement touches.
+"""The chains of loops of a nest, and the buffers that the statement inside each of them touches.
 
-Both extractors start here, on parametric nests and on bound ones alike: the paper picks the longest
-chain of loops from the AST (supplement, A.2.2).
+All extractors start here, on parametric nests and on bound ones alike. The paper picks the longest chain of
+loops from the AST (supplement, A.2.2); `main_chain` prefers chains whose statement combines buffers, because
+the transforms around the products of a Winograd convolution are nested deeper than the products.
 """
 
 from __future__ import annotations
@@ -45,31 +46,52 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Loops from the outermost to the innermost, and what the statement inside touches."""
+    """Loops from the outermost to the innermost, and what the statement inside touches.
+
+    `accesses`: the buffer written first, then those read in order of appearance, each buffer once.
+    """
 
     loops: tuple[For, ...]
+    store: Store
     accesses: tuple[Access, ...]
 
 
-def longest_chain(nest: LoopNest) -> Chain:
-    """The first of the deepest statements of a nest with the loops around it."""
-    loops, store = max(_chains(nest.body, ()), key=lambda item: len(item[0]))
-    accesses: dict[str, Access] = {}
-    for buffer, indices in (*_loads(store.value), (store.buffer, store.indices)):
+def main_chain(nest: LoopNest) -> Chain:
+    """The chain that describes a nest: see `main_store`."""
+    return chain(*main_store(nest.body))
+
+
+def chain(loops: tuple[For, ...], store: Store) -> Chain:
+    """The chain of a statement with the loops around it."""
+    accesses = {store.buffer.name: _access(store.buffer, store.indices)}
+    for buffer, indices in _loads(store.value):
         if buffer.name not in accesses:
             accesses[buffer.name] = _access(buffer, indices)
-    return Chain(loops, tuple(accesses.values()))
+    return Chain(loops, store, tuple(accesses.values()))
 
 
-def _chains(statement: Statement, around: tuple[For, ...]) -> Iterator[tuple[tuple[For, ...], Store]]:
+def main_store(statement: Statement) -> tuple[tuple[For, ...], Store]:
+    """The innermost statement that stands for all, with the loops around it.
+
+    Statements that combine two or more buffers come before others, then deeper ones, then the first.
+    """
+    return max(stores(statement), key=lambda item: (_combines(item[1]), len(item[0])))
+
+
+def _combines(store: Store) -> bool:
+    return len({buffer.name for buffer, _ in _loads(store.value)} - {store.buffer.name}) >= 2
+
+
+def stores(statement: Statement, around: tuple[For, ...] = ()) -> Iterator[tuple[tuple[For, ...], Store]]:
+    """Every innermost statement with the loops around it, outermost loop first, in program order."""
     match statement:
         case For(_, _, _, body):
-            yield from _chains(body, (*around, statement))
+            yield from stores(body, (*around, statement))
         case Block(statements):
             for item in statements:
-                yield from _chains(item, around)
+                yield from stores(item, around)
         case Allocate(_, body):
-            yield from _chains(body, around)
+            yield from stores(body, around)
         case Store():
             yield around, statement
 

@@ -1,0 +1,110 @@
+"""The vectorized extractor equals its specification, on every structure of several spaces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from boards.target import Target
+from cross.expression import Operator, compute, exp, maximum, placeholder, reduce_axis, sum
+from cross.expression.conv import conv2d
+from cross.expression.window import Window
+from cross.loopnest import Programs
+from cross.schedule import cpu_space
+from tests.feature_rows import check, of_every_structure
+from tests.fuzz.operators import FAMILIES, random_operator
+from toolkit.errors import InputError
+from toolkit.features import KINDS, ContextFeatures, make_features
+
+TARGET = Target(
+    name="cpu",
+    kind="cpu",
+    triple="x86_64-unknown-linux-gnu",
+    cpu="x86-64-v3",
+    cores=(0, 1),
+    vector_bytes=32,
+    vector_registers=16,
+    l2_bytes=1 << 20,
+    clock_hz=2e9,
+    flops_per_cycle=32,
+)
+
+
+def _conv() -> Operator:
+    data, weight = placeholder((1, 13, 11, 6), "data"), placeholder((3, 3, 6, 20), "weight")
+    bias = placeholder((20,), "bias")
+    conv = conv2d(data, weight, Window(strides=(2, 2), pads=(1, 1, 1, 1)), name="conv")
+    out = compute(conv.shape, lambda n, h, w, c: maximum(conv[n, h, w, c] + bias[c], 0.0), name="relu")
+    return Operator("conv", (data, weight, bias), out, constants=frozenset({1, 2}))
+
+
+def _matmul() -> Operator:
+    a, b = placeholder((37, 24), "A"), placeholder((24, 50), "B")
+    k = reduce_axis(24, "k")
+    return Operator(
+        "matmul", (a, b), compute((37, 50), lambda i, j: sum(a[i, k] * b[k, j], axis=k), name="C")
+    )
+
+
+def _elementwise() -> Operator:
+    a = placeholder((5, 7, 33), "A")
+    return Operator("exp", (a,), compute((5, 7, 33), lambda i, j, k: exp(a[i, j, k]) + 1.0, name="E"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("operator", [_conv(), _matmul(), _elementwise()], ids=lambda operator: operator.name)
+def test_vectorized_features_equal_the_plain_ones(operator: Operator, kind: str) -> None:
+    programs = Programs(cpu_space(operator, TARGET))
+    extract = make_features(kind, programs)
+    batch = of_every_structure(programs, np.random.default_rng(3), 400)
+    assert len(np.unique(programs.structures(batch), axis=0)) == len(list(programs.space.structures()))
+    assert len(extract.names) == len(set(extract.names)) == extract.width
+    check(extract, programs, batch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_vectorized_features_equal_the_plain_ones_of_any_operator(family: str) -> None:
+    rng = np.random.default_rng([5, *family.encode()])
+    programs = Programs(cpu_space(random_operator(rng, family), TARGET))
+    batch = of_every_structure(programs, rng, 60)
+    for kind in KINDS:
+        check(make_features(kind, programs), programs, batch[rng.permutation(len(batch))[:8]])
+
+
+@pytest.mark.slow
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_vectorized_features_equal_the_plain_ones_of_random_cases(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    programs = Programs(cpu_space(random_operator(rng), TARGET))
+    batch = programs.space.sample(rng, 6)
+    for kind in KINDS:
+        check(make_features(kind, programs), programs, batch)
+
+
+@pytest.mark.parametrize("kind", ["relation", "flattened"])
+def test_the_width_is_the_same_for_every_operator(kind: str) -> None:
+    made = [make_features(kind, Programs(cpu_space(item, TARGET))) for item in (_conv(), _elementwise())]
+    assert made[0].width == made[1].width
+    assert made[0].names == made[1].names
+
+
+def test_unknown_features_are_refused() -> None:
+    with pytest.raises(InputError, match="unknown features 'curve': expected one of context, relation"):
+        make_features("curve", Programs(cpu_space(_matmul(), TARGET)))
+
+
+def test_features_tell_tile_sizes_apart() -> None:
+    """A matmul tile of 1x8 touches 1 row of A, 8 columns of B; of 4x8, four times the accumulators."""
+    space = cpu_space(_matmul(), TARGET)
+    extract = ContextFeatures(Programs(space))
+    base = space.describe(space.default())
+    rows = [space.parse({**base, "C.i": [1, 1, size], "C.j": [1, 1, 8]}) for size in (1, 4)]
+    table = extract(space.batch(rows))
+    column = extract.names.index("C.acc.i length")
+    assert table[:, column] == pytest.approx([np.log2(1 + 1), np.log2(1 + 4)])
+    touch = extract.names.index("C.acc.i C.acc touch")
+    assert table[:, touch] == pytest.approx([np.log2(1 + 8), np.log2(1 + 32)])

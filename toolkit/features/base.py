@@ -1,0 +1,87 @@
+"""What every kind of features has in common: the contract, the version, and a nest for each structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.loopnest.nodes import LoopNest
+from cross.loopnest.program import Programs
+from cross.schedule.space import Batch
+
+FEATURE_VERSION: Final = 2  # of the meaning of columns: a stored model is refused under another one
+
+KINDS: Final = ("context", "relation", "flattened", "configuration", "tree")
+
+Knobs = Mapping[str, NDArray[np.int64]]
+Table = NDArray[np.float32]
+
+
+class Features(Protocol):
+    """Numbers that describe configurations: call it with a batch, int64 [N, K] -> float32 [N, width]."""
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        ...
+
+    @property
+    def names(self) -> list[str]:
+        """A name for each column."""
+        ...
+
+    def __call__(self, batch: Batch) -> Table: ...
+
+
+class StructureFeatures(Protocol):
+    """The features of all configurations that share one lowered nest."""
+
+    @property
+    def width(self) -> int: ...
+
+    def features(self, knobs: Knobs, count: int) -> Table:
+        """float32 [count, width] from one int64 [count] column for each knob."""
+        ...
+
+
+S = TypeVar("S", bound=StructureFeatures)
+
+
+class Structures(Generic[S]):
+    """A describer for each structure of a space, made from its nest when a row of that structure appears."""
+
+    def __init__(self, programs: Programs, describe: Callable[[LoopNest], S]) -> None:
+        self.programs = programs
+        self._describe = describe
+        self._known: dict[tuple[int, ...], S] = {}
+
+    def describer(self, structure: tuple[int, ...]) -> S:
+        """The describer of a structure."""
+        if structure not in self._known:
+            self._known[structure] = self._describe(self.programs.parametric(structure).nest)
+        return self._known[structure]
+
+    def all(self) -> list[S]:
+        """The describers of every structure of the space."""
+        return [self.describer(structure) for structure in self.programs.space.structures()]
+
+    def table(self, batch: Batch, width: int) -> Table:
+        """float32 [N, width]; rows of structures that have fewer columns end in zeros."""
+        space = self.programs.space
+        result = np.zeros((len(batch), width), dtype=np.float32)
+        number = np.zeros(len(batch), dtype=np.int64)
+        for position in space.structural:
+            number = number * space.shape[position] + batch[:, position]
+        for index, first in zip(*np.unique(number, return_index=True), strict=True):
+            rows = np.flatnonzero(number == index)
+            describer = self.describer(tuple(int(batch[first, place]) for place in space.structural))
+            result[rows, : describer.width] = describer.features(space.values(batch[rows]), len(rows))
+        return result

@@ -1,0 +1,126 @@
+"""The context of every loop of a chain, for whole batches: lengths, products, touched elements, strides.
+
+Arrays have the loops innermost first and one column for each configuration. Quantities are exact: they are
+integers below 2**53 held in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.loopnest.nodes import ZERO, LoopKind
+from toolkit.features.chain import Chain
+from toolkit.features.tape import Tape, Values
+
+LOOP_KINDS: Final = (LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.VECTORIZED, LoopKind.UNROLLED)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopColumns:
+    """Of a chain of L loops around a statement that touches A buffers, for N configurations.
+
+    lengths, top_down (product of the lengths of the loops around), inside (product of a loop's length and
+    those of the loops within): [L, N]. kinds: one-hot in order of LOOP_KINDS, [L, 4, N]. touch (elements of a
+    buffer that the loop and those within touch), stride (elements between two iterations): [A, L, N].
+    """
+
+    lengths: Values
+    kinds: Values
+    top_down: Values
+    inside: Values
+    touch: Values
+    stride: Values
+
+    @property
+    def reuse(self) -> Values:
+        """Iterations for each touched element, [A, L, N]."""
+        return self.inside / self.touch
+
+
+class LoopContext:
+    """Ready to evaluate a chain over the tables of a tape."""
+
+    def __init__(self, chain: Chain, tape: Tape, unrolled: dict[str, int]) -> None:
+        loops = chain.loops[::-1]
+        self.depth = len(loops)
+        self._lengths = np.array([tape.row(loop.extent) for loop in loops], dtype=np.intp)
+        self._kinds = np.array([[[float(loop.kind is kind)] for kind in LOOP_KINDS] for loop in loops])
+        self._kinds = self._kinds.reshape(self.depth, len(LOOP_KINDS), 1)
+        limited = [(place, unrolled[loop.var]) for place, loop in enumerate(loops) if loop.var in unrolled]
+        self._limited = np.array([place for place, _ in limited], dtype=np.intp)
+        self._flags = np.array([row for _, row in limited], dtype=np.intp)
+        self._stride = np.array(
+            [[tape.row(access.stride.get(loop.var, ZERO)) for loop in loops] for access in chain.accesses],
+            dtype=np.intp,
+        ).reshape(len(chain.accesses), self.depth)
+        self._touch = _Touch(chain, tape)
+
+    def columns(self, table: Values) -> LoopColumns:
+        """The columns of the configurations of a table [rows, N]."""
+        count = table.shape[1]
+        lengths = table[self._lengths]
+        inside = np.multiply.accumulate(lengths, axis=0)
+        total = inside[-1] if self.depth else np.ones(count)
+        kinds = np.broadcast_to(self._kinds, (*self._kinds.shape[:2], count))
+        if len(self._limited):
+            flags = table[self._flags]
+            kinds = kinds.copy()
+            kinds[self._limited] = 0.0
+            kinds[self._limited, LOOP_KINDS.index(LoopKind.SERIAL)] = 1.0 - flags
+            kinds[self._limited, LOOP_KINDS.index(LoopKind.UNROLLED)] = flags
+        touch = self._touch.elements(table, lengths)
+        return LoopColumns(lengths, kinds, total / inside, inside, touch, np.abs(table[self._stride]))
+
+
+class _Touch:
+    """How many elements of each buffer the loops up to each one touch.
+
+    A dimension is reached as far as its index moves, 1 + sum |coefficient| (length - 1) over the loops up to
+    here, but no further than its extent. The product over dimensions changes only at loops that move an
+    index: these are the states; every (access, loop) shows one of them.
+    """
+
+    def __init__(self, chain: Chain, tape: Tape) -> None:
+        loops = chain.loops[::-1]
+        self._extents = np.array(
+            [tape.row(extent) for access in chain.accesses for extent in access.buffer.shape], dtype=np.intp
+        )
+        self._shown: NDArray[np.intp] = np.zeros((len(chain.accesses), len(loops)), dtype=np.intp)
+        self._states = 1  # the first one: a single element
+        coefficients: list[tuple[int, int]] = []  # row of the tape, position of the loop
+        self._changes: list[tuple[slice, list[tuple[int, int]]]] = []  # dimensions of an access; what moves
+        start = 0
+        for place, access in enumerate(chain.accesses):
+            dimensions = slice(start, start + len(access.dimensions))
+            shown = 0
+            for position, loop in enumerate(loops):
+                moved = []
+                for offset, index in enumerate(access.dimensions):
+                    if loop.var in index:
+                        moved.append((start + offset, len(coefficients)))
+                        coefficients.append((tape.row(index[loop.var]), position))
+                if moved:
+                    self._changes.append((dimensions, moved))
+                    shown, self._states = self._states, self._states + 1
+                self._shown[place, position] = shown
+            start = dimensions.stop
+        self._rows = np.array([row for row, _ in coefficients], dtype=np.intp)
+        self._loops = np.array([position for _, position in coefficients], dtype=np.intp)
+
+    def elements(self, table: Values, lengths: Values) -> Values:
+        """[A, L, N] for lengths [L, N]."""
+        count = table.shape[1]
+        moves = np.abs(table[self._rows]) * (lengths[self._loops] - 1.0)
+        extents = table[self._extents]
+        reach = np.ones_like(extents)
+        states = np.ones((self._states, count))
+        for state, (dimensions, moved) in enumerate(self._changes, start=1):
+            for dimension, move in moved:
+                reach[dimension] += moves[move]
+            within = np.minimum(reach[dimensions], extents[dimensions])
+            np.multiply.reduce(within, axis=0, out=states[state])
+        return states[self._shown]

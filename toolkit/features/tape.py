@@ -1,0 +1,81 @@
+"""Integer expressions over knobs as straight-line code: each distinct one is evaluated once for a batch.
+
+Extents, strides and limits of a nest repeat the same few expressions many times. A tape gives every distinct
+one a row of one table; `run` fills the table [rows, N] from the knob columns of N configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.loopnest.nodes import Binary, Expr, Int, Knob
+from toolkit.features.base import Knobs
+
+Values = NDArray[np.float64]
+Step = Callable[..., Any]  # (*operands, out): writes its row
+
+
+def _ceildiv(left: Values, right: Values, out: Values) -> None:
+    np.divide(left, right, out)
+    np.ceil(out, out)
+
+
+_STEPS: Final[dict[str, Step]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "//": np.floor_divide,
+    "%": np.remainder,
+    "min": np.minimum,
+    "max": np.maximum,
+    "ceildiv": _ceildiv,
+}
+
+
+class Tape:
+    """Rows are added while a structure is prepared, all before the first run."""
+
+    def __init__(self) -> None:
+        self._rows: dict[object, int] = {}
+        self._constants: list[tuple[int, float]] = []
+        self._knobs: list[tuple[int, str]] = []
+        self._steps: list[tuple[Step, tuple[int, ...], int]] = []
+
+    def row(self, expr: Expr) -> int:
+        """The row of an integer expression without loop variables."""
+        if expr not in self._rows:
+            match expr:
+                case Int(value):
+                    self._constants.append((self._new(expr), float(value)))
+                case Knob(name):
+                    self._knobs.append((self._new(expr), name))
+                case Binary(op, left, right) if op in _STEPS:
+                    self.step(expr, _STEPS[op], self.row(left), self.row(right))
+                case _:
+                    raise TypeError(f"no integer expression over knobs: {expr}")
+        return self._rows[expr]
+
+    def step(self, key: object, step: Step, *operands: int) -> int:
+        """The row that `step` writes from the rows of its operands; one for each key."""
+        if key not in self._rows:
+            self._steps.append((step, operands, self._new(key)))
+        return self._rows[key]
+
+    def run(self, knobs: Knobs, count: int) -> Values:
+        """float64 [rows, count] from int64 [count] for each knob."""
+        table = np.empty((len(self._rows), count))
+        for row, value in self._constants:
+            table[row] = value
+        for row, name in self._knobs:
+            table[row] = knobs[name]
+        for step, operands, row in self._steps:
+            step(*[table[operand] for operand in operands], table[row])
+        return table
+
+    def _new(self, key: object) -> int:
+        self._rows[key] = len(self._rows)
+        return self._rows[key]

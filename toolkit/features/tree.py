@@ -1,0 +1,144 @@
+"""Tree features: every loop of a nest in one row, for models over the tree of loops (TreeGRU, section 4).
+
+float32 [N, L * C], to be read as [N, L, C]. Rows are the loops that run more than once in some configuration,
+in depth-first order of the nest, so that a parent comes before its children; missing rows are all zero. The
+channels are CHANNELS:
+
+    exists     1 in every row that is there
+    parent     the row of the nearest loop around, -1 for none
+    variable   a number of the loop variable within the space, from 0: what an embedding is learnt for
+    ...        the operations of the statement that stands for the loop, then its context, as ROW_FEATURES of
+               flattened.py names them
+
+`exists`, `parent` and `variable` are the same for all configurations of a structure. The context of a loop is
+that of the chain of the statement beneath it that chain.main_store picks. plain.py is the specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.loopnest.nodes import ONE, Allocate, Block, For, LoopNest, Statement, Store
+from cross.loopnest.program import Programs
+from cross.schedule.space import Batch
+from toolkit.features.base import Knobs, Structures, Table
+from toolkit.features.chain import Chain, chain, main_store
+from toolkit.features.flattened import ROW_FEATURES, context_rows
+from toolkit.features.nest import NestColumns
+from toolkit.features.totals import operations
+
+CHANNELS: Final = ("exists", "parent", "variable", "operations", *ROW_FEATURES)
+KIND: Final = "tree"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """A loop that has a row: the row around it, and the chain whose context it shows."""
+
+    loop: For
+    parent: int
+    chain: Chain
+
+
+class TreeFeatures:
+    """Features of the configurations of one space: call it with a batch.
+
+    `loops` is the largest number of rows of any structure, `channels` is len(CHANNELS).
+    """
+
+    kind = KIND
+    channels = len(CHANNELS)
+
+    def __init__(self, programs: Programs) -> None:
+        self._variables: dict[str, int] = {}
+        self._structures = Structures(programs, self._structure)
+        self.loops = max(structure.loops for structure in self._structures.all())
+        self.width = self.loops * self.channels
+
+    @property
+    def names(self) -> list[str]:
+        """A name per column."""
+        return [f"row{row} {name}" for row in range(self.loops) for name in CHANNELS]
+
+    @property
+    def variables(self) -> dict[str, int]:
+        """The number of every loop variable that has a row."""
+        return dict(self._variables)
+
+    def __call__(self, batch: Batch) -> Table:
+        """float32 [N, width] for int64 [N, K]."""
+        return self._structures.table(batch, self.width)
+
+    def _structure(self, nest: LoopNest) -> _Structure:
+        rows = tree_rows(nest)
+        for row in rows:
+            self._variables.setdefault(row.loop.var, len(self._variables))
+        return _Structure(nest, rows, [self._variables[row.loop.var] for row in rows])
+
+
+def tree_rows(nest: LoopNest) -> list[TreeRow]:
+    """The loops of a parametric nest that have rows, parents first."""
+    rows: list[TreeRow] = []
+    for loops, loop in _loops(nest.body, ()):
+        if loop.extent == ONE:
+            continue
+        names = {row.loop.var: place for place, row in enumerate(rows)}
+        parent = max((names[outer.var] for outer in loops if outer.var in names), default=-1)
+        inner, store = main_store(loop)
+        rows.append(TreeRow(loop, parent, chain((*loops, *inner), store)))
+    return rows
+
+
+def _loops(statement: Statement, around: tuple[For, ...]) -> Iterator[tuple[tuple[For, ...], For]]:
+    """Every loop with those around it, depth first."""
+    match statement:
+        case For(_, _, _, body):
+            yield around, statement
+            yield from _loops(body, (*around, statement))
+        case Block(statements):
+            for item in statements:
+                yield from _loops(item, around)
+        case Allocate(_, body):
+            yield from _loops(body, around)
+        case Store():
+            return
+
+
+class _Structure:
+    """One lowered nest, ready to be evaluated: each distinct chain once."""
+
+    def __init__(self, nest: LoopNest, rows: list[TreeRow], variables: list[int]) -> None:
+        self.loops = len(rows)
+        self.width = self.loops * len(CHANNELS)
+        self._nest = NestColumns(nest)
+        chains = list(dict.fromkeys(row.chain.loops for row in rows))
+        by_loops = {row.chain.loops: row.chain for row in rows}
+        self._contexts = [self._nest.context(by_loops[loops]) for loops in chains]
+        constants = [
+            (1.0, row.parent, variable, np.log2(1.0 + sum(operations(row.chain.store).values())))
+            for row, variable in zip(rows, variables, strict=True)
+        ]
+        self._constants: NDArray[np.float32] = np.array(constants, dtype=np.float32).reshape(-1, 4)
+        # of every chain: which of its loops, innermost first, fill which rows
+        self._shown: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []
+        for loops in chains:
+            mine = [place for place, row in enumerate(rows) if row.chain.loops == loops]
+            inwards = [len(loops) - 1 - loops.index(rows[place].loop) for place in mine]
+            self._shown.append((np.array(mine, dtype=np.intp), np.array(inwards, dtype=np.intp)))
+
+    def features(self, knobs: Knobs, count: int) -> Table:
+        """float32 [count, width]."""
+        values = self._nest.table(knobs, count)
+        result = np.empty((self.loops, len(CHANNELS), count), dtype=np.float32)
+        result[:, :4] = self._constants[:, :, None]
+        for context, (mine, inwards) in zip(self._contexts, self._shown, strict=True):
+            result[mine, 4:] = context_rows(context.columns(values))[inwards]
+        logarithmic = result[:, 4:]
+        logarithmic += 1.0
+        np.log2(logarithmic, out=logarithmic)
+        return result.reshape(self.width, count).T
