@@ -57,7 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ToolkitError as error:
         parser.exit(error.exit_code, f"{error}\n")
     print(spread("measured trials", [r.measured / r.wall_s for r in results], "trials/s"))
-    print(spread("board busy", [100 * r.busy_share for r in results], "% of time"))
+    accounts = [r.accounts for r in results]
+    print(spread("board busy", [100 * a.busy_share for a in accounts], "% of time"))
+    print(spread("board idle", [100 * a.idle_share for a in accounts], "% of time"))
+    print(spread("waiting for the compiler", [100 * a.compile_share for a in accounts], "% of time"))
+    print(spread("search overhead", [100 * a.overhead_share for a in accounts], "% of time"))
     print(spread("default schedule", [r.default_gflops for r in results], "GFLOP/s"))
     print(spread("best schedule", [r.best_gflops for r in results], "GFLOP/s"))
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from boards.description import Board
     from boards.target import Target
     from cross.expression import Operator, compute, max, min, placeholder, reduce_axis, sum
+    from toolkit.accounts import Accounts
     from toolkit.bundle.verify import open_bundle, trusted_keys
     from toolkit.emulation import fetch as fetch_emulation
     from toolkit.errors import ToolkitError
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from toolkit.report.documents import document
     from toolkit.report.flash_display import FlashDisplay
     from toolkit.report.health import Check, check_board
-    from toolkit.report.tables import operator_table, table, time_text, tune_table
+    from toolkit.report.tables import accounts_lines, operator_table, table, time_text, tune_table
     from toolkit.report.tune_display import TuneDisplay
     from toolkit.tuning import TuningOptions
     from toolkit.version import TOOL_VERSION
@@ -52,6 +53,7 @@ _HOMES = {
     "boards.description": ("Board",),
     "boards.target": ("Target",),
     "cross.expression": ("Operator", "compute", "max", "min", "placeholder", "reduce_axis", "sum"),
+    "toolkit.accounts": ("Accounts",),
     "toolkit.bundle.verify": ("open_bundle", "trusted_keys"),
     "toolkit.emulation": ("fetch_emulation=fetch",),
     "toolkit.errors": ("ToolkitError",),
@@ -75,7 +77,7 @@ _HOMES = {
     "toolkit.report.documents": ("document",),
     "toolkit.report.flash_display": ("FlashDisplay",),
     "toolkit.report.health": ("Check", "check_board"),
-    "toolkit.report.tables": ("operator_table", "table", "time_text", "tune_table"),
+    "toolkit.report.tables": ("accounts_lines", "operator_table", "table", "time_text", "tune_table"),
     "toolkit.report.tune_display": ("TuneDisplay",),
     "toolkit.tuning": ("TuningOptions",),
     "toolkit.version": ("TOOL_VERSION",),
@@ -88,10 +90,11 @@ _PLACES = {
 }
 
 __all__ = [
-    "DEFAULT_RECORDS", "TOOL_VERSION", "Board", "BoardFacts", "Budget", "Check", "FlashDisplay",
+    "DEFAULT_RECORDS", "TOOL_VERSION", "Accounts", "Board", "BoardFacts", "Budget", "Check", "FlashDisplay",
     "FlashOptions", "FlashReport", "ModelRun", "Operator", "Records", "SearchOptions", "Session",
     "SlotStatus", "Target", "ToolkitError", "TuneDisplay", "TuneOptions", "TuneReport", "TuningOptions",
-    "TuningRecord", "TuningResult", "annealing_options", "board_names", "check_board", "compute", "document",
+    "TuningRecord", "TuningResult", "accounts_lines", "annealing_options", "board_names", "check_board",
+    "compute", "document",
     "fetch_emulation", "flash_bundle", "load_board", "load_model", "max", "min", "open_bundle",
     "open_session", "operator_table", "placeholder", "probe_board", "read_array", "recorded_operators",
     "reduce_axis", "roll_back", "run_installed", "runtime_archive", "slot_status", "sum", "table",

@@ -34,15 +34,23 @@ def record_key(space: ScheduleSpace, board: Board) -> RecordKey:
 
 
 def open_job(
-    name: str, operator: Operator, board: Board, target: Target, *, winograd: bool = True
+    name: str, operator: Operator, board: Board, target: Target, *, winograd: bool = True, weight: float = 1.0
 ) -> tuple[TuningJob, Programs]:
     """What tuning needs to know about an operator on a board, and the programs of its schedule space.
 
-    Without `winograd`, convolutions are computed directly only.
+    Without `winograd`, convolutions are computed directly only. `weight`: how often a model computes it.
     """
     space = cpu_space(operator, target, winograd=winograd)
     programs = Programs(space)
-    job = TuningJob(name, operator.flops, space, ContextFeatures(programs), record_key(space, board))
+    job = TuningJob(
+        name=name,
+        flops=operator.flops,
+        space=space,
+        features=ContextFeatures(programs),
+        key=record_key(space, board),
+        weight=weight,
+        kind=operator.name,
+    )
     return job, programs
 
 
@@ -70,9 +78,9 @@ def tune_on_board(
     options: BoardOptions | None = None,
     on_event: Listener = silent,
 ) -> list[TuningResult]:
-    """Tune named operators one after the other on the board of an open session, each with the whole budget.
+    """Tune named operators together on the board of an open session.
 
-    Compiling overlaps with measuring unless the board is this machine. Raises what `tune_operator` raises.
+    Compiling overlaps with measuring unless the board is this machine. Raises what `tune_all` raises.
     """
     options = options or BoardOptions()
     target = options.target or board.target()

@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from toolkit.accounts import Accounts, Clock
 from toolkit.records import TuningRecord
 
-Clock = Callable[[], float]
+__all__ = [
+    "Books", "Budget", "Clock", "Event", "Listener", "OperatorDone", "OperatorStarted", "TrialDone",
+    "TuningResult", "silent",
+]  # fmt: skip
+
+SPENT = "spent_s"  # among a record's facts: the Accounts of its trial
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When tuning one operator ends: after `trials` measured configurations, or after `seconds`, if given.
+    """When a tuning run ends; None: no such limit.
 
-    Configurations that an earlier run recorded count as trials.
+    `trials` measured configurations of each operator at most, `total` of all together, `seconds` for all
+    together. Configurations that an earlier run recorded count as trials; its seconds do not.
     """
 
-    trials: int
+    trials: int | None = None
     seconds: float | None = None
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorStarted:
-    """Tuning of an operator begins; `resumed` of its `trials` are recorded already."""
+    """An operator has its first turn; `resumed` of its `trials` (None: no limit) are recorded already."""
 
     operator: str
     resumed: int
-    trials: int
+    trials: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class TrialDone:
-    """One configuration was measured and stored. `trial` of `trials` are done; rates are of this run."""
+    """One configuration was measured and stored: `trial` of the operator's `trials` (None: no limit).
+
+    Rate and time left are the whole run's; `time_left_s` is infinite where no limit is known.
+    """
 
     operator: str
     trial: int
-    trials: int
+    trials: int | None
     record: TuningRecord
     best_gflops: float
     trials_per_s: float
@@ -50,8 +61,8 @@ class TuningResult:
     """What is known about an operator at the end of a run.
 
     `default` is the untuned schedule's record, `best` the fastest; None where none of that kind ran without
-    failure. `trials` and `failures` count all records, `measured` those of this run, which took `wall_s`,
-    during `device_s` of which the board was busy.
+    failure. `trials` and `failures` count all records, `measured` those of this run, whose time is in
+    `accounts`; `spent` is the time of all records that know theirs.
     """
 
     operator: str
@@ -61,8 +72,8 @@ class TuningResult:
     trials: int
     failures: int
     measured: int
-    wall_s: float
-    device_s: float
+    accounts: Accounts
+    spent: Accounts
 
     @property
     def best_gflops(self) -> float:
@@ -75,14 +86,24 @@ class TuningResult:
         return _gflops(self.flops, self.default)
 
     @property
+    def wall_s(self) -> float:
+        """What the trials of this run took."""
+        return self.accounts.wall_s
+
+    @property
+    def device_s(self) -> float:
+        """During which the board was busy."""
+        return self.accounts.device_s
+
+    @property
     def busy_share(self) -> float:
         """Part of the run during which the board was measuring."""
-        return self.device_s / self.wall_s if self.wall_s > 0 else 0.0
+        return self.accounts.busy_share
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorDone:
-    """Tuning of an operator has ended."""
+    """No more trials of an operator in this run."""
 
     operator: str
     result: TuningResult
@@ -96,57 +117,56 @@ def silent(_: Event) -> None:
     """A listener that ignores every event."""
 
 
-class Progress:
-    """The books of one operator's run: counts, times, the best so far; `untuned` is the default schedule."""
+class Books:
+    """What is known about one operator: counts, times, the best so far; `untuned` is the default schedule."""
 
-    def __init__(
-        self,
-        operator: str,
-        flops: int,
-        budget: Budget,
-        *,
-        untuned: dict[str, Any],
-        clock: Clock = time.monotonic,
-    ) -> None:
+    def __init__(self, operator: str, flops: int, *, untuned: dict[str, Any]) -> None:
         self.operator = operator
-        self.budget = budget
-        self.untuned = untuned
+        self.flops = flops
         self.best: TuningRecord | None = None
         self.default: TuningRecord | None = None
-        self.trials = self.failures = self.measured = 0
-        self.device_s = 0.0
-        self._flops = flops
-        self._clock = clock
-        self._started_s = clock()
+        self.failures = self.measured = 0
+        self.costs_s: list[float] = []  # of all trials in order, NaN for failures
+        self.accounts = Accounts()
+        self.spent = Accounts()
+        self._untuned = untuned
+        self._timed = 0
 
     @property
-    def wall_s(self) -> float:
-        """Seconds since the run began."""
-        return self._clock() - self._started_s
+    def trials(self) -> int:
+        """Records of this run and of earlier ones."""
+        return len(self.costs_s)
 
     @property
-    def out_of_time(self) -> bool:
-        """Whether the budget's seconds are over."""
-        return self.budget.seconds is not None and self.wall_s >= self.budget.seconds
+    def trial_s(self) -> float:
+        """Seconds that one trial takes, its share of proposing and building included; 0 when unknown."""
+        return self.spent.wall_s / self._timed if self._timed else 0.0
 
-    def done(self, record: TuningRecord, device_s: float) -> TrialDone:
-        """Count one measured configuration; returns its event."""
+    @property
+    def best_gflops(self) -> float:
+        """Throughput of the fastest record, 0 when there is none."""
+        return _gflops(self.flops, self.best)
+
+    def done(self, record: TuningRecord) -> None:
+        """Count a record of this run."""
         self.note(record)
         self.measured += 1
-        self.device_s += device_s
-        rate = self.measured / max(self.wall_s, 1e-9)
-        left_s = max(0, self.budget.trials - self.trials) / rate
-        if self.budget.seconds is not None:
-            left_s = min(left_s, max(0.0, self.budget.seconds - self.wall_s))
-        return TrialDone(
-            self.operator,
-            self.trials,
-            self.budget.trials,
-            record,
-            _gflops(self._flops, self.best),
-            rate,
-            left_s,
-        )
+        self.accounts += Accounts.of(record.facts.get(SPENT, {}))
+
+    def note(self, record: TuningRecord) -> None:
+        """Count a record of this run or of an earlier one."""
+        cost_s = record.cost_s
+        self.costs_s.append(math.nan if cost_s is None else cost_s)
+        if SPENT in record.facts:
+            self.spent += Accounts.of(record.facts[SPENT])
+            self._timed += 1
+        if cost_s is None:
+            self.failures += 1
+            return
+        if self.best is None or self.best.cost_s is None or cost_s < self.best.cost_s:
+            self.best = record
+        if record.configuration == self._untuned:
+            self.default = record
 
     def result(self) -> TuningResult:
         """The state of the books."""
@@ -154,25 +174,13 @@ class Progress:
             operator=self.operator,
             best=self.best,
             default=self.default,
-            flops=self._flops,
+            flops=self.flops,
             trials=self.trials,
             failures=self.failures,
             measured=self.measured,
-            wall_s=self.wall_s,
-            device_s=self.device_s,
+            accounts=self.accounts,
+            spent=self.spent,
         )
-
-    def note(self, record: TuningRecord) -> None:
-        """Count a record of this run or of an earlier one."""
-        self.trials += 1
-        cost_s = record.cost_s
-        if cost_s is None:
-            self.failures += 1
-            return
-        if self.best is None or self.best.cost_s is None or cost_s < self.best.cost_s:
-            self.best = record
-        if record.configuration == self.untuned:
-            self.default = record
 
 
 def _gflops(flops: int, record: TuningRecord | None) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from tests.loopback.tune_board import EMULATED, HOST, board_file, onnxruntime_ou
 from tests.signals import interruptible
 from toolkit import emulation
 from toolkit.cli.main import main
+from toolkit.errors import RecordsError
 
 pytestmark = pytest.mark.slow
 
@@ -153,9 +156,10 @@ def test_an_interrupted_run_says_how_to_go_on_and_the_same_command_does(tmp_path
         said = []
         for line in process.stderr:
             said.append(line)
-            if line.startswith("[1/"):  # an operator is done; the next one began
-                process.send_signal(signal.SIGINT)
+            if line.startswith("tuning "):
                 break
+        wait_for_records(tmp_path / "r.db", 20, process)
+        process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=120)[1]
     assert process.returncode == 130, "".join(said) + rest
     assert "interrupted; everything that was measured is kept. To go on: " in rest
@@ -167,6 +171,15 @@ def test_an_interrupted_run_says_how_to_go_on_and_the_same_command_does(tmp_path
     done = subprocess.run(limited, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "recorded already" in done.stderr
+
+
+def wait_for_records(path: Path, count: int, process: subprocess.Popen[str]) -> None:
+    while True:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        with contextlib.suppress(RecordsError), toolkit.Records(path, read_only=True) as records:
+            if len(records) >= count:
+                return
+        time.sleep(0.05)
 
 
 @pytest.mark.emulated

@@ -30,5 +30,15 @@ def report(
     peak = next((t.peak_gflops for t in board.targets if t.name == target), None)
     peak = peak if target else board.target().peak_gflops
     text = toolkit.operator_table(operators, emulated=board.emulated, peak_gflops=peak)
-    content = {"board": board.name, "emulated": board.emulated, "operators": operators}
+    spent = sum((item.spent for item in operators), toolkit.Accounts())
+    width = max(len(name) for name, _ in toolkit.accounts_lines(spent))
+    text += "".join(f"\n{name.ljust(width)}  {value}" for name, value in toolkit.accounts_lines(spent))
+    content = {
+        "board": board.name,
+        "emulated": board.emulated,
+        "operators": operators,
+        "accounts": spent,
+        "overhead_share": spent.overhead_share,
+        "idle_share": spent.idle_share,
+    }
     answer("report", content, text, as_json=as_json)

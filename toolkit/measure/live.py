@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -96,13 +97,18 @@ class LiveRunner:
         self._builder = builder
         self._session = session
         self._options = options
-        self._data: TrialData = trial_data(programs.space.operator, np.random.default_rng(seed))
+        self._seed = seed
         self._uploads: dict[tuple[int, Packing | None], str] = {}
         self._known: dict[Hashable, Measurement] = {}
         self._best_s = 0.0
 
+    @functools.cached_property
+    def _data(self) -> TrialData:
+        return trial_data(self._space.operator, np.random.default_rng(self._seed))
+
     def prepare(self, batch: Batch) -> Iterator[Measurement]:
         """See Runner.prepare."""
+        _ = self._data  # now, rather than while the board waits for it
         built: dict[Hashable, BuiltKernel | MeasureFailure] = {}
         jobs: dict[Hashable, Job] = {}
         keys: list[Hashable] = []

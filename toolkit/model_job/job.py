@@ -21,6 +21,7 @@ import numpy as np
 from boards.description import Board
 from boards.target import Target
 from cross.loopnest.program import Programs
+from toolkit.accounts import Accounts
 from toolkit.bundle.library import build as build_library
 from toolkit.bundle.pack import BundleContents, GoldenData, pack, write
 from toolkit.bundle.plan import ModelPlan
@@ -50,11 +51,8 @@ from toolkit.model_job.options import (
 )
 from toolkit.progress import Budget, TuningResult
 from toolkit.records import Records
-from toolkit.tuning import TuningJob, tune_operator
+from toolkit.tuning import TuningJob, tune_all
 from toolkit.version import TOOL_VERSION
-
-UNLIMITED_TRIALS = 1 << 20
-"""Trials of an operator whose budget is a time."""
 
 
 def tune(
@@ -193,32 +191,33 @@ def _stage(name: StageName, on_event: JobListener) -> Iterator[_Stage]:
 
 
 def _searched(bench: _Bench, found: Sequence[TuningTask]) -> list[_Searched]:
-    """Algorithm 1 for each task in turn."""
+    """Algorithm 1 for all tasks together."""
     with _stage("tune", bench.on_event) as stage:
         winograd = bench.options.winograd
         opened = [
-            open_job(task.name, task.operator, bench.board, bench.target, winograd=winograd) for task in found
+            open_job(
+                task.name, task.operator, bench.board, bench.target, winograd=winograd, weight=task.count
+            )
+            for task in found
         ]
         bench.on_event(_planned(bench, [job for job, _ in opened]))
-        weights = _weights(found)
-        results: list[_Searched] = []
-        started_s = time.monotonic()
-        for position, (task, (job, programs)) in enumerate(zip(found, opened, strict=True)):
-            share = weights[position] / sum(weights[position:])
-            budget = _budget(bench.options, time.monotonic() - started_s, share)
-            results.append(_Searched(task, job, programs, _search(bench, job, programs, budget)))
-        measured = sum(item.result.measured for item in results)
-        failures = sum(item.result.failures for item in results)
-        trials = sum(item.result.trials for item in results)
+        timing = RunnerOptions.of(bench.board.measure)
+        tuning = bench.options.tuning
+        results = tune_all(
+            [(job, _runner(bench, programs, timing)) for job, programs in opened],
+            bench.records,
+            Budget(bench.options.trials, bench.options.seconds),
+            options=replace(tuning, overlap=tuning.overlap or not shares_cores(bench.board)),
+            on_event=bench.on_event,
+        )
+        measured = sum(result.measured for result in results)
+        failures = sum(result.failures for result in results)
+        trials = sum(result.trials for result in results)
         stage.summary = f"{measured} trials now, {trials} in all, {failures} of them failed"
-    return results
-
-
-def _search(bench: _Bench, job: TuningJob, programs: Programs, budget: Budget) -> TuningResult:
-    options = bench.options.tuning
-    options = replace(options, overlap=options.overlap or not shares_cores(bench.board))
-    runner = _runner(bench, programs, RunnerOptions.of(bench.board.measure))
-    return tune_operator(job, runner, bench.records, budget, options=options, on_event=bench.on_event)
+    return [
+        _Searched(task, job, programs, result)
+        for task, (job, programs), result in zip(found, opened, results, strict=True)
+    ]
 
 
 def _runner(bench: _Bench, programs: Programs, timing: RunnerOptions) -> LiveRunner:
@@ -251,19 +250,6 @@ def _planned(bench: _Bench, jobs: Sequence[TuningJob]) -> TuningPlanned:
         recorded=sum(counts) if limit is None else sum(min(limit, count) for count in counts),
         emulated=bench.board.emulated,
     )
-
-
-def _weights(found: Sequence[TuningTask]) -> list[float]:
-    """Shares of a time budget: half of it equal for all operators, half by their work in one run."""
-    work = [task.count * task.flops for task in found]
-    return [0.5 / len(found) + 0.5 * item / max(1, sum(work)) for item in work]
-
-
-def _budget(options: TuneOptions, spent_s: float, share: float) -> Budget:
-    """The budget of the next operator; `share` is its part of what is left."""
-    if options.seconds is None:
-        return Budget(options.trials if options.trials is not None else UNLIMITED_TRIALS)
-    return Budget(options.trials or UNLIMITED_TRIALS, max(0.0, options.seconds - spent_s) * share)
 
 
 def _plans(bench: _Bench, graph: Graph, tuned: Sequence[TunedTask]) -> tuple[ModelPlan, ModelPlan]:
@@ -316,6 +302,7 @@ def _report(
         measured=sum(result.measured for result in results),
         tuning_s=sum(result.wall_s for result in results),
         device_s=sum(result.device_s for result in results),
+        accounts=sum((result.accounts for result in results), Accounts()),
         wall_s=0.0,
         records=Path(options.records),
         bundle=output,

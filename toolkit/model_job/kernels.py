@@ -94,6 +94,7 @@ def report_operator(task: TuningTask, result: TuningResult, winner: Winner | Non
         trials=result.trials,
         failures=result.failures,
         tuned=result.best is not None,
+        spent=result.spent,
     )
 
 

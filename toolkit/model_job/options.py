@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from toolkit.accounts import Accounts
 from toolkit.progress import Event
 from toolkit.tuning import TuningOptions
 
@@ -111,6 +112,8 @@ class OperatorReport:
     trials: int
     failures: int
     tuned: bool
+    spent: Accounts = field(default_factory=Accounts)
+    """Where the time of all its trials went, as far as the records know."""
 
     @property
     def gflops(self) -> float | None:
@@ -145,8 +148,8 @@ class Latency:
 class TuneReport:
     """What came of a job.
 
-    `measured` trials were run now, during `tuning_s`, of which the board was busy for `device_s`. Where
-    `emulated` is set, no time in here says anything about a chip.
+    `measured` trials were run now, during `tuning_s`, of which the board was busy for `device_s`; `accounts`
+    says where the rest went. Where `emulated` is set, no time in here says anything about a chip.
     """
 
     model: str
@@ -161,6 +164,7 @@ class TuneReport:
     measured: int
     tuning_s: float
     device_s: float
+    accounts: Accounts
     wall_s: float
     records: Path
     bundle: Path

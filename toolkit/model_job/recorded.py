@@ -12,7 +12,7 @@ from toolkit.model.tasks import tasks
 from toolkit.model_job.job import cpu_target
 from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import OperatorReport
-from toolkit.progress import Budget, Progress
+from toolkit.progress import Books
 from toolkit.records import Records
 
 
@@ -34,8 +34,8 @@ def recorded_operators(
     for task in tasks(load_model(model, shapes)):
         job, programs = open_job(task.name, task.operator, board, chosen, winograd=winograd)
         untuned = programs.space.describe(programs.space.default())
-        progress = Progress(task.name, task.flops, Budget(0), untuned=untuned)
+        books = Books(task.name, task.flops, untuned=untuned)
         for record in records.for_key(job.key):
-            progress.note(record)
-        found.append(report_operator(task, progress.result()))
+            books.note(record)
+        found.append(report_operator(task, books.result()))
     return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from toolkit.accounts import Accounts
 from toolkit.model_job.options import Latency, OperatorReport, TuneReport
 
 EMULATED = "emulated"
@@ -64,7 +65,6 @@ def tune_table(report: TuneReport) -> str:
     mark = f" ({EMULATED})" if report.emulated else ""
     before, after = report.default_latency, report.tuned_latency
     rate = report.measured / report.tuning_s if report.tuning_s else 0.0
-    busy = report.device_s / report.tuning_s if report.tuning_s else 0.0
     peak = f"{report.peak_gflops:.1f} GFLOP/s float32" if report.peak_gflops else "not measured"
     facts = [
         (f"end to end before{mark}", _latency_text(before)),
@@ -74,7 +74,7 @@ def tune_table(report: TuneReport) -> str:
         ),
         ("largest relative error", f"{report.tuned_latency.max_relative_error:.1e}"),
         ("trials", f"{report.measured} now, {report.trials} in all, {rate:.1f} a second"),
-        ("board busy", f"{busy:.0%} of {duration(report.tuning_s)}"),
+        *accounts_lines(report.accounts),
         (f"peak of target {report.target}{mark}", peak),
         ("records", str(report.records)),
         ("bundle", f"{report.bundle} ({report.bundle_id})"),
@@ -88,6 +88,18 @@ def tune_table(report: TuneReport) -> str:
         operator_table(report.operators, emulated=report.emulated, peak_gflops=report.peak_gflops), "",
         *(f"{name.ljust(width)}  {value}" for name, value in facts),
     ])  # fmt: skip
+
+
+def accounts_lines(accounts: Accounts) -> list[tuple[str, str]]:
+    """Where the time of tuning went, as names and values."""
+    return [
+        (
+            "board busy",
+            f"{accounts.busy_share:.0%} of {duration(accounts.wall_s)}, idle {accounts.idle_share:.0%}",
+        ),
+        ("waiting for the compiler", f"{accounts.compile_share:.0%}"),
+        ("search overhead", f"{accounts.overhead_share:.0%}, what neither board nor compiler did"),
+    ]
 
 
 def _latency_text(latency: Latency) -> str:

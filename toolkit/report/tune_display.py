@@ -35,7 +35,7 @@ class TuneDisplay:
         self._drawn = self._console.is_terminal if live is None else live
         self._clock = clock
         self._plan = TuningPlanned((), None, None, 0, False)
-        self._position = 0
+        self._done = 0  # operators that get no more trials
         self._measured = 0  # trials of this run
         self._spared = 0  # trials that a space which was searched through left over
         self._started_s = self._last_s = clock()
@@ -62,11 +62,12 @@ class TuneDisplay:
                 self._started_s = self._clock()
                 self._say(self._planned(event))
             case OperatorStarted():
-                self._position += 1
+                pass  # its first trial says so
             case TrialDone():
                 self._measured += 1
                 self._trial(event)
             case OperatorDone(operator, result):
+                self._done += 1
                 if self._plan.trials:
                     each = self._plan.trials // len(self._plan.operators)
                     self._spared += max(0, each - result.trials)
@@ -85,8 +86,9 @@ class TuneDisplay:
         return f"tuning {len(plan.operators)} operators: {wanted}{known}{note}"
 
     def _trial(self, event: TrialDone) -> None:
+        limit = "" if event.trials is None else f"/{event.trials}"
         operator = (
-            f"{self._where(event.operator)}  trial {event.trial:4d}/{event.trials}"
+            f"{self._where(event.operator)}  trial {event.trial:4d}{limit}"
             f"  best {event.best_gflops:7.1f} GFLOP/s{self._mark}"
         )
         job = f"{self._rate:5.1f} trials/s  {duration(self._left_s)} left"
@@ -128,9 +130,10 @@ class TuneDisplay:
         return "█" * filled + "░" * (BAR - filled)
 
     def _where(self, operator: str) -> str:
+        """How many operators are done, and which one this is about."""
         total = len(self._plan.operators)
         width = max((len(name) for name in self._plan.operators), default=0)
-        return f"[{self._position:{len(str(total))}d}/{total}] {operator:<{width}}"
+        return f"[{self._done:{len(str(total))}d}/{total}] {operator:<{width}}"
 
     def _say(self, line: str) -> None:
         """A line that stays."""

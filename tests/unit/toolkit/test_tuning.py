@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 from cross.errors import ScheduleError
 from device_runtime.protocol import MeasureFailure
 from tests.synthetic_space import TilingSpace, everything
+from toolkit.accounts import Accounts
+from toolkit.allocation import AllocationOptions
+from toolkit.convergence import ConvergenceRule, converged
 from toolkit.errors import InputError, RecordsError
 from toolkit.explore.annealing import AnnealingOptions
 from toolkit.explore.search import SearchOptions
@@ -232,11 +236,133 @@ def replace_record(records: Records, configuration: dict[str, object]) -> Tuning
     return msgspec.structs.replace(records.for_key(KEY)[0], configuration=configuration)
 
 
-def test_several_operators_in_turn(records: Records) -> None:
-    other = replace(JOB, name="other", key=replace(KEY, operator_key="other"))
-    results = tune_all([(JOB, replay()), (other, replay())], records, Budget(10), options=OPTIONS)
-    assert [(result.operator, result.trials) for result in results] == [("matmul", 10), ("other", 10)]
+def several(count: int = 3) -> list[tuple[TuningJob, ReplayRunner]]:
+    """Operators with the same landscape, the first one far heavier than the others."""
+    slow = {number: replace(m, seconds=tuple(100 * s for s in m.seconds)) for number, m in TABLE.items()}
+    jobs = []
+    for position in range(count):
+        job = replace(JOB, name=f"op{position}", key=replace(KEY, operator_key=f"op{position}"))
+        jobs.append((job, replay(slow if position == 0 else TABLE)))
+    return jobs
+
+
+def counts(records: Records) -> dict[str, int]:
+    return {key.operator_key: count for key, count in records.keys()}  # noqa: SIM118 - not a mapping
+
+
+def test_every_operator_gets_its_trials(records: Records) -> None:
+    results = tune_all(several(2), records, Budget(10), options=OPTIONS)
+    assert [(result.operator, result.trials) for result in results] == [("op0", 10), ("op1", 10)]
     assert len(records) == 20
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_shared_trials_go_to_the_operator_that_matters(records: Records, overlap: bool) -> None:
+    options = replace(OPTIONS, overlap=overlap)
+    events: list[Event] = []
+    results = tune_all(several(), records, Budget(total=100), options=options, on_event=events.append)
+    found = counts(records)
+    assert sum(found.values()) == 100 == sum(result.measured for result in results)
+    assert found["op0"] > 60
+    assert min(found.values()) >= 8
+    for key, _ in records.keys():  # noqa: SIM118 - not a mapping
+        assert [record.trial for record in records.for_key(key)] == list(range(found[key.operator_key]))
+    assert [event.operator for event in events if isinstance(event, OperatorDone)] == ["op0", "op1", "op2"]
+    assert sorted(e.operator for e in events if isinstance(e, OperatorStarted)) == ["op0", "op1", "op2"]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_one_seed_one_course_over_several_operators(tmp_path: Path, overlap: bool) -> None:
+    courses = []
+    for run in range(2):
+        ticks = itertools.count()
+        with Records(tmp_path / f"{run}.db") as records:
+            tune_all(
+                several(),
+                records,
+                Budget(total=80),
+                options=replace(OPTIONS, overlap=overlap),
+                clock=lambda ticks=ticks: float(next(ticks)),
+            )
+            courses.append([(record.operator_key, record.configuration) for record in records])
+    assert courses[0] == courses[1]
+
+
+def test_a_run_in_two_parts_gives_trials_to_the_same_operators(tmp_path: Path) -> None:
+    """What decides is in the records."""
+    with Records(tmp_path / "whole.db") as records:
+        tune_all(several(), records, Budget(total=96), options=OPTIONS, clock=itertools.count().__next__)
+        whole = counts(records)
+    with Records(tmp_path / "parts.db") as records:
+        for total in (30, 55, 96):
+            tune_all(
+                several(), records, Budget(total=total), options=OPTIONS, clock=itertools.count().__next__
+            )
+        parts = counts(records)
+        again = tune_all(several(), records, Budget(total=96), options=OPTIONS)
+    assert sum(result.measured for result in again) == 0
+    assert parts.keys() == whole.keys()
+    assert all(abs(parts[name] - whole[name]) <= 16 for name in whole)
+
+
+def test_converged_operators_end_early_when_asked_to(records: Records) -> None:
+    rule = ConvergenceRule(share=0.05, trials=16, patience=16)
+    stopping = replace(OPTIONS, early_stop=True, allocation=AllocationOptions(rule=rule))
+    results = tune_all(several(), records, Budget(400), options=stopping)
+    assert all(16 <= result.trials < 400 for result in results)
+    for key, _ in records.keys():  # noqa: SIM118 - not a mapping
+        assert converged([record.cost_s or math.nan for record in records.for_key(key)], rule)
+    kept = tune_all(several(), records, Budget(100), options=replace(stopping, early_stop=False))
+    assert [result.trials for result in kept] == [max(100, result.trials) for result in results]
+
+
+def test_the_accounts_of_the_operators_make_the_whole(records: Records) -> None:
+    ticks = itertools.count()
+    results = tune_all(several(), records, Budget(20), options=OPTIONS, clock=lambda: float(next(ticks)))
+    whole = sum((result.accounts for result in results), Accounts())
+    assert whole.wall_s <= next(ticks)
+    assert whole.device_s == pytest.approx(0.6)
+    assert min(whole.measure_s, whole.build_s, whole.propose_s) > 0.0
+    assert whole.measure_s + whole.build_s + whole.propose_s <= whole.wall_s
+    again = tune_all(several(), records, Budget(20), options=OPTIONS)
+    assert [result.spent for result in again] == [result.accounts for result in results]
+    assert all(result.accounts == Accounts() for result in again)
+
+
+class SlowRunner(ReplayRunner):
+    """Building a candidate takes 1 s and measuring one 1 s by the clock that is given."""
+
+    clock: FakeClock
+
+    def prepare(self, batch: Batch) -> Iterator[Measurement]:
+        self.clock.now_s += len(batch)
+        measurements = super().prepare(batch)
+        return (self.clock.passed(measurement) for measurement in measurements)
+
+
+class FakeClock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def passed(self, measurement: Measurement) -> Measurement:
+        self.now_s += 1.0
+        return measurement
+
+
+@pytest.mark.parametrize("seconds", [40.0, 100.0, 301.0])
+def test_the_last_batch_fits_the_time(records: Records, seconds: float) -> None:
+    """A batch of 8 takes 16 s here: one that would end too late is made smaller."""
+    clock = FakeClock()
+    jobs = several()
+    slow = []
+    for job, _ in jobs:
+        runner = SlowRunner(SPACE, TABLE)
+        runner.clock = clock
+        slow.append((job, runner))
+    tune_all(slow, records, Budget(seconds=seconds), options=OPTIONS, clock=clock)
+    assert seconds - 4.0 <= clock.now_s <= seconds + 1.0
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+from toolkit.accounts import Accounts
 from toolkit.flash import FlashEvent
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
 from toolkit.progress import OperatorDone, OperatorStarted, TrialDone, TuningResult
@@ -35,7 +36,9 @@ def shown(events: list[tuple[float, JobEvent]], *, live: bool = False) -> str:
 
 
 def result(trials: int, best: TuningRecord | None = RECORD) -> TuningResult:
-    return TuningResult("conv", best, best, 2_000_000, trials, 0, trials, 1.0, 0.5)
+    return TuningResult(
+        "conv", best, best, 2_000_000, trials, 0, trials, Accounts(1.0, 0.5), Accounts(1.0, 0.5)
+    )
 
 
 def trial(number: int) -> TrialDone:
@@ -59,7 +62,7 @@ def test_the_lines_of_a_job() -> None:
     ])  # fmt: skip
     assert text.splitlines() == [
         "tuning 2 operators: 8 trials, 2 of them recorded already",
-        "[1/2] conv  trial    2/8  best     2.0 GFLOP/s    0.2 trials/s  0:22 left",
+        "[0/2] conv  trial    2/8  best     2.0 GFLOP/s    0.2 trials/s  0:22 left",
         "[1/2] conv     4 trials  best    1.000 ms      2.0 GFLOP/s",
         "tune         14.0 s  all done",
     ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from toolkit.accounts import Accounts
 from toolkit.model_job.options import Latency, OperatorReport, TuneReport
 from toolkit.report.tables import duration, table, time_text, tune_table
 
@@ -20,7 +21,8 @@ CONCAT = OperatorReport(
 REPORT = TuneReport(
     model="small", board="rpi3b", target="cpu", emulated=False, peak_gflops=606.5, operators=(CONV, CONCAT),
     default_latency=Latency((2.5e-3, 2e-3), 1e-6), tuned_latency=Latency((1e-3, 1.25e-3), 2e-6), trials=32,
-    measured=16, tuning_s=8.0, device_s=4.0, wall_s=12.0, records=Path("r.db"), bundle=Path("small.tfb"),
+    measured=16, tuning_s=8.0, device_s=4.0,
+    accounts=Accounts(8.0, 4.0, 4.25, 3.0, 0.5), wall_s=12.0, records=Path("r.db"), bundle=Path("small.tfb"),
     bundle_id="0123456789abcdef",
 )  # fmt: skip
 

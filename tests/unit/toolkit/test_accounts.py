@@ -1,0 +1,82 @@
+"""Every second of a run is counted once, whatever goes on at once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from toolkit.accounts import Accounts, Activity, Ledger
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_one_thing_after_another() -> None:
+    clock = Clock()
+    ledger = Ledger(clock)
+    for activity, seconds in ((Activity.PROPOSE, 1.0), (Activity.BUILD, 2.0), (Activity.MEASURE, 4.0)):
+        with ledger.during(activity):
+            clock.now_s += seconds
+    ledger.device(3.5)
+    clock.now_s += 0.5
+    accounts = ledger.take()
+    assert accounts == Accounts(
+        wall_s=7.5, device_s=3.5, measure_s=4.0, build_s=2.0, propose_s=1.0, hidden_s=0.0
+    )
+    assert accounts.busy_share == pytest.approx(3.5 / 7.5)
+    assert accounts.idle_share == pytest.approx(4.0 / 7.5)
+    assert accounts.compile_share == pytest.approx(2.0 / 7.5)
+    assert accounts.overhead_share == pytest.approx(2.0 / 7.5)  # proposing, transfer, the rest
+    assert ledger.take() == Accounts()
+
+
+def test_what_is_hidden_behind_the_board_costs_nothing() -> None:
+    clock = Clock()
+    ledger = Ledger(clock)
+    with ledger.during(Activity.PROPOSE):
+        clock.now_s += 1.0
+        with ledger.during(Activity.MEASURE):
+            clock.now_s += 2.0
+            with ledger.during(Activity.BUILD):
+                clock.now_s += 3.0
+        clock.now_s += 1.0
+    assert ledger.take() == Accounts(wall_s=7.0, measure_s=5.0, propose_s=2.0, hidden_s=8.0)
+
+
+def test_parts_make_the_whole_across_threads() -> None:
+    clock = Clock()
+    ledger = Ledger(clock)
+    inside, leave = threading.Event(), threading.Event()
+
+    def build() -> None:
+        with ledger.during(Activity.BUILD):
+            inside.set()
+            leave.wait(10.0)
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    assert inside.wait(10.0)
+    clock.now_s += 2.0
+    with ledger.during(Activity.MEASURE):
+        clock.now_s += 1.0
+        first = ledger.take()
+        clock.now_s += 4.0
+    leave.set()
+    thread.join()
+    second = ledger.take()
+    assert first == Accounts(wall_s=3.0, measure_s=1.0, build_s=2.0, hidden_s=1.0)
+    assert second == Accounts(wall_s=4.0, measure_s=4.0, hidden_s=4.0)
+    assert first + second == Accounts(wall_s=7.0, measure_s=5.0, build_s=2.0, hidden_s=5.0)
+
+
+def test_accounts_survive_a_record() -> None:
+    accounts = Accounts(1.25, 0.5, 0.75, 0.25, 0.125, 0.0625)
+    assert Accounts.of(accounts.plain()) == accounts
+    assert Accounts.of({"wall_s": 2.0, "of another version": 1.0}) == Accounts(wall_s=2.0)
+    assert Accounts().overhead_share == Accounts().idle_share == 0.0

@@ -1,0 +1,124 @@
+"""Where the time of a tuning run goes: every second of it is counted once.
+
+`Ledger.during` marks what the process does, from any thread. While several things go on at once, the time
+belongs to the one that the others hide behind: the board first, then the compiler, then the search.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from enum import IntEnum
+from typing import Any
+
+Clock = Callable[[], float]
+
+
+class Activity(IntEnum):
+    """What a tuner does, in the order in which one hides the next."""
+
+    MEASURE = 0
+    BUILD = 1
+    PROPOSE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Seconds of a run, or of a part of it.
+
+    `wall_s` is the sum of `measure_s` (waiting for the board's answers), `build_s` (for the compiler, while
+    nothing was measured), `propose_s` (for the search alone: features, prediction, refit, annealing) and of
+    what is left (the records, mostly). `device_s`, a part of `measure_s`, is what the board was busy for by
+    its own clock. `hidden_s`: building and proposing that cost no time, because something else went on.
+    """
+
+    wall_s: float = 0.0
+    device_s: float = 0.0
+    measure_s: float = 0.0
+    build_s: float = 0.0
+    propose_s: float = 0.0
+    hidden_s: float = 0.0
+
+    def __add__(self, other: Accounts) -> Accounts:
+        return Accounts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    @property
+    def busy_share(self) -> float:
+        """Part of the time during which the board was measuring."""
+        return self.device_s / self.wall_s if self.wall_s > 0 else 0.0
+
+    @property
+    def idle_share(self) -> float:
+        """Part of the time during which the board had nothing to do."""
+        return 1.0 - self.busy_share if self.wall_s > 0 else 0.0
+
+    @property
+    def compile_share(self) -> float:
+        """Part of the time during which the board waited for the compiler."""
+        return self.build_s / self.wall_s if self.wall_s > 0 else 0.0
+
+    @property
+    def overhead_share(self) -> float:
+        """Part of the time that neither the board nor the compiler used: the search and everything else."""
+        return max(0.0, self.idle_share - self.compile_share)
+
+    def plain(self) -> dict[str, float]:
+        """As JSON-able data, to the microsecond."""
+        return {name: round(value, 6) for name, value in asdict(self).items()}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Accounts:
+        """What `plain` wrote; names that are not known are passed over."""
+        return cls(**{f.name: float(plain.get(f.name, 0.0)) for f in fields(cls)})
+
+
+class Ledger:
+    """Books of one run. Thread-safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._running = [0] * len(Activity)
+        self._exposed_s = [0.0] * len(Activity)
+        self._hidden_s = self._device_s = self._wall_s = 0.0
+        self._last_s = clock()
+
+    @contextmanager
+    def during(self, activity: Activity) -> Iterator[None]:
+        """Count the time of this block as `activity`."""
+        self._change(activity, 1)
+        try:
+            yield
+        finally:
+            self._change(activity, -1)
+
+    def device(self, seconds: float) -> None:
+        """The board says that it was busy."""
+        with self._lock:
+            self._device_s += seconds
+
+    def take(self) -> Accounts:
+        """What has gone by since this was called last, or since the beginning."""
+        with self._lock:
+            self._advance()
+            measure_s, build_s, propose_s = self._exposed_s
+            taken = Accounts(self._wall_s, self._device_s, measure_s, build_s, propose_s, self._hidden_s)
+            self._exposed_s = [0.0] * len(Activity)
+            self._hidden_s = self._device_s = self._wall_s = 0.0
+        return taken
+
+    def _change(self, activity: Activity, by: int) -> None:
+        with self._lock:
+            self._advance()
+            self._running[activity] += by
+
+    def _advance(self) -> None:
+        now_s = self._clock()
+        passed_s, self._last_s = now_s - self._last_s, now_s
+        self._wall_s += passed_s
+        running = [activity for activity in Activity if self._running[activity]]
+        for activity in running[:1]:
+            self._exposed_s[activity] += passed_s
+        self._hidden_s += passed_s * len(running[1:])

@@ -1,0 +1,201 @@
+"""One operator in a tuning run: its search, its runner and its books. tuning.py decides whose turn it is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.errors import ScheduleError
+from toolkit.accounts import Accounts
+from toolkit.allocation import AllocationOptions, Course
+from toolkit.convergence import converged
+from toolkit.errors import RecordsError
+from toolkit.explore.annealing import Features
+from toolkit.explore.first import DefaultFirst
+from toolkit.explore.proposer import Proposer
+from toolkit.explore.search import SearchOptions, make_proposer
+from toolkit.explore.space import Batch, SearchSpace
+from toolkit.measure.measurement import Measurement
+from toolkit.measure.runner import Runner
+from toolkit.progress import SPENT, Books, Budget
+from toolkit.records import RecordKey, Records, TuningRecord
+
+SMALLEST_BATCH = 8
+
+
+class TunableSpace(SearchSpace, Protocol):
+    """What tuning needs of a schedule space beyond what the search does."""
+
+    def default(self) -> Any:
+        """The configuration to use when nothing was measured."""
+        ...
+
+    def defaults(self) -> list[Any]:
+        """That one, and the untuned configurations of the other algorithms, to be measured first."""
+        ...
+
+    def configuration(self, row: NDArray[np.int64]) -> Any:
+        """One row of a batch."""
+        ...
+
+    def batch(self, configurations: list[Any]) -> Batch:
+        """Configurations as rows."""
+        ...
+
+    def describe(self, configuration: Any) -> dict[str, Any]:
+        """A configuration as JSON-able data."""
+        ...
+
+    def parse(self, described: dict[str, Any]) -> Any:
+        """The configuration that `describe` wrote. Raises ScheduleError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TuningJob:
+    """One operator to tune: its name for messages, its schedule space, and the key of its records.
+
+    `weight`: how often the model computes it. Operators of one `kind` reach similar throughputs.
+    """
+
+    name: str
+    flops: int
+    space: TunableSpace
+    features: Features
+    key: RecordKey
+    weight: float = 1.0
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TuningOptions:
+    """How to search, and how trials are shared out.
+
+    `overlap`: propose and build the next batch while the board measures; leave it off where the board is this
+    machine, because a compiler beside a kernel disturbs its times. `early_stop`: operators that have
+    converged (`allocation.rule`) get no more trials, and the run ends when all have; the budget is an upper
+    limit then.
+    """
+
+    search: SearchOptions = field(default_factory=SearchOptions)
+    batch: int = 64
+    seed: int = 0
+    overlap: bool = False
+    early_stop: bool = False
+    allocation: AllocationOptions = field(default_factory=AllocationOptions)
+
+
+class OperatorSearch:
+    """What a run knows of one operator, begun with what the records know.
+
+    Raises RecordsError when recorded configurations do not fit the space.
+    """
+
+    def __init__(self, job: TuningJob, runner: Runner, records: Records, options: TuningOptions) -> None:
+        self.job = job
+        self.runner = runner
+        self.books = Books(job.name, job.flops, untuned=job.space.describe(job.space.default()))
+        self._options = options
+        known = records.for_key(job.key)
+        for record in known:
+            self.books.note(record)
+        self.resumed = self._planned = len(known)
+        self._exhausted = False
+        self.started = self.ended = False  # whether the listener was told
+        rng = np.random.default_rng([options.seed, len(known)])
+        search = make_proposer(job.space, job.features, rng, options.search)
+        self._proposer: Proposer = search
+        for row in job.space.batch(job.space.defaults())[::-1]:
+            self._proposer = DefaultFirst(job.space, row, self._proposer)
+        self.tell(_configurations(job, known), self.books.costs_s)
+
+    @property
+    def planned(self) -> int:
+        """Trials that are recorded, measured or asked for."""
+        return self._planned
+
+    def ask(self, n: int) -> Batch:
+        """At most n configurations to measure, int64 [M, K]; none when the space is exhausted."""
+        rows = self._proposer.ask(n)
+        self._planned += len(rows)
+        self._exhausted = not len(rows)
+        return rows
+
+    def tell(self, rows: Batch, costs_s: list[float]) -> None:
+        """What the rows cost: seconds per call, NaN for failures."""
+        self._proposer.tell(rows, np.array(costs_s, np.float64))
+
+    def course(self, limit: int | None, most: int) -> Course:
+        """For the allocation; `limit` trials in all, and `most` in the next batch."""
+        books, options = self.books, self._options
+        left = most if limit is None else min(most, limit - self._planned)
+        stopped = options.early_stop and converged(books.costs_s, options.allocation.rule)
+        return Course(
+            weight=self.job.weight,
+            flops=self.job.flops,
+            kind=self.job.kind,
+            costs_s=books.costs_s,
+            pending=self._planned - books.trials,
+            trial_s=books.trial_s,
+            batch=0 if self._exhausted or stopped else max(0, min(left, batch_size(self._planned, options))),
+        )
+
+    def record(self, row: NDArray[np.int64], measurement: Measurement, spent: Accounts) -> TuningRecord:
+        """A measured configuration as a record, counted in the books."""
+        key, error, space = self.job.key, measurement.error, self.job.space
+        record = TuningRecord(
+            operator_key=key.operator_key,
+            target_key=key.target_key,
+            space_key=key.space_key,
+            tool_version=key.tool_version,
+            configuration=space.describe(space.configuration(row)),
+            seconds=measurement.seconds,
+            number=measurement.number,
+            error_kind=error.kind if error else "",
+            error_text=error.text if error else "",
+            max_abs_error=measurement.max_abs_error,
+            facts={**measurement.facts, SPENT: spent.plain()},
+            timestamp_s=time.time(),
+            seed=self._options.seed,
+            trial=self.books.trials,
+        )
+        self.books.done(record)
+        return record
+
+
+def batch_size(trials: int, options: TuningOptions) -> int:
+    """Candidates in the batch after `trials`: half as many, from SMALLEST_BATCH up to `options.batch`.
+
+    The first ones teach most, and a short budget should not be spent before there is anything to learn from.
+    """
+    return max(1, min(options.batch, max(SMALLEST_BATCH, trials // 2)))
+
+
+def trials_left(searches: Sequence[OperatorSearch], budget: Budget) -> float:
+    """Trials that the budget still allows; infinite where it limits none."""
+    left = math.inf
+    if budget.total is not None:
+        left = budget.total - sum(search.books.trials for search in searches)
+    if budget.trials is not None:
+        left = min(left, sum(max(0, budget.trials - search.books.trials) for search in searches))
+    return max(0.0, left)
+
+
+def _configurations(job: TuningJob, known: list[TuningRecord]) -> Batch:
+    """Recorded configurations as a batch [N, K]. Raises RecordsError for one that the space cannot read."""
+    found = []
+    for record in known:
+        try:
+            found.append(job.space.parse(record.configuration))
+        except ScheduleError as error:
+            raise RecordsError(
+                f"the recorded configuration of trial {record.trial} of {job.name} does not fit its schedule "
+                f"space: {error}; tune with a new records file"
+            ) from error
+    return job.space.batch(found)

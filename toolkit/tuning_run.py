@@ -1,0 +1,152 @@
+"""The steps of Algorithm 1 over several operators: whose turn it is, propose, build, measure, learn.
+
+tuning.py puts them in order. Everything that decides whose turn it is comes from the records, so that a run
+that is started again goes on as it would have gone on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from toolkit.accounts import Activity, Ledger
+from toolkit.allocation import choose, fitting
+from toolkit.explore.space import Batch
+from toolkit.measure.measurement import Measurement
+from toolkit.operator_search import OperatorSearch, TuningOptions, trials_left
+from toolkit.progress import (
+    Budget,
+    Clock,
+    Listener,
+    OperatorDone,
+    OperatorStarted,
+    TrialDone,
+    TuningResult,
+)
+from toolkit.records import Records, TuningRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An operator, and how many of its configurations are tried next."""
+
+    search: OperatorSearch
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch that is built: its rows [N, K], the measurements to come, and the costs of those that came."""
+
+    search: OperatorSearch
+    rows: Batch
+    measurements: Iterator[Measurement]
+    costs_s: list[float]
+
+
+@dataclass(slots=True)
+class TuningRun:
+    """The steps of Algorithm 1, and what they share."""
+
+    searches: list[OperatorSearch]
+    records: Records
+    budget: Budget
+    options: TuningOptions
+    on_event: Listener
+    clock: Clock
+    ledger: Ledger
+    started_s: float
+
+    def turn(self) -> Turn | None:
+        """Whose batch is next, and how large it is; None when the budget allows no more."""
+        planned = sum(search.planned for search in self.searches)
+        most = self.options.batch
+        if self.budget.total is not None:
+            most = max(0, min(most, self.budget.total - planned))
+        courses = [search.course(self.budget.trials, most) for search in self.searches]
+        if self.budget.seconds is not None:
+            courses = fitting(courses, self.budget.seconds - self.wall_s)
+        rng = np.random.default_rng([self.options.seed, planned])
+        position = choose(courses, rng, self.options.allocation)
+        return None if position is None else Turn(self.searches[position], courses[position].batch)
+
+    def propose(self, turn: Turn) -> Batch:
+        """Configurations of one operator, [N, K]; none when its space is exhausted."""
+        with self.ledger.during(Activity.PROPOSE):
+            return turn.search.ask(turn.size)
+
+    def build(self, turn: Turn, rows: Batch) -> Prepared:
+        """The same, compiled."""
+        with self.ledger.during(Activity.BUILD):
+            measurements = turn.search.runner.prepare(rows) if len(rows) else iter(())
+        return Prepared(turn.search, rows, measurements, [])
+
+    def prepare(self, turn: Turn | None) -> Prepared | None:
+        """Both."""
+        return self.build(turn, self.propose(turn)) if turn else None
+
+    def measure(self, batch: Prepared) -> None:
+        """One candidate after the other, each in the records before the next."""
+        search = batch.search
+        self.start(search)
+        for row in batch.rows:
+            with self.ledger.during(Activity.MEASURE):
+                measurement = next(batch.measurements)
+            self.ledger.device(measurement.device_s)
+            record = search.record(row, measurement, self.ledger.take())
+            self.records.add(record)
+            batch.costs_s.append(measurement.cost_s)
+            self.on_event(self.trial_done(search, record))
+            if self.out_of_time:
+                break
+
+    def learn(self, batch: Prepared) -> None:
+        """Tell the search what its batch cost."""
+        search = batch.search
+        search.tell(batch.rows[: len(batch.costs_s)], batch.costs_s)
+        if not search.course(self.budget.trials, 1).batch and search.planned == search.books.trials:
+            self.end(search)
+
+    # -- what is said about it -----------------------------------------------------------------------------
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since the run began."""
+        return self.clock() - self.started_s
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the budget's seconds are over."""
+        return self.budget.seconds is not None and self.wall_s >= self.budget.seconds
+
+    def start(self, search: OperatorSearch) -> None:
+        """Say, once, that an operator has its first turn."""
+        if not search.started:
+            search.started = True
+            self.on_event(OperatorStarted(search.job.name, search.resumed, self.budget.trials))
+
+    def trial_done(self, search: OperatorSearch, record: TuningRecord) -> TrialDone:
+        """The event of a measured configuration."""
+        books, wall_s, budget = search.books, self.wall_s, self.budget
+        rate = sum(item.books.measured for item in self.searches) / max(wall_s, 1e-9)
+        left_s = trials_left(self.searches, budget) / rate
+        if budget.seconds is not None:
+            left_s = min(left_s, max(0.0, budget.seconds - wall_s))
+        return TrialDone(
+            search.job.name, books.trials, budget.trials, record, books.best_gflops, rate, left_s
+        )
+
+    def end(self, search: OperatorSearch) -> None:
+        """Say, once, that an operator gets no more trials."""
+        self.start(search)
+        if not search.ended:
+            search.ended = True
+            self.on_event(OperatorDone(search.job.name, search.books.result()))
+
+    def ended(self) -> list[TuningResult]:
+        """What is known about every operator now."""
+        for search in self.searches:
+            self.end(search)
+        return [search.books.result() for search in self.searches]
