@@ -4,6 +4,7 @@ ToolkitError                      1  internal error (a bug in the tool)
 ├── InputError                    2  bad usage or bad input
 │   ├── ModelError                   the model file: truncated, unsupported operator, dynamic shape
 │   ├── RecordsError                 the records store: wrong version, damaged, read-only
+│   ├── ReplayError                  a replay table: damaged, another version, recorded for another space
 │   └── OutputError                  the output cannot be written
 ├── BoardUnreachable              3  no runtime answers on the board
 ├── BoardBusy                     4  somebody else holds the board's lease
@@ -36,6 +37,10 @@ class ModelError(InputError):
 
 class RecordsError(InputError):
     """The records store cannot be used."""
+
+
+class ReplayError(InputError):
+    """The replay table cannot be used; the message names the command that records it again."""
 
 
 class OutputError(InputError):

@@ -25,8 +25,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from device_runtime.protocol import MeasureFailure
 from toolkit.errors import InputError, OutputError, RecordsError
-from toolkit.measure.measurement import best_s
+from toolkit.measure.measurement import Measurement, best_s
 
 RECORD_VERSION: Final = 1  # of one JSON line
 SCHEMA_VERSION: Final = 1  # of the SQLite file
@@ -100,6 +101,17 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def cost_s(self) -> float | None:
         """Seconds per call of the fastest repeat, which candidates are compared by; None for a failure."""
         return best_s(self.seconds) if self.seconds else None
+
+    @property
+    def measurement(self) -> Measurement:
+        """What was measured, as the runner returned it; it kept no board busy this time."""
+        return Measurement(
+            seconds=self.seconds,
+            error=MeasureFailure(self.error_kind, self.error_text) if self.error_kind else None,
+            number=self.number,
+            max_abs_error=self.max_abs_error,
+            facts=dict(self.facts),
+        )
 
 
 class Records:

@@ -21,6 +21,7 @@ from cross.schedule.primitives import Schedule
 from cross.schedule.space import (
     SPACE_VERSION,
     Batch,
+    Choices,
     Configuration,
     Knob,
     ScheduleSpace,
@@ -62,6 +63,18 @@ class AlternativeSpaces(ScheduleSpace):
         """Sixteen hex digits: the algorithms and the keys of their spaces."""
         content = [SPACE_VERSION, self.knobs[0].labels, [space.key for space in self.spaces]]
         return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()[:16]
+
+    def restricted(self, choices: Choices) -> AlternativeSpaces:
+        """See ScheduleSpace.restricted. Every algorithm stays."""
+        unknown = choices.keys() - {knob.name for knob in self.knobs[1:]}
+        if unknown:
+            raise ScheduleError(f"unknown knobs {', '.join(sorted(unknown))}")
+        spaces = {}
+        for label, space in zip(self.knobs[0].labels, self.spaces, strict=True):
+            names = {f"{label} {knob.name}": knob.name for knob in space.knobs}
+            own = {names[name]: kept for name, kept in choices.items() if name in names}
+            spaces[label] = space.restricted(own)
+        return AlternativeSpaces(self.operator, self.target, spaces)
 
     def alternative(self, structure: tuple[int, ...]) -> tuple[ScheduleSpace, tuple[int, ...]]:
         """The space of a structure's algorithm, and the structure within it."""

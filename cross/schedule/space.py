@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,8 @@ SPACE_VERSION = 2
 
 Batch = NDArray[np.int64]
 Values = Mapping[str, NDArray[np.int64]]
+Choices = Mapping[str, Sequence[tuple[int, ...]]]
+"""Some choices of knobs, as values, by knob name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,17 @@ class Knob:
     def __post_init__(self) -> None:
         if not self.choices:
             raise ScheduleError(f"knob {self.name} has no choice")
+
+    def restricted(self, choices: Sequence[tuple[int, ...]]) -> Knob:
+        """The same knob with only these choices. Raises ScheduleError for one that it has not."""
+        kept = tuple(tuple(choice) for choice in choices)
+        for choice in kept:
+            if choice not in self.choices:
+                raise ScheduleError(
+                    f"knob {self.name}: {list(choice)} is none of its {len(self.choices)} choices"
+                )
+        labels = tuple(self.labels[self.choices.index(choice)] for choice in kept) if self.labels else ()
+        return replace(self, choices=kept, labels=labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +145,28 @@ class ScheduleSpace:
     def alternative(self, structure: tuple[int, ...]) -> tuple[ScheduleSpace, tuple[int, ...]]:
         """The space that lowers a structure, and the structure within it: see alternatives.py."""
         return self, structure
+
+    def restricted(self, choices: Choices) -> ScheduleSpace:
+        """This space with only the given choices of the knobs that are named, in the order given.
+
+        Raises:
+            ScheduleError: there is no such knob, or it has no such choice.
+        """
+        unknown = choices.keys() - {knob.name for knob in self.knobs}
+        if unknown:
+            raise ScheduleError(f"unknown knobs {', '.join(sorted(unknown))}")
+        knobs = tuple(
+            knob.restricted(choices[knob.name]) if knob.name in choices else knob for knob in self.knobs
+        )
+        return ScheduleSpace(
+            self.operator,
+            self.target,
+            knobs,
+            self.constraints,
+            self._build,
+            self._preferred,
+            program=self.program,
+        )
 
     def schedule(self, structure: Mapping[str, int]) -> Schedule:
         """The schedule of a structure; factors that name fields are left open."""

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from device_runtime.protocol import MeasureFailure, MeasureResult
+
+IDENTICAL_CODE: Final = "identical_code"
+"""Fact: the measurement was taken over from a candidate with the same machine code."""
+GIVEN_UP_S: Final = "given_up_s"
+"""Fact: slower than so many seconds per call, the candidate got no more repeats."""
 
 
 @dataclass(frozen=True, slots=True)

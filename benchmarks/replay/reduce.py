@@ -1,0 +1,98 @@
+"""The rule by which a reduced space is chosen: some choices of every knob, good and bad ones.
+
+Each algorithm gets an equal share of the configurations. Its knobs begin with the choices of its fastest
+measured program, and grow one choice at a time while the share allows it: next is the knob that has fewest
+for its length (number of choices / log2(1 + length)). The choices come, in this order, from the fastest
+measured program, the untuned program, then by turns from the next fastest programs and from a shuffle of all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.space import Configuration, Knob, ScheduleSpace
+from toolkit.explore.space import enumerated
+
+RULE: Final = (
+    "an equal share for each algorithm; knobs grow evenly for their length while the share allows it; "
+    "choices of the fastest measured program first, of the untuned one second, then by turns of the next "
+    "fastest and of a shuffle of all"
+)
+FASTEST: Final = 8  # programs of each algorithm whose choices are wanted
+Kept = dict[str, tuple[tuple[int, ...], ...]]
+
+
+def reduced_choices(
+    space: ScheduleSpace, fastest: Sequence[Configuration], most: int, rng: np.random.Generator
+) -> Kept:
+    """Choices by knob name for `ScheduleSpace.restricted`, with at most `most` valid configurations.
+
+    fastest: measured configurations of the space, the fastest first.
+    """
+    if not isinstance(space, AlternativeSpaces):
+        return _grown(space, fastest, most, rng)
+    kept: Kept = {}
+    for number, (label, part) in enumerate(zip(space.knobs[0].labels, space.spaces, strict=True)):
+        own = [part.parse(_inner(space, item)) for item in fastest if item.indices[0] == number]
+        grown = _grown(part, own, most // len(space.spaces), rng)
+        kept.update({f"{label} {name}": choices for name, choices in grown.items()})
+    return kept
+
+
+def _inner(space: AlternativeSpaces, configuration: Configuration) -> dict[str, list[int]]:
+    """The configuration's knobs within the space of its algorithm."""
+    described = space.describe(configuration)
+    return {name: value for name, value in described.items() if name != space.knobs[0].name}
+
+
+def _grown(
+    space: ScheduleSpace, fastest: Sequence[Configuration], most: int, rng: np.random.Generator
+) -> Kept:
+    wanted = [*fastest[:1], space.default(), *fastest[1:FASTEST]]
+    orders = [
+        _order(knob, [item.indices[position] for item in wanted], rng)
+        for position, knob in enumerate(space.knobs)
+    ]
+    counts = [1] * len(orders)
+    while True:
+        growable = [place for place, order in enumerate(orders) if counts[place] < len(order)]
+        growable.sort(key=lambda place: counts[place] / math.log2(1 + len(orders[place])))
+        for place in growable:
+            larger = [count + (place == position) for position, count in enumerate(counts)]
+            if _valid(space.restricted(_kept(space, orders, larger)), most) <= most:
+                counts = larger
+                break
+        else:
+            return _kept(space, orders, counts)
+
+
+def _order(knob: Knob, wanted: Sequence[int], rng: np.random.Generator) -> list[int]:
+    """Every choice of a knob once: the first two wanted ones, then wanted and shuffled ones by turns."""
+    shuffled = rng.permutation(len(knob.choices)).tolist()
+    others: Iterator[int] = (
+        choice for pair in zip([*wanted[2:], *shuffled], shuffled, strict=False) for choice in pair
+    )
+    return list(dict.fromkeys([*wanted[:2], *others, *shuffled]))
+
+
+def _kept(space: ScheduleSpace, orders: Sequence[list[int]], counts: Sequence[int]) -> Kept:
+    """The first choices of each knob, as values in the order of the full space."""
+    return {
+        knob.name: tuple(knob.choices[index] for index in sorted(order[:count]))
+        for knob, order, count in zip(space.knobs, orders, counts, strict=True)
+    }
+
+
+def _valid(space: ScheduleSpace, most: int) -> int:
+    """How many configurations are valid, counted until there are more than `most`."""
+    total = 0
+    for rows in enumerated(space):
+        total += len(rows)
+        if total > most:
+            break
+    return total
