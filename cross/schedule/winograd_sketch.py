@@ -11,11 +11,13 @@ matrices of the transforms are literals in the unrolled code (Ansor's rule for c
 
 Start at `winograd_spaces` for an operator with a direct convolution: it takes the weights as they are, and
 packing transforms them. `winograd_space` is for an operator that is in Winograd form already. Stages have
-the names and axes that cross/expression/winograd.py gives them.
+the names and axes that cross/expression/winograd.py gives them; those of a transposed convolution have its
+phases besides (winograd_transposed.py).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,8 +29,9 @@ from boards.target import Target
 from cross.expression.naming import unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
-from cross.expression.terms import ITEM_BYTES, Lookup, Read, Select, walk
-from cross.expression.winograd import TILES, weight_matrix, winograd_form
+from cross.expression.terms import ITEM_BYTES, Axis, Lookup, Read, Select, walk
+from cross.expression.winograd_form import winograd_form
+from cross.expression.winograd_matrices import TILES
 from cross.schedule.packing import Maps
 from cross.schedule.primitives import (
     CacheWrite,
@@ -50,6 +53,7 @@ LOCAL_BYTES = 1 << 20  # at most: V and M of a block are on the stack of a threa
 MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector operations
 LARGEST_BLOCK = 64  # tiles in one dimension
 LARGEST_TILE = 14  # of registers, in one dimension
+RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with them
 BLOCK_WASTE = 1.25
 PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
 LEAST_GAIN = 1.3  # in multiplications, counting tiles that reach beyond the image
@@ -72,13 +76,18 @@ class WinogradStages:
 
     @property
     def size(self) -> int:
-        """m: outputs in one dimension of a tile."""
-        return self.tile.shape[3]
+        """m: outputs in one dimension of a tile, of every phase."""
+        return self.tile.shape[-2]
 
     @property
     def grid(self) -> tuple[int, int]:
         """Tiles in (height, width)."""
         return self.tile.shape[1], self.tile.shape[2]
+
+    @property
+    def multiplications(self) -> int:
+        """Of a tile, for an input and an output channel: the positions of all phases."""
+        return math.prod(self.products.shape[:-4])
 
 
 def winograd_stages(operator: Operator) -> WinogradStages | None:
@@ -93,7 +102,8 @@ def winograd_stages(operator: Operator) -> WinogradStages | None:
     constants = {renamed[operator.inputs[position]].name for position in operator.constants}
     read = {term.tensor.name for term in _reads(products)}
     weights = read - {data.name}
-    if len(output.shape) != 4 or len(tile.shape) != 6 or len(weights) != 1 or not weights <= constants:
+    ranks = len(output.shape), len(tile.shape)
+    if ranks not in RANKS or len(weights) != 1 or not weights <= constants:
         return None
     elementwise = [stage for stage in stages if not stage.reduce_axes and stage is not output]
     paddings = tuple(stage for stage in elementwise if _pads(stage, rows))
@@ -124,21 +134,20 @@ def winograd_spaces(operator: Operator, target: Target) -> dict[str, ScheduleSpa
     for tile in TILES:
         form = winograd_form(operator, tile)
         stages = winograd_stages(form.operator) if form is not None else None
-        if form is None or stages is None or not _worth_a_look(stages, target):
+        if form is None or stages is None or not _worth_a_look(stages, form.algorithm.taps, target):
             continue
-        maps = ((0, weight_matrix(tile)), (1, weight_matrix(tile)))
+        maps = tuple((dimension, form.algorithm.weight) for dimension in (form.first, form.first + 1))
         stages = replace(stages, weight_maps=maps)
-        found[f"F({tile}x{tile},3x3)"] = _space(operator, form.operator, stages, target)
+        found[form.algorithm.name] = _space(operator, form.operator, stages, target)
     return found
 
 
-def _worth_a_look(stages: WinogradStages, target: Target) -> bool:
+def _worth_a_look(stages: WinogradStages, taps: int, target: Target) -> bool:
     """Whether channels fill vectors and there are clearly fewer multiplications than directly."""
     lanes = target.vector_lanes(ITEM_BYTES[stages.output.dtype])
     channels = min(stages.data.shape[-1], stages.output.shape[-1])
-    _, height, width, _ = stages.output.shape
-    transformed = stages.grid[0] * stages.grid[1] * stages.data.shape[0] * stages.data.shape[1]
-    return channels >= lanes and 9 * height * width >= LEAST_GAIN * transformed
+    direct = taps**2 * math.prod(stages.output.shape[1:-1])
+    return channels >= lanes and direct >= LEAST_GAIN * math.prod(stages.grid) * stages.multiplications
 
 
 def winograd_space(operator: Operator, target: Target) -> ScheduleSpace | None:
@@ -218,9 +227,9 @@ def _vectors(extent: int, lanes: int, most_vectors: int) -> tuple[tuple[int, ...
 
 
 def _constraints(stages: WinogradStages, lanes: int, target: Target) -> list[Constraint]:
-    positions = stages.data.shape[0] * stages.data.shape[1]
-    channels = stages.data.shape[-1] + stages.products.shape[-1]
-    tile_bytes = positions * channels * ITEM_BYTES[stages.products.dtype]
+    elements = math.prod(stages.data.shape[:2]) * stages.data.shape[-1]
+    elements += stages.multiplications * stages.products.shape[-1]
+    tile_bytes = elements * ITEM_BYTES[stages.products.dtype]
     most_bytes = min(LOCAL_BYTES, 2 * target.l2_bytes)
     counts = np.array([vector_count(size, lanes) for size in range(stages.products.shape[-1] + 1)])
 
@@ -276,7 +285,13 @@ def _schedule(stages: WinogradStages, target: Target, structure: Mapping[str, in
 
 def _block_loop(stages: WinogradStages) -> tuple[str, str]:
     """The innermost loop over blocks of tiles."""
-    return stages.output.name, f"{stages.output.axes[2].name}.0"
+    return stages.output.name, f"{_image(stages)[1].name}.0"
+
+
+def _image(stages: WinogradStages) -> tuple[Axis, Axis]:
+    """The axes of the output that the tiles divide."""
+    inner = stages.output.axes[1:-1]
+    return inner[0], inner[len(inner) // 2]
 
 
 def _materialized(padding: Tensor, target: Target) -> list[Primitive]:
@@ -294,10 +309,13 @@ def _materialized(padding: Tensor, target: Target) -> list[Primitive]:
 def _output(stages: WinogradStages) -> list[Primitive]:
     """Blocks of tiles in parallel; the inverse transform of a tile and a vector of channels at a time.
 
-    First its columns, which pass through memory, then row by row of its outputs.
+    First its columns, which pass through memory, then row by row of its outputs; phase after phase.
     """
-    name, (b, h, w, c) = stages.output.name, (axis.name for axis in stages.output.axes)
-    order = (b, f"{h}.0", f"{w}.0", f"{h}.1", f"{w}.1", f"{c}.0", f"{h}.2", f"{w}.2", f"{c}.1")
+    name, b, c = stages.output.name, stages.output.axes[0].name, stages.output.axes[-1].name
+    h, w = (axis.name for axis in _image(stages))
+    phases = [axis.name for axis in stages.output.axes if axis.name not in (b, h, w, c)]
+    outer = (b, f"{h}.0", f"{w}.0", f"{h}.1", f"{w}.1", f"{c}.0", *phases)
+    order = (*outer, f"{h}.2", f"{w}.2", f"{c}.1")
     return [
         Split(name, h, ("block.h", stages.size), whole_tiles=True),
         Split(name, w, ("block.w", stages.size), whole_tiles=True),
@@ -308,8 +326,8 @@ def _output(stages: WinogradStages) -> list[Primitive]:
         Unroll(name, f"{w}.2"),
         Vectorize(name, f"{c}.1"),
         ComputeAt(stages.tile.name, name, f"{h}.2", "register"),
-        *_transform(stages.tile.name, stages.tile, 4),
-        ComputeAt(stages.half.name, name, f"{c}.0", "local"),
+        *_transform(stages.tile.name, stages.tile, len(stages.tile.axes) - 2),
+        ComputeAt(stages.half.name, name, outer[-1], "local"),
         *_through_memory(stages.half),
     ]
 
@@ -326,7 +344,7 @@ def _through_memory(stage: Tensor) -> list[Primitive]:
         Unroll(name, across),
         Vectorize(name, channel),
         ComputeAt(f"{name}.acc", name, along, "register"),
-        *_transform(f"{name}.acc", stage, 3),
+        *_transform(f"{name}.acc", stage, len(stage.axes) - 3),
     ]
 
 
@@ -345,15 +363,15 @@ def _transform(name: str, stage: Tensor, unrolled: int) -> list[Primitive]:
 def _products(stages: WinogradStages, whole: bool, tiles_inside: bool) -> list[Primitive]:
     """A matrix product per position: a tile of registers over tiles and output channels."""
     name = stages.products.name
-    x, y, b, ty, tx, c = (axis.name for axis in stages.products.axes)
+    *positions, b, ty, tx, c = (axis.name for axis in stages.products.axes)
     outer = (f"{c}.0", f"{ty}.0", f"{tx}.0") if tiles_inside else (f"{ty}.0", f"{tx}.0", f"{c}.0")
     inner = (f"{ty}.1", f"{tx}.1", f"{c}.1")
     return [
         Split(name, ty, ("products.h",)),
         Split(name, tx, ("products.w",)),
         Split(name, c, ("products.c",)),
-        Reorder(name, (x, y, b, *outer, *inner)),
-        *((Parallel(name, x), Parallel(name, y)) if whole else ()),
+        Reorder(name, (*positions, b, *outer, *inner)),
+        *((Parallel(name, loop) for loop in positions) if whole else ()),
         *(Unroll(name, loop) for loop in inner[:2]),
         Vectorize(name, inner[2]),
         ComputeAt(f"{name}.acc", name, outer[-1], "register"),
@@ -363,10 +381,10 @@ def _products(stages: WinogradStages, whole: bool, tiles_inside: bool) -> list[P
 def _accumulated_products(stages: WinogradStages) -> list[Primitive]:
     """The innermost loops of the products."""
     accumulated, summed = f"{stages.products.name}.acc", stages.products.reduce_axes[0].name
-    x, y, b, ty, tx, c = (axis.name for axis in stages.products.axes)
+    *positions, b, ty, tx, c = (axis.name for axis in stages.products.axes)
     return [
         Split(accumulated, summed, ("products.kc",)),
-        Reorder(accumulated, (x, y, b, f"{summed}.0", f"{summed}.1", ty, tx, c)),
+        Reorder(accumulated, (*positions, b, f"{summed}.0", f"{summed}.1", ty, tx, c)),
         *(Unroll(accumulated, loop) for loop in (f"{summed}.1", ty, tx)),
         Vectorize(accumulated, c),
         Pack(stages.weights, accumulated, stages.weight_maps),

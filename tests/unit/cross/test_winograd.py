@@ -20,15 +20,9 @@ from cross.expression.conv import conv2d
 from cross.expression.elementwise import apply, bias_add, combine
 from cross.expression.reference import evaluate
 from cross.expression.window import Window
-from cross.expression.winograd import (
-    _DATA,
-    _OUTPUT,
-    TILES,
-    transform_weights,
-    weight_matrix,
-    winograd_conv2d,
-    winograd_form,
-)
+from cross.expression.winograd import transform_weights, winograd_conv2d
+from cross.expression.winograd_form import winograd_form
+from cross.expression.winograd_matrices import TAPS, TILES, filtering
 from cross.loopnest import Programs, interpret, lower, verify
 from cross.loopnest.bind import bind
 from cross.schedule import ScheduleSpace
@@ -71,18 +65,19 @@ def relative_error(got: Array, want: Array) -> float:
 # ------------------------------------------------------------------------------------------- the algorithm
 
 
+@pytest.mark.parametrize("taps", TAPS)
 @pytest.mark.parametrize("tile", TILES)
-def test_one_dimension_is_exact_in_fractions(tile: int) -> None:
+def test_one_dimension_is_exact_in_fractions(tile: int, taps: int) -> None:
     """A^T [(G g) * (B^T d)] is the correlation of d and g, for values no rounding touches."""
-    rng = np.random.default_rng(tile)
-    data = [Fraction(int(value)) for value in rng.integers(-9, 10, tile + 2)]
-    kernel = [Fraction(int(value)) for value in rng.integers(-9, 10, 3)]
-    exact = [[Fraction(value).limit_denominator(24) for value in row] for row in weight_matrix(tile)]
-    side = range(tile + 2)
-    weights = [sum(exact[x][i] * kernel[i] for i in range(3)) for x in side]
-    products = [sum(int(_DATA[tile][i][x]) * data[i] for i in side) * weights[x] for x in side]
-    got = [sum(int(_OUTPUT[tile][x][u]) * products[x] for x in side) for u in range(tile)]
-    assert got == [sum(data[u + i] * kernel[i] for i in range(3)) for u in range(tile)]
+    algorithm, rng = filtering(tile, taps), np.random.default_rng(tile)
+    side = range(algorithm.side)
+    data = [Fraction(int(value)) for value in rng.integers(-9, 10, len(side))]
+    kernel = [Fraction(int(value)) for value in rng.integers(-9, 10, taps)]
+    exact = [[Fraction(value).limit_denominator(24) for value in row] for row in algorithm.weight]
+    weights = [sum(exact[x][i] * kernel[i] for i in range(taps)) for x in side]
+    products = [sum(int(algorithm.data[i][x]) * data[i] for i in side) * weights[x] for x in side]
+    got = [sum(int(algorithm.output[x][u]) * products[x] for x in side) for u in range(tile)]
+    assert got == [sum(data[u + i] * kernel[i] for i in range(taps)) for u in range(tile)]
 
 
 @pytest.mark.parametrize("tile", TILES)
@@ -102,16 +97,18 @@ def test_expression_equals_direct_convolution(
     direct = Operator("conv", (data, weight), conv2d(data, weight, window))
     winograd = Operator("winograd", (data, transformed), winograd_conv2d(data, transformed, window))
     image, kernel = uniform(direct)
-    got = evaluate(winograd, [image, transform_weights(kernel, tile)])
+    got = evaluate(winograd, [image, transform_weights(kernel, filtering(tile, 3))])
     np.testing.assert_allclose(got, evaluate(direct, [image, kernel]), rtol=1e-12, atol=1e-12)
 
 
 def test_weights_are_rounded_once() -> None:
     weight = np.random.default_rng(1).standard_normal((3, 3, 4, 5)).astype(np.float32)
-    matrix = np.array(weight_matrix(4))
+    matrix = np.array(filtering(4, 3).weight)
     exact = np.einsum("xi,yj,ijco->xyco", matrix, matrix, weight.astype(np.float64))
-    assert transform_weights(weight, 4).dtype == np.float32
-    np.testing.assert_array_max_ulp(transform_weights(weight, 4), exact.astype(np.float32), maxulp=1)
+    assert transform_weights(weight, filtering(4, 3)).dtype == np.float32
+    np.testing.assert_array_max_ulp(
+        transform_weights(weight, filtering(4, 3)), exact.astype(np.float32), maxulp=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,7 +246,7 @@ def _user_form() -> tuple[Operator, list[Array], Array]:
     )
     direct = _direct(data)
     image, kernel = uniform(direct)
-    return operator, [image, transform_weights(kernel, 2)], evaluate(direct, [image, kernel])
+    return operator, [image, transform_weights(kernel, filtering(2, 3))], evaluate(direct, [image, kernel])
 
 
 def _direct(data: Tensor) -> Operator:

@@ -1,0 +1,203 @@
+"""Rewriting an operator whose reduction is a convolution so that Winograd's algorithm computes it.
+
+Start at `winograd_form`. What is recognized is the expression, whoever wrote it: the 3x3 windows of conv.py
+and the phases of transposed.py with 2x2 or 3x3 taps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cross.expression.data_movement import pad
+from cross.expression.naming import replace_reads
+from cross.expression.operator import Operator, reads, to_text
+from cross.expression.tensor import Tensor, placeholder
+from cross.expression.terms import Axis, Binary, Const, Read, Reduce, Select, Term
+from cross.expression.window import Window
+from cross.expression.winograd import KERNEL, transform_weights, winograd_conv2d
+from cross.expression.winograd_matrices import TAPS, Filtering, filtering
+from cross.expression.winograd_transposed import PhaseReads, winograd_transposed_conv2d
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradForm:
+    """An operator with its convolution by an algorithm; input number `weight` is U.
+
+    The weights' dimensions `first` and the next are their taps.
+    """
+
+    operator: Operator
+    weight: int
+    algorithm: Filtering
+    first: int
+
+    def inputs(self, direct: list[NDArray[Any]]) -> list[NDArray[Any]]:
+        """The inputs of this form from those of the direct one."""
+        given = list(direct)
+        given[self.weight] = transform_weights(given[self.weight], self.algorithm, self.first)
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    """A direct convolution found in an operator: of `data`, unpadded, by `weight` [(phases...), taps...].
+
+    `reads` says for both dimensions where the phases of a transposed convolution read; None for a window.
+    """
+
+    stage: Tensor
+    data: Tensor
+    weight: Tensor
+    window: Window
+    reads: tuple[PhaseReads, PhaseReads] | None = None
+
+    @property
+    def first(self) -> int:
+        """The first of the weights' dimensions that are taps."""
+        return 0 if self.reads is None else 2
+
+    @property
+    def taps(self) -> int:
+        return self.weight.shape[self.first]
+
+    def by(self, algorithm: Filtering, weights: Tensor) -> Tensor:
+        """The same result by an algorithm."""
+        if self.reads is None:
+            return winograd_conv2d(self.data, weights, self.window, self.stage.name)
+        return winograd_transposed_conv2d(self.data, weights, self.reads, algorithm, self.stage.name)
+
+
+def winograd_form(operator: Operator, tile: int) -> WinogradForm | None:
+    """The same operator by F(tile x tile, r x r), None where its reduction is no such convolution.
+
+    It must be the operator's only reduction: NHWC, stride and dilation 1 of the window or of every phase,
+    constant float32 weights.
+    """
+    reductions = [stage for stage in operator.stages if stage.reduce_axes]
+    found = _convolution(reductions[0]) if len(reductions) == 1 else None
+    if found is None or found.weight not in operator.inputs:
+        return None
+    weight, first = found.weight, found.first
+    position = operator.inputs.index(weight)
+    if position not in operator.constants or weight.dtype != "float32" or _uses(operator, weight) != 1:
+        return None
+    algorithm = filtering(tile, found.taps)
+    shape = (*weight.shape[:first], algorithm.side, algorithm.side, *weight.shape[first + 2 :])
+    weights = placeholder(shape, weight.name, weight.dtype)
+    inputs = tuple(weights if item is weight else item for item in operator.inputs)
+    output = _replaced(operator, found.stage, found.by(algorithm, weights))
+    rewritten = Operator(f"{operator.name}_winograd{tile}", inputs, output, operator.constants)
+    return WinogradForm(rewritten, position, algorithm, first)
+
+
+def _convolution(stage: Tensor) -> _Convolution | None:
+    """The convolution that a stage is, if it is one that Winograd's algorithms know."""
+    match stage.body:
+        case Reduce("sum", Binary("*", Read(data, at), Read(weight, places)), axes) if len(axes) == 3:
+            pass
+        case _:
+            return None
+    channels = axes[-1]
+    if len(at) != 4 or at[0] not in _batch(stage.axes[0]) or at[3] is not channels:
+        return None
+    source, window = _unpadded(data)
+    seen = at[1], at[2]
+    if len(stage.axes) == 4 and places == (*axes, stage.axes[3]):
+        plain = all(
+            index == axis + tap for index, axis, tap in zip(seen, stage.axes[1:3], axes, strict=False)
+        )
+        known = weight.shape[:2] == (KERNEL, KERNEL)
+        return _Convolution(stage, source, weight, window) if plain and known else None
+    if len(stage.axes) == 6 and places == (stage.axes[2], stage.axes[4], *axes, stage.axes[5]):
+        if weight.shape[2] != weight.shape[3] or weight.shape[2] not in TAPS:
+            return None
+        rows = _phase_reads(seen[0], stage.axes[1], stage.axes[2], axes[0], window.before[0])
+        columns = _phase_reads(seen[1], stage.axes[3], stage.axes[4], axes[1], window.before[1])
+        if rows is not None and columns is not None:
+            return _Convolution(stage, source, weight, window, (rows, columns))
+    return None
+
+
+def _batch(axis: Axis) -> tuple[Term, ...]:
+    """How an index may be written that runs over a batch."""
+    return (axis, Const(0, "int64")) if axis.extent == 1 else (axis,)
+
+
+def _phase_reads(index: Term, count: Axis, phase: Axis, tap: Axis, padding: int) -> PhaseReads | None:
+    """Where an index count + step * phase + tap + constant of a padded input reads; None for any other."""
+    found = _terms(index)
+    if found is None:
+        return None
+    factors, offset = found
+    step = factors.pop(phase, 0)
+    if factors != {count: 1, tap: 1} or step not in (0, 1):
+        return None
+    return PhaseReads(count.extent, phase.extent, offset - padding, step)
+
+
+def _terms(index: Term) -> tuple[dict[Axis, int], int] | None:
+    """The factor of every axis in a sum, and its constant; None where it is no such sum."""
+    match index:
+        case Axis():
+            return {index: 1}, 0
+        case Const(value, _):
+            return {}, int(value)
+        case Binary("*", Axis() as axis, Const(value, _)):
+            return {axis: int(value)}, 0
+        case Binary("+", left, right):
+            first, second = _terms(left), _terms(right)
+            if first is None or second is None or first[0].keys() & second[0].keys():
+                return None
+            return first[0] | second[0], first[1] + second[1]
+    return None
+
+
+def _uses(operator: Operator, tensor: Tensor) -> int:
+    return len([read for stage in operator.stages for read in reads(stage) if read.tensor is tensor])
+
+
+def _unpadded(data: Tensor) -> tuple[Tensor, Window]:
+    """What a zero padding in front of a window reads, and the window with that padding."""
+    if not isinstance(data.body, Select) or not isinstance(data.body.then, Read):
+        return data, Window()
+    source, indices = data.body.then.tensor, data.body.then.indices
+    if len(source.shape) != 4:
+        return data, Window()
+    before = tuple(_offset(index, axis) for index, axis in zip(indices, data.axes, strict=True))
+    after = tuple(d - s - b for d, s, b in zip(data.shape, source.shape, before, strict=True))
+    pads = (before[1], before[2], after[1], after[2])
+    if (before[0], before[3], after[0], after[3]) != (0, 0, 0, 0) or min(pads) < 0:
+        return data, Window()
+    # Whatever else the select may be, only the zero padding itself may be taken apart.
+    same = _text(pad(source, before, after)) == _text(data)
+    return (source, Window(pads=pads)) if same else (data, Window())
+
+
+def _offset(index: Term, axis: Axis) -> int:
+    """b of axis - b; -1 for anything else."""
+    match index:
+        case Binary("-", left, Const(value, _)) if left is axis:
+            return int(value)
+    return 0 if index is axis else -1
+
+
+def _text(tensor: Tensor) -> str:
+    assert tensor.body is not None
+    return to_text(tensor.body, {}, {axis: f"s{number}" for number, axis in enumerate(tensor.axes)})
+
+
+def _replaced(operator: Operator, stage: Tensor, result: Tensor) -> Tensor:
+    """The operator's output with every read of a stage turned to another tensor."""
+    new: dict[Tensor, Tensor] = {stage: result}
+
+    def change(read: Read, known: Mapping[Tensor, Tensor] = new) -> Term:
+        return replace(read, tensor=known.get(read.tensor, read.tensor))
+
+    for tensor in operator.stages:
+        if tensor not in new and tensor.body is not None:
+            new[tensor] = replace(tensor, body=replace_reads(tensor.body, change))
+    return new[operator.output]
