@@ -39,8 +39,8 @@ class PhaseReads:
 def shared_positions(algorithm: Filtering, reads: PhaseReads) -> tuple[Matrix, int]:
     """B of all phases at once [inputs, positions], and how many positions one phase lies behind another.
 
-    Position x of phase a is number shift * a + x. Phases that read the same inputs share all positions; in
-    F(2, 2) the last position of a phase is the first one of the next.
+    Position x of phase a is number shift * a + x. Phases that read the same inputs share all positions; of
+    two that read one input apart, the last position (infinity) of the first is the first (0) of the second.
     """
     shifts = range(algorithm.side + 1)
     shift, columns = next(

@@ -37,7 +37,7 @@ from cross.expression.transposed import (
 )
 from cross.expression.window import Window
 
-MAX_POINTS = 60_000  # innermost iterations of one operator: the interpreter shall take well under a second
+MAX_POINTS = 120_000  # innermost iterations of one operator: the interpreter shall take well under a second
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 23, 24, 31, 32, 37, 48, 61, 64)
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 24, 32)
@@ -221,6 +221,21 @@ def transposed(rng: np.random.Generator) -> Operator:
     return _operator("transposed_conv", _epilogue(rng, output), ("W",))
 
 
+def winograd_transposed(rng: np.random.Generator) -> Operator:
+    """A transposed convolution that Winograd's algorithms compute too, with 2 or 3 taps a phase."""
+    kernel, stride = _pick(rng, ((4, 2), (4, 2), (3, 2), (2, 1), (3, 1), (5, 2), (5, 3)))
+    found = []
+    for _ in range(2):
+        pads = _pick(rng, (0, 1)), _pick(rng, (0, 1, 2))
+        geometry = Transposed(kernel, stride, pads, 1, int(rng.integers(0, stride)))
+        found.append(phases(_pick(rng, (3, 4, 4, 5, 6)), geometry))
+    ci, co = _pick(rng, (16, 16, 17)), _pick(rng, (16, 16, 19))
+    data = placeholder((_pick(rng, (1, 1, 2)), *(item.extent for item in found), ci), "X")
+    places = (*(item.stride for item in found), *(item.taps for item in found))
+    output = transposed_conv(data, placeholder((*places, ci, co), "W"), found)
+    return _operator("transposed_winograd", _epilogue(rng, output), ("W",))
+
+
 def pooling(rng: np.random.Generator) -> Operator:
     kernel, window = _window(rng)
     pads = tuple(min(p, (extent - 1) // 2) for p, extent in zip(window.pads, kernel * 2, strict=True))
@@ -333,4 +348,5 @@ FAMILIES: dict[str, Family] = {
     "reduction": reduction,
     "transposed": transposed,
     "winograd": winograd,
+    "winograd transposed": winograd_transposed,
 }

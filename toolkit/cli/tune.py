@@ -76,7 +76,7 @@ class Arguments(TypedDict):
               help="Fail (exit code 5) when fewer of the operators end with a measured kernel.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), help="Compiler processes.  [default: one a core]")
 @click.option("--winograd/--no-winograd", default=True,
-              help="Try Winograd's algorithms for 3x3 convolutions too.  [default: winograd]")  # fmt: skip
+              help="Try Winograd's algorithms for convolutions too.  [default: winograd]")  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The bundle.  [default: MODEL-BOARD.tfb]"
 )

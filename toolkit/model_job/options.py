@@ -50,7 +50,7 @@ class TuneOptions:
     coverage: float = 0.0
     """Least share (0 to 1) of the operators that must end with a measured kernel."""
     winograd: bool = True
-    """Let 3x3 convolutions be computed by Winograd's algorithms too, which round more (docs/accuracy.md)."""
+    """Let convolutions be computed by Winograd's algorithms too, which round more (docs/accuracy.md)."""
     workers: int = 2
     """Compiler processes."""
     wait_s: float = 0.0

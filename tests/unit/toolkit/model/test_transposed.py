@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from boards.board import load
+from cross.schedule.winograd_sketch import winograd_spaces
 from tests.onnx_models import model, node, random_inputs, save, worst_layer_error
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model
@@ -54,6 +56,29 @@ def test_normalization_and_activation_join_the_convolution(tmp_path: Path, group
     assert anchors == ["transpose", "convtranspose", "conv", "transpose"]
     assert graph.groups[1].nodes == ("node_a", "node_n", "node_r")
     assert not any(item.op == "Mul" for item in graph.nodes)
+
+
+@pytest.mark.parametrize(("kernel", "cropped"), [(4, False), (3, True)])
+def test_layers_of_a_generator_may_be_computed_by_winograd(
+    tmp_path: Path, kernel: int, cropped: bool
+) -> None:
+    """With everything that is fused; a layer of few channels has a form of its own."""
+    geometry = {"strides": [2, 2], "pads": [1] * 4, "kernel_shape": [kernel] * 2}
+    nodes = [
+        node("ConvTranspose", ["x", "w", "c"], "a", **geometry),
+        node("Relu", ["a"], "r"),
+        node("ConvTranspose", ["r", "v"], "b", **geometry),
+        node("Tanh", ["b"], "y"),
+    ]
+    weights = {"w": weight(24, 32, kernel, kernel), "c": weight(32), "v": weight(32, 3, kernel, kernel)}
+    graph = loaded(tmp_path, nodes, {"x": (1, 24, 8, 9)}, ["y"], weights)
+    first, second = (item for item in graph.groups if item.operator.name == "convtranspose")
+    assert first.nodes == (("node_a",) if cropped else ("node_a", "node_r"))
+    target = load("host").target(None)
+    found = {name: space.program for name, space in winograd_spaces(first.operator, target).items()}
+    assert list(found) == ["F(2x2,2x2)", "F(4x4,2x2)"]
+    assert all(program.inputs[0].shape == (1, 8, 9, 24) for program in found.values())  # padded inside
+    assert winograd_spaces(second.operator, target) == {}
 
 
 def test_residual_of_a_transposed_convolution(tmp_path: Path) -> None:
