@@ -91,7 +91,11 @@ def tune_on_board(
         def jobs() -> Iterator[tuple[TuningJob, Runner]]:
             for name, operator in operators:
                 job, programs = open_job(name, operator, board, target, winograd=options.winograd)
-                yield job, LiveRunner(programs, builder, session, timing, seed=tuning.seed)
+                recorded = [record.measurement for record in records.for_key(job.key)]
+                yield (
+                    job,
+                    LiveRunner(programs, builder, session, timing, seed=tuning.seed, recorded=recorded),
+                )
 
         return tune_all(jobs(), records, budget, options=tuning, on_event=on_event)
 

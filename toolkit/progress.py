@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolkit.accounts import Accounts, Clock
+from toolkit.measure.measurement import GIVEN_UP_S, IDENTICAL_CODE
 from toolkit.records import TuningRecord
 
 __all__ = [
@@ -62,7 +63,8 @@ class TuningResult:
 
     `default` is the untuned schedule's record, `best` the fastest; None where none of that kind ran without
     failure. `trials` and `failures` count all records, `measured` those of this run, whose time is in
-    `accounts`; `spent` is the time of all records that know theirs.
+    `accounts`; `spent` is the time of all records that know theirs. `identical` records took over the
+    measurement of a candidate with the same machine code; `given_up` ended early, clearly beaten.
     """
 
     operator: str
@@ -74,6 +76,8 @@ class TuningResult:
     measured: int
     accounts: Accounts
     spent: Accounts
+    identical: int = 0
+    given_up: int = 0
 
     @property
     def best_gflops(self) -> float:
@@ -125,7 +129,7 @@ class Books:
         self.flops = flops
         self.best: TuningRecord | None = None
         self.default: TuningRecord | None = None
-        self.failures = self.measured = 0
+        self.failures = self.measured = self.identical = self.given_up = 0
         self.costs_s: list[float] = []  # of all trials in order, NaN for failures
         self.accounts = Accounts()
         self.spent = Accounts()
@@ -160,6 +164,8 @@ class Books:
         if SPENT in record.facts:
             self.spent += Accounts.of(record.facts[SPENT])
             self._timed += 1
+        self.identical += IDENTICAL_CODE in record.facts
+        self.given_up += GIVEN_UP_S in record.facts
         if cost_s is None:
             self.failures += 1
             return
@@ -180,6 +186,8 @@ class Books:
             measured=self.measured,
             accounts=self.accounts,
             spent=self.spent,
+            identical=self.identical,
+            given_up=self.given_up,
         )
 
 

@@ -137,7 +137,10 @@ class Recorder:
         return [known[number] for number in space.ids(batch).tolist()]
 
     def _measuring(self, space: ScheduleSpace) -> Measuring:
-        runner = LiveRunner(Programs(space), self.builder, self.session, self.timing, seed=self.seed)
+        recorded = self._known(space).values()
+        runner = LiveRunner(
+            Programs(space), self.builder, self.session, self.timing, seed=self.seed, recorded=recorded
+        )
         return Measuring(self, space, runner)
 
     def _known(self, space: ScheduleSpace) -> dict[int, Measurement]:

@@ -2,14 +2,15 @@
 
 Each algorithm gets an equal share of the configurations. Its knobs begin with the choices of its fastest
 measured program, and grow one choice at a time while the share allows it: next is the knob that has fewest
-for its length (number of choices / log2(1 + length)). The choices come, in this order, from the fastest
-measured program, the untuned program, then by turns from the next fastest programs and from a shuffle of all.
+for its length (number of choices / log2(1 + length)). The first choice is that of the fastest measured
+program, the second that of the untuned one; the others are drawn at random, so that good programs are as rare
+as they are in the whole space.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -20,10 +21,8 @@ from toolkit.explore.space import enumerated
 
 RULE: Final = (
     "an equal share for each algorithm; knobs grow evenly for their length while the share allows it; "
-    "choices of the fastest measured program first, of the untuned one second, then by turns of the next "
-    "fastest and of a shuffle of all"
+    "the fastest measured program's choice first, the untuned one's second, then choices at random"
 )
-FASTEST: Final = 8  # programs of each algorithm whose choices are wanted
 Kept = dict[str, tuple[tuple[int, ...], ...]]
 
 
@@ -53,7 +52,7 @@ def _inner(space: AlternativeSpaces, configuration: Configuration) -> dict[str, 
 def _grown(
     space: ScheduleSpace, fastest: Sequence[Configuration], most: int, rng: np.random.Generator
 ) -> Kept:
-    wanted = [*fastest[:1], space.default(), *fastest[1:FASTEST]]
+    wanted = [*fastest[:1], space.default()]
     orders = [
         _order(knob, [item.indices[position] for item in wanted], rng)
         for position, knob in enumerate(space.knobs)
@@ -72,12 +71,8 @@ def _grown(
 
 
 def _order(knob: Knob, wanted: Sequence[int], rng: np.random.Generator) -> list[int]:
-    """Every choice of a knob once: the first two wanted ones, then wanted and shuffled ones by turns."""
-    shuffled = rng.permutation(len(knob.choices)).tolist()
-    others: Iterator[int] = (
-        choice for pair in zip([*wanted[2:], *shuffled], shuffled, strict=False) for choice in pair
-    )
-    return list(dict.fromkeys([*wanted[:2], *others, *shuffled]))
+    """Every choice of a knob once: the wanted ones first."""
+    return list(dict.fromkeys([*wanted, *rng.permutation(len(knob.choices)).tolist()]))
 
 
 def _kept(space: ScheduleSpace, orders: Sequence[list[int]], counts: Sequence[int]) -> Kept:

@@ -7,6 +7,7 @@ its place: the compiler refused it, took too long, or killed its process, which 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import subprocess
@@ -23,19 +24,25 @@ from boards.target import Target
 from cross.compile import Artifact, Kernel, kernel_of, link
 from cross.errors import LinkError
 from cross.loopnest.nodes import LoopNest
+from cross.machine_code.fingerprint import code_hash
 from device_runtime.protocol import MeasureFailure
 
 Job = tuple[str, LoopNest]
 _TEXT_LIMIT = 2000
+CODE_DIGITS = 24
 STARTING_S = 20.0  # a new process loads the compiler before its first job
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltKernel:
-    """One candidate, ready to be measured: a kernel of a shared object that holds a whole batch."""
+    """One candidate, ready to be measured: a kernel of a shared object that holds a whole batch.
+
+    `code` is equal for kernels that are called in the same way and have the same machine code.
+    """
 
     artifact: Artifact
     kernel: Kernel
+    code: str
 
 
 class Builder:
@@ -81,7 +88,7 @@ class Builder:
             return [code if isinstance(code, MeasureFailure) else refused for code in compiled]
         built = iter(kernels)
         return [
-            code if isinstance(code, MeasureFailure) else BuiltKernel(artifact, next(built))
+            code if isinstance(code, MeasureFailure) else _built(artifact, next(built), code)
             for code in compiled
         ]
 
@@ -122,6 +129,12 @@ class Builder:
             if unusable(worker):
                 worker.kill()
                 self._workers[place] = _Worker(self._target)
+
+
+def _built(artifact: Artifact, kernel: Kernel, code: bytes) -> BuiltKernel:
+    called = repr((kernel.arguments, kernel.workspace_bytes))
+    content = f"{code_hash(code, kernel.symbol)} {called}"
+    return BuiltKernel(artifact, kernel, hashlib.sha256(content.encode()).hexdigest()[:CODE_DIGITS])
 
 
 class _Worker:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -25,7 +25,7 @@ from device_runtime.protocol import (
 )
 from toolkit.explore.space import Batch
 from toolkit.measure.builder import Builder, BuiltKernel, Job
-from toolkit.measure.measurement import Measurement
+from toolkit.measure.measurement import CODE, GIVEN_UP_S, IDENTICAL_CODE, Measurement
 from toolkit.measure.session import DeviceError
 from toolkit.measure.trial_data import TrialData, trial_data
 
@@ -79,8 +79,11 @@ class LiveRunner:
     """Measures the configurations of one schedule space on a board, lowered by `programs`.
 
     Inputs and the expected output are drawn from `seed` and uploaded once; weights are packed as each kernel
-    wants them, and each packing is uploaded once. Every output is checked on the board. Configurations that
-    make the same program are measured once.
+    wants them, and each packing is uploaded once. Every output is checked on the board.
+
+    Configurations that make the same program or the same machine code are measured once; the others take
+    that measurement (fact IDENTICAL_CODE). `recorded` are measurements of earlier runs to be taken in this
+    way; the fastest of all is what candidates are given up against (fact GIVEN_UP_S).
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class LiveRunner:
         options: RunnerOptions = RunnerOptions(),
         *,
         seed: int = 0,
+        recorded: Iterable[Measurement] = (),
     ) -> None:
         self._programs = programs
         self._space = programs.space
@@ -100,7 +104,11 @@ class LiveRunner:
         self._seed = seed
         self._uploads: dict[tuple[int, Packing | None], str] = {}
         self._known: dict[Hashable, Measurement] = {}
+        self._codes: dict[str, Measurement] = {}
         self._best_s = 0.0
+        for measurement in recorded:
+            if measurement.seconds:
+                self._noted(measurement)
 
     @functools.cached_property
     def _data(self) -> TrialData:
@@ -128,7 +136,7 @@ class LiveRunner:
     def _measurement(self, key: Hashable, built: BuiltKernel | MeasureFailure | None) -> Measurement:
         """The measurement of a program, taken the first time it is asked for."""
         if key in self._known:
-            return replace(self._known[key], device_s=0.0)
+            return _taken_over(self._known[key])
         assert built is not None
         self._known[key] = self._measured(built)
         return self._known[key]
@@ -136,10 +144,19 @@ class LiveRunner:
     def _measured(self, built: BuiltKernel | MeasureFailure) -> Measurement:
         if isinstance(built, MeasureFailure):
             return Measurement.failed(built)
+        if built.code in self._codes:
+            return _taken_over(self._codes[built.code])
         measurement = self._timed(built)
+        measurement = replace(measurement, facts={**measurement.facts, CODE: built.code})
+        self._noted(measurement)
+        return measurement
+
+    def _noted(self, measurement: Measurement) -> None:
+        """Keep a measurement for others of the same code, and the best time."""
+        if CODE in measurement.facts:
+            self._codes.setdefault(measurement.facts[CODE], measurement)
         if measurement.seconds:
             self._best_s = min(self._best_s or measurement.cost_s, measurement.cost_s)
-        return measurement
 
     def _timed(self, built: BuiltKernel) -> Measurement:
         """A few repeats are enough when they agree; a candidate that was disturbed gets the others too."""
@@ -147,12 +164,20 @@ class LiveRunner:
         call_s = self._best_s or flops / (1e9 * self._space.target.estimated_peak_gflops)
         timing = replace(short_repeats(options.timing, call_s), give_up_s=options.beaten * self._best_s)
         if not options.beaten or timing.repeat <= FEW_REPEATS:
-            return Measurement.of(self._asked(built, timing))
-        first = Measurement.of(self._asked(built, replace(timing, repeat=FEW_REPEATS)))
+            return self._run(built, timing)
+        first = self._run(built, replace(timing, repeat=FEW_REPEATS))
         if len(first.seconds) < FEW_REPEATS or agree(first.seconds):
             return first
         others = replace(timing, repeat=timing.repeat - FEW_REPEATS)
-        return _both(first, Measurement.of(self._asked(built, others)))
+        return _both(first, self._run(built, others))
+
+    def _run(self, built: BuiltKernel, timing: Timing) -> Measurement:
+        """One call of the board; fewer repeats than asked for mean that it gave up."""
+        measurement = Measurement.of(self._asked(built, timing))
+        beaten = timing.give_up_s > 0 and measurement.cost_s > timing.give_up_s
+        if not (beaten and len(measurement.seconds) < timing.repeat):
+            return measurement
+        return replace(measurement, facts={**measurement.facts, GIVEN_UP_S: timing.give_up_s})
 
     def _asked(self, built: BuiltKernel, timing: Timing) -> MeasureResult:
         """The board's answer; what it has dropped from its store is uploaded once more."""
@@ -218,6 +243,12 @@ def agree(seconds: tuple[float, ...]) -> bool:
     """Whether the fastest repeats took the same time: what disturbs a kernel never does so evenly."""
     ordered = sorted(seconds)
     return len(ordered) >= AGREEING and ordered[AGREEING - 1] <= AGREEMENT * ordered[0]
+
+
+def _taken_over(measurement: Measurement) -> Measurement:
+    """The same times for another candidate; the board's other facts were those of another moment."""
+    kept = {name: value for name, value in measurement.facts.items() if name in (CODE, GIVEN_UP_S)}
+    return replace(measurement, device_s=0.0, facts={**kept, IDENTICAL_CODE: True})
 
 
 def _both(first: Measurement, second: Measurement) -> Measurement:

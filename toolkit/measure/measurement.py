@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from device_runtime.protocol import MeasureFailure, MeasureResult
 
+CODE: Final = "code"
+"""Fact: what tells the machine code of a candidate, and how it is called, from any other's."""
 IDENTICAL_CODE: Final = "identical_code"
 """Fact: the measurement was taken over from a candidate with the same machine code."""
 GIVEN_UP_S: Final = "given_up_s"

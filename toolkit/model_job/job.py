@@ -204,7 +204,7 @@ def _searched(bench: _Bench, found: Sequence[TuningTask]) -> list[_Searched]:
         timing = RunnerOptions.of(bench.board.measure)
         tuning = bench.options.tuning
         results = tune_all(
-            [(job, _runner(bench, programs, timing)) for job, programs in opened],
+            [(job, _searching(bench, job, programs, timing)) for job, programs in opened],
             bench.records,
             Budget(bench.options.trials, bench.options.seconds),
             options=replace(tuning, overlap=tuning.overlap or not shares_cores(bench.board)),
@@ -218,6 +218,13 @@ def _searched(bench: _Bench, found: Sequence[TuningTask]) -> list[_Searched]:
         _Searched(task, job, programs, result)
         for task, (job, programs), result in zip(found, opened, results, strict=True)
     ]
+
+
+def _searching(bench: _Bench, job: TuningJob, programs: Programs, timing: RunnerOptions) -> LiveRunner:
+    """A runner that knows what earlier runs measured."""
+    recorded = [record.measurement for record in bench.records.for_key(job.key)]
+    seed = bench.options.tuning.seed
+    return LiveRunner(programs, bench.builder, bench.session, timing, seed=seed, recorded=recorded)
 
 
 def _runner(bench: _Bench, programs: Programs, timing: RunnerOptions) -> LiveRunner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from tests.loopback.tuning_process import small_dense
 from toolkit.explore.space import Batch
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions, short_repeats
-from toolkit.measure.measurement import Measurement
+from toolkit.measure.measurement import CODE, GIVEN_UP_S, IDENTICAL_CODE, Measurement
 from toolkit.measure.session import DeviceError
 from toolkit.measure.trial_data import trial_data
 
@@ -165,6 +166,58 @@ def test_configurations_of_one_program_are_measured_once(builder: Builder) -> No
     assert [m.cost_s for m in measured] == [2e-3, 1e-3, 2e-3, 2e-3, 2e-3, 2e-3]
     assert [m.device_s > 0 for m in measured] == [True, True, False, False, False, False]
     assert len(board.requests) == 2
+
+
+def test_what_is_taken_over_is_marked(builder: Builder) -> None:
+    runner = LiveRunner(PROGRAMS, builder, NotedBoard())
+    first, second = different(2)
+    own, other, again = runner.prepare(np.stack([first, second, first]))
+    assert own.facts.keys() == {CODE} and own.facts[CODE] != other.facts[CODE]
+    assert again.facts == {CODE: own.facts[CODE], IDENTICAL_CODE: True}
+
+
+def test_equal_machine_code_of_other_programs_is_measured_once(builder: Builder) -> None:
+    class Renamed(Programs):
+        """Every second program has another name: not the same value, but the same instructions."""
+
+        odd = False
+
+        def nest(self, configuration: Configuration) -> LoopNest:
+            self.odd = not self.odd
+            return replace(super().nest(configuration), name="odd" if self.odd else "even")
+
+    programs, board = Renamed(PROGRAMS.space), NotedBoard()
+    assert programs.nest(PROGRAMS.space.default()) != programs.nest(PROGRAMS.space.default())
+    runner = LiveRunner(programs, builder, board)
+    first, second = (next(iter(runner.prepare(DEFAULT))) for _ in range(2))
+    assert len(board.requests) == 1
+    assert first.seconds == second.seconds and second.facts[IDENTICAL_CODE]
+
+
+def test_what_an_earlier_run_measured_is_taken_over_and_not_failures(builder: Builder) -> None:
+    batch = different(3)
+    board = NotedBoard()
+    earlier = list(LiveRunner(PROGRAMS, builder, board).prepare(batch))
+    earlier[2] = replace(earlier[2], seconds=(), error=MeasureFailure("timeout", "no answer in 10 s"))
+    later = LiveRunner(PROGRAMS, builder, board, RunnerOptions(Timing(repeat=3)), recorded=earlier)
+    measured = list(later.prepare(batch))
+    assert [m.facts.get(IDENTICAL_CODE, False) for m in measured] == [True, True, False]
+    assert [m.seconds for m in measured[:2]] == [m.seconds for m in earlier[:2]]
+    assert [m.device_s > 0 for m in measured] == [False, False, True]
+    assert len(board.requests) == 4
+    assert board.requests[-1].timing is not None
+    assert board.requests[-1].timing.give_up_s == pytest.approx(3 * earlier[1].cost_s)
+
+
+def test_a_candidate_that_was_given_up_says_so_and_keeps_its_times(builder: Builder) -> None:
+    first, second = different(2)
+    board = UnevenBoard([1e-3] * 6 + [9e-3, 8e-3])
+    runner = LiveRunner(PROGRAMS, builder, board, RunnerOptions(Timing(repeat=3)))
+    fast, slow, again = runner.prepare(np.stack([first, second, second]))
+    assert GIVEN_UP_S not in fast.facts
+    assert slow.error is None and slow.seconds == (9e-3, 8e-3) and slow.cost_s == 8e-3
+    assert slow.facts[GIVEN_UP_S] == pytest.approx(3e-3)
+    assert again.facts[GIVEN_UP_S] == slow.facts[GIVEN_UP_S] and again.facts[IDENTICAL_CODE]
 
 
 def test_a_configuration_that_cannot_be_lowered_is_a_failure_in_its_place(builder: Builder) -> None:
