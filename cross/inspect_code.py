@@ -45,6 +45,7 @@ class LoopReport:
     function: str
     label: str
     depth: int
+    innermost: bool
     counts: dict[Kind, int]
     flops: int
     load_bytes: int
@@ -141,6 +142,7 @@ def _report(
         function=function.name,
         label=labels[0] if labels else "",
         depth=loop.depth,
+        innermost=loop.own == loop.blocks,
         counts=dict(Counter(item.kind for item in instructions)),
         flops=sum(item.flops for item in instructions),
         load_bytes=sum(item.load_bytes for item in instructions),

@@ -7,6 +7,7 @@ the clock, whose cost its kernels share.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ import numpy as np
 
 from benchmarks.c6 import spread
 from benchmarks.kernels.expressions import operator
+from benchmarks.kernels.goals import COMPILE_GOAL_MS, finding
 from benchmarks.kernels.host import board_with
+from benchmarks.kernels.results import Finding
 from benchmarks.kernels.workloads import Workload
 from cross.compile import compile_object, kernel_of, link
 from cross.loopnest.program import Programs
@@ -64,3 +67,11 @@ def lines(workload: Workload, cost: CompileCost) -> Iterator[str]:
     yield spread("from program to object file", cost.object_ms, "ms a kernel")
     yield spread("share of linking", [cost.link_ms], "ms a kernel")
     yield spread("all together", cost.total_ms, "ms a kernel")
+
+
+def compile_findings(workload: Workload, cost: CompileCost) -> Iterator[Finding]:
+    """The goal for a kernel in the middle."""
+    middle_ms = statistics.median(cost.total_ms)
+    yield finding(
+        f"{workload.name}: median time to compile a kernel, ms", COMPILE_GOAL_MS, middle_ms, at_most=True
+    )

@@ -33,10 +33,7 @@ class LoadedCode:
     """A shared object with kernels, and a pool pinned to `cores` where there are several; close it."""
 
     def __init__(self, code: bytes, cores: Sequence[int]) -> None:
-        with tempfile.NamedTemporaryFile(suffix=".so", prefix="tfb-bench-") as file:
-            file.write(code)
-            file.flush()
-            self._library = ctypes.CDLL(file.name)
+        self._library = _loaded(code)
         self._library.tfb_pool_create.restype = ctypes.c_void_p
         self._pool = ctypes.c_void_p()
         if len(cores) > 1:  # on one thread nobody is pinned, as no other library is
@@ -65,3 +62,53 @@ class LoadedCode:
             self._library.tfb_pool_destroy(self._pool)
             self._pool = ctypes.c_void_p()
         self._buffers.clear()
+
+
+class LoadedModel:
+    """A bundle's library as an application uses it (toolkit/bundle/model.h); close it.
+
+    On one thread nobody is pinned, as no other library is.
+
+    Raises:
+        RuntimeError: the instance cannot be made.
+    """
+
+    def __init__(self, code: bytes, cores: Sequence[int]) -> None:
+        self._library = _loaded(code)
+        self._instance = ctypes.c_void_p()
+        numbers = (ctypes.c_int32 * len(cores))(*cores)
+        pinned = len(cores) if len(cores) > 1 else 0
+        made = self._library.tfb_model_create_on(ctypes.byref(self._instance), len(cores), numbers, pinned)
+        if made != 0:
+            raise RuntimeError(f"tfb_model_create_on returned {made}, expected 0")
+        self._buffers: list[Any] = []
+
+    def inference(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        """A call of the whole model on aligned arrays. Runs it once.
+
+        Raises:
+            RuntimeError: the model says that it failed.
+        """
+        pointers = [
+            (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+            for arrays in (inputs, outputs)
+        ]
+        self._buffers += [*pointers, *inputs, *outputs]  # alive as long as somebody may call
+        call = partial(self._library.tfb_model_run, self._instance, *pointers)
+        status = call()
+        if status != 0:
+            raise RuntimeError(f"tfb_model_run returned {status}, expected 0")
+        return call
+
+    def close(self) -> None:
+        """End the instance; the code stays mapped."""
+        self._library.tfb_model_destroy(self._instance)
+        self._instance = ctypes.c_void_p()
+        self._buffers.clear()
+
+
+def _loaded(code: bytes) -> ctypes.CDLL:
+    with tempfile.NamedTemporaryFile(suffix=".so", prefix="tfb-bench-") as file:
+        file.write(code)
+        file.flush()
+        return ctypes.CDLL(file.name)

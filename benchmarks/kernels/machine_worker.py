@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.kernels.host import board_with
+from benchmarks.kernels.inference import Network
 from benchmarks.kernels.loaded import LoadedCode, aligned
 from benchmarks.kernels.machine_code import FMA, LAUNCH, READ, machine_code
 from benchmarks.kernels.worker import Variant, serve
@@ -29,8 +30,18 @@ class Machine:
         return {"vector_bytes": str(self._target.vector_bytes), "target": self._target.key}
 
     def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
+        return self._opened(workload.bytes_once)
+
+    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
+        return self._opened(network.bytes_once)
+
+    def close(self) -> None:
+        while self._loaded:
+            self._loaded.pop().close()
+
+    def _opened(self, bytes_once: int) -> list[Variant]:
         several = self._target.threads > 1
-        made = machine_code(self._target, workload.bytes_once)
+        made = machine_code(self._target, bytes_once)
         loaded = LoadedCode(made.code, self._target.cores)
         self._loaded.append(loaded)
         data = aligned(np.full(made.working_set_bytes // 4, 1e-9, np.float32))
@@ -40,10 +51,6 @@ class Machine:
             Variant("read", loaded.kernel(READ, [data]), None, made.read_bytes),
             *launch,
         ]
-
-    def close(self) -> None:
-        while self._loaded:
-            self._loaded.pop().close()
 
 
 if __name__ == "__main__":

@@ -1,33 +1,59 @@
-"""Our kernels: python -m benchmarks.kernels.own_worker THREADS --records FILE [--finalists N]
+"""Our kernels and bundles: python -m benchmarks.kernels.own_worker THREADS --records FILE [--finalists N]
 
-tuned: the best recorded configuration. The fastest few records are measured again in turn before the rounds,
-and the winner goes into them: a record may owe its rank to the moment in which it was taken. default: the
-schedule that needs no measurement.
+tuned: the best recorded configuration. direct: the best one without Winograd's algorithms, where those are
+a choice. default: the schedule that needs no measurement. bundle: a network, end to end. The fastest few
+records are measured again in turn before the rounds, and the winner goes into them: a record may owe its rank
+to the moment in which it was taken.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.kernels.direct import algorithm
 from benchmarks.kernels.expressions import documented, operands, operator
 from benchmarks.kernels.host import board_with
-from benchmarks.kernels.loaded import LoadedCode, aligned
+from benchmarks.kernels.inference import Network
+from benchmarks.kernels.loaded import LoadedCode, LoadedModel, aligned
 from benchmarks.kernels.turn import Call, take_turn
 from benchmarks.kernels.worker import Variant, serve
 from benchmarks.kernels.workloads import Array, Workload
 from cross.compile import Kernel, compile
-from cross.schedule.space import Configuration, ScheduleSpace
+from cross.inspect_code import inspect
+from cross.loopnest.program import Programs
+from cross.schedule.space import Configuration
 from toolkit.jobs import open_job
 from toolkit.model_job.confirm import finalists
-from toolkit.records import RecordKey, Records
+from toolkit.records import Records
 from toolkit.version import TOOL_VERSION
 
+ROOT = Path(__file__).parents[2]
 FINAL_ROUNDS = 5
 FINAL_BATCH_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """The configurations of one space that stand to be measured again; `trials` are recorded in it."""
+
+    programs: Programs
+    configurations: tuple[Configuration, ...]
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A kernel on its operands, and what reads its output, NaN until it is written."""
+
+    configuration: Configuration
+    call: Call
+    output: Callable[[], Array]
 
 
 class OwnKernels:
@@ -36,46 +62,99 @@ class OwnKernels:
     def __init__(self, threads: int, records: Path, finalists: int) -> None:
         self._board, self._target = board_with(threads)
         self._records, self._finalists = records, finalists
-        self._loaded: list[LoadedCode] = []
+        self._loaded: list[LoadedCode | LoadedModel] = []
 
     def facts(self) -> dict[str, str]:
-        return {"tune-for-board": TOOL_VERSION, "records": str(self._records), "target": self._target.key}
+        count = 0
+        if self._records.exists():
+            with Records(self._records, read_only=True) as records:
+                count = len(records)
+        known = {"records": str(self._records), "measurements": str(count), "target": self._target.key}
+        return {"tune-for-board": TOOL_VERSION, "code": code_digest(), **known}
 
     def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
-        job, programs = open_job(workload.name, operator(workload), self._board, self._target)
-        space = programs.space
-        recorded = self._recorded(space, job.key)
-        configurations = list(recorded) or [space.default()]
-        nests = [(f"k{number}", programs.nest(item)) for number, item in enumerate(configurations)]
-        artifact = compile(nests, self._target)
-        loaded = LoadedCode(artifact.code, self._target.cores)
-        self._loaded.append(loaded)
         inputs = operands(workload, left, right)
-        kernels = [_prepared(kernel, workload, loaded, inputs) for kernel in artifact.kernels]
-        default = kernels[configurations.index(space.default())]
-        tuned = [_fastest(kernels)] if recorded else []
-        return [
-            Variant(name, call, output)
-            for name, (call, output) in zip(("default", "tuned"), [default, *tuned], strict=False)
-        ]
+        field = self._field(workload, winograd=True)
+        prepared = self._prepared(field, workload, inputs)
+        default = field.programs.space.default()
+        untuned = next(item for item in prepared if item.configuration == default)
+        variants = [self._variant("default", field, untuned)]
+        if field.trials:
+            variants.append(self._variant("tuned", field, _fastest(prepared)))
+        direct = self._field(workload, winograd=False)
+        if direct.programs.space.key != field.programs.space.key:
+            others = self._prepared(direct, workload, inputs)
+            variants.append(self._variant("direct", direct, _fastest(others)))
+        return variants
+
+    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
+        _, expected = network.arrays()
+        output = aligned(np.full(expected.shape, np.nan, np.float32))
+        loaded = LoadedModel(Path(network.library).read_bytes(), self._target.cores)
+        self._loaded.append(loaded)
+        return [Variant("bundle", loaded.inference([aligned(data)], [output]), lambda: output)]
 
     def close(self) -> None:
         while self._loaded:
             self._loaded.pop().close()
 
-    def _recorded(self, space: ScheduleSpace, key: RecordKey) -> list[Configuration]:
-        """The configurations of the fastest records and the default one; none where nothing is recorded."""
+    def _field(self, workload: Workload, *, winograd: bool) -> _Field:
+        """The configurations of the fastest records and the default one; that alone without records."""
+        of = operator(workload)
+        job, programs = open_job(workload.name, of, self._board, self._target, winograd=winograd)
+        space = programs.space
         if not self._records.exists():
-            return []
+            return _Field(programs, (space.default(),), 0)
         with Records(self._records, read_only=True) as records:
-            return list(finalists(space, records, key, self._finalists))
+            trials = len(records.for_key(job.key))
+            found = tuple(finalists(space, records, job.key, self._finalists)) or (space.default(),)
+        return _Field(programs, found, trials)
+
+    def _prepared(self, field: _Field, workload: Workload, inputs: Sequence[Array]) -> list[_Prepared]:
+        """Every configuration of the field compiled, on operands packed as it wants them."""
+        nests = [
+            (f"k{number}", field.programs.nest(item)) for number, item in enumerate(field.configurations)
+        ]
+        artifact = compile(nests, self._target)
+        loaded = LoadedCode(artifact.code, self._target.cores)
+        self._loaded.append(loaded)
+        return [
+            _prepared(configuration, kernel, workload, loaded, inputs)
+            for configuration, kernel in zip(field.configurations, artifact.kernels, strict=True)
+        ]
+
+    def _variant(self, name: str, field: _Field, prepared: _Prepared) -> Variant:
+        """The winner with what its machine code says: see cross.inspect_code."""
+        configuration = prepared.configuration
+        facts: dict[str, str | float] = {
+            "algorithm": algorithm(field.programs.space, configuration),
+            "trials": field.trials,
+        }
+        report = inspect("kernel", field.programs.nest(configuration), self._target)
+        if report.hot is not None:
+            facts |= {"fma_share": report.hot.fma_share, "spills": report.hot.spills}
+        if report.hot is not None and report.hot.predictions:
+            facts["loop_peak_share"] = report.hot.predictions[0].peak_share
+        return Variant(name, prepared.call, prepared.output, facts=facts)
 
 
-Prepared = tuple[Call, Callable[[], Array]]
+def code_digest() -> str:
+    """Twelve hex digits of the sources that our kernels come from: other code makes other kernels."""
+    digest = hashlib.sha256()
+    for room in ("boards", "cross", "toolkit"):
+        for path in sorted((ROOT / room).rglob("*")):
+            if path.suffix in (".py", ".c", ".h", ".toml"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
-def _prepared(kernel: Kernel, workload: Workload, loaded: LoadedCode, inputs: Sequence[Array]) -> Prepared:
-    """The call of a kernel on operands packed as it wants them, and its output, NaN until it is written."""
+def _prepared(
+    configuration: Configuration,
+    kernel: Kernel,
+    workload: Workload,
+    loaded: LoadedCode,
+    inputs: Sequence[Array],
+) -> _Prepared:
     *arguments, result = kernel.arguments
     arrays = [
         aligned(array if argument.packing is None else argument.packing.apply(array))
@@ -83,15 +162,15 @@ def _prepared(kernel: Kernel, workload: Workload, loaded: LoadedCode, inputs: Se
     ]
     output = aligned(np.full(result.shape, np.nan, np.float32))
     call = loaded.kernel(kernel.symbol, [*arrays, output], kernel.workspace_bytes)
-    return call, lambda: documented(workload, output)
+    return _Prepared(configuration, call, lambda: documented(workload, output))
 
 
-def _fastest(kernels: Sequence[Prepared]) -> Prepared:
+def _fastest(kernels: Sequence[_Prepared]) -> _Prepared:
     """The kernel with the best median over rounds in which each had a batch, relative to the round's best."""
     times_s = np.zeros((FINAL_ROUNDS, len(kernels)))
     for each in times_s:
-        for position, (call, _) in enumerate(kernels):
-            turn = take_turn(call, batches=1, batch_s=FINAL_BATCH_S)
+        for position, kernel in enumerate(kernels):
+            turn = take_turn(kernel.call, batches=1, batch_s=FINAL_BATCH_S)
             each[position] = min(turn.kept or turn.disturbed)
     return kernels[int(np.argmin(np.median(times_s / times_s.min(axis=1, keepdims=True), axis=0)))]
 

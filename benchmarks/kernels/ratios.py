@@ -32,14 +32,17 @@ class Ratio:
 class Standing:
     """Our place on one operator.
 
-    `against`: over the best library. `peak`: as part of the FMA rate. `roof`: as part of what this arithmetic
-    on these bytes can reach at most; `bound` says which of the two is the limit.
+    `against`: over the best library. `direct`: the same without Winograd's algorithms, by `direct_ours`.
+    `peak`: as part of the FMA rate. `roof`: as part of what this arithmetic on these bytes can reach at most;
+    `bound` says which of the two is the limit.
     """
 
     case: Case
     ours: Series
     best: Series | None
     against: Ratio | None
+    direct_ours: Series | None
+    direct: Ratio | None
     peak: Ratio | None
     roof: Ratio | None
     bound: str
@@ -50,15 +53,22 @@ def standing(case: Case) -> Standing | None:
     ours = own_series(case)
     if ours is None:
         return None
-    others = [item for item in case.series if item.library not in (OWN, MACHINE) and not wrong(item)]
-    rivals = [(found, series) for series in others if (found := ratio(ours, series)) is not None]
-    against, best = min(rivals, key=lambda item: item[0].median, default=(None, None))
+    direct_ours = direct_series(case)
+    against, best = _against_best(case, ours)
+    direct = _against_best(case, direct_ours)[0] if direct_ours else None
     fma, read = (named(case, MACHINE, name) for name in ("fma", "read"))
     peak = ratio(ours, fma) if fma else None
     moved = ratio(ours, _moving(case, read)) if read else None
     roof = max((item for item in (peak, moved) if item), key=lambda item: item.median, default=None)
     bound = "" if roof is None else "arithmetic" if roof is peak else "memory"
-    return Standing(case, ours, best, against, peak, roof, bound)
+    return Standing(case, ours, best, against, direct_ours, direct, peak, roof, bound)
+
+
+def _against_best(case: Case, ours: Series) -> tuple[Ratio | None, Series | None]:
+    """Ours over the library that leaves the least, and that library's series."""
+    others = [item for item in case.series if item.library not in (OWN, MACHINE) and not wrong(item)]
+    rivals = [(found, series) for series in others if (found := ratio(ours, series)) is not None]
+    return min(rivals, key=lambda item: item[0].median, default=(None, None))
 
 
 def wrong(series: Series) -> bool:
@@ -67,9 +77,17 @@ def wrong(series: Series) -> bool:
 
 
 def own_series(case: Case) -> Series | None:
-    """Our tuned kernel where there is one, otherwise the untuned one; None for a wrong one."""
-    found = named(case, OWN, "tuned") or named(case, OWN, "default")
+    """Our tuned kernel or bundle where there is one, otherwise the untuned kernel; None for a wrong one."""
+    found = next((item for name in ("bundle", "tuned", "default") if (item := named(case, OWN, name))), None)
     return None if found is None or wrong(found) else found
+
+
+def direct_series(case: Case) -> Series | None:
+    """Our kernel without Winograd's algorithms: a series of its own only where those are a choice."""
+    found = named(case, OWN, "direct")
+    if found is None:
+        return own_series(case)
+    return None if wrong(found) else found
 
 
 def ratio(ours: Series, other: Series) -> Ratio | None:
@@ -99,37 +117,3 @@ def named(case: Case, library: str, variant: str) -> Series | None:
 def _moving(case: Case, read: Series) -> Series:
     """The operator as if it only moved each byte once, at the rate of the cache level that holds them."""
     return msgspec.structs.replace(read, work=read.work * case.flops / case.bytes_once)
-
-
-# -------------------------------------------------------------------------------------------------- the goals
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What a suite must reach: geometric mean and minimum of our ratios to the best library."""
-
-    mean: float
-    worst: float | None = None
-
-
-GOALS = {
-    "conv": Goal(1.1, 0.9),
-    "depthwise": Goal(1.0, 0.8),
-    "transposed": Goal(1.3),
-    "matmul": Goal(1.0, 0.8),
-    "random": Goal(1.0, 1.0),  # untuned, against numpy
-}
-
-# AutoTVM itself (TVM 0.17, its x86 templates, 200 trials), GFLOP/s on one thread of a machine of
-# AUTOTVM_PEAK_GFLOPS; compared as fractions of the peak.
-AUTOTVM_GFLOPS = {"C2": 133.0, "C3": 99.0, "C6": 138.0, "C7": 112.0, "C9": 131.0}
-AUTOTVM_PEAK_GFLOPS = 153.0
-AUTOTVM_GOAL = 1.05
-
-
-def against_autotvm(found: Standing) -> float | None:
-    """Our fraction of the peak over AutoTVM's; None where AutoTVM's is not known."""
-    theirs = AUTOTVM_GFLOPS.get(found.case.workload)
-    if theirs is None or found.case.threads != 1 or found.peak is None:
-        return None
-    return found.peak.median / (theirs / AUTOTVM_PEAK_GFLOPS)

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 SCHEMA: Final = "tune-for-board/kernel-benchmark"
-VERSION: Final = 1
+VERSION: Final = 2
 
 OWN, MACHINE = "ours", "machine"
 ENOUGH_BATCHES = 3
@@ -44,13 +44,15 @@ class Series(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """One way of calling one library, over the rounds (None: it failed in that round).
 
     `error`: the largest absolute error over the largest absolute value expected, against float64; None where
-    there was nothing to compare. `work`: operations or bytes of one call.
+    there was nothing to compare. `work`: operations or bytes of one call. `facts`: what the variant says of
+    how it is made, ours of its kernel (own_worker.py).
     """
 
     library: str
     variant: str
     error: float | None
     work: float
+    facts: dict[str, str | float] = {}
     rounds: tuple[Sample | None, ...]
 
     @property
@@ -83,19 +85,47 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     not_measured: dict[str, str]
 
 
+class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One goal and what was found. `at_most`: the goal is an upper limit, otherwise a lower one.
+
+    `found` and `reached` are None where not everything was measured that the goal is about; `detail` says
+    what is missing, or which operators are the reason.
+    """
+
+    name: str
+    goal: float
+    at_most: bool = False
+    found: float | None
+    reached: bool | None
+    detail: str = ""
+
+
 class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One run. `libraries`: versions and settings by library; `machine`: what it ran on."""
+    """One run. `libraries`: versions and settings by library; `machine`: what it ran on.
+
+    `complete`: everything that was asked for is in it. `goals`: what the cases say about them.
+    """
 
     schema: Literal["tune-for-board/kernel-benchmark"] = SCHEMA
-    version: Literal[1] = VERSION
+    version: Literal[2] = VERSION
     started: str
     machine: dict[str, str]
     plan: dict[str, float]
     libraries: dict[str, dict[str, str]]
+    complete: bool = False
+    goals: tuple[Finding, ...] = ()
     cases: tuple[Case, ...]
 
 
-def write(report: Report, path: Path) -> None:
+class GoalReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Goals by themselves: of a command that measures no operators, or of several reports together."""
+
+    schema: Literal["tune-for-board/kernel-benchmark-goals"] = "tune-for-board/kernel-benchmark-goals"
+    version: Literal[1] = 1
+    goals: tuple[Finding, ...]
+
+
+def write(report: Report | GoalReport, path: Path) -> None:
     """The report as indented JSON; atomic."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".part")
@@ -113,3 +143,15 @@ def read(path: Path) -> Report:
         return msgspec.json.decode(path.read_bytes(), type=Report)
     except msgspec.DecodeError as error:
         raise ValueError(f"{path}: no {SCHEMA} of version {VERSION}: {error}") from error
+
+
+def read_goals(path: Path) -> tuple[Finding, ...]:
+    """The goals in a report's file, of either kind.
+
+    Raises:
+        ValueError: the file is neither.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=GoalReport).goals
+    except msgspec.DecodeError:
+        return read(path).goals

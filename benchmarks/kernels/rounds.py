@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.kernels.processes import LibraryFailed, LibraryProcess
 from benchmarks.kernels.results import Case, Sample, Series, sample
-from benchmarks.kernels.workloads import Workload
 
 OPEN_S = 300.0
 TURN_S = 60.0
@@ -27,6 +26,29 @@ class Plan:
     batch_s: float = 0.005  # about what the scheduler leaves somebody alone for
 
 
+class Measured(Protocol):
+    """What is measured: a workload or a network."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def suite(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def flops(self) -> int: ...
+
+    @property
+    def bytes_once(self) -> int: ...
+
+    def described(self) -> dict[str, Any]:
+        """The request's part that says what it is."""
+        ...
+
+
 @dataclass(slots=True)
 class _Entry:
     """One variant of one process, and its turns so far."""
@@ -35,10 +57,11 @@ class _Entry:
     variant: str
     error: float | None
     work: float
+    facts: dict[str, str | float]
     turns: list[Sample | None]
 
 
-def measure(workload: Workload, threads: int, processes: Sequence[LibraryProcess], plan: Plan) -> Case:
+def measure(workload: Measured, threads: int, processes: Sequence[LibraryProcess], plan: Plan) -> Case:
     """Measure a workload in every process, in turn. A library that fails is named in `not_measured`."""
     failed: dict[str, str] = {}
     entries: list[_Entry] = []
@@ -57,9 +80,9 @@ def measure(workload: Workload, threads: int, processes: Sequence[LibraryProcess
     return Case(
         workload=workload.name,
         suite=workload.suite,
-        shape=workload.of.text,
+        shape=workload.text,
         threads=threads,
-        flops=workload.of.flops,
+        flops=workload.flops,
         bytes_once=workload.bytes_once,
         series=tuple(_series(entry) for entry in entries if any(entry.turns)),
         not_measured=failed,
@@ -79,9 +102,9 @@ def facts(processes: Sequence[LibraryProcess], say: Callable[[str], None]) -> di
     return found
 
 
-def _entries(process: LibraryProcess, workload: Workload, variants: Sequence[dict[str, Any]]) -> list[_Entry]:
+def _entries(process: LibraryProcess, workload: Measured, variants: Sequence[dict[str, Any]]) -> list[_Entry]:
     return [
-        _Entry(process, item["name"], item["error"], item["work"] or float(workload.of.flops), [])
+        _Entry(process, item["name"], item["error"], item["work"] or float(workload.flops), item["facts"], [])
         for item in variants
     ]
 
@@ -92,6 +115,7 @@ def _series(entry: _Entry) -> Series:
         variant=entry.variant,
         error=entry.error,
         work=entry.work,
+        facts=entry.facts,
         rounds=tuple(entry.turns),
     )
 

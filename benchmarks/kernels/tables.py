@@ -1,28 +1,27 @@
-"""The report as text: one table a suite and thread count, then what the suites had to reach."""
+"""The report as text: one table a suite and thread count, what limits what falls short, then the goals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import geometric_mean, median
 
+from benchmarks.kernels.columns import aligned
+from benchmarks.kernels.goals import GOALS, findings, summary
+from benchmarks.kernels.inference import SUITE as NETWORKS
+from benchmarks.kernels.limits import limit
 from benchmarks.kernels.random_shapes import SUITE
-from benchmarks.kernels.ratios import (
-    AUTOTVM_GOAL,
-    GOALS,
-    Ratio,
-    against_autotvm,
-    named,
-    standing,
-    wrong,
-)
-from benchmarks.kernels.results import MACHINE, OWN, Case, Report
+from benchmarks.kernels.ratios import Ratio, Standing, named, standing, wrong
+from benchmarks.kernels.results import MACHINE, OWN, Case, Report, Series
 
 NOTES = """\
-GFLOP/s: median over the rounds, the library's best way of calling it. ratio: ours over the best whole call of
-any library, median over the rounds (middle half of the rounds). peak: part of the FMA rate measured in the
-same rounds. roof: part of what that rate and one pass over the operands allow, and which of the two is the
-limit. error: largest error over largest value, against float64. ~: too few undisturbed rounds, so all count.
-untuned: our schedule that needs no measurement, which stands for us where nothing was tuned."""
+GFLOP/s: median over the rounds, the library's best way of calling it; networks: milliseconds, median over
+the rounds (fastest to slowest). ratio: ours over the best whole call of any library, median over the rounds
+(middle half of the rounds). by: the algorithm of our winner. direct: our best without Winograd's algorithms,
+where those are a choice, and its ratio. peak: part of the FMA rate measured in the same rounds; above 1 by
+algorithms that multiply less. roof: part of what that rate and one pass over the operands allow, and which of
+the two is the limit. error: largest error over largest value, against float64 (networks: against numpy). ~:
+too few undisturbed rounds, so all count. untuned: our schedule that needs no measurement, which stands for us
+where nothing was tuned."""
 
 
 def text(report: Report) -> str:
@@ -34,9 +33,11 @@ def text(report: Report) -> str:
         for suite in dict.fromkeys(case.suite for case in report.cases):
             cases = [case for case in report.cases if (case.threads, case.suite) == (threads, suite)]
             if cases:
-                lines += ["", f"{suite}, {threads} thread{'s' * (threads > 1)}", *_table(cases)]
-                lines += [*_verdict(suite, cases), *_launch(cases)]
-    lines += ["", NOTES, *_without_figures(report.cases)]
+                lines += ["", f"{suite}, {threads} thread{'s' * (threads > 1)}", *_table(suite, cases)]
+                lines += [*_verdict(cases), *_launch(cases), *_limits(suite, cases)]
+    if not report.complete:
+        lines += ["", "interrupted: the same command measures what is missing"]
+    lines += ["", NOTES, *_without_figures(report.cases), "", *summary(findings(report.cases), aligned)]
     return "\n".join(lines)
 
 
@@ -46,64 +47,110 @@ def headline(case: Case) -> str:
     if found is None or found.against is None or found.best is None:
         return f"{case.workload}: nothing to compare"
     ratio = f"{_median(found.against)} ({found.against.low:.2f}-{found.against.high:.2f})"
-    return f"{case.workload}: {found.ours.gflops:.1f} GFLOP/s, {ratio} of {found.best.name}"
+    ours = _milliseconds(found.ours) + " ms" if case.suite == NETWORKS else f"{found.ours.gflops:.1f} GFLOP/s"
+    return f"{case.workload}: {ours}, {ratio} of {found.best.name}"
 
 
-def _table(cases: Sequence[Case]) -> Iterator[str]:
+def _table(suite: str, cases: Sequence[Case]) -> Iterator[str]:
     libraries = list(dict.fromkeys(
         series.library for case in cases for series in case.series if series.library not in (OWN, MACHINE)
     ))  # fmt: skip
-    head = ["", "ours", "untuned", *libraries, "ratio", "", "to", "peak", "roof", "", "error"]
-    return _aligned([head, *(_row(case, libraries) for case in cases)])
+    if suite == NETWORKS:
+        head = ["", "ours", *libraries, "ratio", "", "to", "peak", "error"]
+        return aligned([head, *(_network_row(case, libraries) for case in cases)])
+    head = ["", "ours", "by", "direct", "ratio", "untuned"]
+    head += [*libraries, "ratio", "", "to", "peak", "roof", "", "error"]
+    rows = [_row(case, libraries) for case in cases]
+    if not any(row[3] for row in rows):  # no operator has a choice of algorithms
+        head[2:5] = ["", "", ""]
+        rows = [[*row[:2], "", *row[3:]] for row in rows]
+    return aligned([head, *rows])
 
 
 def _row(case: Case, libraries: Sequence[str]) -> list[str]:
-    right = [series for series in case.series if not wrong(series)]
-    rates = [
-        max((series.gflops for series in right if series.library == library), default=0.0)
-        for library in libraries
-    ]
-    columns = [f"{rate:.1f}" if rate else "-" for rate in rates]
+    columns = [f"{series.gflops:.1f}" if (series := _best(case, library)) else "-" for library in libraries]
     found, name = standing(case), f"{case.workload} {case.shape}" if case.suite == SUITE else case.workload
     if found is None:
-        return [name, "-", "-", *columns, "-", "", "", "-", "-", "", "-"]
+        return [name, "-", "", "", "", "-", *columns, "-", "", "", "-", "-", "", "-"]
     tuned, untuned = found.ours.variant == "tuned", named(case, OWN, "default")
+    own_direct = found.direct_ours is not None and found.direct_ours.variant == "direct"
     return [
         name,
         f"{found.ours.gflops:.1f}" if tuned else "-",
+        str(found.ours.facts.get("algorithm", "")),
+        f"{found.direct_ours.gflops:.1f}" if own_direct and found.direct_ours else "",
+        _median(found.direct) if own_direct else "",
         f"{untuned.gflops:.1f}" if untuned else "-",
         *columns,
-        _median(found.against),
-        f"({found.against.low:.2f}-{found.against.high:.2f})" if found.against else "",
-        found.best.name if found.best else "",
+        *_ratio_columns(found),
         _median(found.peak),
         _median(found.roof),
         found.bound,
-        f"{found.ours.error:.0e}" if found.ours.error is not None else "-",
+        _error(found.ours),
     ]
+
+
+def _network_row(case: Case, libraries: Sequence[str]) -> list[str]:
+    columns = [_milliseconds(series) if (series := _best(case, library)) else "-" for library in libraries]
+    found = standing(case)
+    if found is None:
+        return [case.workload, "-", *columns, "-", "", "", "-", "-"]
+    ratio = _ratio_columns(found)
+    return [
+        case.workload, _milliseconds(found.ours), *columns, *ratio, _median(found.peak), _error(found.ours)
+    ]  # fmt: skip
+
+
+def _best(case: Case, library: str) -> Series | None:
+    """The library's fastest series that is right."""
+    right = [item for item in case.series if item.library == library and not wrong(item) and item.gflops]
+    return max(right, key=lambda item: item.gflops, default=None)
+
+
+def _ratio_columns(found: Standing) -> list[str]:
+    """Median, quartiles and the rival's name."""
+    if found.against is None or found.best is None:
+        return ["-", "", ""]
+    spread = f"({found.against.low:.2f}-{found.against.high:.2f})"
+    return [_median(found.against), spread, found.best.name]
+
+
+def _milliseconds(series: Series) -> str:
+    times_ms = [1e3 * turn.seconds for turn in series.rounds if turn is not None]
+    return f"{median(times_ms):.2f} ({min(times_ms):.2f}-{max(times_ms):.2f})"
+
+
+def _error(series: Series) -> str:
+    return f"{series.error:.0e}" if series.error is not None else "-"
 
 
 def _median(ratio: Ratio | None) -> str:
     return "-" if ratio is None else f"{'' if ratio.clean else '~'}{ratio.median:.2f}"
 
 
-def _verdict(suite: str, cases: Iterable[Case]) -> Iterator[str]:
-    """Mean and worst against the suite's goal, and the comparison with AutoTVM."""
+def _verdict(cases: Iterable[Case]) -> Iterator[str]:
+    """Means over a suite: against the best library, and of the peak."""
     standings = [found for case in cases if (found := standing(case)) is not None]
-    ratios = {found.case.workload: found.against.median for found in standings if found.against}
+    ratios = [found.against.median for found in standings if found.against]
     if ratios:
-        goal, worst = GOALS[suite], min(ratios, key=lambda name: ratios[name])
-        yield _goal(f"geometric mean of {len(ratios)}", geometric_mean(ratios.values()), goal.mean)
-        yield _goal(f"worst ({worst})", ratios[worst], goal.worst)
-        if goal.worst is not None and ratios[worst] < goal.worst:
-            below = [name for name, value in ratios.items() if value < goal.worst]
-            yield f"  {len(below)} of {len(ratios)} below {goal.worst:.2f}: {', '.join(below)}"
+        yield f"  ours / best library, geometric mean of {len(ratios)}: {geometric_mean(ratios):.2f}"
+    direct = [found.direct.median for found in standings if found.direct]
+    if any(found.direct_ours is not found.ours for found in standings) and direct:
+        yield f"  without Winograd, geometric mean of {len(direct)}: {geometric_mean(direct):.2f}"
     own = [found.peak.median for found in standings if found.peak]
     if own:
         yield f"  part of the FMA peak, geometric mean: {geometric_mean(own):.2f}"
-    autotvm = {found.case.workload: value for found in standings if (value := against_autotvm(found))}
-    for name, value in autotvm.items():
-        yield _goal(f"{name} against AutoTVM, fractions of the peak", value, AUTOTVM_GOAL)
+
+
+def _limits(suite: str, cases: Iterable[Case]) -> Iterator[str]:
+    """What limits each operator that stays below its suite's mean goal."""
+    goal = GOALS.get(suite)
+    for case in cases:
+        found = standing(case)
+        if goal is None or found is None or found.against is None or found.against.median >= goal.mean:
+            continue
+        if reason := limit(found):
+            yield f"  {case.workload} falls short with {_median(found.against)}: {reason}"
 
 
 def _launch(cases: Iterable[Case]) -> Iterator[str]:
@@ -113,12 +160,6 @@ def _launch(cases: Iterable[Case]) -> Iterator[str]:
     if times_us:
         middle, least, most = median(times_us), min(times_us), max(times_us)
         yield f"  an empty parallel loop: median {middle:.2f} us ({least:.2f} to {most:.2f})"
-
-
-def _goal(what: str, value: float, goal: float | None) -> str:
-    if goal is None:
-        return f"  {what}: {value:.2f}"
-    return f"  {what}: {value:.2f}, goal {goal:.2f}: {'reached' if value >= goal else 'NOT reached'}"
 
 
 def _without_figures(cases: Sequence[Case]) -> Iterator[str]:
@@ -134,14 +175,3 @@ def _without_figures(cases: Sequence[Case]) -> Iterator[str]:
             missing.setdefault(reason, []).append(f"{case.workload} ({case.threads})")
     for (library, why), where in missing.items():
         yield f"not measured: {library}: {why}; on (threads) {', '.join(where)}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows in columns, the first and textual ones to the left."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if not cell[:1].isdigit() and cell[:1] not in "~-*" else cell.rjust(width)
-            for cell, width in zip(row, widths, strict=True)
-        ]
-        yield ("  " + "  ".join(cells)).rstrip()

@@ -1,53 +1,125 @@
 """The machine code of our winning kernels, for this machine or for any board: a row an operator.
 
-The winner is the fastest record of an operator on a board, otherwise the schedule that needs no measurement.
+The winner is the fastest record of an operator on a board. Where there is no record, rows are about the
+schedule that needs no measurement and, of some drawn from a seed, the one whose inner loop a model of the
+processor rates best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
+
+from benchmarks.kernels.columns import aligned
 from benchmarks.kernels.expressions import operator
-from benchmarks.kernels.machine_loops import Loop, multiplying_loops
+from benchmarks.kernels.goals import finding
+from benchmarks.kernels.results import Finding
 from benchmarks.kernels.workloads import Workload
 from boards.description import Board
 from boards.target import Target
-from cross.codegen.llvm_ir import llvm_module
-from cross.codegen.objects import assembly
+from cross.errors import CrossError
+from cross.inspect_code import LoopReport, inspect
+from cross.loopnest.program import Programs
+from cross.schedule.space import Configuration
 from toolkit.jobs import open_job
 from toolkit.records import Records
 
-
-def winning_loops(workload: Workload, board: Board, target: Target, records: Path) -> tuple[bool, list[Loop]]:
-    """Whether the kernel is tuned, and its innermost loops that multiply and add."""
-    job, programs = open_job(workload.name, operator(workload), board, target)
-    best = None
-    if records.exists():
-        with Records(records, read_only=True) as store:
-            best = store.best(job.key)
-    space = programs.space
-    configuration = space.default() if best is None else space.parse(best.configuration)
-    listing = assembly(
-        llvm_module("kernel", programs.nest(configuration), target), target, passes="none"
-    )  # as compile_object does
-    return best is not None, multiplying_loops(listing)
+How = Literal["tuned", "default", "modelled"]
 
 
-def table(workloads: Sequence[Workload], board: Board, target: Target, records: Path) -> Iterator[str]:
-    """Lines of text: the loop with the most multiply-adds, and the stack accesses in all such loops."""
-    yield f"{board.name} ({target.name}), loops with multiply-adds:"
-    yield f"  {'':10s}{'loops':>6s}{'multiply-adds':>15s}{'instructions':>14s}{'share':>7s}{'spills':>8s}"
-    spilling = []
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """A kernel's innermost loops that multiply and add, the hottest first, and how it was chosen."""
+
+    name: str
+    how: How
+    loops: tuple[LoopReport, ...]
+
+    @property
+    def spills(self) -> int:
+        """Stores of registers that did not fit, and reloads, in all of these loops."""
+        return sum(loop.spills for loop in self.loops)
+
+    @property
+    def cycles_per_flop(self) -> float:
+        """What a model says of the hottest loop; infinite where no model speaks."""
+        hot = self.loops[0] if self.loops else None
+        if hot is None or not hot.predictions or not hot.flops:
+            return float("inf")
+        return hot.predictions[0].cycles / hot.flops
+
+
+def winners(
+    workloads: Iterable[Workload],
+    board: Board,
+    target: Target,
+    records: Path,
+    *,
+    drawn: int = 8,
+    seed: int = 0,
+) -> Iterator[Winner]:
+    """The recorded winner of each workload; otherwise the default one, and the best of so many by a model."""
     for workload in workloads:
-        tuned, loops = winning_loops(workload, board, target, records)
-        name = workload.name + "*" * (not tuned)
-        if not loops:
-            yield f"  {name:10s}{0:6d}"
+        job, programs = open_job(workload.name, operator(workload), board, target)
+        best = None
+        if records.exists():
+            with Records(records, read_only=True) as store:
+                best = store.best(job.key)
+        if best is not None:
+            yield _winner(workload.name, "tuned", programs, programs.space.parse(best.configuration))
             continue
-        spills = sum(loop.stack for loop in loops)
-        spilling += [workload.name] * (spills > 0)
-        most = loops[0]
-        counts = f"{most.multiply_adds:15d}{most.instructions:14d}{most.share:7.2f}{spills:8d}"
-        yield f"  {name:10s}{len(loops):6d}{counts}"
-    yield f"  with spills: {', '.join(spilling) or 'none'}.  *: not tuned, the default schedule"
+        yield _winner(workload.name, "default", programs, programs.space.default())
+        if drawn:
+            yield _modelled(workload, board, target, drawn, seed)
+
+
+def _modelled(workload: Workload, board: Board, target: Target, drawn: int, seed: int) -> Winner:
+    """The best of a few direct schedules by cycles of the inner loop; other algorithms do other work."""
+    _, programs = open_job(workload.name, operator(workload), board, target, winograd=False)
+    space = programs.space
+    rows = space.sample(np.random.default_rng(seed), drawn)
+    candidates = [space.default(), *(space.configuration(row) for row in rows)]
+    found = []
+    for configuration in candidates:
+        try:
+            found.append(_winner(workload.name, "modelled", programs, configuration))
+        except CrossError:  # code that LLVM refuses is no candidate
+            continue
+    return min(found, key=lambda item: item.cycles_per_flop)
+
+
+def _winner(name: str, how: How, programs: Programs, configuration: Configuration) -> Winner:
+    report = inspect("kernel", programs.nest(configuration), programs.space.target)
+    return Winner(name, how, tuple(loop for loop in report.loops if loop.innermost and loop.fma))
+
+
+def table(board: Board, target: Target, rows: Sequence[Winner]) -> Iterator[str]:
+    """A line a kernel: its hottest inner loop, and the spills in all of them."""
+    yield f"{board.name} ({target.name}, {target.threads} threads), innermost loops that multiply and add:"
+    head = ["", "", "loops", "multiply-adds", "instructions", "share", "cycles/flop", "spills", ""]
+    yield from aligned([head, *(_row(item) for item in rows)])
+
+
+def _row(item: Winner) -> list[str]:
+    if not item.loops:
+        return [item.name, item.how, "0", "-", "-", "-", "-", "0", "pass"]
+    hot, cycles = item.loops[0], item.cycles_per_flop
+    counts = [str(len(item.loops)), str(hot.fma), str(hot.instructions), f"{hot.fma_share:.2f}"]
+    return [
+        item.name, item.how, *counts, f"{cycles:.3f}" if np.isfinite(cycles) else "-",
+        str(item.spills), "FAIL" if item.spills else "pass",
+    ]  # fmt: skip
+
+
+def loop_findings(board: Board, target: Target, rows: Sequence[Winner]) -> Iterator[Finding]:
+    """No kernel may spill in an inner loop."""
+    for how in dict.fromkeys(item.how for item in rows):
+        kernels = [item for item in rows if item.how == how]
+        spilling = [f"{item.name} {item.spills}" for item in kernels if item.spills]
+        where = f"{board.name}, {target.threads} thread{'s' * (target.threads > 1)}"
+        name = f"{where}, {len(kernels)} {how} kernels: with spills in inner loops"
+        yield finding(name, 0, float(len(spilling)), at_most=True, detail=", ".join(spilling))

@@ -1,15 +1,15 @@
 """A library's process: requests come in as lines of JSON on standard input, answers leave on standard output.
 
-Both sides of the protocol, version 1 (one answer to each request, an "error" in it when it went wrong):
+Both sides of the protocol, version 2 (one answer to each request, an "error" in it when it went wrong):
 
     hello                               -> protocol, facts {name: version or setting}
-    open  workload                      -> variants [{name, error, work}]
+    open  workload                      -> variants [{name, error, work, facts}]
     time  variant, batches, batch_s     -> kept, disturbed (seconds per call), calls
     close                               -> (nothing)
 
-`error` of a variant compares its output with the float64 reference; `work` is null for the workload's own
-operations. Libraries that print do it on standard error: standard output is put out of their reach. Standard
-library and numpy only.
+A workload is an operator or a network. `error` of a variant compares its output with the reference; `work`
+is null for the workload's own operations; `facts` says what the variant is made of. Libraries that print do
+it on standard error: standard output is put out of their reach. Standard library and numpy only.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+from benchmarks.kernels.inference import Network, parsed_network
 from benchmarks.kernels.turn import Call, take_turn
 from benchmarks.kernels.workloads import Array, Workload, inputs, parsed, reference, relative_error
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,14 @@ class Variant:
     """One way of calling a library: `call` does the whole work, `output` reads its result as documented in
     workloads.py (None: there is nothing to compare).
 
-    `work`: operations or bytes of a call that does something else than the workload."""
+    `work`: operations or bytes of a call that does something else than the workload. `facts`: how it came to
+    be, for the record."""
 
     name: str
     call: Call
     output: Callable[[], Array] | None
     work: float | None = None
+    facts: dict[str, str | float] = field(default_factory=dict)
 
 
 class Library(Protocol):
@@ -49,6 +52,10 @@ class Library(Protocol):
 
     def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
         """The ways to compute a workload on these operands; none where the library cannot."""
+        ...
+
+    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
+        """The ways to run a whole network on this input; none where the library cannot."""
         ...
 
     def close(self) -> None:
@@ -69,7 +76,7 @@ class Worker:
             case "hello":
                 return {"protocol": PROTOCOL_VERSION, "facts": self._library.facts()}
             case "open":
-                return {"variants": self._opened(parsed(request["workload"]))}
+                return {"variants": self._opened(request["workload"])}
             case "time":
                 variant = self._variants[request["variant"]]
                 return asdict(take_turn(variant.call, batches=request["batches"], batch_s=request["batch_s"]))
@@ -79,17 +86,25 @@ class Worker:
                 return {}
         raise ValueError(f"unknown request {request['do']!r}: expected hello, open, time or close")
 
-    def _opened(self, workload: Workload) -> list[dict[str, Any]]:
-        left, right = inputs(workload)
-        variants = self._library.open(workload, left, right)
+    def _opened(self, described: dict[str, Any]) -> list[dict[str, Any]]:
+        if "network" in described:
+            network = parsed_network(described)
+            data, expected = network.arrays()
+            variants = self._library.open_network(network, data)
+        else:
+            workload = parsed(described)
+            left, right = inputs(workload)
+            variants = self._library.open(workload, left, right)
+            expected = reference(workload, left, right)
         self._variants = {variant.name: variant for variant in variants}
-        expected = reference(workload, left, right)
-        answers = []
-        for variant in variants:
-            variant.call()
-            error = None if variant.output is None else relative_error(variant.output(), expected)
-            answers.append({"name": variant.name, "error": error, "work": variant.work})
-        return answers
+        return [_checked(variant, expected) for variant in variants]
+
+
+def _checked(variant: Variant, expected: Array) -> dict[str, Any]:
+    """What is said about a variant once it has run."""
+    variant.call()
+    error = None if variant.output is None else relative_error(variant.output(), expected)
+    return {"name": variant.name, "error": error, "work": variant.work, "facts": variant.facts}
 
 
 def serve(library: Library) -> None:

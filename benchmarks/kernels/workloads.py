@@ -109,6 +109,16 @@ class Workload:
     of: Image | Product
 
     @property
+    def text(self) -> str:
+        """For people."""
+        return self.of.text
+
+    @property
+    def flops(self) -> int:
+        """Operations of one call."""
+        return self.of.flops
+
+    @property
     def bytes_once(self) -> int:
         """Inputs and output, each counted once."""
         return FLOAT_BYTES * sum(math.prod(shape) for shape in self.of.shapes)

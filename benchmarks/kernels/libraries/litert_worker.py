@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.kernels.inference import Network
 from benchmarks.kernels.libraries.litert_models import litert_model
 from benchmarks.kernels.worker import Variant, serve
 from benchmarks.kernels.workloads import Array, Image, Workload
@@ -37,6 +38,9 @@ class LiteRt:
             return result.transpose(0, 3, 1, 2) if isinstance(workload.of, Image) else result
 
         return [Variant("xnnpack", interpreter.invoke, documented if model.comparable else None)]
+
+    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
+        return []
 
     def close(self) -> None:
         pass

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from benchmarks.kernels.inference import Network
 from benchmarks.kernels.worker import Variant, serve
 from benchmarks.kernels.workloads import Array, Image, Workload
 
@@ -43,6 +44,9 @@ class Numpy:
             )
             for name, function in functions.items()
         ]
+
+    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
+        return []
 
     def close(self) -> None:
         pass

@@ -8,10 +8,12 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.kernels.inference import Network
 from benchmarks.kernels.libraries.onnx_models import onnx_model
 from benchmarks.kernels.worker import Variant, serve
 from benchmarks.kernels.workloads import Array, Workload
@@ -36,6 +38,10 @@ class OnnxRuntime:
         if workload.of.family in BLOCKED:
             levels["all"] = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         return [self._variant(name, model, level, [left, right]) for name, level in levels.items()]
+
+    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
+        model = Path(network.model).read_bytes()
+        return [self._variant("all", model, ort.GraphOptimizationLevel.ORT_ENABLE_ALL, [data])]
 
     def close(self) -> None:
         pass

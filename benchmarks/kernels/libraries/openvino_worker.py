@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.kernels.inference import Network
 from benchmarks.kernels.libraries.onnx_models import onnx_model
 from benchmarks.kernels.worker import Variant, serve
 from benchmarks.kernels.workloads import Array, Image, Workload
@@ -49,6 +50,9 @@ class OpenVino:
             self._variant("nchw", self._core.read_model(content), [left]),
             self._variant("nhwc", steps.build(), [last], lambda output: output.transpose(0, 3, 1, 2)),
         ]
+
+    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
+        return [self._variant("nchw", self._core.read_model(network.model), [data])]
 
     def close(self) -> None:
         self._arrays.clear()

@@ -2,6 +2,7 @@
 
 nchw, channels_last, matmul: the public functions, which lay the weight out again in each call. prepacked: the
 operators that torch.compile's freezing emits: oneDNN with the weight laid out once for this input's shape.
+Networks: see torch_networks.py.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from benchmarks.kernels.inference import Network
+from benchmarks.kernels.libraries.network_steps import network_steps
+from benchmarks.kernels.libraries.torch_networks import network_calls
 from benchmarks.kernels.worker import Variant, serve
 from benchmarks.kernels.workloads import Array, Image, Workload
 
@@ -37,6 +42,11 @@ class Torch:
             calls = _transposed(of, x, w)
         else:
             calls = _convolutions(of, x, w)
+        return [Variant(name, call, _output(call)) for name, call in calls]
+
+    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
+        name, steps = network_steps(Path(network.model))
+        calls = network_calls(name, steps, torch.from_numpy(data))
         return [Variant(name, call, _output(call)) for name, call in calls]
 
     def close(self) -> None:

@@ -1,0 +1,164 @@
+"""What must be reached, and whether it was: one Finding for each goal that a report says anything about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean, median
+
+from benchmarks.kernels.inference import SUITE as NETWORKS
+from benchmarks.kernels.random_shapes import SUITE as RANDOM
+from benchmarks.kernels.ratios import Standing, named, own_series, standing
+from benchmarks.kernels.results import MACHINE, Case, Finding
+from benchmarks.kernels.workloads import SUITES
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a suite must reach: geometric mean and minimum of our ratios to the best library; `direct`: the
+    mean without Winograd's algorithms."""
+
+    mean: float
+    worst: float | None = None
+    direct: float | None = None
+
+
+GOALS = {
+    "conv": Goal(1.1, 0.9, direct=1.0),
+    "depthwise": Goal(1.0, 0.8),
+    "transposed": Goal(1.3),
+    "matmul": Goal(1.0, 0.8),
+    RANDOM: Goal(1.0, 1.0),  # untuned, against numpy
+    NETWORKS: Goal(1.0),
+}
+
+# AutoTVM itself (TVM 0.17, its x86 templates, 200 trials), GFLOP/s on one thread of a machine of
+# AUTOTVM_PEAK_GFLOPS; compared as fractions of the peak.
+AUTOTVM_GFLOPS = {"C2": 133.0, "C3": 99.0, "C6": 138.0, "C7": 112.0, "C9": 131.0}
+AUTOTVM_PEAK_GFLOPS = 153.0
+AUTOTVM_GOAL = 1.05
+
+LAUNCH_GOAL_US = 5.0
+TRIALS_GOAL = 400
+RANDOM_COUNT = 50
+COMPILE_GOAL_MS = 60.0
+
+
+def findings(cases: Sequence[Case]) -> list[Finding]:
+    """The goals that these cases are about, suite by suite, fewer threads first."""
+    found: list[Finding] = []
+    for threads in sorted({case.threads for case in cases}):
+        for suite in dict.fromkeys(case.suite for case in cases):
+            members = [case for case in cases if (case.threads, case.suite) == (threads, suite)]
+            if members:
+                found += _suite(suite, threads, members)
+    return found
+
+
+def finding(
+    name: str, goal: float, found: float | None, *, at_most: bool = False, detail: str = ""
+) -> Finding:
+    """A goal and what was found, judged; nothing is judged that was not found."""
+    reached = None if found is None else found <= goal if at_most else found >= goal
+    return Finding(name=name, goal=goal, at_most=at_most, found=found, reached=reached, detail=detail)
+
+
+def against_autotvm(found: Standing) -> float | None:
+    """Our fraction of the peak over AutoTVM's; None where AutoTVM's is not known."""
+    theirs = AUTOTVM_GFLOPS.get(found.case.workload)
+    if theirs is None or found.case.threads != 1 or found.peak is None:
+        return None
+    return found.peak.median / (theirs / AUTOTVM_PEAK_GFLOPS)
+
+
+def _suite(suite: str, threads: int, cases: Sequence[Case]) -> Iterator[Finding]:
+    where = f"{suite}, {threads} thread{'s' * (threads > 1)}"
+    goal = GOALS.get(suite)
+    standings = [found for case in cases if (found := standing(case)) is not None]
+    if goal is not None:
+        yield from _ratios(where, suite, goal, standings)
+    if suite == RANDOM:
+        wrong = [case.workload for case in cases if own_series(case) is None]
+        few = f"{len(cases)} shapes, {RANDOM_COUNT} wanted" if len(cases) < RANDOM_COUNT else ""
+        count = None if few else float(len(wrong))
+        detail = few or ", ".join(wrong)
+        yield finding(f"{where}: shapes without a right answer", 0, count, at_most=True, detail=detail)
+    if suite == "conv" and threads == 1:
+        yield from _autotvm(standings)
+    trials = [
+        float(series.facts.get("trials", 0)) for case in cases for series in case.series if series.facts
+    ]
+    if trials and max(trials) > 0:
+        yield finding(f"{where}: most trials of an operator", TRIALS_GOAL, max(trials), at_most=True)
+    times_us = [
+        1e6 * turn.seconds
+        for case in cases
+        if (series := named(case, MACHINE, "launch")) is not None
+        for turn in series.rounds
+        if turn is not None
+    ]
+    if times_us:
+        yield finding(f"{where}: an empty parallel loop, us", LAUNCH_GOAL_US, median(times_us), at_most=True)
+
+
+def _ratios(where: str, suite: str, goal: Goal, standings: Sequence[Standing]) -> Iterator[Finding]:
+    """Mean and worst against the best library; the mean needs every operator of the suite."""
+    ratios = {item.case.workload: item.against.median for item in standings if item.against}
+    lacking = _lacking(suite, ratios)
+    yield _mean(f"{where}: mean of ours / best library", goal.mean, ratios, lacking)
+    if goal.worst is not None:
+        limit = goal.worst
+        below = [f"{name} {value:.2f}" for name, value in ratios.items() if value < limit]
+        worst = min(ratios.values(), default=None)
+        if lacking and not below:
+            worst = None
+        detail = f"below: {', '.join(below)}" if below else lacking
+        yield finding(f"{where}: worst of ours / best library", limit, worst, detail=detail)
+    if goal.direct is not None:
+        direct = {item.case.workload: item.direct.median for item in standings if item.direct}
+        name = f"{where}: mean of ours without Winograd / best library"
+        yield _mean(name, goal.direct, direct, _lacking(suite, direct))
+
+
+def _mean(name: str, goal: float, ratios: dict[str, float], lacking: str) -> Finding:
+    return finding(name, goal, None if lacking else geometric_mean(ratios.values()), detail=lacking)
+
+
+def _lacking(suite: str, ratios: dict[str, float]) -> str:
+    """Which of a suite's operators have no ratio; empty for none. Other suites are whatever was measured."""
+    missing = [name for name in SUITES.get(suite, {}) if name not in ratios]
+    if missing:
+        return f"no figure for {', '.join(missing)}"
+    return "" if ratios else "nothing to compare with"
+
+
+def _autotvm(standings: Sequence[Standing]) -> Iterator[Finding]:
+    values = {item.case.workload: against_autotvm(item) for item in standings}
+    for name in AUTOTVM_GFLOPS:
+        found = values.get(name)
+        detail = "" if found is not None else "not measured"
+        yield finding(f"{name} / AutoTVM, as fractions of the peak", AUTOTVM_GOAL, found, detail=detail)
+
+
+# ------------------------------------------------------------------------------------------------ as text
+
+
+def summary(goals: Sequence[Finding], align: Callable[[Sequence[Sequence[str]]], Iterator[str]]) -> list[str]:
+    """One line a goal, and how many are reached."""
+    if not goals:
+        return []
+    counts = {state: sum(item.reached is state for item in goals) for state in (True, False, None)}
+    head = f"goals: {counts[True]} reached, {counts[False]} NOT reached, {counts[None]} not measured"
+    return [head, *align([_row(item) for item in goals])]
+
+
+def _row(item: Finding) -> list[str]:
+    found = "-" if item.found is None else f"{item.found:.2f}"
+    state = {True: "reached", False: "NOT reached", None: "not measured"}[item.reached]
+    return [
+        item.name,
+        found,
+        f"{'at most' if item.at_most else 'at least'} {item.goal:g}",
+        state,
+        item.detail,
+    ]

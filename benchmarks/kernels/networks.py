@@ -1,0 +1,122 @@
+"""Whole networks: tuned and bundled by the tool itself, and the files that every library's process reads.
+
+Tuning resumes from the records. The bundle is made anew each time, so that it holds what the code makes now.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from benchmarks.kernels.host import board_with
+from benchmarks.kernels.inference import SUITE, Network
+from benchmarks.kernels.tune import WAIT_S, Effort, ProgressLines
+from benchmarks.networks import write
+from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
+from toolkit.model_job.job import tune
+from toolkit.model_job.options import (
+    JobEvent,
+    StageDone,
+    StageStarted,
+    TuneOptions,
+    TuneReport,
+    TuningPlanned,
+)
+from toolkit.tuning import TuningOptions
+
+NAMES = ("resnet18", "mobilenet_v2")
+FOLDER = Path("build/bench/networks")
+MODEL_SEED = 0
+
+
+def chosen_networks(names: Sequence[str]) -> list[str]:
+    """Networks of these names, or all of them for their suite's name.
+
+    Raises:
+        ValueError: a name is no network's.
+    """
+    unknown = [name for name in names if name not in (*NAMES, SUITE)]
+    if unknown:
+        raise ValueError(f"unknown networks {', '.join(unknown)}: expected names of {', '.join(NAMES)}")
+    return [name for name in NAMES if not names or name in names or SUITE in names]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a network's files go, and its size: None as benchmarks/networks.py has it."""
+
+    folder: Path = FOLDER
+    size: int | None = None
+
+
+def tuned_network(
+    name: str, threads: int, records: Path, effort: Effort, say: Callable[[str], None], place: Place = Place()
+) -> Network:
+    """Tune and bundle a network for so many cores of this machine; `effort` is for each distinct operator.
+
+    Raises what toolkit.tune raises; what was measured is kept.
+    """
+    folder = place.folder.absolute()
+    model = write(name, folder / f"{name}.onnx", MODEL_SEED, place.size)
+    board, target = board_with(threads)
+    options = TuneOptions(
+        trials=effort.trials,
+        seconds=None,
+        tuning=TuningOptions(seed=effort.seed),
+        records=records,
+        output=folder / f"{name}-{threads}.tfb",
+        workers=os.cpu_count() or 1,
+        wait_s=WAIT_S,
+        config_dir=folder / "config",
+    )
+    report = tune(
+        model, msgspec.structs.replace(board, targets=(target,)), options, _Lines(name, threads, say)
+    )
+    bundle = open_bundle(report.bundle, trusted_keys(options.config_dir))
+    return _files(name, model, report, bundle, folder / f"{name}-{threads}")
+
+
+def _files(name: str, model: Path, report: TuneReport, bundle: VerifiedBundle, stem: Path) -> Network:
+    """The bundle's library and its golden data as files of their own."""
+    golden = bundle.manifest.golden
+    (variant,) = bundle.manifest.variants
+    specs = [*bundle.manifest.inputs, *bundle.manifest.outputs]
+    arrays = [
+        np.frombuffer(bundle.read_part(part), np.float32).reshape(spec.shape)
+        for part, spec in zip([*golden.inputs, *golden.outputs], specs, strict=True)
+    ]
+    data, library = stem.with_suffix(".npz"), stem.with_suffix(".so")
+    np.savez(data, input=arrays[0], output=arrays[1])
+    library.write_bytes(bundle.read_part(variant.library))
+    shape = "x".join(str(extent) for extent in arrays[0].shape)
+    return Network(
+        name=name,
+        model=str(model),
+        data=str(data),
+        library=str(library),
+        text=f"{name} {shape}",
+        flops=sum(item.count * item.flops for item in report.operators),
+        bytes_once=sum(array.nbytes for array in arrays) + variant.parameters_bytes,
+    )
+
+
+class _Lines:
+    """The job's events as lines: operators as for kernels, and each stage when it ends."""
+
+    def __init__(self, name: str, threads: int, say: Callable[[str], None]) -> None:
+        self._name, self._say = name, say
+        self._operators = ProgressLines(threads, lambda line: say(f"{name} {line}"))
+
+    def __call__(self, event: JobEvent) -> None:
+        match event:
+            case StageDone(stage, seconds, summary):
+                self._say(f"{self._name}, {stage}: {summary}, {seconds:.0f} s")
+            case StageStarted() | TuningPlanned():
+                pass
+            case _:
+                self._operators(event)
