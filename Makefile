@@ -7,8 +7,11 @@ TRIALS ?= 32
 PYTEST_ARGS ?=
 PEERS ?= build/peers
 BENCH_ARGS ?= --threads 1,2
+RESULTS ?= build/bench
+REPORTS := kernels networks random loops-host loops-rpi3b compile
 STAMP := $(VENV)/.installed
 BIN := $(VENV)/bin
+KERNELS = $(BIN)/python -m benchmarks.kernels
 
 .DEFAULT_GOAL := help
 .PHONY: help venv check test demo bench emulation golden clean
@@ -42,14 +45,17 @@ test: venv  ## set up everything, then run every test that needs no board
 demo: venv  ## tune, bundle and flash a real network (BOARD=host TRIALS=32, or BOARD=emulated-a53)
 	@$(BIN)/python -m benchmarks.demo BOARD=$(BOARD) TRIALS=$(TRIALS)
 
-bench: venv  ## measure scoring and tuning throughput, then our kernels beside other libraries'
+bench: venv  ## measure scoring and tuning throughput, then our kernels and networks beside other libraries'
 	$(BIN)/python -m benchmarks.scoring
 	$(BIN)/python -m benchmarks.tuning_throughput
-	-$(BIN)/python -m benchmarks.kernels setup-peers $(PEERS)
-	$(BIN)/python -m benchmarks.kernels run --peers $(PEERS) --json build/bench/kernels.json $(BENCH_ARGS)
-	$(BIN)/python -m benchmarks.kernels random --json build/bench/random.json
-	$(BIN)/python -m benchmarks.kernels loops
-	$(BIN)/python -m benchmarks.kernels compile
+	-$(KERNELS) setup-peers $(PEERS)
+	$(KERNELS) run --peers $(PEERS) --json $(RESULTS)/kernels.json $(BENCH_ARGS)
+	$(KERNELS) networks --peers $(PEERS) --json $(RESULTS)/networks.json $(BENCH_ARGS)
+	$(KERNELS) random --json $(RESULTS)/random.json
+	$(KERNELS) loops --json $(RESULTS)/loops-host.json
+	$(KERNELS) loops --board rpi3b --json $(RESULTS)/loops-rpi3b.json
+	$(KERNELS) compile --json $(RESULTS)/compile.json
+	$(KERNELS) goals $(addprefix $(RESULTS)/,$(addsuffix .json,$(REPORTS))) --json $(RESULTS)/goals.json
 
 emulation: venv  ## fetch qemu and an aarch64 Python for the board emulated-a53
 	@$(BIN)/python -m toolkit.emulation

@@ -78,13 +78,15 @@ def _run(asked: argparse.Namespace) -> None:
 
 
 def _networks(asked: argparse.Namespace) -> None:
-    names = chosen_networks(asked.only)
-
-    def tuned(threads: int) -> Iterable[Measured]:
-        for name in names:
-            yield tuned_network(name, threads, asked.records, _effort(asked), _say)
-
-    _measured(asked, tuned, LIBRARIES)
+    """All tuning comes first: a measurement can only be gone on with while the records stay as they are."""
+    tuned = {
+        threads: [
+            tuned_network(name, threads, asked.records, _effort(asked), _say)
+            for name in chosen_networks(asked.only)
+        ]
+        for threads in asked.threads
+    }
+    _measured(asked, lambda threads: tuned[threads], LIBRARIES)
 
 
 def _random(asked: argparse.Namespace) -> None:

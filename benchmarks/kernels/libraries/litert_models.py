@@ -6,13 +6,13 @@ work on shifted data, so `comparable` is false there.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks.kernels.libraries.litert_flatbuffer import FlatModel
 from benchmarks.kernels.workloads import Array, Image, Product, Shape, Workload
 
 
@@ -38,12 +38,24 @@ class _Operator:
 
 def litert_model(workload: Workload, left: Array, right: Array) -> LiteRtModel:
     """The model of a workload with operands in the layouts of workloads.py."""
-    schema: Any = importlib.import_module("ai_edge_litert.schema_py_generated")
-    of = workload.of
-    operator = _image(schema, of, left, right) if isinstance(of, Image) else _product(schema, of, left, right)
-    variables = tuple(array for array, constant in operator.operands if not constant)
+    model, of = FlatModel(), workload.of
+    if isinstance(of, Image):
+        operator = _image(model.schema, of, left, right)
+    else:
+        operator = _product(model.schema, of, left, right)
+    places = [
+        model.constant(array) if constant else model.variable(array.shape)
+        for array, constant in operator.operands
+    ]
+    inputs = [
+        (place, array)
+        for place, (array, constant) in zip(places, operator.operands, strict=True)
+        if not constant
+    ]
+    result = model.operator(operator.code, operator.options_type, operator.options, places, operator.output)
+    content = model.finished([place for place, _ in inputs], result)
     shifted = isinstance(of, Image) and of.family != "transposed" and of.stride > 1
-    return LiteRtModel(_flatbuffer(schema, operator), variables, not shifted)
+    return LiteRtModel(content, tuple(array for _, array in inputs), not shifted)
 
 
 def _image(schema: Any, of: Image, left: Array, right: Array) -> _Operator:
@@ -80,37 +92,3 @@ def _product(schema: Any, of: Product, left: Array, right: Array) -> _Operator:
     return _Operator(
         "BATCH_MATMUL", "BatchMatMulOptions", schema.BatchMatMulOptionsT(), operands, of.shapes[2]
     )
-
-
-def _flatbuffer(schema: Any, operator: _Operator) -> bytes:
-    flatbuffers: Any = importlib.import_module("flatbuffers")
-    model, graph, node = schema.ModelT(), schema.SubGraphT(), schema.OperatorT()
-    model.version, model.buffers, graph.tensors = 3, [schema.BufferT()], []
-    places = [_tensor(schema, model, graph, array, constant) for array, constant in operator.operands]
-    result = _tensor(schema, model, graph, np.empty(operator.output, np.float32), False)
-    constants = [constant for _, constant in operator.operands]
-    graph.inputs = [place for place, constant in zip(places, constants, strict=True) if not constant]
-    graph.outputs, node.inputs, node.outputs = [result], places, [result]
-    node.builtinOptionsType = getattr(schema.BuiltinOptions, operator.options_type)
-    node.builtinOptions = operator.options
-    code = schema.OperatorCodeT()
-    code.builtinCode = getattr(schema.BuiltinOperator, operator.code)
-    code.deprecatedBuiltinCode, code.version = min(code.builtinCode, 127), 1
-    graph.operators, model.operatorCodes, model.subgraphs = [node], [code], [graph]
-    builder = flatbuffers.Builder(1024)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output())
-
-
-def _tensor(schema: Any, model: Any, graph: Any, array: Array, constant: bool) -> int:
-    """Add a tensor of the array's shape and dtype, with its values if constant; returns its place."""
-    tensor = schema.TensorT()
-    tensor.name, tensor.shape, tensor.buffer = f"t{len(graph.tensors)}", list(array.shape), 0
-    tensor.type = schema.TensorType.INT32 if array.dtype == np.int32 else schema.TensorType.FLOAT32
-    if constant:
-        buffer = schema.BufferT()
-        buffer.data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
-        tensor.buffer = len(model.buffers)
-        model.buffers.append(buffer)
-    graph.tensors.append(tensor)
-    return len(graph.tensors) - 1

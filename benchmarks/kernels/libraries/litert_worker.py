@@ -1,15 +1,23 @@
-"""LiteRT (TensorFlow Lite) with XNNPACK: python -m benchmarks.kernels.libraries.litert_worker THREADS"""
+"""LiteRT (TensorFlow Lite) with XNNPACK: python -m benchmarks.kernels.libraries.litert_worker THREADS
+
+Images are handed over channels last, networks' inputs too.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks.kernels.inference import Network
 from benchmarks.kernels.libraries.litert_models import litert_model
+from benchmarks.kernels.libraries.litert_networks import litert_network
+from benchmarks.kernels.libraries.network_steps import network_steps
 from benchmarks.kernels.worker import Variant, serve
 from benchmarks.kernels.workloads import Array, Image, Workload
 
@@ -27,23 +35,32 @@ class LiteRt:
 
     def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
         model = litert_model(workload, left, right)
-        interpreter = litert.Interpreter(model_content=model.content, num_threads=self._threads)
-        interpreter.allocate_tensors()
-        for details, array in zip(interpreter.get_input_details(), model.inputs, strict=True):
-            interpreter.set_tensor(details["index"], array)
-        (output,) = interpreter.get_output_details()
+        interpreter, output = self._interpreter(model.content, model.inputs)
 
         def documented() -> Array:
-            result: Array = interpreter.get_tensor(output["index"])
+            result = output()
             return result.transpose(0, 3, 1, 2) if isinstance(workload.of, Image) else result
 
         return [Variant("xnnpack", interpreter.invoke, documented if model.comparable else None)]
 
     def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
-        return []
+        _, steps = network_steps(Path(network.model))
+        content = litert_network(data.shape, steps)
+        last = np.ascontiguousarray(data.transpose(0, 2, 3, 1))
+        interpreter, output = self._interpreter(content, [last])
+        return [Variant("xnnpack", interpreter.invoke, output)]
 
     def close(self) -> None:
         pass
+
+    def _interpreter(self, content: bytes, arrays: Sequence[Array]) -> tuple[Any, Callable[[], Array]]:
+        """An interpreter with its inputs set, and what reads its output."""
+        interpreter = litert.Interpreter(model_content=content, num_threads=self._threads)
+        interpreter.allocate_tensors()
+        for details, array in zip(interpreter.get_input_details(), arrays, strict=True):
+            interpreter.set_tensor(details["index"], array)
+        (output,) = interpreter.get_output_details()
+        return interpreter, lambda: interpreter.get_tensor(output["index"])
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ def network_calls(name: str, steps: Sequence[Step], data: Any) -> Calls:
     if shutil.which("g++") or shutil.which("clang++"):
         inductor: Any = importlib.import_module("torch._inductor.config")
         inductor.freezing = True
+        torch.compiler.reset()  # what it knows of the network before
         compiled = torch.compile(_module(name, steps))
         compiled(data)
         yield "compiled", lambda: compiled(data)

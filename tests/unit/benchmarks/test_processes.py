@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.kernels.inference import Network
 from benchmarks.kernels.processes import Contender, LibraryFailed, LibraryProcess
 from benchmarks.kernels.rounds import Plan, measure
 from benchmarks.kernels.turn import take_turn
@@ -30,17 +32,21 @@ class Numpy:
             Variant("silent", lambda: None, None),
         ]
 
+    def open_network(self, network: Network, data: Array) -> list[Variant]:
+        doubled = 2 * data
+        return [Variant("doubled", lambda: None, lambda: doubled, facts={"algorithm": "doubling"})]
+
     def close(self) -> None:
         pass
 
 
 def test_a_worker_checks_and_times() -> None:
     worker = Worker(Numpy())
-    assert worker.answer({"do": "hello"}) == {"protocol": 1, "facts": {"numpy": "yes"}}
+    assert worker.answer({"do": "hello"}) == {"protocol": 2, "facts": {"numpy": "yes"}}
     assert worker.answer({"do": "open", "workload": WORKLOADS["D9"].described()})["variants"] == [
-        {"name": "right", "error": 0.0, "work": None},
-        {"name": "wrong", "error": 2.0, "work": 7.0},
-        {"name": "silent", "error": None, "work": None},
+        {"name": "right", "error": 0.0, "work": None, "facts": {}},
+        {"name": "wrong", "error": 2.0, "work": 7.0, "facts": {}},
+        {"name": "silent", "error": None, "work": None, "facts": {}},
     ]
     answer = worker.answer({"do": "time", "variant": "right", "batches": 2, "batch_s": 1e-4})
     assert set(answer) == {"kept", "disturbed", "calls"}
@@ -48,6 +54,13 @@ def test_a_worker_checks_and_times() -> None:
     assert worker.answer({"do": "close"}) == {}
     with pytest.raises(ValueError, match="unknown request 'dance'"):
         worker.answer({"do": "dance"})
+
+
+def test_a_network_is_read_from_its_files(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", input=np.ones(3, np.float32), output=np.full(3, 4, np.float32))
+    network = Network("net", "net.onnx", str(tmp_path / "data.npz"), "net.so", "net 3", 10, 24)
+    (answer,) = Worker(Numpy()).answer({"do": "open", "workload": network.described()})["variants"]
+    assert answer == {"name": "doubled", "error": 0.5, "work": None, "facts": {"algorithm": "doubling"}}
 
 
 def test_a_turn_ends_however_disturbed_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,5 +106,6 @@ def test_ours_and_the_machine(tmp_path: Path) -> None:
     named = {series.name: series for series in case.series}
     assert list(named) == ["machine fma", "machine read", "ours default"]
     assert all(len(series.rounds) == 2 and series.gflops > 0 for series in case.series)
+    assert named["ours default"].facts["algorithm"] == "direct"
     error = named["ours default"].error
     assert error is not None and error < 1e-5

@@ -1,0 +1,70 @@
+"""LiteRT models written operator by operator, with the package's own schema."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.kernels.workloads import Array, Shape
+
+
+class FlatModel:
+    """A model under construction: a place is the number of a tensor."""
+
+    def __init__(self) -> None:
+        self.schema: Any = importlib.import_module("ai_edge_litert.schema_py_generated")
+        self._model, self._graph = self.schema.ModelT(), self.schema.SubGraphT()
+        self._model.version, self._model.buffers = 3, [self.schema.BufferT()]
+        self._model.operatorCodes, self._codes = [], dict[str, int]()
+        self._graph.tensors, self._graph.operators = [], []
+
+    def constant(self, array: Array) -> int:
+        """A tensor with values."""
+        buffer = self.schema.BufferT()
+        buffer.data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+        self._model.buffers.append(buffer)
+        return self._tensor(array.shape, array.dtype == np.int32, len(self._model.buffers) - 1)
+
+    def variable(self, shape: Shape) -> int:
+        """A float32 tensor: an input of the graph, or a result."""
+        return self._tensor(shape, False, 0)
+
+    def operator(
+        self, code: str, options_type: str, options: Any, operands: Sequence[int], output: Shape
+    ) -> int:
+        """One operator of the schema's names; the place of its result."""
+        node, result = self.schema.OperatorT(), self.variable(output)
+        node.opcodeIndex = self._code(code)
+        node.inputs, node.outputs = list(operands), [result]
+        node.builtinOptionsType = getattr(self.schema.BuiltinOptions, options_type)
+        node.builtinOptions = options
+        self._graph.operators.append(node)
+        return result
+
+    def finished(self, inputs: Sequence[int], output: int) -> bytes:
+        """The model's file."""
+        flatbuffers: Any = importlib.import_module("flatbuffers")
+        self._graph.inputs, self._graph.outputs = list(inputs), [output]
+        self._model.subgraphs = [self._graph]
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(self._model.Pack(builder), b"TFL3")
+        return bytes(builder.Output())
+
+    def _tensor(self, shape: Shape, integers: bool, buffer: int) -> int:
+        tensor, types = self.schema.TensorT(), self.schema.TensorType
+        tensor.name, tensor.shape = f"t{len(self._graph.tensors)}", list(shape)
+        tensor.buffer, tensor.type = buffer, types.INT32 if integers else types.FLOAT32
+        self._graph.tensors.append(tensor)
+        return len(self._graph.tensors) - 1
+
+    def _code(self, name: str) -> int:
+        if name not in self._codes:
+            code = self.schema.OperatorCodeT()
+            code.builtinCode = getattr(self.schema.BuiltinOperator, name)
+            code.deprecatedBuiltinCode, code.version = min(code.builtinCode, 127), 1
+            self._codes[name] = len(self._model.operatorCodes)
+            self._model.operatorCodes.append(code)
+        return self._codes[name]
