@@ -5,6 +5,8 @@ ToolkitError                      1  internal error (a bug in the tool)
 │   ├── ModelError                   the model file: truncated, unsupported operator, dynamic shape
 │   ├── RecordsError                 the records store: wrong version, damaged, read-only
 │   ├── ReplayError                  a replay table: damaged, another version, recorded for another space
+│   ├── CostModelError               a saved cost model: damaged, of another version, for other features
+│   ├── MissingExtra                 an optional part of the tool is not installed
 │   └── OutputError                  the output cannot be written
 ├── BoardUnreachable              3  no runtime answers on the board
 ├── BoardBusy                     4  somebody else holds the board's lease
@@ -41,6 +43,14 @@ class RecordsError(InputError):
 
 class ReplayError(InputError):
     """The replay table cannot be used; the message names the command that records it again."""
+
+
+class CostModelError(InputError):
+    """A saved cost model cannot be used; the message says what was expected and found."""
+
+
+class MissingExtra(InputError):
+    """An optional part of the tool is not installed; the message names the extra to install."""
 
 
 class OutputError(InputError):

@@ -7,29 +7,56 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from toolkit.cost_model.base import CostModel
-from toolkit.cost_model.gbt import GradientBoostedTrees, TreeOptions
-from toolkit.cost_model.random_model import RandomModel
+from tests.synthetic_trees import CHANNELS, tree_features
+from toolkit.cost_model.base import Objective, Saveable
+from toolkit.cost_model.choose import COST_MODELS, TREE_MODELS, make_cost_model
+from toolkit.cost_model.model_file import FeatureFacts, Provenance, SavedModel, from_bytes, to_bytes
+from toolkit.cost_model.transfer import Transfer
+from toolkit.cost_model.tree_gru import TrainingOptions, TreeGRU
 
-THREADS = TreeOptions(threads=1)
-MODELS: dict[str, Callable[[int], CostModel]] = {
-    "rank": lambda seed: GradientBoostedTrees("rank", seed=seed, options=THREADS),
-    "regression": lambda seed: GradientBoostedTrees("regression", seed=seed, options=THREADS),
-    "random": lambda seed: RandomModel(np.random.default_rng(seed)),
+Make = Callable[[int], Saveable]
+ORIGIN = Provenance((), "0", 0, 0.0, 0.0)
+
+
+def transfer(seed: int) -> Saveable:
+    """A transfer model whose global part has learnt something."""
+    model = Transfer(make_cost_model("gbt", seed), make_cost_model("gbt", seed + 1), columns=100)
+    model.global_model.fit(tree_features(60, seed=9)[:, :100], data(60, seed=9)[1])
+    return model
+
+
+def tree(objective: Objective, vanilla: bool) -> Make:
+    """A network that learns for a moment only: what is tested here does not need more."""
+    short = TrainingOptions(fewest_steps=4, most_steps=4, batch=32)
+    return lambda seed: TreeGRU(CHANNELS, objective, vanilla=vanilla, seed=seed, options=short)
+
+
+MODELS: dict[str, Make] = {
+    **{
+        name: lambda seed, name=name: make_cost_model(name, seed)
+        for name in COST_MODELS
+        if name not in TREE_MODELS
+    },
+    "treegru": tree("rank", vanilla=False),
+    "treegru-regression": tree("regression", vanilla=False),
+    "vanilla-treegru": tree("rank", vanilla=True),
+    "transfer": transfer,
 }
+COMPILED = [pytest.param(name, marks=pytest.mark.slow if name in TREE_MODELS else []) for name in MODELS]
 
 
-@pytest.fixture(params=MODELS, name="make")
-def _make(request: pytest.FixtureRequest) -> Callable[[int], CostModel]:
+@pytest.fixture(params=COMPILED, name="make")
+def _make(request: pytest.FixtureRequest) -> Make:
     return MODELS[request.param]
 
 
 def data(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    features = np.random.default_rng(seed).normal(size=(n, 12)).astype(np.float32)
-    return features, np.exp(features[:, 0] - 0.5 * features[:, 1]).astype(np.float64)
+    features = tree_features(n, seed=seed)
+    innermost = features.reshape(n, -1, CHANNELS)[:, 0, 4:]
+    return features, np.exp(innermost[:, 0] - 0.5 * innermost[:, 5]).astype(np.float64)
 
 
-def test_scores_have_one_row_each(make: Callable[[int], CostModel]) -> None:
+def test_scores_have_one_row_each(make: Make) -> None:
     model = make(0)
     features, costs = data(50)
     assert model.predict(features).shape == (50,)
@@ -40,7 +67,7 @@ def test_scores_have_one_row_each(make: Callable[[int], CostModel]) -> None:
     assert model.predict(features[:0]).shape == (0,)
 
 
-def test_one_seed_one_result(make: Callable[[int], CostModel]) -> None:
+def test_one_seed_one_result(make: Make) -> None:
     features, costs = data(80)
     scores = []
     for _ in range(2):
@@ -50,8 +77,17 @@ def test_one_seed_one_result(make: Callable[[int], CostModel]) -> None:
     assert np.array_equal(scores[0], scores[1])
 
 
+def test_a_fit_replaces_what_was_learnt_before(make: Make) -> None:
+    features, costs = data(40)
+    fresh, again = make(5), make(5)
+    again.fit(features[::-1], costs)
+    again.fit(features, costs)
+    fresh.fit(features, costs)
+    assert np.array_equal(again.predict(features), fresh.predict(features))
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_a_first_batch_of_any_size_is_enough(make: Callable[[int], CostModel], n: int) -> None:
+def test_a_first_batch_of_any_size_is_enough(make: Make, n: int) -> None:
     features, costs = data(n)
     model = make(0)
     model.fit(features, costs)
@@ -59,16 +95,41 @@ def test_a_first_batch_of_any_size_is_enough(make: Callable[[int], CostModel], n
     assert np.isfinite(model.predict(features)).all()
 
 
+def test_only_times_of_one_group_are_compared(make: Make) -> None:
+    features, costs = data(90)
+    groups = np.repeat([4, 0, 7], 30)
+    scores = []
+    for scale in (np.ones(90), np.repeat([1e-3, 1.0, 1e4], 30)):
+        model = make(1)
+        model.fit(features, costs * scale, groups)
+        scores.append(model.predict(features))
+    assert np.allclose(scores[0], scores[1], atol=1e-5)
+
+
+def test_what_was_saved_predicts_the_same(make: Make) -> None:
+    features, costs = data(60)
+    model = make(3)
+    for fitted in (False, True):
+        if fitted:
+            model.fit(features, costs, offsets=features[:, 4].copy())
+        saved = SavedModel("x", model, FeatureFacts("tree", features.shape[1], CHANNELS), ORIGIN)
+        loaded = from_bytes(to_bytes(saved), "here").model
+        assert type(loaded) is type(model)
+        assert np.array_equal(loaded.predict(features), model.predict(features))
+
+
 @pytest.mark.parametrize(
-    ("features", "costs"),
+    ("features", "costs", "more"),
     [
-        (np.zeros((3, 2), np.float32), np.zeros(2)),
-        (np.zeros((0, 2), np.float32), np.zeros(0)),
-        (np.zeros(3, np.float32), np.zeros(3)),
+        (np.zeros((3, 2), np.float32), np.zeros(2), {}),
+        (np.zeros((0, 2), np.float32), np.zeros(0), {}),
+        (np.zeros(3, np.float32), np.zeros(3), {}),
+        (np.zeros((3, 2), np.float32), np.zeros(3), {"groups": np.zeros(2, np.int64)}),
+        (np.zeros((3, 2), np.float32), np.zeros(3), {"offsets": np.zeros((3, 1), np.float32)}),
     ],
 )
 def test_misshapen_data_is_refused(
-    make: Callable[[int], CostModel], features: np.ndarray, costs: np.ndarray
+    make: Make, features: np.ndarray, costs: np.ndarray, more: dict[str, np.ndarray]
 ) -> None:
-    with pytest.raises(ValueError, match="a cost model is fitted on features"):
-        make(0).fit(features, costs)
+    with pytest.raises(ValueError, match="a cost model is fitted"):
+        make(0).fit(features, costs, **more)

@@ -1,1 +1,1 @@
-"""f̂: predicting which configurations are fast. The contract is in base.py, the default model in gbt.py."""
+"""f̂: predicting which configurations are fast. The contract is in base.py, the door in choose.py."""

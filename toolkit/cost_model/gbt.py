@@ -1,25 +1,18 @@
 """Gradient boosted trees over loop features (AutoTVM, section 3.1), by XGBoost.
 
-Two objectives: "rank" is the loss of eq. 2 over all pairs of measurements, "regression" the squared error of
-the throughput relative to the best. Prediction is one call for a whole population of candidates.
+Two objectives: "rank" is the loss of eq. 2 over pairs of measurements (pairs.py), "regression" the squared
+error of the throughput relative to the best. Prediction is one call for a whole population of candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.cost_model.base import check_lengths, throughput
-
-Objective = Literal["rank", "regression"]
-
-# Each of N measurements meets at most this many others, so that a fit stays linear in N.
-PARTNER_LIMIT: Final = 512
-_MIN_HESSIAN: Final = 1e-6
+from toolkit.cost_model.base import Costs, Groups, Objective, Rows, check_lengths, check_objective, throughput
+from toolkit.cost_model.pairs import pairwise_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +34,26 @@ class TreeOptions:
 class GradientBoostedTrees:
     """The default cost model; the same seed and measurements give the same scores."""
 
+    kind: ClassVar = "gbt"
+
     def __init__(
         self, objective: Objective = "rank", *, seed: int = 0, options: TreeOptions = TreeOptions()
     ) -> None:
-        if objective not in ("rank", "regression"):
-            raise ValueError(f"objective: expected 'rank' or 'regression', found {objective!r}")
+        check_objective(objective)
         self.objective = objective
         self.seed = seed
         self.options = options
         self._booster: Any = None
 
-    def fit(self, features: NDArray[np.float32], costs_s: NDArray[np.float64]) -> None:
+    def fit(
+        self, features: Rows, costs_s: Costs, groups: Groups | None = None, offsets: Rows | None = None
+    ) -> None:
         """See CostModel.fit."""
         import xgboost
 
-        check_lengths(features, costs_s)
+        check_lengths(features, costs_s, groups, offsets)
         options = self.options
-        labels = throughput(costs_s)
+        labels = throughput(costs_s, groups)
         parameters = {
             "max_depth": options.max_depth,
             "eta": options.learning_rate,
@@ -71,46 +67,41 @@ class GradientBoostedTrees:
             "disable_default_eval_metric": True,
         }
         data = xgboost.QuantileDMatrix(
-            features, label=labels, max_bin=options.max_bin, nthread=options.threads
+            features, label=labels, base_margin=offsets, max_bin=options.max_bin, nthread=options.threads
         )
         ranked = self.objective == "rank"
         self._booster = xgboost.train(
             parameters if ranked else parameters | {"objective": "reg:squarederror"},
             data,
             num_boost_round=options.rounds,
-            obj=pairwise_rank(labels, np.random.default_rng(self.seed)) if ranked else None,
+            obj=pairwise_rank(labels, np.random.default_rng(self.seed), groups) if ranked else None,
         )
 
-    def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+    def predict(self, features: Rows) -> Rows:
         """See CostModel.predict."""
         if self._booster is None:
             return np.zeros(len(features), np.float32)
         if not len(features):
             return np.zeros(0, np.float32)
-        scores: NDArray[np.float32] = self._booster.inplace_predict(features, predict_type="margin")
+        scores: Rows = self._booster.inplace_predict(features, predict_type="margin")
         return scores
 
+    def state(self) -> dict[str, Any]:
+        """See Saveable.state; the trees are in XGBoost's own UBJSON."""
+        return {
+            "objective": self.objective,
+            "seed": self.seed,
+            "options": asdict(self.options),
+            "booster": None if self._booster is None else bytes(self._booster.save_raw("ubj")),
+        }
 
-def pairwise_rank(
-    labels: NDArray[np.float64], rng: np.random.Generator
-) -> Callable[[NDArray[np.float32], Any], tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Gradient and diagonal Hessian of eq. 2, log(1 + exp(-sign(l_i - l_j) (f_i - f_j))) summed over pairs.
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> GradientBoostedTrees:
+        """The model that `state` describes. Raises ValueError when XGBoost cannot read the trees."""
+        import xgboost
 
-    labels: float64 [N], higher = faster; equal labels (failures) make no pair. Written out instead of
-    XGBoost's `rank:pairwise` because that samples pairs within one query and ranks this data worse.
-    """
-    count = len(labels)
-    partners = np.arange(count)
-    if count > PARTNER_LIMIT:
-        partners = np.sort(rng.choice(count, PARTNER_LIMIT, replace=False))
-    sign = np.sign(labels[:, None] - labels[None, partners]).astype(np.float32)
-    meets = np.maximum(np.count_nonzero(sign, axis=1), 1)
-
-    def gradient(scores: NDArray[np.float32], _: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        margin = sign * (scores[:, None] - scores[None, partners])
-        wrong = 1.0 / (1.0 + np.exp(np.clip(margin, -30.0, 30.0)))  # sigmoid(-margin)
-        first = -(sign * wrong).sum(axis=1) / meets
-        second = (np.abs(sign) * wrong * (1.0 - wrong)).sum(axis=1) / meets
-        return first.astype(np.float64), np.maximum(second, _MIN_HESSIAN).astype(np.float64)
-
-    return gradient
+        model = cls(state["objective"], seed=state["seed"], options=TreeOptions(**state["options"]))
+        if state["booster"] is not None:
+            model._booster = xgboost.Booster({"nthread": model.options.threads})
+            model._booster.load_model(bytearray(state["booster"]))
+        return model

@@ -1,0 +1,60 @@
+"""The door of this room: a cost model by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from toolkit.cost_model.base import Objective, Saveable
+from toolkit.cost_model.bootstrap import MEMBERS, Acquisition, BootstrapEnsemble
+from toolkit.cost_model.gbt import GradientBoostedTrees
+from toolkit.cost_model.random_model import RandomModel
+from toolkit.cost_model.tree_gru import TreeGRU
+from toolkit.errors import InputError
+
+DEFAULT: Final = "gbt"
+TREE_MODELS: Final = ("treegru", "treegru-regression", "vanilla-treegru")
+"""Models of "tree" features; they need the extra [neural]."""
+ENSEMBLES: Final[dict[str, Acquisition]] = {
+    "bootstrap-mean": "mean", "bootstrap-ei": "ei", "bootstrap-ucb": "ucb",
+}  # fmt: skip
+"""Five gbt-regression models, as in section 6.1 of the paper, and what is done with their disagreement."""
+COST_MODELS: Final = ("gbt", "gbt-regression", *TREE_MODELS, *ENSEMBLES, "random")
+
+Make = Callable[[int], Saveable]
+
+
+def make_cost_model(name: str, seed: int, *, channels: int = 0) -> Saveable:
+    """The cost model of this name.
+
+    channels: of the "tree" features, for TREE_MODELS. Raises InputError for an unknown name, and for a tree
+    model without channels; MissingExtra for a tree model where jax is not installed.
+    """
+    match name:
+        case "gbt":
+            return GradientBoostedTrees("rank", seed=seed)
+        case "gbt-regression":
+            return GradientBoostedTrees("regression", seed=seed)
+        case "random":
+            return RandomModel(np.random.default_rng(seed))
+    if name in ENSEMBLES:
+        return ensemble(lambda own: GradientBoostedTrees("regression", seed=own), ENSEMBLES[name], seed)
+    if name not in TREE_MODELS:
+        raise InputError(f"unknown cost model {name!r}: expected one of {', '.join(COST_MODELS)}")
+    if not channels:
+        raise InputError(f"the cost model {name} needs features of kind tree: choose them, or another model")
+    objective: Objective = "regression" if name.endswith("-regression") else "rank"
+    return TreeGRU(channels, objective, vanilla=name.startswith("vanilla"), seed=seed)
+
+
+def features_of(name: str) -> str:
+    """The kind of features that a model of this name reads unless another is asked for."""
+    return "tree" if name in TREE_MODELS else "context"
+
+
+def ensemble(make: Make, acquisition: Acquisition, seed: int) -> BootstrapEnsemble:
+    """A bootstrap ensemble of MEMBERS models that `make` gives for seeds of their own."""
+    seeds = np.random.default_rng(seed).integers(1 << 31, size=MEMBERS)
+    return BootstrapEnsemble([make(int(own)) for own in seeds], acquisition, seed=seed)

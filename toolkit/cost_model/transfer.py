@@ -1,0 +1,65 @@
+"""Transfer learning: f̂ = f̂_global + f̂_local (AutoTVM, section 4, eq. 4).
+
+The global model was fitted on records of other operators and targets, over features that mean the same for
+all of them. The local model learns what to add to it, from the first measurements of the operator at hand on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from toolkit.cost_model.base import Costs, Groups, Rows, Saveable, check_lengths
+
+
+class Transfer:
+    """A fitted global model and a local one that is fitted on the residual; any models of this room.
+
+    columns: how many of the leading feature columns the global model reads; None: all. The local model reads
+    all of them, so that it may see features that mean something for its operator only.
+    """
+
+    kind: ClassVar = "transfer"
+
+    def __init__(self, global_model: Saveable, local_model: Saveable, *, columns: int | None = None) -> None:
+        self.global_model = global_model
+        self.local_model = local_model
+        self.columns = columns
+        self._fitted = False
+
+    def fit(
+        self, features: Rows, costs_s: Costs, groups: Groups | None = None, offsets: Rows | None = None
+    ) -> None:
+        """See CostModel.fit. The global model stays as it is."""
+        check_lengths(features, costs_s, groups, offsets)
+        known = self._global(features)
+        if offsets is not None:
+            known = known + offsets
+        self.local_model.fit(features, costs_s, groups, known)
+        self._fitted = True
+
+    def predict(self, features: Rows) -> Rows:
+        """See CostModel.predict; the global model's scores alone before the first fit."""
+        known = self._global(features)
+        return known + self.local_model.predict(features) if self._fitted else known
+
+    def _global(self, features: Rows) -> Rows:
+        return self.global_model.predict(np.ascontiguousarray(features[:, : self.columns]))
+
+    def state(self) -> dict[str, Any]:
+        """See Saveable.state."""
+        parts = (self.global_model, self.local_model)
+        return {
+            "members": [{"kind": part.kind, "state": part.state()} for part in parts],
+            "columns": self.columns,
+            "fitted": self._fitted,
+        }
+
+    @classmethod
+    def restore(cls, state: dict[str, Any], members: list[Saveable]) -> Transfer:
+        """The sum of two models that are restored already."""
+        global_model, local_model = members
+        result = cls(global_model, local_model, columns=state["columns"])
+        result._fitted = bool(state["fitted"])
+        return result
