@@ -14,7 +14,7 @@ from cross.expression.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.cpu_sketch import cpu_space
 from cross.schedule.space import ScheduleSpace
-from toolkit.features import ContextFeatures
+from toolkit.explore.search import SearchOptions, search_features
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import BoardSession, LiveRunner, RunnerOptions
 from toolkit.measure.runner import Runner
@@ -34,11 +34,19 @@ def record_key(space: ScheduleSpace, board: Board) -> RecordKey:
 
 
 def open_job(
-    name: str, operator: Operator, board: Board, target: Target, *, winograd: bool = True, weight: float = 1.0
+    name: str,
+    operator: Operator,
+    board: Board,
+    target: Target,
+    *,
+    winograd: bool = True,
+    weight: float = 1.0,
+    search: SearchOptions | None = None,
 ) -> tuple[TuningJob, Programs]:
     """What tuning needs to know about an operator on a board, and the programs of its schedule space.
 
     Without `winograd`, convolutions are computed directly only. `weight`: how often a model computes it.
+    `search` decides which features its cost model gets.
     """
     space = cpu_space(operator, target, winograd=winograd)
     programs = Programs(space)
@@ -46,7 +54,7 @@ def open_job(
         name=name,
         flops=operator.flops,
         space=space,
-        features=ContextFeatures(programs),
+        features=search_features(search or SearchOptions(), programs),
         key=record_key(space, board),
         weight=weight,
         kind=operator.name,
@@ -90,7 +98,9 @@ def tune_on_board(
 
         def jobs() -> Iterator[tuple[TuningJob, Runner]]:
             for name, operator in operators:
-                job, programs = open_job(name, operator, board, target, winograd=options.winograd)
+                job, programs = open_job(
+                    name, operator, board, target, winograd=options.winograd, search=tuning.search
+                )
                 recorded = [record.measurement for record in records.for_key(job.key)]
                 yield (
                     job,

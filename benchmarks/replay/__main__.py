@@ -22,9 +22,9 @@ from benchmarks.replay.operators import TABLES
 from benchmarks.replay.record import record
 from benchmarks.replay.recorded import FOLDER, Replay, course, open_replay
 from boards.errors import BoardError
+from toolkit.cost_model.choose import COST_MODELS
 from toolkit.errors import ToolkitError
-from toolkit.explore.search import COST_MODELS, TUNERS, SearchOptions, annealing_options, make_proposer
-from toolkit.features import ContextFeatures
+from toolkit.explore.search import TUNERS, SearchOptions, annealing_options, make_proposer, search_features
 from toolkit.measure.measurement import GIVEN_UP_S, IDENTICAL_CODE
 from toolkit.measure.replay import SUFFIX
 
@@ -81,7 +81,7 @@ def _search(replay: Replay, asked: argparse.Namespace) -> None:
     """A JSON line for each trial: the same table and seed print the same bytes."""
     options = SearchOptions(asked.tuner, asked.cost_model, annealing_options(asked.preset, alpha=asked.alpha))
     rng = np.random.default_rng(asked.seed)
-    proposer = make_proposer(replay.space, ContextFeatures(replay.programs), rng, options)
+    proposer = make_proposer(replay.space, search_features(options, replay.programs), rng, options)
     rows, costs_s = course(replay, proposer, asked.trials, batch=asked.batch)
     best_s = np.inf
     for trial, (row, cost_s) in enumerate(zip(rows, costs_s.tolist(), strict=True)):

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 DEFAULT_TRIALS = 64
 TUNERS = ("annealing", "genetic", "random", "grid")
 PRESETS = ("wide", "paper")
-COST_MODELS = {"gbt": "rank", "gbt-regression": "regression", "random": "random"}
+COST_MODELS = (
+    "gbt", "gbt-regression", "treegru", "treegru-regression", "vanilla-treegru",
+    "bootstrap-mean", "bootstrap-ei", "bootstrap-ucb", "random",
+)  # fmt: skip
 
 
 class Arguments(TypedDict):
@@ -39,6 +42,7 @@ class Arguments(TypedDict):
     budget_s: float | None
     tuner: str
     cost_model: str
+    prior: Path | None
     preset: str
     alpha: float | None
     spare: float | None
@@ -61,7 +65,9 @@ class Arguments(TypedDict):
 @click.option("--trials", type=click.IntRange(min=1), help="Measurements for each operator.  [default: 64]")
 @click.option("--budget", "budget_s", type=duration, metavar="TIME", help="Time for all operators, e.g. 20m.")
 @click.option("--tuner", type=click.Choice(TUNERS), default="annealing", show_default=True)
-@click.option("--cost-model", type=click.Choice(list(COST_MODELS)), default="gbt", show_default=True)
+@click.option("--cost-model", type=click.Choice(COST_MODELS), default="gbt", show_default=True)
+@click.option("--prior", type=click.Path(path_type=Path), metavar="FILE",
+              help="A model of `toolkit model train` to begin with, for annealing.")  # fmt: skip
 @click.option("--preset", type=click.Choice(PRESETS), default="wide", show_default=True,
               help="Annealing: wide populations, or the paper's 128 chains of 500 steps.")  # fmt: skip
 @click.option("--alpha", type=click.FloatRange(min=0), help="Weight of diversity in a batch.")
@@ -102,7 +108,8 @@ def tune_options(given: Arguments) -> TuneOptions:
         raise click.UsageError("--trials and --budget exclude each other: give one of them")
     search = toolkit.SearchOptions(
         tuner=given["tuner"],
-        cost_model=COST_MODELS[given["cost_model"]],
+        cost_model=given["cost_model"],
+        prior=given["prior"],
         annealing=toolkit.annealing_options(
             given["preset"], alpha=given["alpha"], spare=given["spare"], epsilon=given["epsilon"]
         ),

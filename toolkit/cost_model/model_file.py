@@ -166,6 +166,12 @@ def from_bytes(data: bytes, where: str) -> SavedModel:
         raise _not_ours(where, error) from error
 
 
+def facts(features: object) -> FeatureFacts:
+    """What a model reads that is fitted on these features (toolkit.features.Features, or any other maker)."""
+    kind, width, channels = (getattr(features, name, 0) for name in ("kind", "width", "channels"))
+    return FeatureFacts(str(kind or "unnamed"), int(width), int(channels))
+
+
 def check_features(saved: SavedModel, found: FeatureFacts, where: str) -> None:
     """Raise CostModelError unless a model fits features: their kind, and width or channels."""
     expected = saved.features

@@ -16,8 +16,8 @@ from toolkit.cost_model.base import Costs, Groups, Rows, Saveable, check_lengths
 class Transfer:
     """A fitted global model and a local one that is fitted on the residual; any models of this room.
 
-    columns: how many of the leading feature columns the global model reads; None: all. The local model reads
-    all of them, so that it may see features that mean something for its operator only.
+    columns: how many of the leading feature columns the global model reads, the local model the others
+    (features.JointFeatures); None: both read all.
     """
 
     kind: ClassVar = "transfer"
@@ -36,16 +36,19 @@ class Transfer:
         known = self._global(features)
         if offsets is not None:
             known = known + offsets
-        self.local_model.fit(features, costs_s, groups, known)
+        self.local_model.fit(self._own(features), costs_s, groups, known)
         self._fitted = True
 
     def predict(self, features: Rows) -> Rows:
         """See CostModel.predict; the global model's scores alone before the first fit."""
         known = self._global(features)
-        return known + self.local_model.predict(features) if self._fitted else known
+        return known + self.local_model.predict(self._own(features)) if self._fitted else known
 
     def _global(self, features: Rows) -> Rows:
         return self.global_model.predict(np.ascontiguousarray(features[:, : self.columns]))
+
+    def _own(self, features: Rows) -> Rows:
+        return features if self.columns is None else np.ascontiguousarray(features[:, self.columns :])
 
     def state(self) -> dict[str, Any]:
         """See Saveable.state."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from cross.loopnest.program import Programs
 from toolkit.cost_model.base import CostModel
-from toolkit.cost_model.gbt import GradientBoostedTrees
-from toolkit.cost_model.random_model import RandomModel
+from toolkit.cost_model.choose import DEFAULT, features_of, make_cost_model
+from toolkit.cost_model.model_file import check_features, facts, load
+from toolkit.cost_model.transfer import Transfer
 from toolkit.errors import InputError
 from toolkit.explore.annealing import PRESETS, AnnealingOptions, AnnealingProposer, Features
 from toolkit.explore.genetic import GeneticOptions, GeneticProposer
@@ -17,23 +20,27 @@ from toolkit.explore.grid import GridProposer
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.random import RandomProposer
 from toolkit.explore.space import SearchSpace
+from toolkit.features import Features as NamedFeatures
+from toolkit.features import JointFeatures, make_features
 
 TUNERS: Final = ("annealing", "genetic", "random", "grid")
-COST_MODELS: Final = ("rank", "regression", "random")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """Which search, and what guides it; `cost_model` and `annealing` matter to the tuner "annealing" only.
+    """Which search, and what guides it; only the tuner "annealing" reads more than the first.
 
-    `features` names what the cost model sees of a program (toolkit.features).
+    `cost_model` is one of toolkit.cost_model.choose.COST_MODELS. `features` names what it sees of a program
+    (toolkit.features); empty: what models of this name read. `prior`: a file of a model that was trained on
+    other operators; the cost model learns what to add to it.
     """
 
     tuner: str = "annealing"
-    cost_model: str = "rank"
+    cost_model: str = DEFAULT
     annealing: AnnealingOptions = field(default_factory=AnnealingOptions)
     genetic: GeneticOptions = field(default_factory=GeneticOptions)
-    features: str = "context"
+    features: str = ""
+    prior: Path | None = None
 
 
 def annealing_options(
@@ -71,7 +78,7 @@ def make_proposer(
     """The proposer that the options name. Raises InputError for an unknown name."""
     match options.tuner:
         case "annealing":
-            model = make_cost_model(options.cost_model, rng)
+            model = make_model(features, rng, options)
             return AnnealingProposer(space, features, model, rng, options.annealing)
         case "genetic":
             return GeneticProposer(space, rng, options.genetic)
@@ -82,13 +89,32 @@ def make_proposer(
     raise InputError(f"unknown tuner {options.tuner!r}: expected one of {', '.join(TUNERS)}")
 
 
-def make_cost_model(name: str, rng: np.random.Generator) -> CostModel:
-    """The cost model of this name, seeded from `rng`. Raises InputError for an unknown name."""
-    if name == "random":
-        return RandomModel(rng)
+def search_features(options: SearchOptions, programs: Programs) -> NamedFeatures:
+    """The features that `make_proposer` needs for these options, of the space of `programs`.
+
+    Raises InputError for an unknown name, CostModelError for a prior that cannot be used.
+    """
+    own = make_features(options.features or features_of(options.cost_model), programs)
+    if options.prior is None:
+        return own
+    kind = load(options.prior).features.kind
+    return own if kind == own.kind else JointFeatures(make_features(kind, programs), own)
+
+
+def make_model(features: Features, rng: np.random.Generator, options: SearchOptions) -> CostModel:
+    """The cost model of the options, seeded from `rng`, on top of the prior where there is one.
+
+    Raises InputError for an unknown name, CostModelError for a prior that does not fit the features.
+    """
     seed = int(rng.integers(1 << 31))
-    if name == "rank":
-        return GradientBoostedTrees("rank", seed=seed)
-    if name == "regression":
-        return GradientBoostedTrees("regression", seed=seed)
-    raise InputError(f"unknown cost model {name!r}: expected one of {', '.join(COST_MODELS)}")
+    shared: object = features
+    own: object = features
+    columns: int | None = None
+    if isinstance(features, JointFeatures):
+        shared, own, columns = features.shared, features.own, features.shared.width
+    local = make_cost_model(options.cost_model, seed, channels=facts(own).channels)
+    if options.prior is None:
+        return local
+    saved = load(options.prior)
+    check_features(saved, facts(shared), str(options.prior))
+    return Transfer(saved.model, local, columns=columns)

@@ -3,6 +3,7 @@
 from toolkit.features.base import FEATURE_VERSION, KINDS, Features
 from toolkit.features.choose import make_features
 from toolkit.features.context import ContextFeatures, features
+from toolkit.features.joint import JointFeatures
 from toolkit.features.tree import TreeFeatures
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "KINDS",
     "ContextFeatures",
     "Features",
+    "JointFeatures",
     "TreeFeatures",
     "features",
     "make_features",

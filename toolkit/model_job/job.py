@@ -193,10 +193,16 @@ def _stage(name: StageName, on_event: JobListener) -> Iterator[_Stage]:
 def _searched(bench: _Bench, found: Sequence[TuningTask]) -> list[_Searched]:
     """Algorithm 1 for all tasks together."""
     with _stage("tune", bench.on_event) as stage:
-        winograd = bench.options.winograd
+        winograd, search = bench.options.winograd, bench.options.tuning.search
         opened = [
             open_job(
-                task.name, task.operator, bench.board, bench.target, winograd=winograd, weight=task.count
+                task.name,
+                task.operator,
+                bench.board,
+                bench.target,
+                winograd=winograd,
+                weight=task.count,
+                search=search,
             )
             for task in found
         ]

@@ -130,7 +130,7 @@ def test_one_seed_one_course(tmp_path: Path, overlap: bool) -> None:
 
 
 @pytest.mark.parametrize("tuner", ["annealing", "genetic", "random", "grid"])
-@pytest.mark.parametrize("cost_model", ["rank", "regression", "random"])
+@pytest.mark.parametrize("cost_model", ["gbt", "gbt-regression", "bootstrap-ei", "random"])
 def test_every_search_by_name(records: Records, tuner: str, cost_model: str) -> None:
     search = SearchOptions(tuner, cost_model, AnnealingOptions(chains=64, steps=2))
     result = tune_operator(JOB, replay(), records, Budget(20), options=TuningOptions(search))
@@ -144,7 +144,7 @@ def test_every_search_by_name(records: Records, tuner: str, cost_model: str) -> 
             SearchOptions(tuner="magic"),
             "unknown tuner 'magic': expected one of annealing, genetic, random, grid",
         ),
-        (SearchOptions(cost_model="x"), "unknown cost model 'x': expected one of rank, regression, random"),
+        (SearchOptions(cost_model="x"), "unknown cost model 'x': expected one of gbt, gbt-regression"),
     ],
 )
 def test_unknown_names_are_refused(records: Records, search: SearchOptions, said: str) -> None:

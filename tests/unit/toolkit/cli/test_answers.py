@@ -15,8 +15,9 @@ from toolkit import errors
 from toolkit.cli import tune as tune_command
 from toolkit.cli.answers import answering, duration, json_option, shape
 from toolkit.cli.main import flash, main, tune_for_board
+from toolkit.cost_model.choose import COST_MODELS
 from toolkit.explore.annealing import PRESETS
-from toolkit.explore.search import COST_MODELS, TUNERS
+from toolkit.explore.search import TUNERS
 from toolkit.model_job.options import DEFAULT_TRIALS
 
 
@@ -142,5 +143,5 @@ def test_what_is_no_shape(text: str) -> None:
 def test_choices_and_defaults_are_those_of_the_rooms_behind() -> None:
     assert tune_command.TUNERS == TUNERS
     assert tune_command.PRESETS == tuple(PRESETS)
-    assert sorted(tune_command.COST_MODELS.values()) == sorted(COST_MODELS)
+    assert tune_command.COST_MODELS == COST_MODELS
     assert tune_command.DEFAULT_TRIALS == DEFAULT_TRIALS
