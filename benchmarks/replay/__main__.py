@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.kernels.host import board_with
 from benchmarks.replay.operators import TABLES
-from benchmarks.replay.record import record
+from benchmarks.replay.record import Place, record
 from benchmarks.replay.recorded import FOLDER, Replay, course, open_replay
 from boards.errors import BoardError
 from toolkit.cost_model.choose import COST_MODELS
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _record(name: str, work: Path, output: Path, seed: int) -> None:
-    table = record(TABLES[name], *board_with(1), work, seed=seed)
+    table = record(name, TABLES[name], Place(*board_with(1), work), seed=seed)
     table.write(output)
     print(f"{output}: {len(table)} configurations, {output.stat().st_size / 1024:.0f} KiB")
 

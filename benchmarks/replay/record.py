@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from benchmarks.replay.operators import Recorded, operator
+from benchmarks.replay.operators import operator
 from benchmarks.replay.progress import Bar
-from benchmarks.replay.reduce import RULE, Kept, reduced_choices
+from benchmarks.replay.reduce import Kept, Size, reduced_choices
 from boards.description import Board
 from boards.probe import read_host_facts
 from boards.target import Target
@@ -45,38 +45,48 @@ SEARCH_BATCH: Final = 16
 WAIT_S: Final = 1800.0  # for whoever measures on this machine now
 
 
-def record(item: Recorded, board: Board, target: Target, work: Path, *, seed: int = 0) -> ReplayTable:
-    """The table of `item`, measured on a target of a board, with the files of the work in the folder `work`.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table is measured, and the folder where unfinished ones are kept."""
+
+    board: Board
+    target: Target
+    work: Path
+
+
+def record(name: str, size: Size, place: Place, *, seed: int = 0) -> ReplayTable:
+    """The table of a reduced space of the operator `name` (operators.py).
 
     Raises ToolkitError when the board cannot be measured or a file cannot be used.
     """
-    full = cpu_space(operator(item.name), target)
+    board, target, work = place.board, place.target, place.work
+    full = cpu_space(operator(name), target)
     work.mkdir(parents=True, exist_ok=True)
     started_s = time.monotonic()
     with (
-        Records(work / f"{item.name}.db") as records,
+        Records(work / f"{name}.db") as records,
         Builder(target, workers=board.target().threads) as builder,
         open_session(board, wait_s=WAIT_S, holder="benchmarks.replay") as session,
     ):
         timing = RunnerOptions.of(board.measure)
         recorder = Recorder(board, session, builder, records, timing, seed)
-        space = full.restricted(chosen(item, recorder, full, work / f"{item.name}.choices.json"))
+        space = full.restricted(chosen(full, size, recorder, work / f"{name}.choices.json"))
         batch = np.concatenate(list(enumerated(space)))
-        found = recorder.whole(item.name, space, batch)
+        found = recorder.whole(name, space, batch)
     provenance = Provenance(
         machine=f"{read_host_facts().model}, {target.threads} core(s), {platform.system()}",
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         tool_version=TOOL_VERSION,
-        rule=f"{RULE}; at most {item.most} configurations around the fastest of {item.tuned} trials",
-        command=f"python -m benchmarks.replay record {item.name}",
+        rule=size.rule,
+        command=f"python -m benchmarks.replay record {name}",
         timing={**dataclasses.asdict(timing.timing), "beaten": timing.beaten},
         seed=seed,
         wall_s=round(time.monotonic() - started_s, 1),
     )
-    return make_table(item.name, space, batch, found, provenance)
+    return make_table(name, space, batch, found, provenance)
 
 
-def chosen(item: Recorded, recorder: Recorder, full: ScheduleSpace, path: Path) -> Kept:
+def chosen(full: ScheduleSpace, size: Size, recorder: Recorder, path: Path) -> Kept:
     """The choices of the reduced space, chosen the first time and read from `path` after that."""
     if path.is_file():
         kept, key = msgspec.json.decode(path.read_bytes(), type=tuple[Kept, str])
@@ -87,11 +97,11 @@ def chosen(item: Recorded, recorder: Recorder, full: ScheduleSpace, path: Path) 
             f"remove it and record again"
         )
     rng = np.random.default_rng(recorder.seed)
-    bar = Bar(f"{item.name}: a short search", item.tuned)
-    known = dict(bar(recorder.searched(full, item.tuned, rng)))
+    bar = Bar(f"{full.operator.name}: a short search", size.tuned)
+    known = dict(bar(recorder.searched(full, size.tuned, rng)))
     worked = [row for row, cost_s in known.items() if np.isfinite(cost_s)]
     fastest = [Configuration(row) for row in sorted(worked, key=lambda row: known[row])]
-    kept = reduced_choices(full, fastest, item.most, rng)
+    kept = reduced_choices(full, fastest, size, rng)
     path.write_bytes(msgspec.json.encode((kept, full.key)))
     return kept
 

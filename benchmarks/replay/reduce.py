@@ -3,14 +3,15 @@
 Each algorithm gets an equal share of the configurations. Its knobs begin with the choices of its fastest
 measured program, and grow one choice at a time while the share allows it: next is the knob that has fewest
 for its length (number of choices / log2(1 + length)). The first choice is that of the fastest measured
-program, the second that of the untuned one; the others are drawn at random, so that good programs are as rare
-as they are in the whole space.
+program, the second that of the untuned one; after these every so many-th one (`Size.random_every`) is drawn
+at random and the others are those of the next fastest programs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -21,24 +22,41 @@ from toolkit.explore.space import enumerated
 
 RULE: Final = (
     "an equal share for each algorithm; knobs grow evenly for their length while the share allows it; "
-    "the fastest measured program's choice first, the untuned one's second, then choices at random"
+    "the fastest measured program's choice first, the untuned one's second, then choices of the next "
+    "fastest programs, every {random_every}. one at random; at most {most} configurations around {tuned} "
+    "trials"
 )
 Kept = dict[str, tuple[tuple[int, ...], ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """At most `most` configurations around the fastest of `tuned` trials in the full space."""
+
+    most: int
+    tuned: int = 96
+    random_every: int = 1
+
+    @property
+    def rule(self) -> str:
+        """For people, and for the table's provenance."""
+        return RULE.format(random_every=self.random_every, most=self.most, tuned=self.tuned)
+
+
 def reduced_choices(
-    space: ScheduleSpace, fastest: Sequence[Configuration], most: int, rng: np.random.Generator
+    space: ScheduleSpace, fastest: Sequence[Configuration], size: Size, rng: np.random.Generator
 ) -> Kept:
-    """Choices by knob name for `ScheduleSpace.restricted`, with at most `most` valid configurations.
+    """Choices by knob name for `ScheduleSpace.restricted`.
 
     fastest: measured configurations of the space, the fastest first.
     """
     if not isinstance(space, AlternativeSpaces):
-        return _grown(space, fastest, most, rng)
+        return _grown(space, fastest, size, rng)
     kept: Kept = {}
+    share = replace(size, most=size.most // len(space.spaces))
     for number, (label, part) in enumerate(zip(space.knobs[0].labels, space.spaces, strict=True)):
         own = [part.parse(_inner(space, item)) for item in fastest if item.indices[0] == number]
-        grown = _grown(part, own, most // len(space.spaces), rng)
+        grown = _grown(part, own, share, rng)
         kept.update({f"{label} {name}": choices for name, choices in grown.items()})
     return kept
 
@@ -50,11 +68,11 @@ def _inner(space: AlternativeSpaces, configuration: Configuration) -> dict[str, 
 
 
 def _grown(
-    space: ScheduleSpace, fastest: Sequence[Configuration], most: int, rng: np.random.Generator
+    space: ScheduleSpace, fastest: Sequence[Configuration], size: Size, rng: np.random.Generator
 ) -> Kept:
-    wanted = [*fastest[:1], space.default()]
+    wanted = [*fastest[:1], space.default(), *fastest[1:]]
     orders = [
-        _order(knob, [item.indices[position] for item in wanted], rng)
+        _order(knob, [item.indices[position] for item in wanted], size.random_every, rng)
         for position, knob in enumerate(space.knobs)
     ]
     counts = [1] * len(orders)
@@ -63,16 +81,25 @@ def _grown(
         growable.sort(key=lambda place: counts[place] / math.log2(1 + len(orders[place])))
         for place in growable:
             larger = [count + (place == position) for position, count in enumerate(counts)]
-            if _valid(space.restricted(_kept(space, orders, larger)), most) <= most:
+            if _valid(space.restricted(_kept(space, orders, larger)), size.most) <= size.most:
                 counts = larger
                 break
         else:
             return _kept(space, orders, counts)
 
 
-def _order(knob: Knob, wanted: Sequence[int], rng: np.random.Generator) -> list[int]:
-    """Every choice of a knob once: the wanted ones first."""
-    return list(dict.fromkeys([*wanted, *rng.permutation(len(knob.choices)).tolist()]))
+def _order(knob: Knob, wanted: Sequence[int], random_every: int, rng: np.random.Generator) -> list[int]:
+    """Every choice of a knob once: two wanted ones, then wanted ones but for every `random_every`-th."""
+    shuffled = rng.permutation(len(knob.choices)).tolist()
+    rest = list(dict.fromkeys(wanted[2:]))
+    steps = range(len(rest)) if random_every > 1 else range(0)
+    between = random_every - 1
+    mixed = [
+        choice
+        for step in steps
+        for choice in [*rest[step * between : (step + 1) * between], *shuffled[step : step + 1]]
+    ]
+    return list(dict.fromkeys([*wanted[:2], *mixed, *shuffled]))
 
 
 def _kept(space: ScheduleSpace, orders: Sequence[list[int]], counts: Sequence[int]) -> Kept:

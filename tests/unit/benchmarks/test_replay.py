@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.kernels.host import board_with
 from benchmarks.replay.__main__ import main
-from benchmarks.replay.operators import TABLES, Recorded
-from benchmarks.replay.record import record
+from benchmarks.replay.operators import TABLES
+from benchmarks.replay.record import Place, record
 from benchmarks.replay.recorded import Replay, course, open_replay
-from benchmarks.replay.reduce import reduced_choices
+from benchmarks.replay.reduce import Size, reduced_choices
 from cross.schedule.cpu_sketch import cpu_space
 from tests.loopback.tuning_process import board_in
 from toolkit.errors import ReplayError
@@ -68,30 +68,32 @@ def test_show_and_refusals(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         open_replay("C7")
 
 
-def test_a_reduced_space_keeps_the_fastest_and_the_untuned_program(tiny: Replay) -> None:
+@pytest.mark.parametrize("random_every", [1, 2, 3])
+def test_a_reduced_space_keeps_the_fastest_and_the_untuned_program(tiny: Replay, random_every: int) -> None:
+    size = Size(300, random_every=random_every)
     full = cpu_space(tiny.operator, tiny.table.target)
     rows = full.sample(np.random.default_rng(2), 12)
     fastest = [full.configuration(row) for row in rows]
-    kept = reduced_choices(full, fastest, 300, np.random.default_rng(0))
+    kept = reduced_choices(full, fastest, size, np.random.default_rng(0))
     space = full.restricted(kept)
     assert 100 <= sum(len(block) for block in enumerated(space)) <= 300
     for number in range(3):
         first = next(item for item in fastest if item.indices[0] == number)
         assert space.parse(full.describe(first)).indices[0] == number
-    again = reduced_choices(full, fastest, 300, np.random.default_rng(0))
+    again = reduced_choices(full, fastest, size, np.random.default_rng(0))
     assert kept == again
 
 
 @pytest.mark.slow
 def test_a_table_is_recorded_and_an_interrupted_recording_goes_on(tmp_path: Path) -> None:
-    item, board = Recorded("tiny", 24, 6), board_in(tmp_path / "device")
-    target = board_with(1)[1]
-    table = record(item, board, target, tmp_path)
+    size = Size(24, tuned=6)
+    place = Place(board_in(tmp_path / "device"), board_with(1)[1], tmp_path)
+    table = record("tiny", size, place)
     assert 6 <= len(table) <= 24 and not table.errors
     assert table.space(open_replay("tiny").operator).key == table.space_key
-    again = record(item, board, target, tmp_path)  # everything is in the records
+    again = record("tiny", size, place)  # everything is in the records
     assert (again.rows, again.seconds) == (table.rows, table.seconds)
     path = tmp_path / "tiny.choices.json"
     path.write_bytes(path.read_bytes().replace(b'"]', b'0"]'))
     with pytest.raises(ReplayError, match="was chosen in another schedule space"):
-        record(item, board, target, tmp_path)
+        record("tiny", size, place)
