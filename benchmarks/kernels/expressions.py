@@ -3,7 +3,7 @@
 Images are NHWC. Weights are constants and may be laid out ahead of time, as every library does: `operands`
 brings them into the operator's order, and a schedule packs them further.
 
-Transposed convolutions are computed phase by phase, as in models; those to few channels in a form of their own.
+Transposed convolutions are computed phase by phase, as in models; to few channels in a form of their own.
 """
 
 from __future__ import annotations
