@@ -42,10 +42,11 @@ class AnnealingOptions:
 
     chains * (steps + 1) candidates are scored at most; fewer when the best ones have not changed for
     `patience` steps. The temperature falls linearly from `hottest` to 0, in standard deviations of the
-    scores. `elite` of the chains start a round from the fastest measured configurations. `spare` times as
-    many candidates as asked for are kept for the selection (lambda in the paper), which gives `alpha`
-    standard deviations of their scores for every choice of a knob that is covered anew (0: the best are
-    taken); `epsilon` is the random share of a batch.
+    scores. `elite` of the chains start a round from the fastest measured configurations. `spare` (lambda in
+    the paper) full batches of candidates are kept for the selection, which gives `alpha` standard deviations
+    of their scores for every choice of a knob that is covered anew (0: the best are taken); so the small
+    batches of the beginning, when the model knows little, are the most diverse ones. `epsilon` is the random
+    share of a batch.
     """
 
     chains: int = 2048
@@ -54,7 +55,7 @@ class AnnealingOptions:
     hottest: float = 1.0
     elite: float = 0.125
     spare: float = 2.0
-    alpha: float = 0.0
+    alpha: float = 0.3
     epsilon: float = 0.05
 
 
@@ -128,7 +129,7 @@ class AnnealingProposer:
 
     def _candidates(self, n: int) -> Candidates:
         """The best unmeasured candidates for a batch of n under the present model."""
-        wanted = max(n, round(self._options.spare * n))
+        wanted = round(self._options.spare * max(n, FULL_BATCH))
         options = shortened(self._options, n)
         if size(self._space) <= options.chains * (options.steps + 1):
             blocks = [fresh(self._space, block, self._history.seen) for block in enumerated(self._space)]

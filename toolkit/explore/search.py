@@ -79,7 +79,8 @@ def make_proposer(
     match options.tuner:
         case "annealing":
             model = make_model(features, rng, options)
-            return AnnealingProposer(space, features, model, rng, options.annealing)
+            informed = options.prior is not None
+            return AnnealingProposer(space, features, model, rng, options.annealing, informed=informed)
         case "genetic":
             return GeneticProposer(space, rng, options.genetic)
         case "random":

@@ -16,10 +16,12 @@ from benchmarks.replay.recorded import Replay, course, open_replay
 from benchmarks.replay.reduce import Size, reduced_choices
 from cross.schedule.cpu_sketch import cpu_space
 from tests.loopback.tuning_process import board_in
+from toolkit.cost_model.gbt import GradientBoostedTrees
+from toolkit.cost_model.model_file import Provenance, SavedModel, TrainedOperator, facts, save
 from toolkit.errors import ReplayError
-from toolkit.explore.search import TUNERS, SearchOptions, make_proposer
+from toolkit.explore.search import TUNERS, SearchOptions, make_proposer, search_features
 from toolkit.explore.space import enumerated
-from toolkit.features import ContextFeatures
+from toolkit.features import ContextFeatures, make_features
 
 
 @pytest.fixture(scope="module", name="tiny")
@@ -56,6 +58,21 @@ def test_every_search_finds_the_best_when_it_may_look_everywhere(tiny: Replay, t
     rows, costs_s = course(tiny, proposer, 10 * len(tiny.table))
     assert len(rows) == len(costs_s) == len(tiny.table)
     assert np.nanmin(costs_s) == tiny.best_s
+
+
+def test_a_prior_chooses_from_the_first_batch_on(tiny: Replay, tmp_path: Path) -> None:
+    relation = make_features("relation", tiny.programs)
+    model = GradientBoostedTrees(seed=0)
+    model.fit(relation(tiny.table.batch), tiny.table.costs_s)
+    origin = Provenance(
+        (TrainedOperator("tiny", "00ff", "host:cpu", len(tiny.table), 0),), "0.1", 0, 0.0, 1.0
+    )
+    path = save(tmp_path / "prior.tfbm", SavedModel("gbt", model, facts(relation), origin))
+    options = SearchOptions(prior=path)
+    features, rng = search_features(options, tiny.programs), np.random.default_rng(0)
+    _, costs_s = course(tiny, make_proposer(tiny.space, features, rng, options), 8)
+    assert np.nanmin(costs_s) <= 1.05 * tiny.best_s
+    assert np.nanmedian(costs_s) < np.nanmedian(tiny.table.costs_s)
 
 
 def test_show_and_refusals(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
