@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from boards.description import Board
 from boards.target import Target
+from cross.expression.description import to_json
 from cross.expression.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.cpu_sketch import cpu_space
@@ -58,6 +59,7 @@ def open_job(
         key=record_key(space, board),
         weight=weight,
         kind=operator.name,
+        description=to_json(operator),
     )
     return job, programs
 

@@ -24,7 +24,7 @@ from toolkit.explore.space import Batch, SearchSpace
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import Runner
 from toolkit.progress import SPENT, Books, Budget
-from toolkit.records import RecordKey, Records, TuningRecord
+from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord
 
 SMALLEST_BATCH = 8
 
@@ -62,6 +62,7 @@ class TuningJob:
     """One operator to tune: its name for messages, its schedule space, and the key of its records.
 
     `weight`: how often the model computes it. Operators of one `kind` reach similar throughputs.
+    `description`: the operator as text (cross.expression.description), kept beside its records, or empty.
     """
 
     name: str
@@ -71,6 +72,7 @@ class TuningJob:
     key: RecordKey
     weight: float = 1.0
     kind: str = ""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,9 @@ class OperatorSearch:
         self.runner = runner
         self.books = Books(job.name, job.flops, untuned=job.space.describe(job.space.default()))
         self._options = options
+        if job.description:
+            key = job.key.operator_key
+            records.describe(OperatorLine(operator_key=key, description=job.description))
         known = records.for_key(job.key)
         for record in known:
             self.books.note(record)

@@ -5,8 +5,11 @@ space, tool version), in the order in which they were measured. `Records.add` is
 journal, synchronous=FULL), so that the tuner can be killed at any moment and continue with everything it had
 acknowledged. Any number of processes may read while one writes; writers wait for each other.
 
-A record travels between machines as one line of JSON (`export_jsonl`, `import_jsonl`). Adding a record that
-is already there changes nothing.
+Beside them the store keeps a description of every operator (cross.expression.description), from which its
+schedule space can be built again without the model it came from.
+
+A record travels between machines as one line of JSON (`export_jsonl`, `import_jsonl`), and so does an
+operator. Adding a record that is already there changes nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +19,12 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -30,7 +33,9 @@ from toolkit.errors import InputError, OutputError, RecordsError
 from toolkit.measure.measurement import Measurement, best_s
 
 RECORD_VERSION: Final = 1  # of one JSON line
-SCHEMA_VERSION: Final = 1  # of the SQLite file
+OPERATOR_VERSION: Final = 1  # of the JSON line of an operator
+SCHEMA_VERSION: Final = 2  # of the SQLite file; 1 had no operators, and gets the table when it is opened
+READABLE_VERSIONS: Final = (1, 2)
 APPLICATION_ID: Final = 0x74664231  # "tfB1": tells our files from other people's SQLite files
 LOCK_WAIT_S: Final = 30.0
 LOCK_RETRY_S: Final = 0.01
@@ -48,6 +53,13 @@ CREATE TABLE record (
     line TEXT NOT NULL
 );
 CREATE INDEX record_by_key ON record (operator_key, target_key, space_key, tool_version);
+"""
+_OPERATORS: Final = """
+CREATE TABLE operator (
+    operator_key TEXT NOT NULL,
+    description TEXT NOT NULL,
+    PRIMARY KEY (operator_key, description)
+);
 """
 
 
@@ -114,6 +126,17 @@ class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         )
 
 
+class OperatorLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An operator that records are about. Two that differ in names only have one key and two descriptions."""
+
+    operator_version: Literal[1] = OPERATOR_VERSION
+    operator_key: str
+    description: str
+
+
+Line = TypeVar("Line", TuningRecord, OperatorLine)
+
+
 class Records:
     """The store at `path`, created when missing; a context manager.
 
@@ -160,6 +183,23 @@ class Records:
             )
             return self._connection.total_changes - before
 
+    def describe(self, *operators: OperatorLine) -> None:
+        """Keep descriptions of operators; those that are there already cost one look."""
+        rows = [(operator.operator_key, operator.description) for operator in operators]
+        rows = sorted(set(rows) - {(known.operator_key, known.description) for known in self.operators()})
+        if rows:
+            with self._translated(), self._transaction():
+                self._connection.executemany("INSERT OR IGNORE INTO operator VALUES (?, ?)", rows)
+
+    def operators(self) -> list[OperatorLine]:
+        """Every operator that is described; none in a file of schema version 1 that is only read."""
+        with self._translated():
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            if version < SCHEMA_VERSION:
+                return []
+            rows = self._connection.execute("SELECT operator_key, description FROM operator ORDER BY 1, 2")
+            return [OperatorLine(operator_key=key, description=text) for key, text in rows]
+
     def for_key(self, key: RecordKey) -> list[TuningRecord]:
         """The records that a tuning run of `key` continues from, oldest first."""
         where = "operator_key = ? AND target_key = ? AND space_key = ? AND tool_version = ?"
@@ -197,12 +237,14 @@ class Records:
         return self._select("ORDER BY id", ())
 
     def export_jsonl(self, path: Path | str) -> int:
-        """Write every record as one JSON line; atomic. Returns the number of lines."""
+        """Write every operator and record as one JSON line; atomic. Returns the number of records."""
         path = Path(path)
         count = 0
         try:
             with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, delete=False) as out:
                 try:
+                    for operator in self.operators():
+                        out.write(msgspec.json.encode(operator) + b"\n")
                     for record in self:
                         out.write(msgspec.json.encode(record) + b"\n")
                         count += 1
@@ -224,7 +266,9 @@ class Records:
 
         Raises RecordsError that names file and line when a line is not a valid record.
         """
-        return self.add(*read_jsonl(path))
+        lines = _read_lines(path)
+        self.describe(*(line for line in lines if isinstance(line, OperatorLine)))
+        return self.add(*(line for line in lines if isinstance(line, TuningRecord)))
 
     # -- inside --------------------------------------------------------------------------------------------
 
@@ -271,11 +315,11 @@ class Records:
             raise RecordsError(
                 f"{self.path} is an SQLite file of another program; name another file with --records"
             )
-        if not empty and version != SCHEMA_VERSION:
+        if not empty and version not in READABLE_VERSIONS:
             raise RecordsError(
                 f"{self.path} has records schema version {version}, this tool reads version "
-                f"{SCHEMA_VERSION}: export it with the tool that wrote it (toolkit records export) and "
-                "import the lines into a new file"
+                f"{' and '.join(map(str, READABLE_VERSIONS))}: export it with the tool that wrote it "
+                "(toolkit records export) and import the lines into a new file"
             )
         if self.read_only:
             if empty:
@@ -288,9 +332,11 @@ class Records:
         with self._transaction():
             # asked again under the write lock: another process may have prepared the file in between
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if tables == 0:
-                for statement in _SCHEMA.split(";"):
-                    connection.execute(statement)
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            missing = _SCHEMA + _OPERATORS if tables == 0 else _OPERATORS if version < SCHEMA_VERSION else ""
+            for statement in missing.split(";"):
+                connection.execute(statement)
+            if missing:
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
@@ -308,7 +354,7 @@ class Records:
         with self._translated():
             rows = self._connection.execute(f"SELECT line FROM record {where}", parameters)
             for (line,) in rows:
-                yield _decoded(line, str(self.path))
+                yield _decoded(line, str(self.path), TuningRecord)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -330,27 +376,35 @@ class Records:
             ) from error
 
 
-def read_jsonl(path: Path | str) -> Iterable[TuningRecord]:
+def read_jsonl(path: Path | str) -> list[TuningRecord]:
     """The records of a JSON lines file, each line validated. Raises RecordsError naming file and line."""
+    return [line for line in _read_lines(path) if isinstance(line, TuningRecord)]
+
+
+def _read_lines(path: Path | str) -> list[TuningRecord | OperatorLine]:
     path = Path(path)
-    records = []
+    found: list[TuningRecord | OperatorLine] = []
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(iter(lambda: lines.readline(LINE_LIMIT_BYTES), b""), start=1):
-                if line.strip():
-                    records.append(_decoded(line, f"{path}:{number}"))
+                if line.startswith(b'{"operator_version"'):
+                    found.append(_decoded(line, f"{path}:{number}", OperatorLine))
+                elif line.strip():
+                    found.append(_decoded(line, f"{path}:{number}", TuningRecord))
     except OSError as error:
         raise RecordsError(f"cannot read records from {path}: {error.strerror}") from error
-    return records
+    return found
 
 
-def _decoded(line: bytes | str, where: str) -> TuningRecord:
+def _decoded(line: bytes | str, where: str, kind: type[Line]) -> Line:
     try:
-        return msgspec.json.decode(line, type=TuningRecord)
+        return msgspec.json.decode(line, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        what = f"a record of version {RECORD_VERSION}"
+        if kind is OperatorLine:
+            what = f"an operator of version {OPERATOR_VERSION}"
         raise RecordsError(
-            f"{where}: not a record of version {RECORD_VERSION}: {error}; expected one JSON object "
-            "as written by toolkit records export"
+            f"{where}: not {what}: {error}; expected one JSON object as written by toolkit records export"
         ) from error
 
 

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
@@ -16,7 +17,7 @@ import msgspec
 import pytest
 
 from toolkit.errors import OutputError, RecordsError
-from toolkit.records import RecordKey, Records, TuningRecord, read_jsonl
+from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord, read_jsonl
 
 KEY = RecordKey("conv2d/1", "cpu/znver4", "ssrsrs/v1", "0.1.0")
 
@@ -133,12 +134,45 @@ def test_an_import_names_file_and_line_and_adds_nothing(
         read_jsonl(tmp_path / "absent.jsonl")
 
 
+def test_operators_are_described_once_and_travel_with_the_records(path: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "records.jsonl"
+    one = OperatorLine(operator_key="b", description="{}")
+    two = OperatorLine(operator_key="a", description="{1}")
+    with Records(path) as records:
+        assert records.operators() == []
+        records.add(record(0))
+        records.describe(one, two)
+        records.describe(one)
+        assert records.operators() == [two, one]
+        assert records.export_jsonl(lines) == 1
+    with Records(tmp_path / "other.db") as other:
+        assert other.import_jsonl(lines) == 1
+        assert other.operators() == [two, one]
+    lines.write_bytes(lines.read_bytes().replace(b'"operator_version":1', b'"operator_version":3', 1))
+    with pytest.raises(RecordsError, match=r"records\.jsonl:1: not an operator of version 1"):
+        read_jsonl(lines)
+
+
+def test_a_file_of_the_first_schema_is_read_and_brought_up_to_date(path: Path) -> None:
+    with Records(path) as records:
+        records.add(record(0))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE operator")
+        connection.execute("PRAGMA user_version = 1")
+    with Records(path, read_only=True) as records:
+        assert len(records) == 1 and records.operators() == []
+    line = OperatorLine(operator_key="a", description="{}")
+    with Records(path) as records:
+        records.describe(line)
+        assert len(records) == 1 and records.operators() == [line]
+
+
 def test_another_schema_version_is_refused(path: Path) -> None:
     Records(path).close()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 7")
     connection.close()
-    with pytest.raises(RecordsError, match="schema version 7, this tool reads version 1"):
+    with pytest.raises(RecordsError, match="schema version 7, this tool reads version 1 and 2"):
         Records(path)
 
 
