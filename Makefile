@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 KERNELS = $(BIN)/python -m benchmarks.kernels
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test demo bench emulation golden clean
+.PHONY: help venv check test demo bench replay emulation golden clean
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ bench: venv  ## measure scoring and tuning throughput, then our kernels and netw
 	$(KERNELS) loops --board rpi3b --json $(RESULTS)/loops-rpi3b.json
 	$(KERNELS) compile --json $(RESULTS)/compile.json
 	$(KERNELS) goals $(addprefix $(RESULTS)/,$(addsuffix .json,$(REPORTS))) --json $(RESULTS)/goals.json
+
+replay: venv  ## measure the recorded spaces again that searches are compared on (ten to fifteen minutes)
+	$(BIN)/python -m benchmarks.replay record C6 C9 M1024 tiny
 
 emulation: venv  ## fetch qemu and an aarch64 Python for the board emulated-a53
 	@$(BIN)/python -m toolkit.emulation
