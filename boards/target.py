@@ -58,6 +58,11 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return max(1, self.vector_bytes // dtype_bytes)
 
     @property
+    def masks_lanes(self) -> bool:
+        """Whether loading or storing a part of a vector costs no more than all of it (AVX-512's masks)."""
+        return self.kind == "cpu" and self.triple.startswith("x86_64") and self.vector_bytes == 64
+
+    @property
     def estimated_peak_gflops(self) -> float:
         """The measured float32 peak where one is known, otherwise clock x operations per cycle x cores."""
         if self.peak_gflops is not None:

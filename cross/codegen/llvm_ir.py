@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from boards.target import Target
 from cross.codegen import in_order
-from cross.codegen.llvm_text import ELEMENT_TYPES, Value, Writer
+from cross.codegen.llvm_arithmetic import suffix
+from cross.codegen.llvm_text import ELEMENT_TYPES, FLOATS, Value, Writer
 from cross.codegen.llvm_text import Block as TextBlock
 from cross.codegen.llvm_values import ZERO_BYTES, ZEROS, Place, Values
 from cross.codegen.steps import ordered
@@ -93,13 +94,17 @@ def size_bytes(buffer: Buffer) -> int:
     return size
 
 
-def chunks(extent: int, widest: int) -> list[tuple[int, int]]:
-    """A vectorized loop as (first, lanes) pairs: powers of two, the widest first."""
+def chunks(extent: int, widest: int, masked: bool = False) -> list[tuple[int, int, int]]:
+    """A vectorized loop as (first, lanes, lanes in use): powers of two, the widest first.
+
+    With masks the rest is one vector, not all of whose lanes are in use.
+    """
     result, first = [], 0
     while first < extent:
-        lanes = min(widest, 1 << ((extent - first).bit_length() - 1))
-        result.append((first, lanes))
-        first += lanes
+        rest = min(widest, extent - first)
+        used = rest if masked else 1 << (rest.bit_length() - 1)
+        result.append((first, 1 << (used - 1).bit_length(), used))
+        first += used
     return result
 
 
@@ -273,14 +278,17 @@ class _Region:
             raise CompileError(
                 f"loop {loop.var} is vectorized inside vectorized loop {environment.vector[0]}"
             )
-        widest = self.target.vector_lanes(max(ITEM_BYTES[dtype] for dtype in _dtypes(loop.body)))
-        for first, lanes in chunks(_integer(loop.extent, loop.var), widest):
+        dtypes = _dtypes(loop.body)
+        widest = self.target.vector_lanes(max(ITEM_BYTES[dtype] for dtype in dtypes))
+        # Whatever floats the other lanes hold is harmless; integers might be divisors.
+        masked = self.target.masks_lanes and dtypes <= set(FLOATS)
+        for first, lanes, used in chunks(_integer(loop.extent, loop.var), widest, masked):
             if lanes == 1:
                 environment.integers[loop.var] = first
                 self.statement(loop.body)
                 del environment.integers[loop.var]
                 continue
-            environment.vector = (loop.var, first, lanes)
+            environment.vector, environment.used = (loop.var, first, lanes), used
             self.statement(loop.body)
             environment.vector = None
 
@@ -374,7 +382,7 @@ class _Region:
         assert vector is not None
         name, first, lanes = vector
         environment.vector = None
-        for lane in range(lanes):
+        for lane in range(environment.used):
             environment.integers[name] = first + lane
             place = self.values.place(buffer, indices)
             assert place is not None
@@ -391,7 +399,16 @@ class _Region:
         if holds is not None:
             chosen = f"select i1 {holds.text}, ptr {pointer}, ptr {self.unread()}"
             pointer = self.writer.value(chosen, "int64").text
-        self.writer.emit(f"  store {value.type} {value.text}, ptr {pointer}, align {place.alignment}")
+        mask = self.values.used_lanes() if value.lanes > 1 else None
+        if mask is None:
+            self.writer.emit(f"  store {value.type} {value.text}, ptr {pointer}, align {place.alignment}")
+            return
+        function = f"@llvm.masked.store.v{value.lanes}{suffix(value.dtype)}.p0"
+        self.writer.declare(f"void {function}({value.type}, ptr, {mask.type})")
+        address = f"ptr align {place.alignment} {pointer}"
+        self.writer.emit(
+            f"  call void {function}({value.type} {value.text}, {address}, {mask.type} {mask.text})"
+        )
 
     def unread(self) -> str:
         """Memory for the stores that a guard turns away."""

@@ -47,6 +47,7 @@ class Environment:
     integers: dict[str, int] = field(default_factory=dict)
     running: dict[str, tuple[Value, int]] = field(default_factory=dict)  # SSA value, depth of its block
     vector: tuple[str, int, int] | None = None  # variable, first value, lanes
+    used: int = 0  # lanes of the vector that count, the first ones
     registers: dict[tuple[str, int, int], Value] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)  # of buffers that the function writes
 
@@ -75,6 +76,19 @@ class Values:
     @property
     def lanes(self) -> int:
         return self.environment.vector[2] if self.environment.vector else 1
+
+    def used_lanes(self) -> Value | None:
+        """The mask of the lanes in use; None where that is all of them."""
+        used, lanes = self.environment.used, self.lanes
+        if lanes == 1 or used == lanes:
+            return None
+        flags = ", ".join(f"i1 {'true' if lane < used else 'false'}" for lane in range(lanes))
+        return Value(f"<{flags}>", "bool", lanes)
+
+    def masks(self) -> list[Value]:
+        """Conditions lane by lane under which memory may be touched."""
+        used = self.used_lanes()
+        return [guard for guard in self.guards if guard.lanes != 1] + ([] if used is None else [used])
 
     def evaluate(self, expr: Expr) -> Value:
         """The value of an expression here."""
@@ -159,8 +173,12 @@ class Values:
         assert vector is not None
         name, first, lanes = vector
         return self.writer.join(
-            [self.integer(substitute(expr, {Var(name): Int(first + lane)})) for lane in range(lanes)]
+            [self.integer(substitute(expr, {Var(name): Int(lane)})) for lane in self.places(first, lanes)]
         )
+
+    def places(self, first: int, lanes: int) -> list[int]:
+        """The value of the vectorized loop in every lane; those not in use repeat the last one."""
+        return [first + min(lane, self.environment.used - 1) for lane in range(lanes)]
 
     def integer(self, expr: Expr) -> Value:
         """A scalar integer, written into the outermost block where all its variables are known."""
@@ -192,7 +210,7 @@ class Values:
             return load_element(self.writer, self.arithmetic, expr, row, column)
         name, first, lanes = vector
         found = []
-        for lane in range(first, first + lanes):
+        for lane in self.places(first, lanes):
             here: dict[Expr, Expr] = {Var(name): Int(lane)}
             place = substitute(expr.row, here), substitute(expr.column, here)
             found.append(self.lookup(Lookup(expr.matrix, *place, expr.dtype)))
@@ -271,10 +289,9 @@ class Values:
         return ("load", pointer, lanes, self.environment.versions.get(buffer.name, 0))
 
     def scalar_load(self, buffer: Buffer, pointer: str, alignment: int) -> Value:
-        masks = [guard for guard in self.guards if guard.lanes != 1]
         guards = [guard for guard in self.guards if guard.lanes == 1]
-        if masks:
-            guards.append(self.any_lane(masks))
+        if len(guards) < len(self.guards):
+            guards.append(self.any_lane(self.masks()))
         for guard in guards:
             pointer = self.guarded_pointer(pointer, guard)
             alignment = min(alignment, ITEM_BYTES[buffer.dtype])
@@ -310,7 +327,7 @@ class Values:
         if buffer.dtype == "bool":
             raise CompileError("vectors of bool are not stored in memory; vectorize another loop")
         pointer, alignment = place.pointer, place.alignment
-        masks = [guard for guard in self.guards if guard.lanes != 1]
+        masks = self.masks()
         for guard in self.guards:
             if guard.lanes == 1:
                 pointer = self.guarded_pointer(pointer, guard)
@@ -325,8 +342,8 @@ class Values:
         mask = self.all_hold(masks)
         function = f"@llvm.masked.load.v{lanes}{suffix(buffer.dtype)}.p0"
         self.writer.declare(f"{kind} {function}(ptr, {mask.type}, {kind})")
-        item_bytes = ITEM_BYTES[buffer.dtype]
-        address = f"ptr align {item_bytes} {pointer}"
+        alignment = ITEM_BYTES[buffer.dtype] if any(guard.lanes != 1 for guard in self.guards) else alignment
+        address = f"ptr align {alignment} {pointer}"
         return self.writer.value(
             f"call {kind} {function}({address}, {mask.type} {mask.text}, {kind} zeroinitializer)",
             buffer.dtype,
@@ -338,8 +355,11 @@ class Values:
         """Lane by lane: every lane is a scalar load of its own under its own guards."""
         vector, guards = self.environment.vector, self.guards
         assert vector is not None
-        lanes = []
+        lanes: list[Value] = []
         for lane in range(vector[2]):
+            if lane >= self.environment.used:
+                lanes.append(lanes[-1])
+                continue
             with_lane = tuple(
                 substitute(index, {Var(vector[0]): Int(vector[1] + lane)}) for index in load.indices
             )

@@ -48,7 +48,7 @@ from cross.schedule.primitives import (
     Vectorize,
 )
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
-from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_count, vector_tiles
+from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_tiles
 from cross.schedule.untuned import (
     IN_ORDER_CPUS,
     Core,
@@ -201,7 +201,7 @@ def _constraints(group: Group, target: Target, operands: Operands) -> list[Const
     item_bytes = ITEM_BYTES[owner.dtype]
     third = [_field(owner.name, axis, 3) for axis in wide]
     second = [_field(owner.name, axis, 2) for axis in wide]
-    counts = np.array([vector_count(size, core.lanes) for size in range(wide[-1].extent + 1)])
+    counts = np.array([core.vectors(size) for size in range(wide[-1].extent + 1)])
 
     def fits_core(values: Values) -> NDArray[np.bool_]:
         sizes = [*(values[field] for field in third[:-1]), counts[values[third[-1]]]]

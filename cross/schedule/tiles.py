@@ -62,6 +62,10 @@ def vector_tiles(extent: int, lanes: int, most_vectors: int = 4) -> list[int]:
     return sorted(sizes)
 
 
-def vector_count(extent: int, lanes: int) -> int:
-    """Vector registers that a vectorized loop takes: whole vectors, then powers of two for the rest."""
-    return extent // lanes + (extent % lanes).bit_count()
+def vector_count(extent: int, lanes: int, masked: bool = False) -> int:
+    """Vector registers that a vectorized loop takes: whole vectors, then powers of two for the rest.
+
+    With masks one more vector holds the rest.
+    """
+    rest = (extent % lanes).bit_count()
+    return extent // lanes + (min(rest, 1) if masked else rest)

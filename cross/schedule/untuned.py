@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from boards.target import Target
-from cross.expression.terms import ITEM_BYTES, Axis
+from cross.expression.terms import FLOATS, ITEM_BYTES, Axis
 from cross.schedule.tiles import WASTE, factors, vector_count, waste
 
 OUT_OF_ORDER_STEPS = 8
@@ -35,17 +35,24 @@ Operands = Sequence[tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """What matters of a core: elements of a vector register, vector registers, and its kind."""
+    """What matters of a core: elements of a vector register, vector registers, its kind; whether a mask makes
+    a vector of any rest."""
 
     lanes: int
     registers: int
     in_order: bool
+    masks: bool = False
+
+    def vectors(self, extent: int) -> int:
+        """Vector registers that so many elements take."""
+        return vector_count(extent, self.lanes, self.masks)
 
 
 def core_of(target: Target, dtype: str) -> Core:
     """The core of a CPU target, for elements of a dtype."""
     lanes = target.vector_lanes(ITEM_BYTES[dtype])
-    return Core(lanes, target.vector_registers, target.cpu in IN_ORDER_CPUS)
+    masks = target.masks_lanes and dtype in FLOATS
+    return Core(lanes, target.vector_registers, target.cpu in IN_ORDER_CPUS, masks)
 
 
 def best_register_tile(
@@ -64,7 +71,7 @@ def best_register_tile(
     choices = [_sensible(factors(axis.extent, WIDEST_TILE), axis) for axis in axes[-3:-1]]
     best, best_merit = (1,) * len(axes), 0.0
     for vector in _sensible(vectors, axes[-1]):
-        count = vector_count(vector, core.lanes)
+        count = core.vectors(vector)
         for sizes in itertools.product(*choices):
             counts = (*fixed, *sizes, count)
             if not fits_registers(counts, operands, core):
