@@ -32,6 +32,7 @@ from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
 from cross.expression.terms import ITEM_BYTES, Axis
 from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.cycles import Machine
 from cross.schedule.plan import Group, Plan, make_plan, operand_axes, packable, wide_axes
 from cross.schedule.primitives import (
     CacheWrite,
@@ -47,6 +48,7 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
+from cross.schedule.reads import nest_of
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_tiles
 from cross.schedule.untuned import (
@@ -55,6 +57,7 @@ from cross.schedule.untuned import (
     Operands,
     best_register_tile,
     core_of,
+    fastest_tile,
     fits_registers,
     inner_reduction,
 )
@@ -152,7 +155,12 @@ def _tile_knobs(
     if group.reduction is None:
         return _elementwise_knobs(plan, owner, core.lanes, preferred)
     vectors = vector_tiles(wide[-1].extent, core.lanes)
-    tile = best_register_tile(wide, core, vectors, operand_axes(plan, group))
+    if core.in_order:
+        tile = best_register_tile(wide, core, vectors, operand_axes(plan, group))
+    else:
+        found = fastest_tile(wide, core, vectors, nest_of(plan, group, core.lanes), Machine.of(target, core.lanes))
+        tile = found.sizes
+        preferred["space_order"] = (int(found.vector_axis_first),)
     knobs = []
     for axis, size in zip(wide, tile, strict=True):
         name = f"{owner.name}.{axis.name}"

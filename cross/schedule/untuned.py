@@ -1,8 +1,9 @@
 """The untuned program: register tiles chosen by arithmetic, without a measurement.
 
-The figure of merit of a register tile is the share of a core's peak that its inner loop can reach: FMA
-units, load ports and the latency of dependent FMAs each bound the cycles of a step; empty lanes and
-overlapping last tiles waste part of them.
+For out-of-order cores every tile that fits the registers, and every order of the loops around it, is
+estimated as a whole (cycles.py), and the fastest taken. In order, the figure of merit of a register tile is
+the share of a core's peak that its inner loop can reach: what it issues and the latency of dependent
+multiply-adds bound the cycles of a step; empty lanes and overlapping last tiles waste part of them.
 """
 
 from __future__ import annotations
@@ -15,16 +16,13 @@ from typing import Any
 
 from boards.target import Target
 from cross.expression.terms import FLOATS, ITEM_BYTES, Axis
-from cross.schedule.tiles import WASTE, factors, vector_count, waste
+from cross.schedule.cycles import Machine, Nest, nest_cycles
+from cross.schedule.tiles import WASTE, divisors, factors, vector_count, waste
 
 OUT_OF_ORDER_STEPS = 8
 IN_ORDER_STEPS = 4
-FMA_PER_CYCLE = 2  # of the cores at hand; loads per cycle are as many
-FMA_LATENCY_CYCLES = 4
 IN_ORDER_LATENCY_CYCLES = 8
 WIDEST_TILE = 16
-OPERAND_TRAFFIC = 0.05  # price of reloading the vector operands: breaks ties towards larger tiles
-
 
 IN_ORDER_CPUS = ("cortex-a53",)
 """CPUs for which the code generator orders inner loops itself and feeds multiply-adds by element."""
@@ -55,10 +53,50 @@ def core_of(target: Target, dtype: str) -> Core:
     return Core(lanes, target.vector_registers, target.cpu in IN_ORDER_CPUS, masks)
 
 
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A choice for an untuned nest: sizes of the innermost loops, in axis order, and whether the loops
+    around them start with the vector axis; the cycles it is estimated to take (0: not estimated)."""
+
+    sizes: tuple[int, ...]
+    vector_axis_first: bool
+    cycles: float
+
+
+def fastest_tile(axes: Sequence[Axis], core: Core, vectors: Sequence[int], nest: Nest, machine: Machine) -> Tile:
+    """The tile of registers and the order of the loops around it with the fewest estimated cycles.
+
+    Args:
+        axes: the space axes with more than one element, the vector axis last.
+        core: what the loop runs on.
+        vectors: the sizes that the vector loop may have.
+        nest: the reduction.
+        machine: the core's caches.
+    """
+    tiled = len(axes[-3:-1])
+    fixed = (1,) * (len(axes) - 1 - tiled)
+    choices = [_sensible(factors(axis.extent, WIDEST_TILE), axis) for axis in axes[-3:-1]]
+    operands = [operand.axes for operand in nest.operands]
+    last = len(axes) - 1
+    orders = {tuple(range(last + 1)): False, (last, *range(last)): True}
+    best = Tile((1,) * len(axes), False, math.inf)
+    for vector in _sensible(vectors, axes[-1]):
+        count = core.vectors(vector)
+        for sizes in itertools.product(*choices):
+            if not fits_registers((*fixed, *sizes, count), operands, core):
+                continue
+            tile = (*fixed, *sizes, vector)
+            for order, vector_axis_first in orders.items():
+                cycles = nest_cycles(nest, machine, tile, count, order)
+                if cycles < best.cycles:
+                    best = Tile(tile, vector_axis_first, cycles)
+    return best
+
+
 def best_register_tile(
     axes: Sequence[Axis], core: Core, vectors: Sequence[int], operands: Operands
 ) -> tuple[int, ...]:
-    """Sizes of the innermost loops, in axis order, with the largest merit.
+    """Sizes of the innermost loops, in axis order, with the largest merit on a core that runs in order.
 
     Args:
         axes: the space axes with more than one element, the vector axis last.
@@ -76,7 +114,7 @@ def best_register_tile(
             counts = (*fixed, *sizes, count)
             if not fits_registers(counts, operands, core):
                 continue
-            merit = tile_merit(counts, operands, core) * vector / (count * core.lanes)
+            merit = tile_merit(counts, operands) * vector / (count * core.lanes)
             for axis, size in zip(axes, (*fixed, *sizes, vector), strict=True):
                 merit /= waste(axis.extent, size)
             if merit > best_merit:
@@ -119,23 +157,21 @@ def has_broadcasts(counts: Sequence[Any], operands: Operands) -> bool:
     return any(len(counts) - 1 not in positions for positions in operands)
 
 
-def tile_merit(counts: Sequence[int], operands: Operands, core: Core) -> float:
-    """Share of the FMA peak that a step with full lanes can reach."""
+def tile_merit(counts: Sequence[int], operands: Operands) -> float:
+    """Share of the FMA peak that a step with full lanes can reach on a core that runs in order."""
     accumulators = math.prod(counts)
     vectors, broadcasts = operand_counts(counts, operands)
-    if core.in_order:
-        # One instruction a cycle: of every four steps one loads the broadcast operands, all load the vectors.
-        issued = accumulators + vectors + broadcasts / 4
-        return float(accumulators / max(issued, IN_ORDER_LATENCY_CYCLES))
-    loads = (vectors + broadcasts) / FMA_PER_CYCLE
-    cycles = max(accumulators / FMA_PER_CYCLE, loads, FMA_LATENCY_CYCLES)
-    return float(accumulators / FMA_PER_CYCLE / cycles * (1.0 - OPERAND_TRAFFIC * vectors / accumulators))
+    # One instruction a cycle: of every four steps one loads the broadcast operands, all load the vectors.
+    issued = accumulators + vectors + broadcasts / 4
+    return float(accumulators / max(issued, IN_ORDER_LATENCY_CYCLES))
 
 
 def inner_reduction(extents: Sequence[int], core: Core) -> list[int]:
     """Wanted inner extents of the reduction loops, in loop order; the space takes the closest divisors."""
     if not core.in_order or not extents:
-        return [min(extent, OUT_OF_ORDER_STEPS) for extent in extents]
+        return [
+            max(step for step in divisors(extent) if step <= OUT_OF_ORDER_STEPS) for extent in extents
+        ]
     # Long straight bodies are what the ordering of loads needs: a row of the window, four channels a step.
     alone = len(extents) == 1
     inner = [1] * (len(extents) - 2) + ([] if alone else [extents[-2]])

@@ -68,7 +68,7 @@ def crossed_axis(body: Term, owner: Tensor) -> Axis | None:
     reads = [term for term in walk(body) if isinstance(term, Read)]
     for axis in wide[:-1]:
         for read in reads:
-            if _stride(read, axis) == 1 and _stride(read, wide[-1]) not in (0, 1, None):
+            if stride(read, axis) == 1 and stride(read, wide[-1]) not in (0, 1, None):
                 return axis
     return None
 
@@ -105,15 +105,15 @@ def _is_packable(read: Read, constants: set[Tensor]) -> bool:
 
 
 def _contiguous(reads: list[Read], axis: Axis) -> bool:
-    strides = [_stride(read, axis) for read in reads]
+    strides = [stride(read, axis) for read in reads]
     return 1 in strides and all(stride in (0, 1) for stride in strides)
 
 
 def _contiguous_or_fixed(reads: list[Read], axis: Axis) -> bool:
-    return all(_stride(read, axis) in (0, 1) for read in reads)
+    return all(stride(read, axis) in (0, 1) for read in reads)
 
 
-def _stride(read: Read, axis: Axis) -> int | None:
+def stride(read: Read, axis: Axis) -> int | None:
     """Elements between the reads of two neighbouring values of an axis; None where they differ."""
     total, scale = 0, 1
     for index, extent in zip(reversed(read.indices), reversed(read.tensor.shape), strict=True):

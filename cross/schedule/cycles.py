@@ -1,0 +1,139 @@
+"""What a tiled reduction costs on an out-of-order core, in cycles: arithmetic, before any measurement.
+
+A tile of registers runs over the whole reduction; then the next tile along the innermost of the loops
+around it follows. Four things take time: multiply-adds, loads (a vector that straddles two cache lines is
+two), what must come from farther than the first cache, and the work of a tile before and after its reduction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from boards.target import Target
+
+FMA_PER_CYCLE = 2  # of the cores at hand; loads per cycle are as many
+FMA_LATENCY_CYCLES = 4
+LOOP_CYCLES = 0.5  # of an iteration of a reduction loop that is not unrolled
+TILE_CYCLES = 12.0  # leaving the reduction loop is a mispredicted branch
+STORE_CYCLES = 0.5  # stores of one tile run beside the multiply-adds of the next, but not all of them
+L2_BYTES_PER_CYCLE = 32.0
+L3_BYTES_PER_CYCLE = 12.0
+HIDDEN = 0.9  # share of the transfers that the prefetchers hide behind arithmetic
+CACHE_SHARE = 0.75  # of a cache that one nest can count on
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An operand of the innermost statement.
+
+    `axes`: the positions of the space axes that it varies along; the vector axis is the last. `bytes_each`:
+    what a reduction reads of it for one point of them. `straddles`: whether its vectors cross cache lines.
+    """
+
+    axes: tuple[int, ...]
+    bytes_each: float
+    straddles: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A reduction to tile: extents of its space axes, steps of the reduction and how many of them are
+    unrolled; its operands; whether vectors of the output straddle cache lines."""
+
+    extents: tuple[int, ...]
+    steps: int
+    unrolled: int
+    operands: tuple[Operand, ...]
+    stores_straddle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A core and its caches."""
+
+    lanes: int
+    l1_bytes: int
+    l2_bytes: int
+    threads: int
+
+    @classmethod
+    def of(cls, target: Target, lanes: int) -> Machine:
+        """The machine behind a CPU target, for vectors of so many elements."""
+        return cls(lanes, target.l1d_bytes, target.l2_bytes, target.threads)
+
+
+def nest_cycles(
+    nest: Nest, machine: Machine, tile: Sequence[int], vectors: int, order: Sequence[int]
+) -> float:
+    """Cycles of one core for all tiles, on the thread that has the most of them.
+
+    Args:
+        nest: what is computed.
+        machine: where.
+        tile: sizes of the register tile, one for each space axis.
+        vectors: registers that the tile's vector axis takes.
+        order: the space axes from the outermost to the innermost of the loops around the tile.
+    """
+    counts = [-(-extent // size) for extent, size in zip(nest.extents, tile, strict=True)]
+    tiles = -(-math.prod(counts) // machine.threads)
+    registers = math.prod(tile[:-1]) * vectors
+    arithmetic = nest.steps * _step_cycles(nest, machine, tile, vectors)
+    transfers = sum(_transfer_cycles(nest, machine, tile, counts, order, item) for item in nest.operands)
+    straddling = _straddling(tile[-1], machine.lanes, vectors) if nest.stores_straddle else 1.0
+    stores = STORE_CYCLES * registers * straddling
+    return tiles * (max(arithmetic, transfers) + (1.0 - HIDDEN) * transfers + stores + TILE_CYCLES)
+
+
+def _step_cycles(nest: Nest, machine: Machine, tile: Sequence[int], vectors: int) -> float:
+    """One step of the reduction for a tile."""
+    loads = 0.0
+    last = len(tile) - 1
+    for operand in nest.operands:
+        each = float(math.prod(tile[position] for position in operand.axes if position != last))
+        if last in operand.axes:
+            each *= vectors * (_straddling(tile[-1], machine.lanes, vectors) if operand.straddles else 1.0)
+        loads += each
+    multiplied = math.prod(tile[:-1]) * vectors
+    busy = max(multiplied / FMA_PER_CYCLE, loads / FMA_PER_CYCLE, FMA_LATENCY_CYCLES)
+    # Loads and multiply-adds share the front end: of two equally good tiles the one that loads less wins.
+    return busy + 0.05 * loads + LOOP_CYCLES / nest.unrolled
+
+
+def _straddling(size: int, lanes: int, vectors: int) -> float:
+    """Cache lines that a vector at any address touches on average; `size` elements in `vectors` registers."""
+    return 1.0 + max(0.0, size / vectors - 1.0) / lanes
+
+
+def _transfer_cycles(
+    nest: Nest,
+    machine: Machine,
+    tile: Sequence[int],
+    counts: Sequence[int],
+    order: Sequence[int],
+    operand: Operand,
+) -> float:
+    """What a tile waits for an operand that is not in the first cache."""
+    read = operand.bytes_each * math.prod(tile[position] for position in operand.axes)
+    innermost = order[-1]
+    if innermost not in operand.axes:
+        # The tiles of a sweep read the same: once, where the first cache keeps it.
+        kept = read <= CACHE_SHARE * machine.l1_bytes
+        return _far_cycles(machine, read, _size(nest, operand)) / (counts[innermost] if kept else 1)
+    swept = read * counts[innermost]
+    for position in reversed(order[:-1]):
+        if position not in operand.axes and counts[position] > 1:
+            break  # the next sweep reads the same again
+        swept *= counts[position] if position in operand.axes else 1
+    return 0.0 if swept <= CACHE_SHARE * machine.l1_bytes else _far_cycles(machine, read, swept)
+
+
+def _size(nest: Nest, operand: Operand) -> float:
+    return operand.bytes_each * math.prod(nest.extents[position] for position in operand.axes)
+
+
+def _far_cycles(machine: Machine, read: float, resident: float) -> float:
+    """Reading so many bytes of a set that is `resident` in the nearest cache that holds it."""
+    near = resident <= CACHE_SHARE * machine.l2_bytes
+    return read / (L2_BYTES_PER_CYCLE if near else L3_BYTES_PER_CYCLE)

@@ -1,0 +1,42 @@
+"""What a reduction reads, as the estimate of its cycles sees it (cycles.py)."""
+
+from __future__ import annotations
+
+import math
+
+from cross.expression.terms import ITEM_BYTES, Axis, Read, walk
+from cross.schedule.cycles import Nest, Operand
+from cross.schedule.plan import Group, Plan, operand_axes, packable, wide_axes
+from cross.schedule.vector_axis import stride
+
+
+def nest_of(plan: Plan, group: Group, lanes: int) -> Nest:
+    """The reduction of a group as a nest to tile; `lanes`: elements of a vector register."""
+    reduction = group.reduction
+    assert reduction is not None
+    wide = wide_axes(reduction.axes)
+    body = plan.body(reduction)
+    packed = set(packable(plan, body))
+    found: dict[tuple[str, tuple[int, ...]], Operand] = {}
+    for term in walk(body):
+        if isinstance(term, Read):
+            operand = _operand(term, wide, lanes, term.tensor.name in packed)
+            found[(term.tensor.name, operand.axes)] = operand
+    operands = tuple(found.values())
+    assert [operand.axes for operand in operands] == operand_axes(plan, group)
+    return Nest(
+        extents=tuple(axis.extent for axis in wide),
+        steps=math.prod(axis.extent for axis in reduction.reduce_axes),
+        unrolled=1,
+        operands=operands,
+        stores_straddle=wide[-1].extent % lanes != 0,
+    )
+
+
+def _operand(read: Read, wide: list[Axis], lanes: int, packed: bool) -> Operand:
+    used = {axis for index in read.indices for axis in walk(index) if isinstance(axis, Axis)}
+    axes = tuple(position for position, axis in enumerate(wide) if axis in used)
+    elements = math.prod(read.tensor.shape) / math.prod(wide[position].extent for position in axes)
+    steps = [stride(read, axis) for axis in used if axis is not wide[-1]]
+    straddles = not packed and any(step is None or step % lanes != 0 for step in steps)
+    return Operand(axes, elements * ITEM_BYTES[read.dtype], straddles)
