@@ -7,6 +7,7 @@ two), what must come from farther than the first cache, and the work of a tile b
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -119,8 +120,11 @@ def _transfer_cycles(
     innermost = order[-1]
     if innermost not in operand.axes:
         # The tiles of a sweep read the same: once, where the first cache keeps it.
-        kept = read <= CACHE_SHARE * machine.l1_bytes
-        return _far_cycles(machine, read, _size(nest, operand)) / (counts[innermost] if kept else 1)
+        sweep = 1
+        if read <= CACHE_SHARE * machine.l1_bytes:
+            same = itertools.takewhile(lambda position: position not in operand.axes, reversed(order))
+            sweep = math.prod(counts[position] for position in same)
+        return _far_cycles(machine, read, _size(nest, operand)) / sweep
     swept = read * counts[innermost]
     for position in reversed(order[:-1]):
         if position not in operand.axes and counts[position] > 1:

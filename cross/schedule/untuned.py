@@ -78,7 +78,10 @@ def fastest_tile(axes: Sequence[Axis], core: Core, vectors: Sequence[int], nest:
     choices = [_sensible(factors(axis.extent, WIDEST_TILE), axis) for axis in axes[-3:-1]]
     operands = [operand.axes for operand in nest.operands]
     last = len(axes) - 1
-    orders = {tuple(range(last + 1)): False, (last, *range(last)): True}
+    orders = {tuple(range(last + 1)): False}
+    if not any(operand.axes == tuple(range(last + 1)) for operand in nest.operands):
+        # Otherwise every step of the outermost loop would read a few elements of each row of that operand.
+        orders[(last, *range(last))] = True
     best = Tile((1,) * len(axes), False, math.inf)
     for vector in _sensible(vectors, axes[-1]):
         count = core.vectors(vector)
