@@ -191,7 +191,7 @@ class _Region:
         self.writer = Writer()
         pointers = {buffer.name: f"%b{position}" for position, buffer in enumerate(self.buffers)}
         self.pointers = pointers
-        self.values = Values(self.writer, pointers)
+        self.values = Values(self.writer, pointers, target.masks_lanes)
 
     @property
     def extent(self) -> int:

@@ -17,7 +17,7 @@ from cross.codegen.llvm_lookup import add_multiple, known_element, known_factor,
 from cross.codegen.llvm_text import ELEMENT_TYPES, FLOATS, Value, Writer, literal, vector_type
 from cross.errors import CompileError
 from cross.expression.terms import ITEM_BYTES
-from cross.loopnest.affine import Affine, affine, substitute, variables
+from cross.loopnest.affine import Affine, affine, rejoined, substitute, variables
 from cross.loopnest.nodes import (
     ZERO,
     Binary,
@@ -33,6 +33,7 @@ from cross.loopnest.nodes import (
     Select,
     Var,
     add,
+    fold,
     mul,
 )
 
@@ -64,11 +65,12 @@ class Place:
 class Values:
     """Evaluates expressions at the current place of a writer."""
 
-    def __init__(self, writer: Writer, pointers: Mapping[str, str]) -> None:
+    def __init__(self, writer: Writer, pointers: Mapping[str, str], masks: bool = False) -> None:
         self.writer = writer
         self.arithmetic = Arithmetic(writer)
         self.functions = Functions(self.arithmetic)
         self.pointers = pointers
+        self.loads_parts = masks  # of vectors, at the price of whole ones
         self.environment = Environment()
         self.guards: list[Value] = []
         self._offsets: dict[int, tuple[object, Affine]] = {}
@@ -226,7 +228,7 @@ class Values:
         position: Expr = ZERO
         for index, extent in zip(indices, buffer.shape, strict=True):
             position = add(mul(position, extent), index)
-        form = affine(position)
+        form = rejoined(affine(position))
         self._offsets[id(indices)] = (indices, form)
         return form
 
@@ -277,7 +279,8 @@ class Values:
             return self.environment.registers[self.register(load.buffer, load.indices)]
         place = self.place(buffer, load.indices)
         if place is None:
-            return self.gather(load)
+            repeated = self.repeated(load)
+            return self.gather(load) if repeated is None else repeated
         lanes = self.lanes if place.stride != 0 else 1
         if lanes == 1:
             return self.scalar_load(buffer, place.pointer, place.alignment)
@@ -349,6 +352,46 @@ class Values:
             buffer.dtype,
             lanes,
             key=("masked", mask.text, self.read_key(buffer, pointer, lanes)),
+        )
+
+    def repeated(self, load: Load) -> Value | None:
+        """Elements next to each other of which several lanes each read one: an index with lane // n; None
+        where it is no such index, or a guard differs from lane to lane."""
+        vector = self.environment.vector
+        assert vector is not None
+        name, first, lanes = vector
+        terms, _ = self.offset(load.buffer, load.indices)
+        found = [(term, factor) for term, factor in terms.items() if name in variables(term)]
+        if any(guard.lanes != 1 for guard in self.guards) or len(found) != 1:
+            return None
+        match found[0]:
+            case (Binary("//", Var(), Int(repeats)), Int(1)):
+                pass
+            case _:
+                return None
+        start, end = first // repeats, (first + self.environment.used - 1) // repeats + 1
+        quotient = Binary("//", Var(name), Int(repeats))
+        element = Var(f"{name}.element")
+        indices = tuple(_replaced(index, quotient, element) for index in load.indices)
+        width = 1 << (end - start - 1).bit_length()
+        if width > end - start and not self.loads_parts:
+            return None
+        used = self.environment.used
+        self.environment.vector, self.environment.used = (element.name, start, width), end - start
+        source = self.evaluate(Load(load.buffer, indices)) if width > 1 else None
+        self.environment.vector, self.environment.used = None, 0
+        if source is None:
+            self.environment.integers[element.name] = start
+            source = self.load(Load(load.buffer, indices))
+            del self.environment.integers[element.name]
+        self.environment.vector, self.environment.used = vector, used
+        if width == 1:
+            return source
+        places = ", ".join(f"i32 {lane // repeats - start}" for lane in self.places(first, lanes))
+        return self.writer.value(
+            f"shufflevector {source.type} {source.text}, {source.type} poison, <{lanes} x i32> <{places}>",
+            source.dtype,
+            lanes,
         )
 
     def gather(self, load: Load) -> Value:
@@ -447,6 +490,15 @@ class Values:
             raise CompileError("a condition and its branches differ in lanes")
         text = f"select {condition.type} {condition.text}, {first.type} {first.text}"
         return self.writer.value(f"{text}, {second.type} {second.text}", first.dtype, lanes)
+
+
+def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
+    """The integer expression with a sub-expression replaced."""
+    if expr == old:
+        return new
+    if isinstance(expr, Binary):
+        return fold(expr.op, _replaced(expr.left, old, new), _replaced(expr.right, old, new))
+    return expr
 
 
 def _common_alignment(alignment: int, distance_bytes: int) -> int:

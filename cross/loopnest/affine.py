@@ -62,6 +62,20 @@ def _scale(value: Affine, factor: Expr) -> Affine:
     return {term: mul(coefficient, factor) for term, coefficient in value[0].items()}, mul(value[1], factor)
 
 
+def rejoined(value: Affine) -> Affine:
+    """The sum with n * (x // n) + x % n put together to x again, times whatever both are multiplied by."""
+    terms, constant = value
+    for rest, coefficient in value[0].items():
+        if not isinstance(rest, Binary) or rest.op != "%":
+            continue
+        quotient = Binary("//", rest.left, rest.right)
+        if terms.get(quotient) != mul(coefficient, rest.right):
+            continue
+        others = {term: factor for term, factor in terms.items() if term not in (rest, quotient)}
+        terms, constant = _sum((others, constant), affine(rest.left), coefficient)
+    return terms, constant
+
+
 def from_affine(value: Affine) -> Expr:
     """The decomposition put together again."""
     result: Expr = ZERO

@@ -3,7 +3,8 @@
 The rules, in the order in which they are asked (Ansor's, for CPUs):
 
 0. A 3x3 convolution has Winograd's algorithms beside the direct one (winograd_sketch.py, alternatives.py).
-   A reduction that would leave vectors empty is cut in two along memory (vector_axis.py).
+   A reduction that would leave vectors empty is cut in two along memory (vector_axis.py), or runs several of
+   its steps side by side (filled_lanes.py).
 1. Elementwise stages are inlined into their consumers, but for long functions that several nests read. A
    stage that guards its reads (padding) before a reduction may also be materialized: a structural knob.
 2. A reduction followed by an elementwise stage over the same elements is fused with it: that stage owns the
@@ -33,6 +34,7 @@ from cross.expression.tensor import Tensor
 from cross.expression.terms import ITEM_BYTES, Axis
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.cycles import Machine
+from cross.schedule.filled_lanes import with_filled_lanes
 from cross.schedule.plan import Group, Plan, make_plan, operand_axes, packable, wide_axes
 from cross.schedule.primitives import (
     CacheWrite,
@@ -48,7 +50,7 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
-from cross.schedule.reads import nest_of
+from cross.schedule.reads import nest_of, repeats_lanes
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_tiles
 from cross.schedule.untuned import (
@@ -86,7 +88,7 @@ def cpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> S
 
 
 def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
-    program = with_vector_axes(operator, target)
+    program = with_filled_lanes(with_vector_axes(operator, target), target)
     plan = make_plan(program)
     knobs: list[Knob] = _structural_knobs(plan)
     constraints: list[Constraint] = []
@@ -155,6 +157,8 @@ def _tile_knobs(
     if group.reduction is None:
         return _elementwise_knobs(plan, owner, core.lanes, preferred)
     vectors = vector_tiles(wide[-1].extent, core.lanes)
+    if repeats_lanes(plan, group):
+        vectors = [wide[-1].extent]
     if core.in_order:
         tile = best_register_tile(wide, core, vectors, operand_axes(plan, group))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cross.expression.terms import ITEM_BYTES, Axis, Read, walk
+from cross.expression.terms import ITEM_BYTES, Axis, Binary, Read, walk
 from cross.schedule.cycles import Nest, Operand
 from cross.schedule.plan import Group, Plan, operand_axes, packable, wide_axes
 from cross.schedule.vector_axis import stride
@@ -40,3 +40,17 @@ def _operand(read: Read, wide: list[Axis], lanes: int, packed: bool) -> Operand:
     steps = [stride(read, axis) for axis in used if axis is not wide[-1]]
     straddles = not packed and any(step is None or step % lanes != 0 for step in steps)
     return Operand(axes, elements * ITEM_BYTES[read.dtype], straddles)
+
+
+def repeats_lanes(plan: Plan, group: Group) -> bool:
+    """Whether an operand of a reduction repeats its elements along the vector axis: an index divides it."""
+    reduction = group.reduction
+    assert reduction is not None
+    axis = wide_axes(reduction.axes)[-1]
+    return any(
+        isinstance(term, Binary) and term.op == "//" and any(item is axis for item in walk(term))
+        for read in walk(plan.body(reduction))
+        if isinstance(read, Read)
+        for index in read.indices
+        for term in walk(index)
+    )

@@ -15,6 +15,7 @@ from cross.expression.operator import Operator
 from cross.expression.rfactor import rfactor
 from cross.expression.tensor import Tensor
 from cross.expression.terms import ITEM_BYTES, Axis, Binary, Const, Read, Select, Term, walk
+from cross.schedule.filled_lanes import filling
 
 MOST_PARTIAL_VECTORS = 2
 GAIN = 1.5  # how much better the vectors must be filled to pay for combining the partial results
@@ -33,7 +34,7 @@ def with_vector_axes(operator: Operator, target: Target) -> Operator:
 
 
 def _choice(operator: Operator, stage: Tensor, target: Target) -> tuple[Axis, int] | None:
-    if stage.body is None or not stage.reduce_axes:
+    if stage.body is None or not stage.reduce_axes or filling(stage, target) is not None:
         return None
     lanes = target.vector_lanes(ITEM_BYTES[stage.dtype])
     reads = _reads(operator, stage)
