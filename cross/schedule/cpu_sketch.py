@@ -156,7 +156,7 @@ def _tile_knobs(
         return _reduce_knobs(group, core, preferred)
     if group.reduction is None:
         return _elementwise_knobs(plan, owner, core.lanes, preferred)
-    vectors = vector_tiles(wide[-1].extent, core.lanes)
+    vectors = vector_tiles(wide[-1].extent, core.lanes, masked=core.masks)
     if repeats_lanes(plan, group):
         vectors = [wide[-1].extent]
     if core.in_order:

@@ -31,11 +31,13 @@ class Operand:
 
     `axes`: the positions of the space axes that it varies along; the vector axis is the last. `bytes_each`:
     what a reduction reads of it for one point of them. `straddles`: whether its vectors cross cache lines.
+    `repeated`: its elements are repeated along the vector axis, with a load for every vector.
     """
 
     axes: tuple[int, ...]
     bytes_each: float
     straddles: bool
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def _step_cycles(nest: Nest, machine: Machine, tile: Sequence[int], vectors: int
         each = float(math.prod(tile[position] for position in operand.axes if position != last))
         if last in operand.axes:
             each *= vectors * (_straddling(tile[-1], machine.lanes, vectors) if operand.straddles else 1.0)
-        loads += each
+        loads += each * (vectors if operand.repeated else 1)
     multiplied = math.prod(tile[:-1]) * vectors
     busy = max(multiplied / FMA_PER_CYCLE, loads / FMA_PER_CYCLE, FMA_LATENCY_CYCLES)
     # Loads and multiply-adds share the front end: of two equally good tiles the one that loads less wins.

@@ -141,17 +141,39 @@ def wide_axes(axes: Sequence[Axis]) -> list[Axis]:
 
 
 def operand_axes(plan: Plan, group: Group) -> list[tuple[int, ...]]:
-    """For every distinct operand of a reduction, the wide space axes that it varies along, by position."""
+    """For every distinct operand of a reduction, the wide space axes that it varies along, by position.
+
+    An operand whose elements are repeated along the vector axis counts as one that does not vary along it:
+    it takes one register at a time.
+    """
     reduction = group.reduction
     assert reduction is not None
     wide = wide_axes(reduction.axes)
     found: dict[tuple[str, tuple[int, ...]], None] = {}
     for term in walk(plan.body(reduction)):
         if isinstance(term, Read):
-            used = {axis for index in term.indices for axis in walk(index) if isinstance(axis, Axis)}
-            positions = tuple(position for position, axis in enumerate(wide) if axis in used)
-            found[(term.tensor.name, positions)] = None
+            found[(term.tensor.name, varying_axes(term, wide))] = None
     return [positions for _, positions in found]
+
+
+def varying_axes(read: Read, wide: Sequence[Axis]) -> tuple[int, ...]:
+    """The positions of the axes that a read varies along; not of the last one where it is divided."""
+    used = {axis for index in read.indices for axis in walk(index) if isinstance(axis, Axis)}
+    if wide and repeats(read, wide[-1]):
+        used.discard(wide[-1])
+    return tuple(position for position, axis in enumerate(wide) if axis in used)
+
+
+def repeats(read: Read, axis: Axis) -> bool:
+    """Whether a read repeats its elements along an axis: its last index, and no other, has the axis divided."""
+    divided = [any(_divides(term, axis) for term in walk(index)) for index in read.indices]
+    return divided[-1:] == [True] and not any(
+        item is axis for index in read.indices[:-1] for item in walk(index)
+    )
+
+
+def _divides(term: Term, axis: Axis) -> bool:
+    return isinstance(term, Binary) and term.op == "//" and any(item is axis for item in walk(term))
 
 
 def packable(plan: Plan, body: Term) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from cross.expression.terms import ITEM_BYTES, Axis, Binary, Read, walk
+from cross.expression.terms import ITEM_BYTES, Axis, Read, walk
 from cross.schedule.cycles import Nest, Operand
-from cross.schedule.plan import Group, Plan, operand_axes, packable, wide_axes
+from cross.schedule.plan import Group, Plan, operand_axes, packable, repeats, varying_axes, wide_axes
 from cross.schedule.vector_axis import stride
 
 
@@ -35,22 +35,16 @@ def nest_of(plan: Plan, group: Group, lanes: int) -> Nest:
 
 def _operand(read: Read, wide: list[Axis], lanes: int, packed: bool) -> Operand:
     used = {axis for index in read.indices for axis in walk(index) if isinstance(axis, Axis)}
-    axes = tuple(position for position, axis in enumerate(wide) if axis in used)
+    axes = varying_axes(read, wide)
     elements = math.prod(read.tensor.shape) / math.prod(wide[position].extent for position in axes)
     steps = [stride(read, axis) for axis in used if axis is not wide[-1]]
     straddles = not packed and any(step is None or step % lanes != 0 for step in steps)
-    return Operand(axes, elements * ITEM_BYTES[read.dtype], straddles)
+    return Operand(axes, elements * ITEM_BYTES[read.dtype], straddles, repeats(read, wide[-1]))
 
 
 def repeats_lanes(plan: Plan, group: Group) -> bool:
-    """Whether an operand of a reduction repeats its elements along the vector axis: an index divides it."""
+    """Whether an operand of a reduction repeats its elements along the vector axis."""
     reduction = group.reduction
     assert reduction is not None
     axis = wide_axes(reduction.axes)[-1]
-    return any(
-        isinstance(term, Binary) and term.op == "//" and any(item is axis for item in walk(term))
-        for read in walk(plan.body(reduction))
-        if isinstance(read, Read)
-        for index in read.indices
-        for term in walk(index)
-    )
+    return any(repeats(term, axis) for term in walk(plan.body(reduction)) if isinstance(term, Read))

@@ -53,11 +53,14 @@ def space_tiles(extent: int, inner: list[int]) -> tuple[tuple[int, ...], ...]:
     return tuple(result) or ((1, 1, 1),)
 
 
-def vector_tiles(extent: int, lanes: int, most_vectors: int = 4) -> list[int]:
-    """Sizes of a vectorized loop: whole vectors, the whole axis, or a power of two below one vector."""
+def vector_tiles(extent: int, lanes: int, most_vectors: int = 4, masked: bool = False) -> list[int]:
+    """Sizes of a vectorized loop: whole vectors, the whole axis, or a power of two below one vector.
+
+    With masks, whole axes of up to twice as many vectors.
+    """
     sizes = {lanes * count for count in range(1, most_vectors + 1) if lanes * count <= extent}
     sizes |= {1 << power for power in range(lanes.bit_length()) if 1 << power <= min(extent, lanes)}
-    if extent <= lanes * most_vectors:
+    if extent <= lanes * most_vectors * (2 if masked and extent % lanes else 1):
         sizes.add(extent)
     return sorted(sizes)
 
