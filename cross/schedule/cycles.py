@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,9 +21,10 @@ LOOP_CYCLES = 0.5  # of an iteration of a reduction loop that is not unrolled
 TILE_CYCLES = 12.0  # leaving the reduction loop is a mispredicted branch
 STORE_CYCLES = 0.5  # stores of one tile run beside the multiply-adds of the next, but not all of them
 L2_BYTES_PER_CYCLE = 32.0
-L3_BYTES_PER_CYCLE = 12.0
-HIDDEN = 0.9  # share of the transfers that the prefetchers hide behind arithmetic
-CACHE_SHARE = 0.75  # of a cache that one nest can count on
+L3_BYTES_PER_CYCLE = 20.0
+HIDDEN = 0.8  # share of the transfers that the prefetchers hide behind arithmetic
+CACHE_SHARE = 0.8  # of a cache, and of the ways of one of its sets, that one nest can count on
+WAY_BYTES = 4096  # a page: first caches have more ways rather than more sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,14 @@ class Operand:
 
     `axes`: the positions of the space axes that it varies along; the vector axis is the last. `bytes_each`:
     what a reduction reads of it for one point of them. `straddles`: whether its vectors cross cache lines.
-    `repeated`: its elements are repeated along the vector axis, with a load for every vector.
+    `strides_bytes`: between neighbours along each of those axes (0: it is not so regular). `repeated`: its
+    elements are repeated along the vector axis, with a load for every vector.
     """
 
     axes: tuple[int, ...]
     bytes_each: float
     straddles: bool
+    strides_bytes: tuple[int, ...] = ()
     repeated: bool = False
 
 
@@ -59,12 +63,13 @@ class Machine:
     lanes: int
     l1_bytes: int
     l2_bytes: int
+    line_bytes: int
     threads: int
 
     @classmethod
     def of(cls, target: Target, lanes: int) -> Machine:
         """The machine behind a CPU target, for vectors of so many elements."""
-        return cls(lanes, target.l1d_bytes, target.l2_bytes, target.threads)
+        return cls(lanes, target.l1d_bytes, target.l2_bytes, target.cache_line_bytes, target.threads)
 
 
 def nest_cycles(
@@ -97,6 +102,8 @@ def _step_cycles(nest: Nest, machine: Machine, tile: Sequence[int], vectors: int
         each = float(math.prod(tile[position] for position in operand.axes if position != last))
         if last in operand.axes:
             each *= vectors * (_straddling(tile[-1], machine.lanes, vectors) if operand.straddles else 1.0)
+        if _collides(operand, machine, tile):
+            each *= FMA_PER_CYCLE * machine.line_bytes / L2_BYTES_PER_CYCLE
         loads += each * (vectors if operand.repeated else 1)
     multiplied = math.prod(tile[:-1]) * vectors
     busy = max(multiplied / FMA_PER_CYCLE, loads / FMA_PER_CYCLE, FMA_LATENCY_CYCLES)
@@ -109,6 +116,25 @@ def _straddling(size: int, lanes: int, vectors: int) -> float:
     return 1.0 + max(0.0, size / vectors - 1.0) / lanes
 
 
+def _collides(operand: Operand, machine: Machine, tile: Sequence[int]) -> bool:
+    """Whether the rows that a tile reads side by side fall into too few sets of the first cache to stay."""
+    last = len(tile) - 1
+    if last in operand.axes or not operand.strides_bytes:
+        return False
+    ways = max(1, machine.l1_bytes // WAY_BYTES)
+    rows = math.prod(tile[position] for position in operand.axes)
+    if rows <= CACHE_SHARE * ways:
+        return False
+    places = itertools.product(*(range(tile[position]) for position in operand.axes))
+    lines = {
+        sum(index * stride for index, stride in zip(place, operand.strides_bytes, strict=True))
+        // machine.line_bytes
+        for place in places
+    }
+    sets = Counter(line % (WAY_BYTES // machine.line_bytes) for line in lines)
+    return max(sets.values()) > CACHE_SHARE * ways
+
+
 def _transfer_cycles(
     nest: Nest,
     machine: Machine,
@@ -119,27 +145,25 @@ def _transfer_cycles(
 ) -> float:
     """What a tile waits for an operand that is not in the first cache."""
     read = operand.bytes_each * math.prod(tile[position] for position in operand.axes)
+    near, far = read / L2_BYTES_PER_CYCLE, read / L3_BYTES_PER_CYCLE
     innermost = order[-1]
     if innermost not in operand.axes:
-        # The tiles of a sweep read the same: once, where the first cache keeps it.
-        sweep = 1
+        # The tiles of a sweep read the same: it comes from afar once, where a cache keeps it.
+        same = itertools.takewhile(lambda position: position not in operand.axes, reversed(order))
+        sweep = math.prod(counts[position] for position in same)
+        first = near if _size(nest, operand) <= CACHE_SHARE * machine.l2_bytes else far
         if read <= CACHE_SHARE * machine.l1_bytes:
-            same = itertools.takewhile(lambda position: position not in operand.axes, reversed(order))
-            sweep = math.prod(counts[position] for position in same)
-        return _far_cycles(machine, read, _size(nest, operand)) / sweep
+            return first / sweep
+        return near + (first - near) / sweep if read <= CACHE_SHARE * machine.l2_bytes else first
     swept = read * counts[innermost]
     for position in reversed(order[:-1]):
         if position not in operand.axes and counts[position] > 1:
             break  # the next sweep reads the same again
         swept *= counts[position] if position in operand.axes else 1
-    return 0.0 if swept <= CACHE_SHARE * machine.l1_bytes else _far_cycles(machine, read, swept)
+    if swept <= CACHE_SHARE * machine.l1_bytes:
+        return 0.0
+    return near if swept <= CACHE_SHARE * machine.l2_bytes else far
 
 
 def _size(nest: Nest, operand: Operand) -> float:
     return operand.bytes_each * math.prod(nest.extents[position] for position in operand.axes)
-
-
-def _far_cycles(machine: Machine, read: float, resident: float) -> float:
-    """Reading so many bytes of a set that is `resident` in the nearest cache that holds it."""
-    near = resident <= CACHE_SHARE * machine.l2_bytes
-    return read / (L2_BYTES_PER_CYCLE if near else L3_BYTES_PER_CYCLE)

@@ -39,7 +39,9 @@ def _operand(read: Read, wide: list[Axis], lanes: int, packed: bool) -> Operand:
     elements = math.prod(read.tensor.shape) / math.prod(wide[position].extent for position in axes)
     steps = [stride(read, axis) for axis in used if axis is not wide[-1]]
     straddles = not packed and any(step is None or step % lanes != 0 for step in steps)
-    return Operand(axes, elements * ITEM_BYTES[read.dtype], straddles, repeats(read, wide[-1]))
+    item_bytes = ITEM_BYTES[read.dtype]
+    strides = tuple((stride(read, wide[position]) or 0) * item_bytes for position in axes)
+    return Operand(axes, elements * item_bytes, straddles, strides, repeats(read, wide[-1]))
 
 
 def repeats_lanes(plan: Plan, group: Group) -> bool:
