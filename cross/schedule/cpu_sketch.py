@@ -162,7 +162,9 @@ def _tile_knobs(
     if core.in_order:
         tile = best_register_tile(wide, core, vectors, operand_axes(plan, group))
     else:
-        found = fastest_tile(wide, core, vectors, nest_of(plan, group, core.lanes), Machine.of(target, core.lanes))
+        found = fastest_tile(
+            wide, core, vectors, nest_of(plan, group, core.lanes), Machine.of(target, core.lanes)
+        )
         tile = found.sizes
         preferred["space_order"] = (int(found.vector_axis_first),)
     knobs = []

@@ -32,7 +32,8 @@ class Operand:
     """An operand of the innermost statement.
 
     `axes`: the positions of the space axes that it varies along; the vector axis is the last. `bytes_each`:
-    what a reduction reads of it for one point of them. `straddles`: whether its vectors cross cache lines.
+    what a reduction reads of it for one point of them. `straddles`: whether its vectors cross cache lines
+    even where the tiles are whole vectors.
     `strides_bytes`: between neighbours along each of those axes (0: it is not so regular). `repeated`: its
     elements are repeated along the vector axis, with a load for every vector.
     """
@@ -89,8 +90,7 @@ def nest_cycles(
     registers = math.prod(tile[:-1]) * vectors
     arithmetic = nest.steps * _step_cycles(nest, machine, tile, vectors)
     transfers = sum(_transfer_cycles(nest, machine, tile, counts, order, item) for item in nest.operands)
-    straddling = _straddling(tile[-1], machine.lanes, vectors) if nest.stores_straddle else 1.0
-    stores = STORE_CYCLES * registers * straddling
+    stores = STORE_CYCLES * registers * _straddling(tile[-1], machine.lanes, vectors, nest.stores_straddle)
     return tiles * (max(arithmetic, transfers) + (1.0 - HIDDEN) * transfers + stores + TILE_CYCLES)
 
 
@@ -101,7 +101,7 @@ def _step_cycles(nest: Nest, machine: Machine, tile: Sequence[int], vectors: int
     for operand in nest.operands:
         each = float(math.prod(tile[position] for position in operand.axes if position != last))
         if last in operand.axes:
-            each *= vectors * (_straddling(tile[-1], machine.lanes, vectors) if operand.straddles else 1.0)
+            each *= vectors * _straddling(tile[-1], machine.lanes, vectors, operand.straddles)
         if _collides(operand, machine, tile):
             each *= FMA_PER_CYCLE * machine.line_bytes / L2_BYTES_PER_CYCLE
         loads += each * (vectors if operand.repeated else 1)
@@ -111,8 +111,11 @@ def _step_cycles(nest: Nest, machine: Machine, tile: Sequence[int], vectors: int
     return busy + 0.05 * loads + LOOP_CYCLES / nest.unrolled
 
 
-def _straddling(size: int, lanes: int, vectors: int) -> float:
-    """Cache lines that a vector at any address touches on average; `size` elements in `vectors` registers."""
+def _straddling(size: int, lanes: int, vectors: int, anywhere: bool) -> float:
+    """Cache lines that a vector touches on average: `size` elements in `vectors` registers, `anywhere` or in
+    rows of such tiles."""
+    if not anywhere and (size % lanes == 0 or lanes % size == 0):
+        return 1.0
     return 1.0 + max(0.0, size / vectors - 1.0) / lanes
 
 

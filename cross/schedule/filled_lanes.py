@@ -1,7 +1,7 @@
 """Which reductions run several of their steps in one vector, because their outputs alone do not fill it.
 
-In C[i, j] = sum_k A[i, k] * B[k, j] with few j, the elements B[k, j] of some steps k lie next to each other in
-memory. With f steps side by side a vector holds f times as many products:
+In C[i, j] = sum_k A[i, k] * B[k, j] with few j, the elements B[k, j] of some steps k lie next to each other
+in memory. With f steps side by side a vector holds f times as many products:
 
     P[i, v] = sum_k0 A[i, f * k0 + v // n] * B[f * k0 + v // n, v % n]          0 <= v < f * n
     C[i, j] = sum_g P[i, g * n + j]  +  the products of the steps that f does not divide
@@ -68,6 +68,8 @@ def filling(stage: Tensor, target: Target) -> Filling | None:
     axis = _contiguous_steps(stage)
     if axis is None:
         return None
+    if stage.axes[-1].extent == 1:
+        return None  # the partial results of a single column are vectors by themselves: vector_axis.py
     lanes, columns = target.vector_lanes(ITEM_BYTES[stage.dtype]), stage.axes[-1].extent
     others = 1
     for item in stage.reduce_axes:
@@ -117,8 +119,10 @@ def _combined(stage: Tensor, found: Filling) -> Tensor:
     partial = _partial(stage, found)
     outer = stage.axes[:-1]
     terms: list[Term] = [partial[(*outer, columns + group * columns.extent)] for group in range(steps)]
+    first = dict.fromkeys(body.axes, Const(0, "int64"))  # where steps are left over, the only one
     whole = found.axis.extent // steps * steps
-    terms += [substitute(body.body, {found.axis: Const(step, "int64")}) for step in range(whole, found.axis.extent)]
+    for step in range(whole, found.axis.extent):
+        terms.append(substitute(body.body, {**first, found.axis: Const(step, "int64")}))
     return replace(stage, body=functools.reduce(lambda left, right: left + right, terms))
 
 
@@ -137,6 +141,4 @@ def _partial(stage: Tensor, found: Filling) -> Tensor:
         found.axis: reduced[found.axis] * found.steps + lane // columns,
     }
     summed = Reduce("sum", substitute(body.body, values), tuple(reduced[item] for item in body.axes))
-    return Tensor(
-        f"{stage.name}.part", (*stage.shape[:-1], lane.extent), stage.dtype, (*outer, lane), summed
-    )
+    return Tensor(f"{stage.name}.part", (*stage.shape[:-1], lane.extent), stage.dtype, (*outer, lane), summed)

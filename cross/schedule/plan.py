@@ -165,7 +165,7 @@ def varying_axes(read: Read, wide: Sequence[Axis]) -> tuple[int, ...]:
 
 
 def repeats(read: Read, axis: Axis) -> bool:
-    """Whether a read repeats its elements along an axis: its last index, and no other, has the axis divided."""
+    """Whether a read repeats its elements along an axis: only its last index has the axis, divided."""
     divided = [any(_divides(term, axis) for term in walk(index)) for index in read.indices]
     return divided[-1:] == [True] and not any(
         item is axis for index in read.indices[:-1] for item in walk(index)

@@ -64,7 +64,9 @@ class Tile:
     cycles: float
 
 
-def fastest_tile(axes: Sequence[Axis], core: Core, vectors: Sequence[int], nest: Nest, machine: Machine) -> Tile:
+def fastest_tile(
+    axes: Sequence[Axis], core: Core, vectors: Sequence[int], nest: Nest, machine: Machine
+) -> Tile:
     """The tile of registers and the order of the loops around it with the fewest estimated cycles.
 
     Args:
@@ -174,9 +176,7 @@ def tile_merit(counts: Sequence[int], operands: Operands) -> float:
 def inner_reduction(extents: Sequence[int], core: Core) -> list[int]:
     """Wanted inner extents of the reduction loops, in loop order; the space takes the closest divisors."""
     if not core.in_order or not extents:
-        return [
-            max(step for step in divisors(extent) if step <= OUT_OF_ORDER_STEPS) for extent in extents
-        ]
+        return [max(step for step in divisors(extent) if step <= OUT_OF_ORDER_STEPS) for extent in extents]
     # Long straight bodies are what the ordering of loads needs: a row of the window, four channels a step.
     alone = len(extents) == 1
     inner = [1] * (len(extents) - 2) + ([] if alone else [extents[-2]])
