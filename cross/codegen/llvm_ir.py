@@ -380,7 +380,7 @@ class _Region:
         environment = self.values.environment
         vector = environment.vector
         assert vector is not None
-        name, first, lanes = vector
+        name, first, _ = vector
         environment.vector = None
         for lane in range(environment.used):
             environment.integers[name] = first + lane

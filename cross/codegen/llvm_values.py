@@ -82,7 +82,7 @@ class Values:
     def used_lanes(self) -> Value | None:
         """The mask of the lanes in use; None where that is all of them."""
         used, lanes = self.environment.used, self.lanes
-        if lanes == 1 or used == lanes:
+        if lanes in (1, used):
             return None
         flags = ", ".join(f"i1 {'true' if lane < used else 'false'}" for lane in range(lanes))
         return Value(f"<{flags}>", "bool", lanes)
