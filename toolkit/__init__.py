@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cross.expression import Operator, compute, max, min, placeholder, reduce_axis, sum
     from toolkit.accounts import Accounts
     from toolkit.bundle.verify import open_bundle, trusted_keys
+    from toolkit.cost_model.model_file import SavedModel
+    from toolkit.cost_model.model_file import load as load_cost_model
     from toolkit.emulation import fetch as fetch_emulation
     from toolkit.errors import ToolkitError
     from toolkit.explore.search import SearchOptions, annealing_options
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from toolkit.model_job.job import tune
     from toolkit.model_job.operator import tune_operator
     from toolkit.model_job.options import DEFAULT_RECORDS, TuneOptions, TuneReport
+    from toolkit.model_job.prior import PriorReport, train_prior
     from toolkit.model_job.recorded import recorded_operators
     from toolkit.progress import Budget, TuningResult
     from toolkit.records import Records, TuningRecord
@@ -55,6 +58,7 @@ _HOMES = {
     "cross.expression": ("Operator", "compute", "max", "min", "placeholder", "reduce_axis", "sum"),
     "toolkit.accounts": ("Accounts",),
     "toolkit.bundle.verify": ("open_bundle", "trusted_keys"),
+    "toolkit.cost_model.model_file": ("SavedModel", "load_cost_model=load"),
     "toolkit.emulation": ("fetch_emulation=fetch",),
     "toolkit.errors": ("ToolkitError",),
     "toolkit.explore.search": ("SearchOptions", "annealing_options"),
@@ -71,6 +75,7 @@ _HOMES = {
     "toolkit.model_job.job": ("tune",),
     "toolkit.model_job.operator": ("tune_operator",),
     "toolkit.model_job.options": ("DEFAULT_RECORDS", "TuneOptions", "TuneReport"),
+    "toolkit.model_job.prior": ("PriorReport", "train_prior"),
     "toolkit.model_job.recorded": ("recorded_operators",),
     "toolkit.progress": ("Budget", "TuningResult"),
     "toolkit.records": ("Records", "TuningRecord"),
@@ -90,15 +95,15 @@ _PLACES = {
 }
 
 __all__ = [
-    "DEFAULT_RECORDS", "TOOL_VERSION", "Accounts", "Board", "BoardFacts", "Budget", "Check", "FlashDisplay",
-    "FlashOptions", "FlashReport", "ModelRun", "Operator", "Records", "SearchOptions", "Session",
-    "SlotStatus", "Target", "ToolkitError", "TuneDisplay", "TuneOptions", "TuneReport", "TuningOptions",
-    "TuningRecord", "TuningResult", "accounts_lines", "annealing_options", "board_names", "check_board",
-    "compute", "document",
-    "fetch_emulation", "flash_bundle", "load_board", "load_model", "max", "min", "open_bundle",
+    "DEFAULT_RECORDS", "TOOL_VERSION", "Accounts", "Board", "BoardFacts", "Budget", "Check",
+    "FlashDisplay", "FlashOptions", "FlashReport", "ModelRun", "Operator", "PriorReport", "Records",
+    "SavedModel", "SearchOptions", "Session", "SlotStatus", "Target", "ToolkitError", "TuneDisplay",
+    "TuneOptions", "TuneReport", "TuningOptions", "TuningRecord", "TuningResult", "accounts_lines",
+    "annealing_options", "board_names", "check_board", "compute", "document", "fetch_emulation",
+    "flash_bundle", "load_board", "load_cost_model", "load_model", "max", "min", "open_bundle",
     "open_session", "operator_table", "placeholder", "probe_board", "read_array", "recorded_operators",
-    "reduce_axis", "roll_back", "run_installed", "runtime_archive", "slot_status", "sum", "table",
-    "tasks", "time_text", "trusted_keys", "tune", "tune_operator", "tune_table", "write_arrays",
+    "reduce_axis", "roll_back", "run_installed", "runtime_archive", "slot_status", "sum", "table", "tasks",
+    "time_text", "train_prior", "trusted_keys", "tune", "tune_operator", "tune_table", "write_arrays",
 ]  # fmt: skip
 
 

@@ -30,8 +30,12 @@ def record_key(space: ScheduleSpace, board: Board) -> RecordKey:
 
     The board's name is part of it: an emulated chip and the real one run the same code in different times.
     """
-    target_key = f"{board.name}:{space.target.key}"
-    return RecordKey(space.operator.key, target_key, space.key, TOOL_VERSION)
+    return RecordKey(space.operator.key, target_key(board.name, space.target), space.key, TOOL_VERSION)
+
+
+def target_key(board_name: str, target: Target) -> str:
+    """What records call a target of a board."""
+    return f"{board_name}:{target.key}"
 
 
 def open_job(

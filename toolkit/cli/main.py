@@ -11,6 +11,7 @@ import click
 from toolkit.cli.boards import boards
 from toolkit.cli.doctor import doctor
 from toolkit.cli.flash import flash
+from toolkit.cli.model import model
 from toolkit.cli.records import records
 from toolkit.cli.report import report
 from toolkit.cli.run import run
@@ -33,7 +34,7 @@ def main() -> None:
     """
 
 
-for command in (tune, flash, boards, doctor, run, records, report, runtime):
+for command in (tune, flash, boards, doctor, run, records, model, report, runtime):
     main.add_command(command)
 
 tune_for_board = tune

@@ -9,9 +9,9 @@ import numpy as np
 
 from toolkit.cost_model.base import Objective, Saveable
 from toolkit.cost_model.bootstrap import MEMBERS, Acquisition, BootstrapEnsemble
-from toolkit.cost_model.gbt import GradientBoostedTrees
+from toolkit.cost_model.gbt import GradientBoostedTrees, TreeOptions
 from toolkit.cost_model.random_model import RandomModel
-from toolkit.cost_model.tree_gru import TreeGRU
+from toolkit.cost_model.tree_gru import TrainingOptions, TreeGRU
 from toolkit.errors import InputError
 
 DEFAULT: Final = "gbt"
@@ -21,22 +21,29 @@ ENSEMBLES: Final[dict[str, Acquisition]] = {
     "bootstrap-mean": "mean", "bootstrap-ei": "ei", "bootstrap-ucb": "ucb",
 }  # fmt: skip
 """Five gbt-regression models, as in section 6.1 of the paper, and what is done with their disagreement."""
+PRIOR_MODELS: Final = ("gbt", "gbt-regression", *TREE_MODELS)
+"""Models that can be trained once and added to others."""
 COST_MODELS: Final = ("gbt", "gbt-regression", *TREE_MODELS, *ENSEMBLES, "random")
+
+PATIENT_TREES: Final = TreeOptions(rounds=300)
+PATIENT_TRAINING: Final = TrainingOptions(most_steps=3000)
 
 Make = Callable[[int], Saveable]
 
 
-def make_cost_model(name: str, seed: int, *, channels: int = 0) -> Saveable:
+def make_cost_model(name: str, seed: int, *, channels: int = 0, patient: bool = False) -> Saveable:
     """The cost model of this name.
 
-    channels: of the "tree" features, for TREE_MODELS. Raises InputError for an unknown name, and for a tree
+    channels: of the "tree" features, for TREE_MODELS. patient: it is fitted once, on many records of many
+    operators, and may take minutes. Raises InputError for an unknown name, and for a tree
     model without channels; MissingExtra for a tree model where jax is not installed.
     """
+    trees = PATIENT_TREES if patient else TreeOptions()
     match name:
         case "gbt":
-            return GradientBoostedTrees("rank", seed=seed)
+            return GradientBoostedTrees("rank", seed=seed, options=trees)
         case "gbt-regression":
-            return GradientBoostedTrees("regression", seed=seed)
+            return GradientBoostedTrees("regression", seed=seed, options=trees)
         case "random":
             return RandomModel(np.random.default_rng(seed))
     if name in ENSEMBLES:
@@ -46,7 +53,8 @@ def make_cost_model(name: str, seed: int, *, channels: int = 0) -> Saveable:
     if not channels:
         raise InputError(f"the cost model {name} needs features of kind tree: choose them, or another model")
     objective: Objective = "regression" if name.endswith("-regression") else "rank"
-    return TreeGRU(channels, objective, vanilla=name.startswith("vanilla"), seed=seed)
+    vanilla, training = name.startswith("vanilla"), PATIENT_TRAINING if patient else TrainingOptions()
+    return TreeGRU(channels, objective, vanilla=vanilla, seed=seed, options=training)
 
 
 def features_of(name: str) -> str:

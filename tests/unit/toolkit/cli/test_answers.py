@@ -12,13 +12,15 @@ from click.testing import CliRunner
 from boards.errors import UnknownBoard
 from cross.errors import CompileError
 from toolkit import errors
+from toolkit.cli import model as model_command
 from toolkit.cli import tune as tune_command
 from toolkit.cli.answers import answering, duration, json_option, shape
 from toolkit.cli.main import flash, main, tune_for_board
-from toolkit.cost_model.choose import COST_MODELS
+from toolkit.cost_model.choose import COST_MODELS, PRIOR_MODELS
 from toolkit.explore.annealing import PRESETS
 from toolkit.explore.search import TUNERS
 from toolkit.model_job.options import DEFAULT_TRIALS
+from toolkit.model_job.prior import SHARED_FEATURES
 
 
 def raising(error: BaseException) -> click.Command:
@@ -144,4 +146,6 @@ def test_choices_and_defaults_are_those_of_the_rooms_behind() -> None:
     assert tune_command.TUNERS == TUNERS
     assert tune_command.PRESETS == tuple(PRESETS)
     assert tune_command.COST_MODELS == COST_MODELS
+    assert model_command.PRIOR_MODELS == PRIOR_MODELS
+    assert model_command.SHARED_FEATURES == SHARED_FEATURES
     assert tune_command.DEFAULT_TRIALS == DEFAULT_TRIALS

@@ -1,0 +1,87 @@
+"""toolkit model: train a cost model on records, to begin other searches with, and look at one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import toolkit
+from toolkit.cli.answers import answer, answering, json_option, say
+from toolkit.cli.records import records_option
+
+if TYPE_CHECKING:
+    from toolkit.cost_model.model_file import FeatureFacts, Provenance
+
+PRIOR_MODELS = ("gbt", "gbt-regression", "treegru", "treegru-regression", "vanilla-treegru")
+SHARED_FEATURES = ("relation", "flattened", "tree")
+
+
+@click.group()
+def model() -> None:
+    """Cost models that learnt from records: the priors of `toolkit tune --prior`."""
+
+
+@model.command()
+@records_option
+@click.option("--board", "-b", "board_names", multiple=True, metavar="BOARD",
+              help="Learn from this board's records only; may be repeated.  [default: all]")  # fmt: skip
+@click.option("--cost-model", type=click.Choice(PRIOR_MODELS), default="gbt", show_default=True)
+@click.option("--features", type=click.Choice(SHARED_FEATURES), help="What it sees of a program."
+              "  [default: tree for treegru, else relation]")  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("prior.tfbm"),
+              show_default=True, help="The model.")  # fmt: skip
+@json_option
+@answering
+def train(
+    *, store: Path | None, board_names: tuple[str, ...], cost_model: str, features: str | None, seed: int,
+    output: Path, as_json: bool,
+) -> None:  # fmt: skip
+    """Train a cost model on the records of every operator and target, and write it to a file."""
+    report = toolkit.train_prior(
+        output,
+        records=store or toolkit.DEFAULT_RECORDS,
+        boards=[toolkit.load_board(name) for name in board_names],
+        cost_model=cost_model,
+        features=features or "",
+        seed=seed,
+    )
+    for item in report.left_out:
+        say(f"left out {item.records} records of {item.operator_key} on {item.target_key}: {item.reason}")
+    text = described(report.path, report.name, report.features, report.provenance)
+    answer("model-train", report, text, as_json=as_json)
+
+
+@model.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@json_option
+@answering
+def show(*, file: Path, as_json: bool) -> None:
+    """Say what the model FILE is, what it reads, and what it was trained on."""
+    saved = toolkit.load_cost_model(file)
+    content = {
+        "path": file,
+        "name": saved.name,
+        "features": saved.features,
+        "provenance": saved.provenance,
+    }
+    answer(
+        "model-show", content, described(file, saved.name, saved.features, saved.provenance), as_json=as_json
+    )
+
+
+def described(path: Path, name: str, features: FeatureFacts, provenance: Provenance) -> str:
+    """A model's file for people."""
+    rows = [
+        (item.name, item.operator_key, item.target_key, str(item.records), str(item.failures))
+        for item in provenance.operators
+    ]
+    table = toolkit.table(("operator", "key", "board and target", "records", "failed"), rows, left=3)
+    records = sum(item.records for item in provenance.operators)
+    return (
+        f"{path}: {name}, {features.kind} features of version {features.version}, trained by version "
+        f"{provenance.tool_version} with seed {provenance.seed} on {records} records of "
+        f"{len(provenance.operators)} operators and targets\n\n{table}"
+    )

@@ -1,0 +1,170 @@
+"""From records to what a cost model is trained on across operators and targets (AutoTVM, section 4: D').
+
+Every record key is a group: an operator on a target, in one schedule space. Its space is built again from the
+operator's description and recognized by its key; what cannot be built again is left out, and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boards.board import load, names
+from boards.description import Board
+from boards.target import Target
+from cross.errors import ExpressionError, ScheduleError
+from cross.expression.description import from_json
+from cross.expression.operator import Operator
+from cross.loopnest.program import Programs
+from cross.schedule.cpu_sketch import cpu_space
+from cross.schedule.space import Configuration, ScheduleSpace
+from toolkit.cost_model.model_file import FeatureFacts, TrainedOperator
+from toolkit.features import make_features
+from toolkit.jobs import target_key
+from toolkit.records import RecordKey, Records, TuningRecord
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Records of one key that cannot be learnt from, and why."""
+
+    operator_key: str
+    target_key: str
+    records: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """Features float32 [N, F], seconds [N] (NaN: failed) and group [N] of N records, and their origin."""
+
+    features: NDArray[np.float32]
+    costs_s: NDArray[np.float64]
+    groups: NDArray[np.int64]
+    facts: FeatureFacts
+    operators: tuple[TrainedOperator, ...]
+    left_out: tuple[LeftOut, ...]
+    first_s: float
+    last_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    name: str
+    key: RecordKey
+    features: NDArray[np.float32]
+    records: list[TuningRecord]
+
+
+def training_data(records: Records, kind: str, boards: Sequence[Board] = ()) -> TrainingData:
+    """Everything that the records teach, as features of this kind.
+
+    boards: take the records of these only; none: of every board whose file ships with the tool. No rows when
+    nothing is left. Raises InputError for unknown features, RecordsError.
+    """
+    operators = _operators(records)
+    groups: list[_Group] = []
+    left_out: list[LeftOut] = []
+    facts = FeatureFacts(kind, 0)
+    for key, count in records.keys():  # noqa: SIM118 - not a mapping
+        if boards and _board_name(key) not in {board.name for board in boards}:
+            continue
+        found = _space(key, operators, boards)
+        if isinstance(found, str):
+            left_out.append(LeftOut(key.operator_key, key.target_key, count, found))
+            continue
+        features = make_features(kind, Programs(found))
+        kept, rows = _parsed(found, records.for_key(key))
+        table = features(found.batch(rows))
+        groups.append(_Group(found.operator.name, key, table, kept))
+        facts = FeatureFacts(kind, max(facts.width, features.width), getattr(features, "channels", 0))
+    return _joined(groups, facts, tuple(left_out))
+
+
+def _operators(records: Records) -> dict[str, list[Operator]]:
+    """The described operators by key; one that cannot be read, or is another's, is as good as none."""
+    found: dict[str, list[Operator]] = {}
+    for line in records.operators():
+        try:
+            operator = from_json(line.description)
+        except ExpressionError:
+            continue
+        if operator.key == line.operator_key:
+            found.setdefault(line.operator_key, []).append(operator)
+    return found
+
+
+def _board_name(key: RecordKey) -> str:
+    return key.target_key.partition(":")[0]
+
+
+def _space(
+    key: RecordKey, operators: dict[str, list[Operator]], boards: Sequence[Board]
+) -> ScheduleSpace | str:
+    """The schedule space of a key, or why there is none."""
+    if key.operator_key not in operators:
+        return "the store does not describe the operator: run `toolkit tune` on its model once more"
+    targets = _targets(_board_name(key), boards)
+    target = next((item for name, item in targets if target_key(name, item) == key.target_key), None)
+    if target is None:
+        return f"board {_board_name(key)} has no such target today: name the board's file with --board"
+    for operator in operators[key.operator_key]:
+        for winograd in (True, False):
+            space = cpu_space(operator, target, winograd=winograd)
+            if space.key == key.space_key:
+                return space
+    return "an earlier version of the tool built its schedule space: tune again to have new records"
+
+
+def _targets(name: str, boards: Sequence[Board]) -> list[tuple[str, Target]]:
+    known = [board for board in boards if board.name == name]
+    if not known and name in names():
+        known = [load(name)]
+    return [(board.name, target) for board in known for target in board.targets if target.kind == "cpu"]
+
+
+def _parsed(
+    space: ScheduleSpace, records: list[TuningRecord]
+) -> tuple[list[TuningRecord], list[Configuration]]:
+    """The records whose configuration the space can read, and the configurations."""
+    kept, rows = [], []
+    for record in records:
+        try:
+            rows.append(space.parse(record.configuration))
+        except ScheduleError:
+            continue
+        kept.append(record)
+    return kept, rows
+
+
+def _joined(groups: list[_Group], facts: FeatureFacts, left_out: tuple[LeftOut, ...]) -> TrainingData:
+    """All groups in one table; where columns are missing rows end in zeros, as trees with fewer loops do."""
+    tables = [
+        np.pad(group.features, ((0, 0), (0, facts.width - group.features.shape[1]))) for group in groups
+    ]
+    records = [record for group in groups for record in group.records]
+    costs = [np.nan if record.cost_s is None else record.cost_s for record in records]
+    times = [record.timestamp_s for record in records]
+    origins = tuple(
+        TrainedOperator(
+            group.name,
+            group.key.operator_key,
+            group.key.target_key,
+            len(group.records),
+            sum(record.cost_s is None for record in group.records),
+        )
+        for group in groups
+    )
+    return TrainingData(
+        features=np.concatenate([np.zeros((0, facts.width), np.float32), *tables]),
+        costs_s=np.array(costs, dtype=np.float64),
+        groups=np.repeat(np.arange(len(groups)), [len(group.records) for group in groups]).astype(np.int64),
+        facts=facts,
+        operators=origins,
+        left_out=left_out,
+        first_s=min(times, default=0.0),
+        last_s=max(times, default=0.0),
+    )
