@@ -11,11 +11,11 @@ from cross.expression import Operator, placeholder
 from cross.expression.conv import conv2d
 from cross.expression.window import Window
 
-# M1024 takes seconds where its tiles are bad, and few random ones are good
+# M1024 takes seconds where its tiles are bad, and too few random ones are good
 TABLES: Final = {
     "C6": Size(3000),
     "C9": Size(3000),
-    "M1024": Size(1600, random_every=3),
+    "M1024": Size(2000, random_every=2),
     "tiny": Size(240, tuned=24),
 }
 
