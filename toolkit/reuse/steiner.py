@@ -71,7 +71,7 @@ def flow_greedy(costs: Costs, terminals: Sequence[int], root: int = 0) -> list[t
 
 
 class _Flow:
-    """One round of FLAC. All arcs into a node fill at one rate, that of its terminals: one volume each will do."""
+    """One round of FLAC. All arcs into a node fill alike, at the rate of its terminals: it has one volume."""
 
     def __init__(self, costs: Costs, terminals: Sequence[int], root: int) -> None:
         count = len(costs)
