@@ -5,6 +5,7 @@ VENV ?= .venv
 BOARD ?= host
 TRIALS ?= 32
 PYTEST_ARGS ?=
+EXPERIMENTS ?=
 PEERS ?= build/peers
 BENCH_ARGS ?= --threads 1,2
 RESULTS ?= build/bench
@@ -14,10 +15,10 @@ BIN := $(VENV)/bin
 KERNELS = $(BIN)/python -m benchmarks.kernels
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test demo bench replay emulation golden clean
+.PHONY: help venv check test demo bench replay experiments emulation golden clean
 
 help:  ## list these targets
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
 
 venv: $(STAMP)  ## create .venv and install the project with its test tools
 
@@ -56,6 +57,9 @@ bench: venv  ## measure scoring and tuning throughput, then our kernels and netw
 	$(KERNELS) loops --board rpi3b --json $(RESULTS)/loops-rpi3b.json
 	$(KERNELS) compile --json $(RESULTS)/compile.json
 	$(KERNELS) goals $(addprefix $(RESULTS)/,$(addsuffix .json,$(REPORTS))) --json $(RESULTS)/goals.json
+
+experiments: venv  ## rerun the studies of the AutoTVM paper and write one page (hours; EXPERIMENTS=--quick: two minutes)
+	$(BIN)/python -m benchmarks.experiments run $(EXPERIMENTS)
 
 replay: venv  ## measure the recorded spaces again that searches are compared on (ten to fifteen minutes)
 	$(BIN)/python -m benchmarks.replay record C6 C9 M1024 tiny

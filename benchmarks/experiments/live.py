@@ -1,0 +1,172 @@
+"""What the collected tuning runs show: curves by trials and by time, and the goals.
+
+Every run begins with the untuned schedules; they are left out here, so that methods are compared by what they
+find themselves. The comparison with them counted is in the goals as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.experiments.collect import LEARNED, OPERATORS, RANDOM, TARGETS_OF_TRANSFER, TRANSFER
+from benchmarks.experiments.collected import Run, programs_of, runs
+from benchmarks.experiments.results import compared, interval, rounded
+from benchmarks.experiments.statistics import (
+    Array,
+    band,
+    best_so_far,
+    compare,
+    mean_interval,
+    trials_to_reach,
+)
+
+SPEEDUP_GOAL: Final = 1.25
+SHARE_GOAL: Final = 1.0 / 3.0
+TRANSFER_GOAL: Final = 80
+LABELS: Final = {LEARNED: "learned (GBT, rank)", RANDOM: "random", TRANSFER: "learned, transfer from C1-C6"}
+TIME_POINTS: Final = 100
+
+Found = Mapping[tuple[str, str], list[Run]]
+"""Runs by method and operator."""
+
+
+def live_results(work: Path, trials: int) -> dict[str, Any]:
+    """Curves of every operator and the goals, from what has been collected so far."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in runs(work, OPERATORS):
+        found.setdefault((run.method, run.operator), []).append(run)
+    return {
+        "trials": trials,
+        "operators": [
+            _operator(name, found, trials)
+            for name in OPERATORS
+            if any(operator == name for _, operator in found)
+        ],
+        "goals": [*_learned_goals(found, trials), *_transfer_goal(found, trials)],
+    }
+
+
+def _best(run: Run, trials: int, *, untuned: bool = False) -> Array:
+    """Seconds of the best so far, without the untuned schedules unless they are asked for."""
+    start = 0 if untuned else run.untuned
+    return best_so_far(run.costs_s[start:].tolist(), trials)
+
+
+def _operator(name: str, found: Found, trials: int) -> dict[str, Any]:
+    flops = programs_of(name).space.operator.flops
+    methods = []
+    for method, label in LABELS.items():
+        mine = found.get((method, name), [])
+        if not mine:
+            continue
+        mean, low, high = band(flops / np.stack([_best(run, trials) for run in mine]) / 1e9)
+        times, by_time = _by_time(mine, flops)
+        methods.append(
+            {
+                "name": method,
+                "label": label,
+                "seeds": len(mine),
+                "mean": [rounded(value) for value in mean],
+                "low": [rounded(value) for value in low],
+                "high": [rounded(value) for value in high],
+                "seconds": times,
+                "by_time": by_time,
+            }
+        )
+    return {"name": name, "methods": methods}
+
+
+def _by_time(mine: Sequence[Run], flops: int) -> tuple[list[float], list[float]]:
+    """Mean GFLOP/s of the best so far at TIME_POINTS times, as far as the shortest run goes."""
+    until_s = min(run.elapsed_s[-1] for run in mine)
+    times = np.linspace(0.0, until_s, TIME_POINTS)
+    curves = []
+    for run in mine:
+        best = best_so_far(run.costs_s[run.untuned :].tolist(), max(1, len(run.costs_s) - run.untuned))
+        measured = np.searchsorted(run.elapsed_s[run.untuned :], times, side="right")
+        curves.append(np.where(measured > 0, flops / best[np.maximum(measured, 1) - 1] / 1e9, 0.0))
+    return [rounded(value) for value in times], [rounded(value) for value in np.mean(curves, axis=0)]
+
+
+def _learned_goals(found: Found, trials: int) -> list[dict[str, Any]]:
+    """Learned against random, operator by operator: runs of the same seed are pairs."""
+    speedups, with_untuned, shares, rows = [], [], [], []
+    for name in OPERATORS:
+        pairs = _pairs(found.get((LEARNED, name), []), found.get((RANDOM, name), []))
+        if not pairs:
+            continue
+        ends = [(_best(a, trials), _best(b, trials)) for a, b in pairs]
+        whole = [(_best(a, trials, untuned=True), _best(b, trials, untuned=True)) for a, b in pairs]
+        reached = [trials_to_reach(a, float(b[-1])) for a, b in ends]
+        share = float(np.mean([trials if trial is None else trial for trial in reached])) / trials
+        speedups.append(_mean_ratio(ends))
+        with_untuned.append(_mean_ratio(whole))
+        shares.append(share)
+        rows.append([name, rounded(speedups[-1]), rounded(share), rounded(with_untuned[-1])])
+    if not rows:
+        return []
+    ones = [1.0] * len(rows)
+    speedup, counted = compare(speedups, ones), compare(with_untuned, ones)
+    return [
+        {
+            "name": f"learned against random, best found within {trials} trials",
+            "unit": "times, geometric mean",
+            "value": interval(speedup.ratio),
+            "verdict": compared(speedup)["verdict"],
+            "goal": f"at least {SPEEDUP_GOAL}",
+            "met": speedup.ratio.estimate >= SPEEDUP_GOAL,
+            "columns": ["operator", "learned / random", "share of trials", "with the untuned schedules"],
+            "rows": rows,
+        },
+        {
+            "name": "the same with the untuned schedules counted",
+            "unit": "times, geometric mean",
+            "value": interval(counted.ratio),
+            "verdict": compared(counted)["verdict"],
+            "goal": "none",
+            "met": None,
+        },
+        {
+            "name": f"share of random's {trials} trials after which learned is at random's best",
+            "unit": "mean",
+            "value": interval(mean_interval(shares)),
+            "goal": "at most a third",
+            "met": float(np.mean(shares)) <= SHARE_GOAL,
+        },
+    ]
+
+
+def _transfer_goal(found: Found, trials: int) -> list[dict[str, Any]]:
+    rows, needed = [], []
+    for name in TARGETS_OF_TRANSFER:
+        for with_it, scratch in _pairs(found.get((TRANSFER, name), []), found.get((LEARNED, name), [])):
+            goal_s = float(_best(scratch, trials)[-1])
+            trial = trials_to_reach(_best(with_it, trials), goal_s)
+            needed.append(trials if trial is None else trial)
+            rows.append([name, with_it.seed, "never" if trial is None else trial])
+    if not rows:
+        return []
+    return [
+        {
+            "name": f"trials until transfer is at the best of {trials} trials from scratch",
+            "unit": "trials, mean; a run that never gets there counts with all",
+            "value": interval(mean_interval([float(value) for value in needed])),
+            "goal": f"at most {TRANSFER_GOAL} on each",
+            "met": max(needed) <= TRANSFER_GOAL,
+            "columns": ["operator", "seed", "trials"],
+            "rows": rows,
+        }
+    ]
+
+
+def _mean_ratio(pairs: Sequence[tuple[Array, Array]]) -> float:
+    return float(np.exp(np.mean([np.log(b[-1] / a[-1]) for a, b in pairs])))
+
+
+def _pairs(mine: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, Run]]:
+    by_seed = {run.seed: run for run in others}
+    return [(run, by_seed[run.seed]) for run in mine if run.seed in by_seed]

@@ -1,0 +1,60 @@
+"""What was found, in plain sentences. Ties are called ties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Found = Mapping[str, Any]  # one comparison of results.py
+
+
+def finding(comparisons: Sequence[Found], landscapes: Sequence[str], trials: int) -> str:
+    """One sentence for each compared pair: the best found at the end, and the trials to come near it."""
+    if not comparisons:
+        return "Nothing was compared: see the notes."
+    at_end = [item for item in comparisons if item["of"] == "speed" and item["trial"] == trials]
+    needed = {(item["method"], item["other"]): item for item in comparisons if item["of"] == "trials"}
+    said = []
+    for item in at_end:
+        text = verdict(item)
+        way = needed.get((item["method"], item["other"]))
+        if way is not None:
+            text += f", and {_way(way)}"
+        said.append(text)
+    return f"On {listed(landscapes)}, after {trials} trials: " + ". ".join(said) + "."
+
+
+def verdict(item: Found) -> str:
+    """A comparison as a sentence: "GBT found programs 1.12 times as fast as random did (1.08 to 1.17)"."""
+    method, other, ratio = item["method"], item["other"], item["ratio"]["estimate"]
+    if item["of"] == "trials":
+        return f"{method} against {other}: {_way(item)}"
+    if item["verdict"] == "too few":
+        return f"{method} against {other}: too few seeds to tell ({ratio:.3g} times)"
+    if item["verdict"] == "tie":
+        return f"{method} and {other} tie ({ratio:.3g} times, {_range(item)})"
+    return f"{method} found programs {ratio:.3g} times as fast as {other} did ({_range(item)})"
+
+
+def _way(item: Found) -> str:
+    """How many trials it took to come near the fastest, against the other; above 1 is fewer."""
+    ratio = item["ratio"]["estimate"]
+    if item["verdict"] == "too few":
+        return f"trials until 95 % of the fastest: too few seeds to tell ({ratio:.3g} times fewer)"
+    if item["verdict"] == "tie":
+        return f"the trials until 95 % of the fastest tie ({ratio:.3g} times fewer, {_range(item)})"
+    if ratio >= 1.0:
+        return f"it needed {ratio:.3g} times fewer trials until 95 % of the fastest ({_range(item)})"
+    low, high = 1.0 / item["ratio"]["high"], 1.0 / item["ratio"]["low"]
+    return (
+        f"it needed {1.0 / ratio:.3g} times more trials until 95 % of the fastest ({low:.3g} to {high:.3g})"
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """C6, C9 and M1024."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "nothing"
+
+
+def _range(item: Found) -> str:
+    return f"{item['ratio']['low']:.3g} to {item['ratio']['high']:.3g}"
