@@ -26,7 +26,7 @@ PRIOR_MODELS: Final = ("gbt", "gbt-regression", *TREE_MODELS)
 COST_MODELS: Final = ("gbt", "gbt-regression", *TREE_MODELS, *ENSEMBLES, "random")
 
 PATIENT_TREES: Final = TreeOptions(rounds=300)
-PATIENT_TRAINING: Final = TrainingOptions(most_steps=3000)
+PATIENT_TRAINING: Final = TrainingOptions(most_steps=3000, most_loops=1 << 22)
 
 Make = Callable[[int], Saveable]
 

@@ -38,21 +38,24 @@ TOGETHER: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """How long and how fast to learn: `passes` over the records, within the bounds on steps of `batch` rows.
+    """How long and how fast to learn: `passes` over the records, within bounds on the steps of `batch` rows.
 
+    What a step takes grows with the loops of the programs: `most_loops` bounds those of all steps together.
     The learning rate rises over the first tenth of the steps and falls to 0 over the others.
     """
 
     passes: int = 40
-    fewest_steps: int = 120
+    fewest_steps: int = 100
     most_steps: int = 300
+    most_loops: int = 1 << 19
     batch: int = 64
     rate: float = 3e-3
     weight_decay: float = 1e-2
 
-    def steps(self, records: int) -> int:
-        """Steps for so many records."""
-        return min(self.most_steps, max(self.fewest_steps, self.passes * records // self.batch))
+    def steps(self, records: int, depth: int) -> int:
+        """Steps for so many records of programs with `depth` loops."""
+        most = min(self.most_steps, self.most_loops // (self.batch * depth))
+        return max(self.fewest_steps, min(most, self.passes * records // self.batch))
 
 
 class TreeGRU:
@@ -95,7 +98,7 @@ class TreeGRU:
         depth = padded_depth(int(reader.depths(features).max()))
         parameters = initial_parameters(self._shape, rng)
         moments = self._network.start(parameters)
-        batch, steps = self.options.batch, self.options.steps(len(labels))
+        batch, steps = self.options.batch, self.options.steps(len(labels), depth)
         order = blocks(group, rng, batch * steps)
         for step in range(steps):
             rows = order[step * batch : (step + 1) * batch]
