@@ -1,0 +1,35 @@
+"""Bridge operators: nobody asked for them, but what is tuned for one serves several (ETO, section 6.2)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+Extents = tuple[int, ...]
+
+
+def comparable(one: Extents, other: Extents) -> bool:
+    """Whether the loops of one are nowhere longer than those of the other."""
+    pairs = list(zip(one, other, strict=True))
+    return all(left <= right for left, right in pairs) or all(left >= right for left, right in pairs)
+
+
+def one_hop_bridges(operators: Sequence[Extents]) -> tuple[Extents, ...]:
+    """The elementwise minimum of every pair that cannot reuse each other, where it is new.
+
+    operators: loop extents of operators of one kind. In the order of the pairs.
+    """
+    known = set(operators)
+    found: dict[Extents, None] = {}
+    for one, other in itertools.combinations(dict.fromkeys(operators), 2):
+        if not comparable(one, other):
+            found[tuple(map(min, one, other))] = None
+    return tuple(extents for extents in found if extents not in known)
+
+
+def all_bridges(operators: Sequence[Extents]) -> tuple[Extents, ...]:
+    """The bridges, the bridges between bridges and operators, and so on until there is no new one."""
+    known = list(dict.fromkeys(operators))
+    while new := one_hop_bridges(known):
+        known += new
+    return tuple(known[len(dict.fromkeys(operators)) :])

@@ -1,0 +1,146 @@
+"""What reuse looks at in an operator: the loops of its main stage and how its inputs lie along them.
+
+`major_loops` is the door. Two operators may reuse each other's programs when their `kind` is the same and the
+loops of one are nowhere longer than those of the other (ETO, section 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cross.expression.operator import Operator, reads
+from cross.expression.tensor import Tensor
+from cross.expression.terms import Axis, Binary, Cast, Const, Read, Term
+from toolkit.errors import InputError
+
+
+class NotReusable(InputError):
+    """The operator has no loop nest that reuse could read: its message says which index is in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One dimension of an input: its extent, padding included, and {position of a loop: elements a step}."""
+
+    extent: int
+    steps: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MajorLoops:
+    """The loops that most of the work runs in: `space` then `reduce`, which number the steps of `inputs`.
+
+    `split` is the position in `reduce` of the one loop whose data is staged piece by piece; None without.
+    """
+
+    kind: str
+    space: tuple[int, ...]
+    reduce: tuple[int, ...]
+    inputs: tuple[tuple[Dimension, ...], ...]
+    split: int | None
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return self.space + self.reduce
+
+    @property
+    def points(self) -> int:
+        """|sL|: points of the space loops."""
+        return math.prod(self.space)
+
+    @property
+    def size(self) -> int:
+        """|L|: points of all loops."""
+        return math.prod(self.extents)
+
+    @property
+    def split_extent(self) -> int:
+        """Extent of the loop that is staged, 1 without one."""
+        return 1 if self.split is None else self.reduce[self.split]
+
+
+def reusable(one: MajorLoops, other: MajorLoops) -> bool:
+    """Whether either can reuse the program of the other: same kind, and loops that compare elementwise."""
+    if one.kind != other.kind or one.extents == other.extents:
+        return False
+    pairs = list(zip(one.extents, other.extents, strict=True))
+    return all(left <= right for left, right in pairs) or all(left >= right for left, right in pairs)
+
+
+def major_loops(operator: Operator, kind: str) -> MajorLoops:
+    """The loops of the stage with the most iterations.
+
+    kind: operator type and sketches, in any words; only equal kinds compare. Raises NotReusable when an
+    index of that stage is not affine.
+    """
+    stage = max(operator.stages, key=_iterations)
+    loops = [*stage.axes, *stage.reduce_axes]
+    place = {axis: position for position, axis in enumerate(loops)}
+    inputs = tuple(
+        tuple(
+            Dimension(extent, _steps(operator, index, place))
+            for extent, index in zip(read.tensor.shape, read.indices, strict=True)
+        )
+        for read in dict.fromkeys(reads(stage))
+    )
+    space = tuple(axis.extent for axis in stage.axes)
+    reduce = tuple(axis.extent for axis in stage.reduce_axes)
+    return MajorLoops(kind, space, reduce, inputs, _split(inputs, len(space), reduce))
+
+
+def _iterations(stage: Tensor) -> int:
+    return stage.elements * math.prod(axis.extent for axis in stage.reduce_axes)
+
+
+def _split(inputs: tuple[tuple[Dimension, ...], ...], spaces: int, reduce: tuple[int, ...]) -> int | None:
+    """The reduction loop that every input steps along by itself: input channels, or k of a product."""
+    for position in range(len(reduce)):
+        alone = [
+            any(dimension.steps == ((spaces + position, 1),) for dimension in dimensions)
+            for dimensions in inputs
+        ]
+        if all(alone):
+            return position
+    return None
+
+
+def _steps(operator: Operator, index: Term, place: Mapping[Axis, int]) -> tuple[tuple[int, int], ...]:
+    found = _affine(index)
+    if found is None:
+        raise NotReusable(
+            f"operator {operator.name}: an index of its main stage is not affine, so that its loops say "
+            "nothing of what it touches; tune it without reuse"
+        )
+    return tuple(sorted((place[axis], abs(step)) for axis, step in found[0].items() if step))
+
+
+def _affine(term: Term) -> tuple[dict[Axis, int], int] | None:
+    """Coefficients by axis and the constant; None when there is more to the term."""
+    match term:
+        case Axis():
+            return {term: 1}, 0
+        case Const(value, _):
+            return {}, int(value)
+        case Cast(_, value):
+            return _affine(value)
+        case Binary(("+" | "-") as op, left, right):
+            one, other = _affine(left), _affine(right)
+            if one is None or other is None:
+                return None
+            sign = 1 if op == "+" else -1
+            steps = dict(one[0])
+            for axis, step in other[0].items():
+                steps[axis] = steps.get(axis, 0) + sign * step
+            return steps, one[1] + sign * other[1]
+        case Binary("*", left, right):
+            one, other = _affine(left), _affine(right)
+            if one is None or other is None or (one[0] and other[0]):
+                return None
+            (steps, constant), (_, factor) = (one, other) if one[0] else (other, one)
+            return {axis: step * factor for axis, step in steps.items()}, constant * factor
+        case Read():
+            return None
+        case _:
+            return None
