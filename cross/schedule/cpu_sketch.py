@@ -216,10 +216,11 @@ def _constraints(group: Group, target: Target, operands: Operands) -> list[Const
     third = [_field(owner.name, axis, 3) for axis in wide]
     second = [_field(owner.name, axis, 2) for axis in wide]
     counts = np.array([core.vectors(size) for size in range(wide[-1].extent + 1)])
+    spare = np.array([core.spare(size) for size in range(wide[-1].extent + 1)])
 
     def fits_core(values: Values) -> NDArray[np.bool_]:
         sizes = [*(values[field] for field in third[:-1]), counts[values[third[-1]]]]
-        result: NDArray[np.bool_] = fits_registers(sizes, operands, core)
+        result: NDArray[np.bool_] = fits_registers(sizes, operands, core, spare[values[third[-1]]])
         return result
 
     def fits_local(values: Values) -> NDArray[np.bool_]:
