@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -13,6 +14,7 @@ Assembler = Callable[[str], bytes | None]
 
 _SYMBOL_TABLE: Final = 2  # section type
 _MARK: Final = "tfb.block."
+_CONSTANT: Final = re.compile(r"\.L(?:CPI|JTI)\w+")
 
 
 def block_sizes(
@@ -51,6 +53,9 @@ def _marked(functions: Sequence[Function]) -> str:
             lines += [f"{label}:" for label in block.labels]
             lines += [f"\t{line.text}" for line in block.lines]
         lines.append(f"{_MARK}{number}.{len(function.blocks)}:")
+    # The listing has the functions only: constants that they read are defined as anything at all.
+    constants = dict.fromkeys(_CONSTANT.findall("\n".join(lines)))
+    lines += [".section .rodata", *(f"{name}:" for name in constants)]
     return "\n".join(lines) + "\n"
 
 

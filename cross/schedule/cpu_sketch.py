@@ -56,7 +56,6 @@ from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, v
 from cross.schedule.untuned import (
     IN_ORDER_CPUS,
     Core,
-    Operands,
     best_register_tile,
     core_of,
     fastest_tile,
@@ -99,7 +98,7 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
     for group in plan.groups:
         knobs += _tile_knobs(plan, group, target, preferred)
         if group.reduction is not None:
-            constraints += _constraints(group, target, operand_axes(plan, group))
+            constraints += _constraints(plan, group, target)
     if any(group.reduction is not None for group in plan.groups):
         knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
         in_order = target.cpu in IN_ORDER_CPUS
@@ -206,7 +205,7 @@ def _reduce_knobs(group: Group, core: Core, preferred: dict[str, tuple[int, ...]
     return knobs
 
 
-def _constraints(group: Group, target: Target, operands: Operands) -> list[Constraint]:
+def _constraints(plan: Plan, group: Group, target: Target) -> list[Constraint]:
     owner = group.owner
     core = core_of(target, owner.dtype)
     wide = wide_axes(owner.axes)
@@ -216,7 +215,8 @@ def _constraints(group: Group, target: Target, operands: Operands) -> list[Const
     third = [_field(owner.name, axis, 3) for axis in wide]
     second = [_field(owner.name, axis, 2) for axis in wide]
     counts = np.array([core.vectors(size) for size in range(wide[-1].extent + 1)])
-    spare = np.array([core.spare(size) for size in range(wide[-1].extent + 1)])
+    operands, repeats = operand_axes(plan, group), repeats_lanes(plan, group)
+    spare = np.array([core.spare(size, repeats) for size in range(wide[-1].extent + 1)])
 
     def fits_core(values: Values) -> NDArray[np.bool_]:
         sizes = [*(values[field] for field in third[:-1]), counts[values[third[-1]]]]

@@ -46,9 +46,13 @@ class Core:
         """Vector registers that so many elements take."""
         return vector_count(extent, self.lanes, self.masks)
 
-    def spare(self, extent: int) -> int:
-        """Registers to leave free: LLVM moves loads under a mask further up than others."""
-        return 2 * int(self.masks and (extent % self.lanes).bit_count() > 1)
+    def spare(self, extent: int, repeats: bool) -> int:
+        """Registers to leave free beside so many elements, which an operand `repeats` to fill.
+
+        LLVM moves loads under a mask further up than others; a shuffle has its pattern in a register.
+        """
+        masked = self.masks and (extent % self.lanes).bit_count() > 1
+        return 2 * masked + self.vectors(extent) * repeats
 
 
 def core_of(target: Target, dtype: str) -> Core:
@@ -84,6 +88,7 @@ def fastest_tile(
     fixed = (1,) * (len(axes) - 1 - tiled)
     choices = [_sensible(factors(axis.extent, WIDEST_TILE), axis) for axis in axes[-3:-1]]
     operands = [operand.axes for operand in nest.operands]
+    repeats = any(operand.repeated for operand in nest.operands)
     last = len(axes) - 1
     orders = {tuple(range(last + 1)): False}
     if not any(operand.axes == tuple(range(last + 1)) for operand in nest.operands):
@@ -93,7 +98,7 @@ def fastest_tile(
     for vector in _sensible(vectors, axes[-1]):
         count = core.vectors(vector)
         for sizes in itertools.product(*choices):
-            if not fits_registers((*fixed, *sizes, count), operands, core, core.spare(vector)):
+            if not fits_registers((*fixed, *sizes, count), operands, core, core.spare(vector, repeats)):
                 continue
             tile = (*fixed, *sizes, vector)
             for order, vector_axis_first in orders.items():

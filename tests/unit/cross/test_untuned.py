@@ -1,0 +1,284 @@
+"""The untuned program: its estimate of cycles, vectors of which a part is used, and filled lanes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from boards.board import load
+from boards.target import Target
+from cross.codegen.llvm_ir import chunks, llvm_module
+from cross.expression import Operator, compute, placeholder, reduce_axis, sum
+from cross.expression.conv import conv2d
+from cross.expression.dense import batch_matmul, dense
+from cross.expression.reference import evaluate
+from cross.expression.window import Window
+from cross.inspect_code import inspect
+from cross.loopnest import Programs, interpret, verify
+from cross.loopnest.affine import affine, rejoined
+from cross.loopnest.nodes import Binary, Int, Var, add, mul
+from cross.schedule import cpu_space
+from cross.schedule.cycles import Machine, Nest, Operand, nest_cycles
+from cross.schedule.filled_lanes import filling, with_filled_lanes
+from cross.schedule.plan import make_plan
+from cross.schedule.reads import nest_of
+from cross.schedule.tiles import vector_count, vector_tiles
+from cross.schedule.untuned import core_of, fastest_tile
+from tests.fuzz.kernels import Job, compile_jobs, run_here
+
+AVX512 = Target(
+    name="cpu",
+    kind="cpu",
+    triple="x86_64-unknown-linux-gnu",
+    cpu="skylake-avx512",
+    vector_bytes=64,
+    l1d_bytes=48 << 10,
+    l2_bytes=1 << 20,
+    clock_hz=2e9,
+    flops_per_cycle=64,
+)
+AVX2 = Target(
+    name="cpu",
+    kind="cpu",
+    triple="x86_64-unknown-linux-gnu",
+    cpu="x86-64-v3",
+    vector_bytes=32,
+    vector_registers=16,
+    l2_bytes=1 << 20,
+    clock_hz=2e9,
+    flops_per_cycle=32,
+)
+A53 = Target(
+    name="cpu",
+    kind="cpu",
+    triple="aarch64-unknown-linux-gnu",
+    cpu="cortex-a53",
+    vector_bytes=16,
+    l2_bytes=1 << 19,
+    clock_hz=1e9,
+    flops_per_cycle=8,
+)
+HOST = load("host").target(None)
+MACHINE = Machine.of(AVX512, 16)
+
+
+def product(batch: int, m: int, k: int, n: int) -> Operator:
+    left, right = placeholder((batch, m, k), "left"), placeholder((batch, k, n), "right")
+    return Operator("product", (left, right), batch_matmul(left, right, "product"))
+
+
+def layer(m: int, k: int, n: int) -> Operator:
+    data, weight = placeholder((m, k), "data"), placeholder((k, n), "weight")
+    return Operator("layer", (data, weight), dense(data, weight, "layer"), frozenset({1}))
+
+
+def randoms(operator: Operator) -> list[np.ndarray]:
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal(tensor.shape).astype(tensor.dtype) for tensor in operator.inputs]
+
+
+def default(operator: Operator, target: Target = AVX512) -> dict[str, int]:
+    space = cpu_space(operator, target)
+    return space.fields(space.default())
+
+
+# ------------------------------------------------------------------------------------- parts of vectors
+
+
+@pytest.mark.parametrize("extent", range(1, 131))
+def test_a_mask_makes_one_vector_of_any_rest(extent: int) -> None:
+    with_masks, without = chunks(extent, 16, True), chunks(extent, 16)
+    for found in (with_masks, without):
+        firsts = [first for first, _, _ in found]
+        assert firsts == [int(total) for total in np.cumsum([0, *(used for _, _, used in found)])[:-1]]
+        assert all(used <= lanes <= 16 and lanes.bit_count() == 1 for _, lanes, used in found)
+    assert all(used == lanes for _, lanes, used in without)
+    assert len(with_masks) == -(-extent // 16) == vector_count(extent, 16, True)
+    assert len(without) == vector_count(extent, 16)
+
+
+def test_only_masks_make_long_rests_worth_a_place_in_a_space() -> None:
+    assert vector_tiles(110, 16) == [1, 2, 4, 8, 16, 32, 48, 64]
+    assert vector_tiles(110, 16, masked=True) == [1, 2, 4, 8, 16, 32, 48, 64, 110]
+    assert vector_tiles(112, 16, masked=True) == [1, 2, 4, 8, 16, 32, 48, 64]
+
+
+def test_masks_appear_only_where_they_are_cheap() -> None:
+    operator = layer(8, 12, 37)
+    for target, masked in ((AVX512, True), (AVX2, False), (A53, False)):
+        space = cpu_space(operator, target)
+        text = llvm_module("layer", Programs(space).nest(space.default()), target)
+        assert ("masked.store" in text) == masked
+
+
+@pytest.mark.parametrize("columns", [2, 3, 5, 8, 13, 15, 20, 37, 71, 98])
+@pytest.mark.parametrize("inner", [9, 24, 35])
+def test_products_of_any_width_are_right_and_stay_in_bounds(columns: int, inner: int, tmp_path: Path) -> None:
+    operators = [product(2, 7, inner, columns), layer(7, inner, columns)]
+    jobs, expected = [], []
+    for operator in operators:
+        space = cpu_space(operator, HOST)
+        nest = Programs(space).nest(space.default())
+        verify(nest)
+        inputs = randoms(operator)
+        expected.append(evaluate(operator, inputs))
+        np.testing.assert_allclose(interpret(nest, inputs), expected[-1], rtol=1e-4, atol=1e-4)
+        jobs.append(Job(nest, inputs))
+    for got, want in zip(run_here(compile_jobs(jobs, HOST), jobs, tmp_path), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+# ----------------------------------------------------------------------------------------- filled lanes
+
+
+@pytest.mark.parametrize(
+    ("operator", "steps"),
+    [
+        (product(10, 34, 236, 4), 4),  # 4 steps of 4 columns: 16 lanes
+        (product(4, 58, 225, 5), 3),  # 15 lanes
+        (layer(694, 401, 2), 8),  # 401 = 8 * 50 + 1
+        (product(4, 58, 225, 1), None),  # partial results along the reduction are vectors already
+        (product(4, 58, 225, 16), None),
+        (product(4, 58, 8, 4), None),  # too short to pay for adding up
+    ],
+)
+def test_narrow_outputs_run_several_steps_in_a_vector(operator: Operator, steps: int | None) -> None:
+    found = filling(operator.output, AVX512)
+    assert (found.steps if found else None) == steps
+    assert filling(operator.output, AVX2) is None
+    assert filling(operator.output, A53) is None
+
+
+@pytest.mark.parametrize("inner", [60, 63, 67])
+def test_filled_lanes_keep_the_meaning(inner: int) -> None:
+    data, weight = placeholder((1, 9, 9, 24), "data"), placeholder((3, 3, 24, 3), "weight")
+    window = Window(strides=(2, 2), pads=(1, 1, 1, 1))
+    conv = Operator("conv", (data, weight), conv2d(data, weight, window), frozenset({1}))
+    for operator in (product(2, 5, inner, 3), layer(6, inner, 2), conv):
+        changed = with_filled_lanes(operator, AVX512)
+        assert len(changed.stages) == len(operator.stages) + 1
+        inputs = randoms(operator)
+        np.testing.assert_allclose(
+            evaluate(changed, inputs), evaluate(operator, inputs), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_operands_that_do_not_lie_in_steps_are_left_alone() -> None:
+    a, b, k = placeholder((30, 64), "A"), placeholder((4, 64), "B"), reduce_axis(64, "k")
+    across = compute((30, 4), lambda i, j: sum(a[i, k] * b[j, k], axis=k), name="across")
+    assert filling(across, AVX512) is None
+
+
+def test_quotient_and_remainder_are_put_together_again() -> None:
+    v, k = Var("v"), Var("k")
+    quotient, rest = Binary("//", v, Int(5)), Binary("%", v, Int(5))
+    together = add(add(mul(quotient, Int(5)), rest), mul(k, Int(15)))
+    assert rejoined(affine(together)) == ({v: Int(1), k: Int(15)}, Int(0))
+    apart = affine(add(mul(quotient, Int(20)), rest))
+    assert rejoined(apart) == apart
+
+
+# ------------------------------------------------------------------------------------ estimated cycles
+
+
+def matmul_nest(m: int, k: int, n: int, *, straddles: bool = True, row_bytes: int = 0) -> Nest:
+    left = Operand((0,), 4.0 * k, False, (row_bytes or 4 * k,))
+    return Nest((m, n), k, 1, (left, Operand((1,), 4.0 * k, straddles, (4,))), straddles)
+
+
+def cycles(nest: Nest, rows: int, columns: int, order: tuple[int, ...] = (0, 1), threads: int = 1) -> float:
+    machine = replace(MACHINE, threads=threads)
+    return nest_cycles(nest, machine, (rows, columns), vector_count(columns, 16, True), order)
+
+
+def test_no_estimate_is_below_the_work() -> None:
+    for rows in (1, 4, 9, 14):
+        for columns in (16, 32, 48):
+            nest = matmul_nest(126, 64, 96)
+            assert cycles(nest, rows, columns) >= 126 * 96 * 64 / 16 / 2
+
+
+def test_vectors_that_straddle_lines_and_lone_accumulators_cost_more() -> None:
+    assert cycles(matmul_nest(96, 64, 96), 3, 48) > cycles(matmul_nest(96, 64, 96, straddles=False), 3, 48)
+    assert cycles(matmul_nest(96, 64, 96), 1, 16) > 4 * cycles(matmul_nest(96, 64, 96), 12, 32) / 2
+
+
+def test_rows_that_fall_into_one_set_of_the_first_cache_cost_more() -> None:
+    spread, collide = matmul_nest(1022, 1040, 96), matmul_nest(1022, 1040, 96, row_bytes=4096)
+    assert cycles(collide, 14, 32) > 1.5 * cycles(spread, 14, 32)
+    assert cycles(collide, 8, 32) == cycles(spread, 8, 32)
+
+
+def test_the_order_of_loops_keeps_the_larger_panel_near() -> None:
+    nest = matmul_nest(122, 137, 274)
+    assert cycles(nest, 9, 48, (1, 0)) < cycles(nest, 9, 48, (0, 1))
+    small = matmul_nest(24, 16, 96)
+    assert cycles(small, 8, 48, (1, 0)) == pytest.approx(cycles(small, 8, 48, (0, 1)), rel=0.03)
+
+
+def test_the_thread_with_the_most_tiles_counts() -> None:
+    nest = matmul_nest(48, 64, 48)
+    assert cycles(nest, 8, 48, threads=2) == pytest.approx(cycles(nest, 8, 48) / 2)
+    assert cycles(nest, 16, 48, threads=2) == pytest.approx(cycles(nest, 16, 48) * 2 / 3)
+
+
+# ------------------------------------------------------------------------------------------ the choices
+
+
+def test_a_batch_is_not_tiled_where_rows_can_be() -> None:
+    fields = default(product(5, 34, 70, 246))
+    assert fields["product.i0.3"] == 1
+    assert fields["product.i1.3"] > 1
+
+
+@pytest.mark.parametrize(("columns", "tile"), [(15, 15), (43, 43), (98, 98), (110, 110)])
+def test_lanes_are_filled_to_three_quarters(columns: int, tile: int) -> None:
+    fields = default(product(3, 250, 22, columns))
+    assert fields["product.i2.3"] == tile
+    assert columns / (16 * -(-columns // 16)) > 0.75
+
+
+def test_panels_stay_in_the_first_cache() -> None:
+    assert default(product(11, 122, 137, 274))["space_order"] == 1
+
+
+def test_rows_of_four_kibibytes_stay_within_the_ways_of_a_set() -> None:
+    assert default(layer(1024, 1024, 1024))["layer.i.3"] <= 0.8 * (48 << 10) / 4096
+
+
+@pytest.mark.parametrize("m", [24, 52, 100])
+def test_two_threads_get_equal_shares(m: int) -> None:
+    target = msgspec.structs.replace(AVX512, cores=(0, 1))
+    plan = make_plan(layer(m, 512, 512))
+    group = plan.groups[-1]
+    axes = list(group.owner.axes)
+    nest = nest_of(plan, group, 16)
+    tile = fastest_tile(axes, core_of(target, "float32"), [16, 32, 48], nest, Machine.of(target, 16))
+    tiles = np.prod([-(-axis.extent // size) for axis, size in zip(axes, tile.sizes, strict=True)])
+    assert tiles % 2 == 0 or tiles > 20
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        product(14, 291, 9, 71),
+        product(16, 179, 2, 37),
+        product(3, 250, 22, 110),
+        product(4, 58, 225, 5),
+        product(10, 34, 236, 4),
+        product(3, 163, 114, 20),
+        layer(694, 401, 2),
+        layer(135, 254, 237),
+        layer(1024, 1024, 1024),
+    ],
+    ids=lambda operator: "x".join(str(size) for item in operator.inputs for size in item.shape),
+)
+def test_untuned_inner_loops_have_no_spills(operator: Operator) -> None:
+    space = cpu_space(operator, AVX512)
+    report = inspect("kernel", Programs(space).nest(space.default()), AVX512, predict=False)
+    inner = [loop for loop in report.loops if loop.innermost and loop.fma]
+    assert inner and all(loop.vector_spills == 0 for loop in inner)
