@@ -12,38 +12,38 @@ code, and register buffers as SSA values that enter and leave loops as phis.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from boards.target import Target
 from cross.codegen import in_order
+from cross.codegen.frame import POINTER as FRAME
+from cross.codegen.frame import Frame
+from cross.codegen.interior import versions
 from cross.codegen.llvm_arithmetic import suffix
 from cross.codegen.llvm_text import ELEMENT_TYPES, FLOATS, Value, Writer
 from cross.codegen.llvm_text import Block as TextBlock
 from cross.codegen.llvm_values import ZERO_BYTES, ZEROS, Place, Values
 from cross.codegen.steps import ordered
+from cross.codegen.uses import buffers, dtypes, free_variables, statements, stored
 from cross.errors import CompileError
 from cross.expression.terms import ITEM_BYTES
 from cross.loopnest.nodes import (
     Allocate,
-    Binary,
     Block,
     Buffer,
-    Call,
-    Cast,
     Expr,
     For,
     Int,
-    Load,
     LoopKind,
     LoopNest,
     Scope,
-    Select,
     Statement,
     Store,
 )
 
 BUFFER_ALIGNMENT = 64
+ATTRIBUTES = 'nounwind "no-trapping-math"="true"'
 
 
 def llvm_module(symbol: str, nest: LoopNest, target: Target) -> str:
@@ -186,12 +186,15 @@ class _Region:
         self.name = name
         self.target = target
         self.collapsed = _Collapsed.of(statement)
-        used = {buffer.name: buffer for buffer in _buffers(statement)}
+        used = buffers(statement)
         self.buffers = [buffer for buffer in (*nest.arguments, *nest.workspace) if buffer.name in used]
         self.writer = Writer()
         pointers = {buffer.name: f"%b{position}" for position, buffer in enumerate(self.buffers)}
         self.pointers = pointers
         self.values = Values(self.writer, pointers, target.masks_lanes)
+        self.nest = nest
+        self.frame: Frame | None = Frame(self.writer)
+        self.borders: list[str] = []  # functions that this one calls
 
     @property
     def extent(self) -> int:
@@ -204,15 +207,17 @@ class _Region:
     def function(self) -> str:
         writer = self.writer
         self.loop_over_range()
-        stored = _stored(self.collapsed.body)
+        written = stored(self.collapsed.body)
         align = f"align {BUFFER_ALIGNMENT}"
         parameters = "".join(
-            f"ptr noalias{'' if buffer.name in stored else ' readonly'} {align} %b{position}, "
+            f"ptr noalias{'' if buffer.name in written else ' readonly'} {align} %b{position}, "
             for position, buffer in enumerate(self.buffers)
         )
-        attributes = 'nounwind "no-trapping-math"="true"'
-        head = f"define internal void @{self.name}({parameters}i64 %begin, i64 %end) {attributes} {{"
-        return "\n".join([head, "entry:", *writer.blocks[0].lines, "  ret void", "}", ""])
+        head = f"define internal void @{self.name}({parameters}i64 %begin, i64 %end) {ATTRIBUTES} {{"
+        frame = [] if self.frame is None else self.frame.lines
+        return "\n".join(
+            [*self.borders, head, "entry:", *frame, *writer.blocks[0].lines, "  ret void", "}", ""]
+        )
 
     def loop_over_range(self) -> None:
         """begin <= index < end, each decoded into the collapsed loops' variables."""
@@ -228,6 +233,8 @@ class _Region:
             rest = self.writer.value(f"udiv i64 {rest.text}, {extent}", "int64", depth=depth)
             environment.running[loop.var] = (var, depth)
         environment.running[self.collapsed.loops[0].var] = (rest, depth)
+        for loop in self.collapsed.loops:
+            environment.ranges[loop.var] = (0, _integer(loop.extent, loop.var) - 1)
         self.statement(self.collapsed.body)
         self.close_loop(index, "%end", [])
 
@@ -235,20 +242,63 @@ class _Region:
 
     def statement(self, statement: Statement) -> None:
         match statement:
-            case Block(statements):
-                for item in statements:
+            case Block(items):
+                for item in items:
                     self.statement(item)
             case Store(buffer, indices, value, guard):
                 self.store(buffer, indices, value, guard)
-            case Allocate(buffer, body):
-                self.allocate(buffer)
-                self.statement(body)
+            case Allocate():
+                self.allocated(statement)
             case For(_, _, LoopKind.UNROLLED):
                 self.unrolled(statement)
             case For(_, _, LoopKind.VECTORIZED):
                 self.vectorized(statement)
             case For():
                 self.serial(statement)
+
+    def allocated(self, statement: Allocate) -> None:
+        """The body of a buffer; a register tile in two versions where guards can be asked once for all."""
+        split = versions(statement, self.values.environment.ranges) if self.may_split(statement) else None
+        if split is None:
+            self.allocate(statement.buffer)
+            self.statement(statement.body)
+            return
+        writer = self.writer
+        condition = self.values.evaluate(split.condition)
+        label = writer.fresh_label("tile")
+        writer.emit(f"  br i1 {condition.text}, label %{label}.interior, label %{label}.border")
+        writer.emit(f"{label}.border:")
+        self.call_border(split.border)
+        writer.emit(f"  br label %{label}.done")
+        writer.blocks.append(TextBlock(f"{label}.interior", [f"{label}.interior:"]))
+        writer.label = f"{label}.interior"
+        self.allocate(statement.buffer)
+        for part in statements(split.interior):
+            if isinstance(part, Allocate):
+                self.statement(part.body)
+                break
+        writer.emit(f"  br label %{label}.done")
+        inside = writer.blocks.pop()
+        writer.blocks[-1].body += inside.lines
+        writer.emit(f"{label}.done:")
+        writer.label = f"{label}.done"
+
+    def may_split(self, statement: Allocate) -> bool:
+        """Whether a tile may have a version at the border: it shares no registers with anything."""
+        if self.frame is None or statement.buffer.scope is not Scope.REGISTER:
+            return False
+        own = {part.buffer.name for part in statements(statement) if isinstance(part, Allocate)}
+        outside = buffers(statement).keys() - own
+        return not self.values.environment.integers and outside <= self.pointers.keys()
+
+    def call_border(self, border: Statement) -> None:
+        """Calls the border version: a function of its own, so that it takes no registers of this one."""
+        assert self.frame is not None
+        name = f"{self.name}.border{len(self.borders)}"
+        found = _Border(name, border, self)
+        self.borders.append(found.function())
+        self.writer.declarations |= found.writer.declarations
+        self.writer.emit(f"  call {_Border.CONVENTION} void @{name}(ptr {FRAME})")
 
     def allocate(self, buffer: Buffer) -> None:
         if buffer.scope is Scope.LOCAL:
@@ -266,11 +316,22 @@ class _Region:
             del registers[key]
 
     def unrolled(self, loop: For) -> None:
-        integers = self.values.environment.integers
+        """Straight code; the outermost unrolled loop has the whole of it put in order."""
+        integers, body = self.values.environment.integers, self.writer.blocks[-1].body
+        first = len(body)
         for value in range(_integer(loop.extent, loop.var)):
             integers[loop.var] = value
             self.statement(loop.body)
         del integers[loop.var]
+        if not integers:
+            self.put_in_order(body, first)
+
+    def put_in_order(self, body: list[str], first: int) -> None:
+        """The lines of a block from one on in the order that suits the target."""
+        lines = ordered(body[first:], self.target, self.writer.name)
+        if lines is not None:
+            body[first:] = lines
+            self.writer.declare(in_order.DECLARATION)
 
     def vectorized(self, loop: For) -> None:
         environment = self.values.environment
@@ -278,10 +339,10 @@ class _Region:
             raise CompileError(
                 f"loop {loop.var} is vectorized inside vectorized loop {environment.vector[0]}"
             )
-        dtypes = _dtypes(loop.body)
-        widest = self.target.vector_lanes(max(ITEM_BYTES[dtype] for dtype in dtypes))
+        held = dtypes(loop.body)
+        widest = self.target.vector_lanes(max(ITEM_BYTES[dtype] for dtype in held))
         # Whatever floats the other lanes hold is harmless; integers might be divisors.
-        masked = self.target.masks_lanes and dtypes <= set(FLOATS)
+        masked = self.target.masks_lanes and held <= set(FLOATS)
         for first, lanes, used in chunks(_integer(loop.extent, loop.var), widest, masked):
             if lanes == 1:
                 environment.integers[loop.var] = first
@@ -295,15 +356,16 @@ class _Region:
     def serial(self, loop: For) -> None:
         """A loop that runs: the registers that its body changes become phis."""
         environment = self.values.environment
-        changed = set(_stored(loop.body))
+        changed = set(stored(loop.body))
         for name in changed:
             environment.versions[name] = environment.versions.get(name, 0) + 1
         carried = [key for key in environment.registers if key[0] in changed]
         index = self.open_loop(loop.var, "0", carried)
         environment.running[loop.var] = (index, self.writer.depth)
+        environment.ranges[loop.var] = (0, _integer(loop.extent, loop.var) - 1)
         self.statement(loop.body)
         self.close_loop(index, str(_integer(loop.extent, loop.var)), carried)
-        del environment.running[loop.var]
+        del environment.running[loop.var], environment.ranges[loop.var]
 
     def open_loop(self, hint: str, start: str, carried: Sequence[tuple[str, int, int]] = ()) -> Value:
         """Starts a loop that tests at its end; its extent is at least one."""
@@ -332,10 +394,7 @@ class _Region:
         writer, registers = self.writer, self.values.environment.registers
         block = writer.blocks.pop()
         label = block.label
-        body = ordered(block.body, self.target, writer.name)
-        if body is not None:
-            block.body = body
-            writer.declare(in_order.DECLARATION)
+        self.put_in_order(block.body, 0)
         lines = block.lines
         for position, key in enumerate(carried, start=2):
             lines[position] = lines[position].replace(f"@@{label}.{key}@@", registers[key].text)
@@ -419,47 +478,28 @@ class _Region:
         return pointer
 
 
-# ---------------------------------------------------------------------------------------------- walking
+class _Border(_Region):
+    """The function of a tile's version at the border of an image; its one argument is the caller's frame."""
 
+    CONVENTION = "preserve_mostcc"  # saves what it uses: the caller keeps its registers
 
-def _statements(statement: Statement) -> Iterator[Statement]:
-    yield statement
-    match statement:
-        case Block(statements):
-            for item in statements:
-                yield from _statements(item)
-        case For(_, _, _, body) | Allocate(_, body):
-            yield from _statements(body)
+    def __init__(self, name: str, statement: Statement, caller: _Region) -> None:
+        super().__init__(name, statement, caller.nest, caller.target)
+        outer, frame = caller.values.environment, caller.frame
+        assert frame is not None
+        for buffer in sorted(buffers(statement).keys() & caller.pointers.keys()):
+            frame.put_pointer(buffer, caller.pointers[buffer])
+            self.pointers[buffer] = frame.take_pointer(buffer, self.writer)
+        environment = self.values.environment
+        for variable in sorted(free_variables(statement)):
+            frame.put_variable(variable, outer)
+            environment.running[variable] = (frame.take_variable(variable, self.writer), 0)
+            environment.ranges[variable] = outer.ranges[variable]
+        self.frame = None
 
-
-def _stored(statement: Statement) -> list[str]:
-    """Names of the buffers that a statement stores to, in order, each once."""
-    return list(dict.fromkeys(item.buffer.name for item in _statements(statement) if isinstance(item, Store)))
-
-
-def _buffers(statement: Statement) -> Iterator[Buffer]:
-    for item in _statements(statement):
-        if isinstance(item, Store):
-            yield item.buffer
-            yield from _loaded(item.value)
-
-
-def _loaded(expr: Expr) -> Iterator[Buffer]:
-    match expr:
-        case Load(buffer, _):
-            yield buffer
-        case Binary(_, left, right):
-            yield from _loaded(left)
-            yield from _loaded(right)
-        case Call(_, arguments):
-            for argument in arguments:
-                yield from _loaded(argument)
-        case Select(condition, then, otherwise):
-            for part in (condition, then, otherwise):
-                yield from _loaded(part)
-        case Cast(_, value, _):
-            yield from _loaded(value)
-
-
-def _dtypes(statement: Statement) -> set[str]:
-    return {buffer.dtype for buffer in _buffers(statement)}
+    def function(self) -> str:
+        self.statement(self.collapsed.body)
+        head = (
+            f"define internal {self.CONVENTION} void @{self.name}(ptr {FRAME}) noinline cold {ATTRIBUTES} {{"
+        )
+        return "\n".join([head, "entry:", *self.writer.blocks[0].lines, "  ret void", "}", ""])

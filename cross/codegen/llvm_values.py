@@ -17,7 +17,7 @@ from cross.codegen.llvm_lookup import add_multiple, known_element, known_factor,
 from cross.codegen.llvm_text import ELEMENT_TYPES, FLOATS, Value, Writer, literal, vector_type
 from cross.errors import CompileError
 from cross.expression.terms import ITEM_BYTES
-from cross.loopnest.affine import Affine, affine, rejoined, substitute, variables
+from cross.loopnest.affine import Affine, Interval, affine, interval, rejoined, substitute, variables
 from cross.loopnest.nodes import (
     ZERO,
     Binary,
@@ -49,6 +49,7 @@ class Environment:
     running: dict[str, tuple[Value, int]] = field(default_factory=dict)  # SSA value, depth of its block
     vector: tuple[str, int, int] | None = None  # variable, first value, lanes
     used: int = 0  # lanes of the vector that count, the first ones
+    ranges: dict[str, Interval] = field(default_factory=dict)  # of the loops that run
     registers: dict[tuple[str, int, int], Value] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)  # of buffers that the function writes
 
@@ -74,6 +75,7 @@ class Values:
         self.environment = Environment()
         self.guards: list[Value] = []
         self._offsets: dict[int, tuple[object, Affine]] = {}
+        self._differences: dict[int, tuple[object, Affine]] = {}
 
     @property
     def lanes(self) -> int:
@@ -168,6 +170,86 @@ class Values:
         if isinstance(at_first, Literal):
             return literal(at_first.value, "bool")
         return self.integer(at_first)
+
+    def decided(self, expr: Binary) -> Value | None:
+        """A comparison of indices that has one outcome here, whatever the loops that run have come to.
+
+        So the guards of a padding vanish from all but the pixels of a tile that may lie in it.
+        """
+        form = self.difference(expr)
+        if form is None:
+            return None
+        terms, constant = form
+        low = high = constant
+        for term, coefficient in terms.items():
+            bounds = self.range_of(term)
+            if bounds is None:
+                return None
+            ends = sorted(bound * coefficient for bound in bounds)
+            low, high = low + ends[0], high + ends[1]
+        least = 0 if expr.op == "<=" else 1  # what right - left is where the comparison holds
+        if expr.op == "==":
+            return literal(False, "bool") if low > 0 or high < 0 else None
+        if low >= least or high < least:
+            return literal(low >= least, "bool")
+        return None
+
+    def difference(self, expr: Binary) -> tuple[dict[Expr, int], int] | None:
+        """right - left of a comparison of indices, with what is known here in the constant."""
+        if expr.op not in ("<", "<=", "=="):
+            return None
+        found = self._differences.get(id(expr))
+        if found is None:
+            pure = _scalar_variables(expr) is not None
+            found = (expr, affine(Binary("-", expr.right, expr.left)) if pure else ({}, expr))
+            self._differences[id(expr)] = found
+        terms, constant = found[1]
+        if not isinstance(constant, Int):
+            return None
+        integers, total, left = self.environment.integers, constant.value, {}
+        for term, coefficient in terms.items():
+            if not isinstance(coefficient, Int):
+                return None
+            if isinstance(term, Var) and term.name in integers:
+                total += coefficient.value * integers[term.name]
+            else:
+                left[term] = coefficient.value
+        return left, total
+
+    def compared(self, expr: Binary) -> Value | None:
+        """A comparison of scalar indices as one of a sum of loop variables with a constant.
+
+        All pixels of a tile then compare the same sum, each with a constant of its own.
+        """
+        form, vector = self.difference(expr), self.environment.vector
+        if form is None or expr.op == "==" or not form[0]:
+            return None
+        terms, constant = form
+        if vector is not None and any(vector[0] in variables(term) for term in terms):
+            return None
+        below = next(iter(terms.values())) < 0
+        moving: Expr = ZERO
+        for term, coefficient in terms.items():
+            moving = add(moving, mul(term, Int(-coefficient if below else coefficient)))
+        value, least = self.integer(moving), 0 if expr.op == "<=" else 1
+        test = (
+            f"icmp sle i64 {value.text}, {constant - least}"
+            if below
+            else f"icmp sge i64 {value.text}, {least - constant}"
+        )
+        return self.writer.value(test, "bool")
+
+    def range_of(self, term: Expr) -> Interval | None:
+        """Inclusive bounds of an integer expression here; None where they cannot be told."""
+        environment = self.environment
+        if isinstance(term, Var):
+            if term.name in environment.integers:
+                return environment.integers[term.name], environment.integers[term.name]
+            if environment.vector is not None and term.name == environment.vector[0]:
+                return environment.vector[1], environment.vector[1] + environment.used - 1
+            return environment.ranges.get(term.name)
+        known: dict[Expr, Expr] = {Var(name): Int(value) for name, value in environment.integers.items()}
+        return interval(substitute(term, known), environment.ranges)
 
     def lanewise(self, expr: Expr) -> Value:
         """An integer expression that is not affine in the vector variable, lane by lane."""
@@ -438,10 +520,12 @@ class Values:
             fused = self.multiply_add(expr.left, expr.right)
             if fused is not None:
                 return fused
-        uniform = self.uniform_comparison(expr)
-        if uniform is not None:
-            return uniform
+        alike = self.decided(expr) or self.compared(expr) or self.uniform_comparison(expr)
+        if alike is not None:
+            return alike
         left, right = self.evaluate(expr.left), self.evaluate(expr.right)
+        if expr.op in ("and", "or") and (settled := _settled(expr.op, left, right)) is not None:
+            return settled
         if left.dtype == right.dtype == "int64" and left.lanes == right.lanes == 1 and not _reads(expr):
             # Index arithmetic belongs as far out as its variables allow.
             names = _scalar_variables(expr)
@@ -465,6 +549,8 @@ class Values:
         left, right = self.evaluate(multiplied.left), self.evaluate(multiplied.right)
         if left.dtype not in FLOATS:
             return None
+        if _is_zero(left) or _is_zero(right):  # a tap that lies in the padding for certain
+            return self.evaluate(addend)
         (a, b, c), lanes = self.arithmetic.together(left, right, self.evaluate(addend))
         function = f"@llvm.fmuladd.{'v' + str(lanes) if lanes > 1 else ''}{suffix(a.dtype)}"
         self.writer.declare(f"{a.type} {function}({a.type}, {a.type}, {a.type})")
@@ -475,6 +561,14 @@ class Values:
         )
 
     def select(self, condition: Value, then: Expr, otherwise: Expr) -> Value:
+        if condition.text in ("true", "false"):
+            return self.evaluate(then if condition.text == "true" else otherwise)
+        if isinstance(then, Load) and otherwise == Literal(0.0, then.buffer.dtype):
+            self.guards.append(condition)
+            loaded = self.evaluate(then)
+            self.guards.pop()
+            if condition.lanes in (1, loaded.lanes):
+                return loaded  # a guarded load is zero where the guard does not hold
         branches = []
         for branch, guard in ((then, condition), (otherwise, None)):
             if not _reads(branch):
@@ -505,6 +599,18 @@ def _common_alignment(alignment: int, distance_bytes: int) -> int:
     while distance_bytes % alignment:
         alignment //= 2
     return alignment
+
+
+def _settled(op: str, left: Value, right: Value) -> Value | None:
+    """left and right, or left or right, where one of them is known."""
+    for one, other in ((left, right), (right, left)):
+        if one.text in ("true", "false"):
+            return other if (one.text == "true") == (op == "and") else one
+    return None
+
+
+def _is_zero(value: Value) -> bool:
+    return not value.text.startswith("%") and value.text == literal(0.0, value.dtype).text
 
 
 def _reads(expr: Expr) -> bool:

@@ -19,10 +19,16 @@ from cross.codegen.in_order import FENCE, arranged
 from cross.schedule.untuned import IN_ORDER_CPUS
 
 ROOMY: Final = 1 / 2  # of the registers: LLVM's schedulers fill the rest, and past that where more is alive
+PACE: Final = 2  # multiply-adds between fences where loads are guarded
 
 _NODE: Final = re.compile(r"\s*(%[\w.]+) = (.*)$")
 _NAME: Final = re.compile(r"%[\w.]+")
 _SUM: Final = re.compile(r"call (<\d+ x )?\w+>? @llvm\.fmuladd\.")
+_CHOICE: Final = re.compile(r"select i1 %[\w.]+, ptr ")
+_POINTER: Final = re.compile(r"ptr (%[\w.]+)")
+_PLACE: Final = re.compile(r"getelementptr ")
+_LOADED: Final = re.compile(r"(load|insertelement|shufflevector|extractelement|bitcast) ")
+_GUARD: Final = re.compile(r"(select|icmp|and|add|sub|mul|call i64 @llvm\.s(min|max)\.) ?")
 _OPERAND: Final = re.compile(
     r"(load|getelementptr inbounds|insertelement|shufflevector|extractelement|bitcast) "
 )
@@ -33,8 +39,55 @@ def ordered(body: Sequence[str], target: Target, fresh: Callable[[str], str]) ->
 
     A result needs `in_order.DECLARATION`.
     """
+    if any(_CHOICE.search(line) for line in body):
+        return paced(body, fresh)
     found = arranged(body, fresh) if target.cpu in IN_ORDER_CPUS else None
     return stepwise(body, target.vector_registers, fresh) if found is None else found
+
+
+def paced(body: Sequence[str], fresh: Callable[[str], str]) -> list[str] | None:
+    """The lines of a body with guarded loads: every step apart, few multiply-adds at a time, with fences.
+
+    A guard and the address that it chooses live in registers for general use, of which there are few. Left
+    alone, LLVM computes those of all pixels first; so every group counts from a pointer of its own, which an
+    empty piece of assembly passes on behind the fence.
+
+    Returns None for a body that holds more than guards, loads and multiply-adds.
+    """
+    nodes = _nodes(body, (_SUM, _OPERAND, _GUARD))
+    if nodes is None:
+        return None
+    sums = {name: text for name, text in nodes.items() if _SUM.match(text)}
+    operands = {name: text for name, text in nodes.items() if name not in sums}
+    operands = _with_bases(operands, fresh)
+    steps = _steps(sums)
+    lines: list[str] = []
+    for step in range(max(steps.values(), default=-1) + 1):
+        loaded: dict[str, str] = {}  # of the step; addresses and guards are of the group
+        names = [name for name in sums if steps[name] == step]
+        for start in range(0, len(names), PACE):
+            copies = dict(loaded)
+            for name in names[start : start + PACE]:
+                lines.append(f"  {name} = {_copied(sums[name], operands, copies, lines, fresh)}")
+            loaded = {use: copy for use, copy in copies.items() if _LOADED.match(operands[use])}
+            lines.append(f"  {FENCE}")
+    return lines + [f"  {name} = {text}" for name, text in operands.items()]
+
+
+def _with_bases(operands: dict[str, str], fresh: Callable[[str], str]) -> dict[str, str]:
+    """The operands with the pointers from which guarded addresses are counted passed on by assembly."""
+    chosen = [use for text in operands.values() if _CHOICE.match(text) for use in _POINTER.findall(text)]
+    bases: dict[str, str] = {}
+    while chosen:
+        pointer = chosen.pop()
+        if pointer not in operands:
+            bases.setdefault(pointer, fresh("base"))
+        elif _PLACE.match(operands[pointer]):
+            chosen += _POINTER.findall(operands[pointer])
+    passed = {new: f'call ptr asm sideeffect "", "=r,0"(ptr {old})' for old, new in bases.items()}
+    return passed | {
+        name: _NAME.sub(lambda match: bases.get(match[0], match[0]), text) for name, text in operands.items()
+    }
 
 
 def stepwise(body: Sequence[str], registers: int, fresh: Callable[[str], str]) -> list[str] | None:
@@ -49,21 +102,12 @@ def stepwise(body: Sequence[str], registers: int, fresh: Callable[[str], str]) -
         None for a body that leaves many registers free, holds more than loads and multiply-adds, or has only
         one step.
     """
-    operands: dict[str, str] = {}
-    sums: dict[str, str] = {}
-    steps: dict[str, int] = {}
-    for line in body:
-        match = _NODE.match(line)
-        if match is None:
-            return None
-        name, text = match[1], match[2]
-        if _SUM.match(text):
-            sums[name] = text
-            steps[name] = max((steps[use] + 1 for use in _NAME.findall(text) if use in steps), default=0)
-        elif _OPERAND.match(text):
-            operands[name] = text
-        else:
-            return None
+    nodes = _nodes(body, (_SUM, _OPERAND))
+    if nodes is None:
+        return None
+    sums = {name: text for name, text in nodes.items() if _SUM.match(text)}
+    operands = {name: text for name, text in nodes.items() if name not in sums}
+    steps = _steps(sums)
     count = max(steps.values(), default=0) + 1
     if count == 1 or _alive(sums, operands) <= ROOMY * registers:
         return None
@@ -75,6 +119,25 @@ def stepwise(body: Sequence[str], registers: int, fresh: Callable[[str], str]) -
                 lines.append(f"  {name} = {_copied(text, operands, copies, lines, fresh)}")
         lines.append(f"  {FENCE}")
     return lines + [f"  {name} = {text}" for name, text in operands.items()]
+
+
+def _nodes(body: Sequence[str], kinds: Sequence[re.Pattern[str]]) -> dict[str, str] | None:
+    """The instructions of a body by name; None where one is of no kind."""
+    nodes = {}
+    for line in body:
+        match = _NODE.match(line)
+        if match is None or not any(kind.match(match[2]) for kind in kinds):
+            return None
+        nodes[match[1]] = match[2]
+    return nodes
+
+
+def _steps(sums: dict[str, str]) -> dict[str, int]:
+    """For every multiply-add how many come before it in its sum."""
+    steps: dict[str, int] = {}
+    for name, text in sums.items():
+        steps[name] = max((steps[use] + 1 for use in _NAME.findall(text) if use in steps), default=0)
+    return steps
 
 
 def _alive(sums: dict[str, str], operands: dict[str, str]) -> int:
