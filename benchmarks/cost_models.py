@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ OPERATORS = ("C2", "C4", "C5", "C6", "C8", "C9", "C12", "D3", "D6", "T2")
 MODELS = ("gbt", "gbt-regression", "treegru", "treegru-regression", "vanilla-treegru")
 KINDS = ("context", "relation", "tree")
 FIT_ROWS, SCORE_ROWS, TREE_SCORE_ROWS = 2000, 65_536, 8192
-SAME_ROWS, FASTEST, LEAST_ROWS = 256, 64, 48
+SAME_ROWS, FASTEST, LEAST_ROWS = 256, 64, 32
 
 Table = NDArray[np.float32]
 Numbers = NDArray[np.float64]
@@ -180,8 +181,9 @@ def compare(data: Sequence[Data], models: Sequence[str], seed: int, most: int) -
     for item in data:
         rates = [throughput(item.costs_s[item.rows(group)]) for group in range(len(item.names))]
         spread = statistics.median(float(np.median(rate)) for rate in rates if len(rate))
+        names = ", ".join(f"{count} {name}" for name, count in Counter(item.names).items())
         print(
-            f"{', '.join(item.names)}: {len(item.costs_s)} records, {np.isnan(item.costs_s).sum()} failed; "
+            f"{names}: {len(item.costs_s)} records, {np.isnan(item.costs_s).sum()} failed; "
             f"the median configuration runs at {spread:.0%} of the best"
         )
     heads = ("refit", "scored/s", "same: correlation", "top", "new: correlation", "top")

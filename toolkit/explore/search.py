@@ -10,7 +10,7 @@ import numpy as np
 
 from cross.loopnest.program import Programs
 from toolkit.cost_model.base import CostModel
-from toolkit.cost_model.choose import DEFAULT, features_of, make_cost_model
+from toolkit.cost_model.choose import DEFAULT, TREE_MODELS, features_of, make_cost_model
 from toolkit.cost_model.model_file import check_features, facts, load
 from toolkit.cost_model.transfer import Transfer
 from toolkit.errors import InputError
@@ -23,6 +23,7 @@ from toolkit.explore.space import SearchSpace
 from toolkit.features import Features as NamedFeatures
 from toolkit.features import JointFeatures, make_features
 
+NETWORK_CHAINS: Final = 256
 TUNERS: Final = ("annealing", "genetic", "random", "grid")
 
 
@@ -88,6 +89,14 @@ def make_proposer(
         case "grid":
             return GridProposer(space)
     raise InputError(f"unknown tuner {options.tuner!r}: expected one of {', '.join(TUNERS)}")
+
+
+def _affordable(options: SearchOptions) -> AnnealingOptions:
+    """Fewer chains where a network scores them: it takes about fifty times as long as trees on a CPU."""
+    annealing = options.annealing
+    if options.cost_model not in TREE_MODELS:
+        return annealing
+    return replace(annealing, chains=min(annealing.chains, NETWORK_CHAINS))
 
 
 def search_features(options: SearchOptions, programs: Programs) -> NamedFeatures:

@@ -36,7 +36,7 @@ def test_a_model_that_learns_beats_one_that_does_not() -> None:
 def test_the_table_has_a_line_for_each_model(capsys: pytest.CaptureFixture[str]) -> None:
     main(["compare", "--table", "tiny", "--models", "gbt,random"])
     first, _, *lines = capsys.readouterr().out.splitlines()
-    assert first.startswith("tiny: 2")
+    assert first.startswith("1 tiny: 2")
     assert [line.split()[0] for line in lines] == ["gbt", "random"]
     with pytest.raises(SystemExit):
         main(["compare"])
