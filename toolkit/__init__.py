@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from toolkit.model.load import load_model
     from toolkit.model.tasks import tasks
     from toolkit.model_job.installed import ModelRun, read_array, run_installed, write_arrays
-    from toolkit.model_job.job import tune
+    from toolkit.model_job.job import plan_tuning, tune
     from toolkit.model_job.operator import tune_operator
     from toolkit.model_job.options import DEFAULT_RECORDS, TuneOptions, TuneReport
     from toolkit.model_job.prior import PriorReport, train_prior
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from toolkit.report.documents import document
     from toolkit.report.flash_display import FlashDisplay
     from toolkit.report.health import Check, check_board
-    from toolkit.report.tables import accounts_lines, operator_table, table, time_text, tune_table
+    from toolkit.report.tables import accounts_text, operator_table, plan_table, table, time_text, tune_table
     from toolkit.report.tune_display import TuneDisplay
     from toolkit.tuning import TuningOptions
     from toolkit.version import TOOL_VERSION
@@ -72,7 +72,7 @@ _HOMES = {
     "toolkit.model.load": ("load_model",),
     "toolkit.model.tasks": ("tasks",),
     "toolkit.model_job.installed": ("ModelRun", "read_array", "run_installed", "write_arrays"),
-    "toolkit.model_job.job": ("tune",),
+    "toolkit.model_job.job": ("plan_tuning", "tune"),
     "toolkit.model_job.operator": ("tune_operator",),
     "toolkit.model_job.options": ("DEFAULT_RECORDS", "TuneOptions", "TuneReport"),
     "toolkit.model_job.prior": ("PriorReport", "train_prior"),
@@ -82,7 +82,9 @@ _HOMES = {
     "toolkit.report.documents": ("document",),
     "toolkit.report.flash_display": ("FlashDisplay",),
     "toolkit.report.health": ("Check", "check_board"),
-    "toolkit.report.tables": ("accounts_lines", "operator_table", "table", "time_text", "tune_table"),
+    "toolkit.report.tables": (
+        "accounts_text", "operator_table", "plan_table", "table", "time_text", "tune_table",
+    ),
     "toolkit.report.tune_display": ("TuneDisplay",),
     "toolkit.tuning": ("TuningOptions",),
     "toolkit.version": ("TOOL_VERSION",),
@@ -98,7 +100,7 @@ __all__ = [
     "DEFAULT_RECORDS", "TOOL_VERSION", "Accounts", "Board", "BoardFacts", "Budget", "Check",
     "FlashDisplay", "FlashOptions", "FlashReport", "ModelRun", "Operator", "PriorReport", "Records",
     "SavedModel", "SearchOptions", "Session", "SlotStatus", "Target", "ToolkitError", "TuneDisplay",
-    "TuneOptions", "TuneReport", "TuningOptions", "TuningRecord", "TuningResult", "accounts_lines",
+    "TuneOptions", "TuneReport", "TuningOptions", "TuningRecord", "TuningResult", "accounts_text",
     "annealing_options", "board_names", "check_board", "compute", "document", "fetch_emulation",
     "flash_bundle", "load_board", "load_cost_model", "load_model", "max", "min", "open_bundle",
     "open_session", "operator_table", "placeholder", "probe_board", "read_array", "recorded_operators",

@@ -14,7 +14,7 @@ ToolkitError                      1  internal error (a bug in the tool)
 ├── VerificationError             6  a signature, hash, self-test or numerical check failed
 ├── RolledBack                    7  the new bundle failed on the board; the previous one runs again
 ├── NotCommitted                  8  flashed, but the final commit is not confirmed
-├── TimedOut                    124  the time limit ran out
+├── TimedOut                    124  a time to wait is over: the board is still somebody else's
 └── Interrupted                 130  stopped by the user; records are kept
 
 Every message says what failed, where, what was expected, what was found and what to do.
@@ -94,7 +94,7 @@ class NotCommitted(ToolkitError):
 
 
 class TimedOut(ToolkitError):
-    """A time limit ran out."""
+    """The time to wait for something is over."""
 
     exit_code = 124
 

@@ -102,14 +102,12 @@ class OperatorSearch:
     def __init__(self, job: TuningJob, runner: Runner, records: Records, options: TuningOptions) -> None:
         self.job = job
         self.runner = runner
-        self.books = Books(job.name, job.flops, untuned=job.space.describe(job.space.default()))
+        self.books = known_books(job, records)
         self._options = options
         if job.description:
             key = job.key.operator_key
             records.describe(OperatorLine(operator_key=key, description=job.description))
         known = records.for_key(job.key)
-        for record in known:
-            self.books.note(record)
         self.resumed = self._planned = len(known)
         self._exhausted = False
         self.started = self.ended = False  # whether the listener was told
@@ -172,6 +170,14 @@ class OperatorSearch:
         )
         self.books.done(record)
         return record
+
+
+def known_books(job: TuningJob, records: Records) -> Books:
+    """What the records know about an operator."""
+    books = Books(job.name, job.flops, untuned=job.space.describe(job.space.default()))
+    for record in records.for_key(job.key):
+        books.note(record)
+    return books
 
 
 def batch_size(trials: int, options: TuningOptions) -> int:

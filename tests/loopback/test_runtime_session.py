@@ -34,7 +34,7 @@ from device_runtime.protocol import (
 )
 from tests.loopback.conftest import CompileKernels
 from tests.loopback.kernels import ELEMENTS, Kernels, assert_right
-from toolkit.errors import BoardBusy, BoardUnreachable
+from toolkit.errors import BoardBusy, BoardUnreachable, TimedOut
 from toolkit.measure.archive import runtime_archive
 from toolkit.measure.session import DeviceError, Session, open_session
 
@@ -200,6 +200,8 @@ def test_one_holder_and_the_other_is_told_who(session: Session, local_board: Boa
     with open_session(local_board, cache_dir=tmp_path, holder="alice") as first:
         start_s = time.monotonic()
         with pytest.raises(BoardBusy, match=r"Board host is held by alice \(process \d+ on the board\)"):
+            open_session(local_board, cache_dir=tmp_path, holder="bob")
+        with pytest.raises(TimedOut, match=r"Board host is still held by alice .* waiting 0\.3 s for it"):
             open_session(local_board, cache_dir=tmp_path, holder="bob", wait_s=0.3)
         assert time.monotonic() - start_s >= 0.3
         assert first.call("lease", holder="alice") == {"token": first.token}

@@ -31,8 +31,8 @@ def report(
     peak = peak if target else board.target().peak_gflops
     text = toolkit.operator_table(operators, emulated=board.emulated, peak_gflops=peak)
     spent = sum((item.spent for item in operators), toolkit.Accounts())
-    width = max(len(name) for name, _ in toolkit.accounts_lines(spent))
-    text += "".join(f"\n{name.ljust(width)}  {value}" for name, value in toolkit.accounts_lines(spent))
+    if spent.wall_s:
+        text += f"\n\n{toolkit.accounts_text(spent)}"
     content = {
         "board": board.name,
         "emulated": board.emulated,

@@ -39,6 +39,7 @@ class Arguments(TypedDict):
     board_name: str
     target: str
     trials: int | None
+    total: int | None
     budget_s: float | None
     tuner: str
     cost_model: str
@@ -55,6 +56,8 @@ class Arguments(TypedDict):
     winograd: bool
     output: Path | None
     wait_s: float
+    early_stop: bool
+    dry_run: bool
     as_json: bool
 
 
@@ -63,7 +66,14 @@ class Arguments(TypedDict):
 @board_option
 @click.option("--target", default="", help="One of the board's targets; default: its fastest CPU.")
 @click.option("--trials", type=click.IntRange(min=1), help="Measurements for each operator.  [default: 64]")
-@click.option("--budget", "budget_s", type=duration, metavar="TIME", help="Time for all operators, e.g. 20m.")
+@click.option("--total-trials", "total", type=click.IntRange(min=1),
+              help="Instead: for all operators together, given out where the model gets faster.")  # fmt: skip
+@click.option("--budget", "budget_s", type=duration, metavar="TIME",
+              help="Instead: time for the whole command, e.g. 20m; it prints a plan first.")  # fmt: skip
+@click.option("--early-stop", is_flag=True, help="No more trials for operators that gain less than 1 %.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the plan, by measured seconds per trial, and do no more."
+)
 @click.option("--tuner", type=click.Choice(TUNERS), default="annealing", show_default=True)
 @click.option("--cost-model", type=click.Choice(COST_MODELS), default="gbt", show_default=True)
 @click.option("--prior", type=click.Path(path_type=Path), metavar="FILE",
@@ -96,6 +106,11 @@ def tune(**given: Unpack[Arguments]) -> None:
     """
     options = tune_options(given)
     board = toolkit.load_board(given["board_name"])
+    if given["dry_run"]:
+        with toolkit.TuneDisplay() as display:
+            plan = toolkit.plan_tuning(given["model"], board, options, display)
+        answer("plan", plan, toolkit.plan_table(plan), as_json=given["as_json"])
+        return
     with toolkit.TuneDisplay() as display:
         report = toolkit.tune(given["model"], board, options, display)
     answer("tune", report, toolkit.tune_table(report), as_json=given["as_json"])
@@ -104,8 +119,9 @@ def tune(**given: Unpack[Arguments]) -> None:
 
 def tune_options(given: Arguments) -> TuneOptions:
     """The options of the function behind the command."""
-    if given["trials"] is not None and given["budget_s"] is not None:
-        raise click.UsageError("--trials and --budget exclude each other: give one of them")
+    limits = [given["trials"], given["total"], given["budget_s"]]
+    if sum(limit is not None for limit in limits) > 1:
+        raise click.UsageError("--trials, --total-trials and --budget exclude each other: give one of them")
     search = toolkit.SearchOptions(
         tuner=given["tuner"],
         cost_model=given["cost_model"],
@@ -116,9 +132,10 @@ def tune_options(given: Arguments) -> TuneOptions:
     )
     return toolkit.TuneOptions(
         target=given["target"],
-        trials=None if given["budget_s"] is not None else given["trials"] or DEFAULT_TRIALS,
+        trials=DEFAULT_TRIALS if limits == [None] * 3 else given["trials"],
+        total=given["total"],
         seconds=given["budget_s"],
-        tuning=toolkit.TuningOptions(search=search, seed=given["seed"]),
+        tuning=toolkit.TuningOptions(search=search, seed=given["seed"], early_stop=given["early_stop"]),
         shapes=dict(given["shapes"]),
         records=given["records"] or toolkit.DEFAULT_RECORDS,
         output=given["output"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -103,12 +104,19 @@ class LiveRunner:
         self._options = options
         self._seed = seed
         self._uploads: dict[tuple[int, Packing | None], str] = {}
+        self._built: dict[Hashable, BuiltKernel] = {}  # of the last batch
         self._known: dict[Hashable, Measurement] = {}
         self._codes: dict[str, Measurement] = {}
         self._best_s = 0.0
         for measurement in recorded:
             if measurement.seconds:
                 self._noted(measurement)
+
+    def afresh(self, options: RunnerOptions) -> LiveRunner:
+        """A runner that has measured nothing, but shares what this one has built last and uploaded."""
+        other = copy.copy(self)
+        other._options, other._known, other._best_s = options, {}, 0.0
+        return other
 
     @functools.cached_property
     def _data(self) -> TrialData:
@@ -128,9 +136,13 @@ class LiveRunner:
                 built[number] = MeasureFailure("build", str(error))
                 continue
             keys.append(_same_program(program))
-            if keys[-1] not in self._known:
+            if keys[-1] in self._built:
+                built[keys[-1]] = self._built[keys[-1]]
+            elif keys[-1] not in self._known:
                 jobs.setdefault(keys[-1], (f"tfb_{number:016x}", program))
         built.update(zip(jobs, self._builder.build(list(jobs.values())), strict=True))
+        self._built.clear()
+        self._built.update((key, entry) for key, entry in built.items() if isinstance(entry, BuiltKernel))
         return (self._measurement(key, built.get(key)) for key in keys)
 
     def _measurement(self, key: Hashable, built: BuiltKernel | MeasureFailure | None) -> Measurement:

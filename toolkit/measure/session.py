@@ -39,7 +39,7 @@ from device_runtime.protocol import (
     take,
     to_plain,
 )
-from toolkit.errors import BoardBusy, BoardUnreachable, ToolkitError
+from toolkit.errors import BoardBusy, BoardUnreachable, TimedOut, ToolkitError
 from toolkit.measure.transport import Transport, open_transport, read_secret
 
 GREETING_S = 60.0  # an emulated or slow board compiles the runtime's sources first
@@ -183,7 +183,8 @@ def open_session(
     """Reach the board and take its lease, waiting up to `wait_s` for who holds it.
 
     `lease` False: look only (probe, status); measuring and putting are refused. `cache_dir` holds the
-    runtime's archive and the emulation. Raises BoardUnreachable, BoardBusy (names the holder), InputError.
+    runtime's archive and the emulation. Raises BoardUnreachable, BoardBusy (names the holder; TimedOut
+    when it was waited for), InputError.
     """
     transport = open_transport(board.link, cache_dir)
     try:
@@ -252,10 +253,18 @@ def _take_lease(session: Session, wait_s: float, holder: str) -> int:
             if error.code != BUSY:
                 raise
             if time.monotonic() >= deadline_s:
-                raise BoardBusy(
-                    f"Board {session.board.name} is {error.text}. Try again later, or ask the holder."
-                ) from error
+                raise _busy(session.board, error, wait_s) from error
         time.sleep(POLL_S)
+
+
+def _busy(board: Board, error: DeviceError, waited_s: float) -> ToolkitError:
+    """Why there is no lease: somebody has it, or still had it when the time to wait was over."""
+    if waited_s > 0:
+        return TimedOut(
+            f"Board {board.name} is still {error.text}, after waiting {waited_s:g} s for it. "
+            "Wait longer, or ask the holder."
+        )
+    return BoardBusy(f"Board {board.name} is {error.text}. Try again later, or ask the holder.")
 
 
 def _gone(transport: Transport, what: str) -> BoardUnreachable:

@@ -52,14 +52,22 @@ def finalists(
 
 
 def confirm(
-    space: TunableSpace, contenders: Mapping[Configuration, float], make_runner: Callable[[], Runner]
+    space: TunableSpace,
+    contenders: Mapping[Configuration, float],
+    make_runner: Callable[[], Runner],
+    *,
+    rounds: int = 2,
 ) -> Winner:
-    """Measure the contenders in turn, twice, each time with a new runner, which knows nothing yet."""
+    """Measure the contenders in turn, each round with a new runner, which has measured nothing yet.
+
+    Without rounds, and where there is nothing to choose between, the recorded times decide.
+    """
     default = space.default()
     if not contenders:
         return Winner(default, None, None)
     best_s = dict(contenders)
-    for order in (list(contenders), list(contenders)[::-1]):
+    for number in range(rounds if len(contenders) > 1 else 0):
+        order = list(contenders)[:: -1 if number % 2 else 1]
         measurements = make_runner().prepare(space.batch(order))
         for configuration, measurement in zip(order, measurements, strict=True):
             best_s[configuration] = float(np.fmin(best_s[configuration], measurement.cost_s))

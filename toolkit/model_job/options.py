@@ -9,36 +9,30 @@ from pathlib import Path
 from typing import Literal
 
 from toolkit.accounts import Accounts
+from toolkit.model_job.plan import TuningPlan
 from toolkit.progress import Event
 from toolkit.tuning import TuningOptions
 
 DEFAULT_TRIALS = 64
 DEFAULT_RECORDS = Path.home() / ".local" / "share" / "tune-for-board" / "records.db"
 
-StageName = Literal["import", "connect", "tune", "confirm", "build", "reference", "measure", "pack"]
-STAGES: tuple[StageName, ...] = (
-    "import",
-    "connect",
-    "tune",
-    "confirm",
-    "build",
-    "reference",
-    "measure",
-    "pack",
-)
+StageName = Literal[
+    "import", "connect", "compile", "reference", "plan", "tune", "confirm", "build", "measure", "pack"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
     """How to tune a model; the defaults are what the command does.
 
-    `trials` measurements for each distinct operator, or `seconds` for all of them together (then `trials`
-    is None). Configurations that an earlier run recorded count as trials.
+    `trials` measurements for each distinct operator, or `total` for all of them together, or `seconds` for
+    the whole job (then `trials` is None). Configurations that an earlier run recorded count as trials.
     """
 
     target: str = ""
     """Name of one of the board's targets; empty: the one with the highest estimated peak."""
     trials: int | None = DEFAULT_TRIALS
+    total: int | None = None
     seconds: float | None = None
     tuning: TuningOptions = field(default_factory=TuningOptions)
     """Search, batch size, seed."""
@@ -78,9 +72,9 @@ class StageDone:
 
 @dataclass(frozen=True, slots=True)
 class TuningPlanned:
-    """Which operators will be tuned in which order; `recorded` trials of all `trials` are done already.
+    """Which operators will be tuned; `recorded` trials of all `trials` are done already.
 
-    `trials` is None where the budget is `seconds`.
+    `trials` is None where the budget is a time: then tuning gets `seconds` of it, and `plan` says more.
     """
 
     operators: tuple[str, ...]
@@ -88,6 +82,7 @@ class TuningPlanned:
     seconds: float | None
     recorded: int
     emulated: bool
+    plan: TuningPlan | None = None
 
 
 JobEvent = Event | StageStarted | StageDone | TuningPlanned

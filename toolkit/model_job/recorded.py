@@ -12,7 +12,7 @@ from toolkit.model.tasks import tasks
 from toolkit.model_job.job import cpu_target
 from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import OperatorReport
-from toolkit.progress import Books
+from toolkit.operator_search import known_books
 from toolkit.records import Records
 
 
@@ -32,10 +32,6 @@ def recorded_operators(
     chosen = cpu_target(board, target)
     found = []
     for task in tasks(load_model(model, shapes)):
-        job, programs = open_job(task.name, task.operator, board, chosen, winograd=winograd)
-        untuned = programs.space.describe(programs.space.default())
-        books = Books(task.name, task.flops, untuned=untuned)
-        for record in records.for_key(job.key):
-            books.note(record)
-        found.append(report_operator(task, books.result()))
+        job, _ = open_job(task.name, task.operator, board, chosen, winograd=winograd)
+        found.append(report_operator(task, known_books(job, records).result()))
     return tuple(found)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from toolkit.accounts import Accounts
 from toolkit.model_job.options import Latency, OperatorReport, TuneReport
+from toolkit.model_job.plan import TuningPlan
 
 EMULATED = "emulated"
 NOTHING = "-"
@@ -74,7 +75,7 @@ def tune_table(report: TuneReport) -> str:
         ),
         ("largest relative error", f"{report.tuned_latency.max_relative_error:.1e}"),
         ("trials", f"{report.measured} now, {report.trials} in all, {rate:.1f} a second"),
-        *accounts_lines(report.accounts),
+        *_accounts(report.accounts),
         (f"peak of target {report.target}{mark}", peak),
         ("records", str(report.records)),
         ("bundle", f"{report.bundle} ({report.bundle_id})"),
@@ -82,16 +83,43 @@ def tune_table(report: TuneReport) -> str:
     title = f"{report.model} on {report.board}"
     if report.emulated:
         title += f": {EMULATED}, the times say nothing about a chip"
-    width = max(len(name) for name, _ in facts)
     return "\n".join([
         title, "",
         operator_table(report.operators, emulated=report.emulated, peak_gflops=report.peak_gflops), "",
-        *(f"{name.ljust(width)}  {value}" for name, value in facts),
+        *named(facts),
     ])  # fmt: skip
 
 
-def accounts_lines(accounts: Accounts) -> list[tuple[str, str]]:
-    """Where the time of tuning went, as names and values."""
+def plan_table(plan: TuningPlan) -> str:
+    """What a job is going to do: each operator's trials and minutes, then the stages."""
+    headers = ["operator", "runs", "recorded", "trials", "time"]
+    rows = [
+        [item.name, str(item.count), str(item.recorded), str(item.trials), duration(item.seconds)]
+        for item in plan.operators
+    ]
+    budget = "" if plan.budget_s is None else f", of {duration(plan.budget_s)} given"
+    facts = [
+        ("prepared", duration(plan.prepared_s)),
+        ("tuning", f"{duration(plan.tuning_s)}, about {plan.trials} trials"),
+        ("confirming", f"{duration(plan.confirm_s)}, the fastest of each operator once more"),
+        ("finishing", f"{duration(plan.finish_s)}, to compile, measure and pack the model"),
+        ("in all", f"{duration(plan.total_s)}{budget}"),
+    ]
+    return "\n".join([table(headers, rows), "", *named(facts)])
+
+
+def named(facts: Sequence[tuple[str, str]]) -> list[str]:
+    """Names and values in two columns."""
+    width = max(len(name) for name, _ in facts)
+    return [f"{name.ljust(width)}  {value}" for name, value in facts]
+
+
+def accounts_text(accounts: Accounts) -> str:
+    """Where the time of tuning went."""
+    return "\n".join(named(_accounts(accounts)))
+
+
+def _accounts(accounts: Accounts) -> list[tuple[str, str]]:
     return [
         (
             "board busy",

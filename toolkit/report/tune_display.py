@@ -16,8 +16,9 @@ from rich.live import Live
 from rich.text import Text
 
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
+from toolkit.model_job.plan import TuningPlan
 from toolkit.progress import Clock, OperatorDone, OperatorStarted, TrialDone
-from toolkit.report.tables import EMULATED, duration, time_text
+from toolkit.report.tables import EMULATED, duration, plan_table, time_text
 
 PLAIN_EVERY_S: Final = 10.0
 BAR: Final = 24
@@ -35,9 +36,11 @@ class TuneDisplay:
         self._drawn = self._console.is_terminal if live is None else live
         self._clock = clock
         self._plan = TuningPlanned((), None, None, 0, False)
+        self._each: int | None = None  # trials of one operator at most
         self._done = 0  # operators that get no more trials
         self._measured = 0  # trials of this run
         self._spared = 0  # trials that a space which was searched through left over
+        self._after_s = 0.0  # what follows tuning
         self._started_s = self._last_s = clock()
 
     def __enter__(self) -> TuneDisplay:
@@ -60,17 +63,19 @@ class TuneDisplay:
             case TuningPlanned():
                 self._plan = event
                 self._started_s = self._clock()
+                if event.plan:
+                    self._say(plan_table(event.plan))
+                    self._after_s = event.plan.confirm_s + event.plan.finish_s
                 self._say(self._planned(event))
-            case OperatorStarted():
-                pass  # its first trial says so
+            case OperatorStarted(trials=trials):
+                self._each = trials
             case TrialDone():
                 self._measured += 1
                 self._trial(event)
             case OperatorDone(operator, result):
                 self._done += 1
-                if self._plan.trials:
-                    each = self._plan.trials // len(self._plan.operators)
-                    self._spared += max(0, each - result.trials)
+                if self._each is not None:
+                    self._spared += max(0, self._each - result.trials)
                 best = result.best.cost_s if result.best else None
                 self._say(
                     f"{self._where(operator)}  {result.trials:4d} trials  best {time_text(best):>11}"
@@ -83,7 +88,14 @@ class TuneDisplay:
         )
         known = f", {plan.recorded} of them recorded already" if plan.recorded else ""
         note = " (emulated: no time says anything about a chip)" if plan.emulated else ""
-        return f"tuning {len(plan.operators)} operators: {wanted}{known}{note}"
+        ends = f"; done at {self._time_of_day(plan.plan)}" if plan.plan else ""
+        return f"tuning {len(plan.operators)} operators: {wanted}{known}{ends}{note}"
+
+    @staticmethod
+    def _time_of_day(plan: TuningPlan) -> str:
+        """When the whole job will be done."""
+        left_s = plan.tuning_s + plan.confirm_s + plan.finish_s
+        return time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
 
     def _trial(self, event: TrialDone) -> None:
         limit = "" if event.trials is None else f"/{event.trials}"
@@ -122,7 +134,8 @@ class TuneDisplay:
     def _left_s(self) -> float:
         if self._plan.trials:
             return self._trials_left / max(self._rate, 1e-9)
-        return max(0.0, (self._plan.seconds or 0.0) - (self._clock() - self._started_s))
+        tuning_s = max(0.0, (self._plan.seconds or 0.0) - (self._clock() - self._started_s))
+        return tuning_s + self._after_s
 
     @property
     def _bar(self) -> str:

@@ -1,0 +1,122 @@
+"""What the stages of a job share: the model, the board's session, the compiler, the records, the time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from boards.description import Board
+from boards.target import Target
+from cross.loopnest.program import Programs
+from toolkit.jobs import open_job, shares_cores
+from toolkit.measure.builder import Builder
+from toolkit.measure.live import LiveRunner, RunnerOptions
+from toolkit.measure.session import Session, open_session
+from toolkit.model.graph import Graph
+from toolkit.model.load import load_model
+from toolkit.model.tasks import TuningTask, tasks
+from toolkit.model_job.options import JobListener, StageDone, StageName, StageStarted, TuneOptions
+from toolkit.records import Records
+from toolkit.tuning import TuningJob, TuningOptions
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTask:
+    """A task with everything that it takes to tune it."""
+
+    task: TuningTask
+    job: TuningJob
+    programs: Programs
+    runner: LiveRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Everything that the stages work with; the job began at `started_s` by time.monotonic."""
+
+    board: Board
+    target: Target
+    graph: Graph
+    tasks: tuple[OpenTask, ...]
+    session: Session
+    builder: Builder
+    records: Records
+    options: TuneOptions
+    on_event: JobListener
+    started_s: float
+
+    @property
+    def passed_s(self) -> float:
+        """Seconds since the job began."""
+        return time.monotonic() - self.started_s
+
+    @property
+    def tuning(self) -> TuningOptions:
+        """As asked for; a board with cores of its own measures while the next batch is compiled."""
+        tuning = self.options.tuning
+        return replace(tuning, overlap=tuning.overlap or not shares_cores(self.board))
+
+
+@dataclass(slots=True)
+class Stage:
+    """A stage while it runs; `summary` says in a few words what came of it."""
+
+    summary: str = ""
+
+
+@contextmanager
+def stage(name: StageName, on_event: JobListener) -> Iterator[Stage]:
+    """Say that a stage begins, and when it is over what came of it."""
+    started_s = time.monotonic()
+    on_event(StageStarted(name))
+    running = Stage()
+    yield running
+    on_event(StageDone(name, time.monotonic() - started_s, running.summary))
+
+
+@contextmanager
+def open_bench(
+    model: Path, board: Board, target: Target, options: TuneOptions, on_event: JobListener
+) -> Iterator[Bench]:
+    """The model imported and the board connected, until the block ends."""
+    started_s = time.monotonic()
+    with stage("import", on_event) as running:
+        graph = load_model(model, options.shapes)
+        found = tasks(graph)
+        running.summary = f"{len(graph.groups)} operators, {len(found)} distinct"
+    with Records(options.records) as records, Builder(target, workers=options.workers) as builder:
+        with stage("connect", on_event) as running:
+            session = open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s)
+            running.summary = f"{board.name}, {session.hello.machine}, Python {session.hello.python}"
+        with session:
+            opened = []
+            for task in found:
+                job, programs = open_job(
+                    task.name,
+                    task.operator,
+                    board,
+                    target,
+                    winograd=options.winograd,
+                    weight=task.count,
+                    search=options.tuning.search,
+                )
+                timing = RunnerOptions.of(board.measure)
+                recorded = [record.measurement for record in records.for_key(job.key)]
+                seed = options.tuning.seed
+                runner = LiveRunner(programs, builder, session, timing, seed=seed, recorded=recorded)
+                opened.append(OpenTask(task, job, programs, runner))
+            yield Bench(
+                board=board,
+                target=target,
+                graph=graph,
+                tasks=tuple(opened),
+                session=session,
+                builder=builder,
+                records=records,
+                options=options,
+                on_event=on_event,
+                started_s=started_s,
+            )

@@ -1,0 +1,151 @@
+"""What a job is going to do, from measured times: how many trials each operator gets, and when it ends.
+
+Pure arithmetic: stages.py measures what goes in (`Demand`, `Costs`), job.py keeps to what comes out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from toolkit.errors import InputError
+
+FIRST_TRIALS = 2  # of each operator in the smallest sensible budget: the default schedule and another one
+CONFIRM_SHARE = 0.15  # of a budget at most
+ROUND_S = 5.0  # what a budget that is proposed is a multiple of
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """An operator before it is tuned: `count` runs in the model, about `run_s` seconds each (NaN: unknown).
+
+    `recorded` trials are done already; one more takes `trial_s`, compiling and searching included.
+    """
+
+    name: str
+    count: int
+    flops: int
+    recorded: int
+    run_s: float
+    trial_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds of everything but tuning: `prepared_s` are over, the others still to come.
+
+    `confirm_s`: measuring the finalists again, `finish_s`: compiling, measuring and packing the model.
+    """
+
+    prepared_s: float
+    confirm_s: float
+    finish_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """About how many `trials` an operator will get, beside those that are `recorded`, in `seconds`."""
+
+    name: str
+    count: int
+    recorded: int
+    trials: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TuningPlan:
+    """A job in seconds, of which `prepared_s` are over; `budget_s` is None where trials are the budget.
+
+    `trials` are those of all operators that are to come. The shares of the operators are a guess: trials go
+    where the latency falls.
+    """
+
+    operators: tuple[OperatorPlan, ...]
+    trials: int
+    budget_s: float | None
+    prepared_s: float
+    tuning_s: float
+    confirm_s: float
+    finish_s: float
+    total_s: float
+
+
+def plan_seconds(demands: Sequence[Demand], costs: Costs, budget_s: float) -> TuningPlan:
+    """A job that takes `budget_s` in all.
+
+    Raises InputError, which names the smallest sensible budget, when that is too little.
+    """
+    first_s = sum(demand.trial_s * max(0, FIRST_TRIALS - demand.recorded) for demand in demands)
+    confirm_s = min(costs.confirm_s, CONFIRM_SHARE * budget_s)
+    tuning_s = budget_s - costs.prepared_s - confirm_s - costs.finish_s
+    if tuning_s < first_s or budget_s <= 0:
+        fixed_s = costs.prepared_s + first_s + costs.finish_s
+        smallest_s = min(fixed_s / (1 - CONFIRM_SHARE), fixed_s + costs.confirm_s)
+        raise InputError(
+            f"a budget of {budget_s:.0f} s is too small: the preparations take {costs.prepared_s:.0f} s, "
+            f"{FIRST_TRIALS} trials of each of the {len(demands)} operators {first_s:.0f} s, and measuring "
+            f"and packing what was found {costs.finish_s + costs.confirm_s:.0f} s; "
+            f"give --budget {math.ceil(smallest_s / ROUND_S) * ROUND_S:.0f}s or more"
+        )
+    return _plan(demands, costs, _within(demands, tuning_s), budget_s=budget_s, tuning_s=tuning_s)
+
+
+def plan_trials(
+    demands: Sequence[Demand], costs: Costs, *, each: int | None = None, total: int | None = None
+) -> TuningPlan:
+    """A job of `each` trials for every operator, or of `total` for all together; recorded ones count."""
+    if each is not None:
+        trials = [max(0, each - demand.recorded) for demand in demands]
+    else:
+        left = max(0, (total or 0) - sum(demand.recorded for demand in demands))
+        shares = _shares(demands)
+        trials = [round(left * share) for share in shares]
+    tuning_s = sum(n * demand.trial_s for n, demand in zip(trials, demands, strict=True))
+    return _plan(demands, costs, trials, budget_s=None, tuning_s=tuning_s)
+
+
+def _within(demands: Sequence[Demand], seconds: float) -> list[int]:
+    """Trials that fit the time."""
+    return [
+        round(share * seconds / demand.trial_s)
+        for share, demand in zip(_shares(demands), demands, strict=True)
+    ]
+
+
+def _shares(demands: Sequence[Demand]) -> list[float]:
+    """Which part of the tuning each operator will get, about: a tenth equally, the rest by its time."""
+    known = [demand for demand in demands if math.isfinite(demand.run_s) and demand.flops]
+    pace = sum(item.run_s for item in known) / max(1, sum(item.flops for item in known))
+    runs_s = [
+        demand.count * (demand.run_s if math.isfinite(demand.run_s) else demand.flops * pace)
+        for demand in demands
+    ]
+    whole_s = sum(runs_s)
+    equal = 1.0 / len(demands)
+    return [0.1 * equal + 0.9 * (run_s / whole_s if whole_s else equal) for run_s in runs_s]
+
+
+def _plan(
+    demands: Sequence[Demand],
+    costs: Costs,
+    trials: Sequence[int],
+    *,
+    budget_s: float | None,
+    tuning_s: float,
+) -> TuningPlan:
+    confirm_s = costs.confirm_s if budget_s is None else min(costs.confirm_s, CONFIRM_SHARE * budget_s)
+    return TuningPlan(
+        operators=tuple(
+            OperatorPlan(demand.name, demand.count, demand.recorded, n, n * demand.trial_s)
+            for n, demand in zip(trials, demands, strict=True)
+        ),
+        trials=sum(trials),
+        budget_s=budget_s,
+        prepared_s=costs.prepared_s,
+        tuning_s=tuning_s,
+        confirm_s=confirm_s,
+        finish_s=costs.finish_s,
+        total_s=costs.prepared_s + tuning_s + confirm_s + costs.finish_s,
+    )

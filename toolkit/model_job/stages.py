@@ -1,0 +1,263 @@
+"""The stages of a job in their order: prepare, plan, tune, confirm, build, measure."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toolkit.bundle.library import ModelLibrary
+from toolkit.bundle.library import build as build_library
+from toolkit.bundle.pack import GoldenData
+from toolkit.bundle.plan import ModelPlan
+from toolkit.model_job.bench import Bench, stage
+from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
+from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, plan_model
+from toolkit.model_job.latency import MEASURED_S, golden_data, joined, measure_model
+from toolkit.model_job.options import Latency, TuningPlanned
+from toolkit.model_job.plan import Costs, Demand, TuningPlan, plan_seconds, plan_trials
+from toolkit.operator_search import known_books
+from toolkit.progress import Books, Budget, TuningResult
+from toolkit.tuning import tune_all
+
+CALIBRATED = 3  # operators whose trials are timed before a plan is made, when the records know no times
+CALIBRATION_TRIALS = 4  # of each
+TUNED_KERNELS = 1.3  # compiling tuned kernels against compiling default ones
+PACKED_BYTES_PER_S = 2e8
+CALL_S = 0.05  # of the board, around what it measures
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The model with default schedules, compiled and on the board, and the seconds that each step took.
+
+    The tuned model will need the same steps: their seconds are what is set aside for it.
+    """
+
+    plan: ModelPlan
+    library: ModelLibrary
+    golden: GoldenData
+    kernels_s: float
+    library_s: float
+    put_s: float
+
+
+def prepare(bench: Bench) -> Baseline:
+    """The untuned model, ready to be measured, and the data that both models are checked with."""
+    with stage("compile", bench.on_event) as running:
+        untuned = [
+            TunedTask(
+                item.task, item.programs, books.result(), Winner(item.programs.space.default(), None, None)
+            )
+            for item, books in zip(bench.tasks, _books(bench), strict=True)
+        ]
+        times_s = [time.monotonic()]
+        plan = plan_model(bench.graph, untuned, default_choice, bench.builder, bench.target)
+        times_s.append(time.monotonic())
+        library = build_library(plan, bench.target)
+        times_s.append(time.monotonic())
+        bench.session.put(library.shared_object)
+        times_s.append(time.monotonic())
+        running.summary = f"{len(plan.kernels)} kernels with default schedules"
+    with stage("reference", bench.on_event) as running:
+        golden = golden_data(bench.graph, np.random.default_rng(bench.options.tuning.seed))
+        running.summary = f"{len(golden.inputs)} inputs, {len(golden.outputs)} outputs by numpy"
+    kernels_s, library_s, put_s = np.diff(times_s).tolist()
+    return Baseline(plan, library, golden, kernels_s, library_s, put_s)
+
+
+# ---------------------------------------------------------------------------------------------- the plan
+
+
+def make_plan(bench: Bench, baseline: Baseline) -> TuningPlan:
+    """What the job will do, from measured seconds per trial: the records', or those of a few trials now.
+
+    Those trials are records like all others. Raises InputError when the budget is too small.
+    """
+    with stage("plan", bench.on_event) as running:
+        measured = _calibrate(bench)
+        demands = _demands(bench)
+        costs = _costs(bench, baseline, demands)
+        options = bench.options
+        if options.seconds is not None:
+            plan = plan_seconds(demands, costs, options.seconds)
+        else:
+            plan = plan_trials(demands, costs, each=options.trials, total=options.total)
+        source = f"{measured} trials now" if measured else "the records"
+        running.summary = f"by the times of {source}"
+    return plan
+
+
+def _calibrate(bench: Bench) -> int:
+    """A few trials of operators with much, middling and little work, unless the times of some are known."""
+    if any(books.trial_s for books in _books(bench)):
+        return 0
+    by_work = sorted(bench.tasks, key=lambda item: item.task.flops)
+    chosen = {len(by_work) * part // (2 * CALIBRATED) for part in range(1, 2 * CALIBRATED, 2)}
+    jobs = [(by_work[position].job, by_work[position].runner) for position in sorted(chosen)]
+    known = max(len(bench.records.for_key(job.key)) for job, _ in jobs)
+    results = tune_all(jobs, bench.records, Budget(known + CALIBRATION_TRIALS), options=bench.tuning)
+    return sum(result.measured for result in results)
+
+
+def _demands(bench: Bench) -> list[Demand]:
+    """What is known about the operators; one that was never timed takes what the others take."""
+    books = _books(bench)
+    timed_s = [item.trial_s for item in books if item.trial_s]
+    usual_s = sum(timed_s) / max(1, len(timed_s))
+    return [
+        Demand(
+            name=item.task.name,
+            count=item.task.count,
+            flops=item.task.flops,
+            recorded=known.trials,
+            run_s=(known.best.cost_s if known.best else None) or math.nan,
+            trial_s=known.trial_s or usual_s,
+        )
+        for item, known in zip(bench.tasks, books, strict=True)
+    ]
+
+
+def _costs(bench: Bench, baseline: Baseline, demands: Sequence[Demand]) -> Costs:
+    """The seconds beside tuning: the tuned model takes what the untuned one took."""
+    timing = confirming(bench.board).timing
+    timed_s = timing.repeat * (timing.min_repeat_ms * 1e-3 + timing.cooldown_s)
+    kernel_s = baseline.kernels_s / max(1, len(baseline.plan.kernels))
+    contenders = _finalist_count(bench) + 1
+    known_s = [demand.run_s for demand in demands if math.isfinite(demand.run_s)]
+    run_s = sum(known_s) / max(1, len(known_s))
+    each_s = contenders * (kernel_s + 2 * (CALL_S + timed_s + 2 * run_s))
+    model_s = sum(demand.count * demand.run_s for demand in demands if math.isfinite(demand.run_s))
+    model_s *= len(demands) / max(1, len(known_s))
+    measured_s = 2 * (CALL_S + 2 * model_s)
+    if not bench.board.emulated:
+        measured_s = 4 * (CALL_S + max(MEASURED_S, 10 * model_s))
+    packed_s = baseline.library_s + len(baseline.library.shared_object) / PACKED_BYTES_PER_S
+    built_s = TUNED_KERNELS * baseline.kernels_s + baseline.library_s + baseline.put_s
+    return Costs(
+        prepared_s=bench.passed_s,
+        confirm_s=len(demands) * each_s,
+        finish_s=built_s + measured_s + packed_s,
+    )
+
+
+def announce(bench: Bench, plan: TuningPlan | None) -> None:
+    """Tell the listener what is about to be tuned."""
+    options = bench.options
+    counts = [len(bench.records.for_key(item.job.key)) for item in bench.tasks]
+    trials, recorded = options.total, sum(counts)
+    if trials is None and options.trials is not None:
+        trials = options.trials * len(counts)
+        recorded = sum(min(options.trials, count) for count in counts)
+    bench.on_event(
+        TuningPlanned(
+            operators=tuple(item.job.name for item in bench.tasks),
+            trials=trials,
+            seconds=plan.tuning_s if plan else None,
+            recorded=recorded,
+            emulated=bench.board.emulated,
+            plan=plan,
+        )
+    )
+
+
+# ------------------------------------------------------------------------------------------------ tuning
+
+
+def tune_tasks(bench: Bench, deadline_s: float | None) -> list[TuningResult]:
+    """Algorithm 1 for all tasks together, until `deadline_s` on the job's clock."""
+    options = bench.options
+    seconds = None if deadline_s is None else max(0.0, deadline_s - bench.passed_s)
+    with stage("tune", bench.on_event) as running:
+        results = tune_all(
+            [(item.job, item.runner) for item in bench.tasks],
+            bench.records,
+            Budget(options.trials, seconds, options.total),
+            options=bench.tuning,
+            on_event=bench.on_event,
+        )
+        measured = sum(result.measured for result in results)
+        failures = sum(result.failures for result in results)
+        trials = sum(result.trials for result in results)
+        running.summary = f"{measured} trials now, {trials} in all, {failures} of them failed"
+    return results
+
+
+def confirm_tasks(bench: Bench, results: Sequence[TuningResult], deadline_s: float | None) -> list[TunedTask]:
+    """The winner of each task from its finalists, those that the model spends most time in first.
+
+    After `deadline_s` on the job's clock the records decide.
+    """
+    timing = confirming(bench.board)
+    count = _finalist_count(bench)
+    winners: dict[int, Winner] = {}
+    confirmed = 0
+    with stage("confirm", bench.on_event) as running:
+        for position in sorted(range(len(results)), key=lambda item: -_spent_in(bench, results, item)):
+            item = bench.tasks[position]
+            contenders = finalists(item.job.space, bench.records, item.job.key, count)
+            late = deadline_s is not None and bench.passed_s >= deadline_s
+            confirmed += not late
+            winners[position] = confirm(
+                item.job.space,
+                contenders,
+                functools.partial(item.runner.afresh, timing),
+                rounds=0 if late else 2,
+            )
+        tuned = [
+            TunedTask(item.task, item.programs, result, winners[position])
+            for position, (item, result) in enumerate(zip(bench.tasks, results, strict=True))
+        ]
+        changed = sum(item.winner.configuration != default_choice(item) for item in tuned)
+        running.summary = f"{changed} of {len(tuned)} operators end with another schedule than the default"
+        if confirmed < len(tuned):
+            running.summary += f"; time for {confirmed} of them"
+    return tuned
+
+
+def _spent_in(bench: Bench, results: Sequence[TuningResult], position: int) -> float:
+    """Seconds of a model's run that an operator takes; those without a time come last."""
+    best = results[position].best
+    return bench.tasks[position].task.count * ((best.cost_s if best else None) or 0.0)
+
+
+def _finalist_count(bench: Bench) -> int:
+    return 1 if bench.board.emulated else FINALISTS
+
+
+# ---------------------------------------------------------------------------------------------- the model
+
+
+def build(bench: Bench, tuned: Sequence[TunedTask]) -> tuple[ModelPlan, ModelLibrary]:
+    """The tuned model, compiled and on the board."""
+    with stage("build", bench.on_event) as running:
+        plan = plan_model(bench.graph, tuned, best_choice, bench.builder, bench.target)
+        library = build_library(plan, bench.target)
+        bench.session.put(library.shared_object)
+        running.summary = f"{len(plan.kernels)} kernels, {plan.workspace_bytes / 2**20:.1f} MiB of workspace"
+    return plan, library
+
+
+def measure(
+    bench: Bench, baseline: Baseline, built: tuple[ModelPlan, ModelLibrary], expected_s: float
+) -> tuple[Latency, Latency]:
+    """Seconds of the default and of the tuned model, measured in turn."""
+    with stage("measure", bench.on_event) as running:
+        models = ((baseline.plan, baseline.library), built)
+        found: list[list[Latency]] = [[], []]
+        for number in (0, 1) if bench.board.emulated else (0, 1, 1, 0):
+            plan, library = models[number]
+            found[number].append(
+                measure_model(library, plan, baseline.golden, bench.session, expected_s=expected_s)
+            )
+        default, tuned = (joined(several) for several in found)
+        running.summary = f"relative error {tuned.max_relative_error:.1e}"
+    return default, tuned
+
+
+def _books(bench: Bench) -> list[Books]:
+    return [known_books(item.job, bench.records) for item in bench.tasks]
