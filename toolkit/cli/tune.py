@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -104,6 +106,7 @@ def tune(**given: Unpack[Arguments]) -> None:
 
     Every measurement is stored at once. Ctrl-C loses nothing: the same command continues where it stopped.
     """
+    started_s = time.monotonic()
     options = tune_options(given)
     board = toolkit.load_board(given["board_name"])
     if given["dry_run"]:
@@ -112,7 +115,9 @@ def tune(**given: Unpack[Arguments]) -> None:
         answer("plan", plan, toolkit.plan_table(plan), as_json=given["as_json"])
         return
     with toolkit.TuneDisplay() as display:
-        report = toolkit.tune(given["model"], board, options, display)
+        tune_model = toolkit.tune  # loads what the work takes
+        options = replace(options, spent_s=time.monotonic() - started_s)
+        report = tune_model(given["model"], board, options, display)
     answer("tune", report, toolkit.tune_table(report), as_json=given["as_json"])
     say(f"to put it on the board: flash {report.bundle} --board {given['board_name']}")
 

@@ -50,8 +50,8 @@ class Bench:
 
     @property
     def passed_s(self) -> float:
-        """Seconds since the job began."""
-        return time.monotonic() - self.started_s
+        """Seconds since the job began, and those that were over before."""
+        return time.monotonic() - self.started_s + self.options.spent_s
 
     @property
     def tuning(self) -> TuningOptions:

@@ -39,7 +39,7 @@ def tune(
 ) -> TuneReport:
     """Tune every operator of `model` on `board` and write a signed bundle.
 
-    With `options.seconds` the whole call takes that long. Raises ModelError, InputError (nothing to tune for,
+    With `options.seconds` the call takes that long. Raises ModelError, InputError (nothing to tune for,
     a budget that is too small), OutputError (the bundle or the records cannot be written), RecordsError,
     BoardUnreachable, BoardBusy, TimedOut, CoverageError, VerificationError (the whole model computes
     something wrong). Whatever is raised, KeyboardInterrupt included, what was measured is kept.

@@ -34,6 +34,8 @@ class TuneOptions:
     trials: int | None = DEFAULT_TRIALS
     total: int | None = None
     seconds: float | None = None
+    spent_s: float = 0.0
+    """What of `seconds` was over before the job began."""
     tuning: TuningOptions = field(default_factory=TuningOptions)
     """Search, batch size, seed."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -17,7 +17,14 @@ from toolkit.bundle.plan import ModelPlan
 from toolkit.model_job.bench import Bench, stage
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
 from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, plan_model
-from toolkit.model_job.latency import MEASURED_S, golden_data, joined, measure_model
+from toolkit.model_job.latency import (
+    LEAST_REPEATS,
+    MEASURED_S,
+    MOST_REPEATS,
+    golden_data,
+    joined,
+    measure_model,
+)
 from toolkit.model_job.options import Latency, TuningPlanned
 from toolkit.model_job.plan import Costs, Demand, TuningPlan, plan_seconds, plan_trials
 from toolkit.operator_search import known_books
@@ -28,6 +35,7 @@ CALIBRATED = 3  # operators whose trials are timed before a plan is made, when t
 CALIBRATION_TRIALS = 4  # of each
 TUNED_KERNELS = 1.3  # compiling tuned kernels against compiling default ones
 PACKED_BYTES_PER_S = 2e8
+MODEL_ROUNDS = 4  # times that a model is measured, twice the untuned and twice the tuned one
 CALL_S = 0.05  # of the board, around what it measures
 
 
@@ -135,7 +143,8 @@ def _costs(bench: Bench, baseline: Baseline, demands: Sequence[Demand]) -> Costs
     model_s *= len(demands) / max(1, len(known_s))
     measured_s = 2 * (CALL_S + 2 * model_s)
     if not bench.board.emulated:
-        measured_s = 4 * (CALL_S + max(MEASURED_S, 10 * model_s))
+        timed_s = max(LEAST_REPEATS * model_s, min(MEASURED_S, MOST_REPEATS * model_s))
+        measured_s = MODEL_ROUNDS * (CALL_S + timed_s)
     packed_s = baseline.library_s + len(baseline.library.shared_object) / PACKED_BYTES_PER_S
     built_s = TUNED_KERNELS * baseline.kernels_s + baseline.library_s + baseline.put_s
     return Costs(
@@ -250,6 +259,9 @@ def measure(
         models = ((baseline.plan, baseline.library), built)
         found: list[list[Latency]] = [[], []]
         for number in (0, 1) if bench.board.emulated else (0, 1, 1, 0):
+            late = bench.options.seconds is not None and bench.passed_s >= bench.options.seconds
+            if found[number] and late:
+                break
             plan, library = models[number]
             found[number].append(
                 measure_model(library, plan, baseline.golden, bench.session, expected_s=expected_s)

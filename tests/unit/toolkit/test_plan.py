@@ -1,0 +1,74 @@
+"""The arithmetic of a job's plan."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from toolkit.errors import InputError
+from toolkit.model_job.plan import CONFIRM_SHARE, Costs, Demand, plan_seconds, plan_trials
+
+HEAVY = Demand("conv", 2, 200_000_000, 0, 1e-3, 0.1)
+LIGHT = Demand("pool", 1, 0, 0, 1e-5, 0.05)
+COSTS = Costs(prepared_s=3.0, confirm_s=4.0, finish_s=5.0)
+
+
+def test_a_budget_covers_the_whole_command() -> None:
+    plan = plan_seconds([HEAVY, LIGHT], COSTS, 100.0)
+    assert plan.total_s == pytest.approx(100.0) and plan.budget_s == 100.0
+    assert plan.tuning_s == pytest.approx(88.0)
+    assert (plan.prepared_s, plan.confirm_s, plan.finish_s) == (3.0, 4.0, 5.0)
+    assert sum(item.seconds for item in plan.operators) == pytest.approx(88.0, abs=0.2)
+    assert plan.trials == sum(item.trials for item in plan.operators)
+    heavy, light = plan.operators
+    assert heavy.trials > 5 * light.trials > 0
+
+
+def test_confirming_takes_a_bounded_part() -> None:
+    plan = plan_seconds([HEAVY, LIGHT], replace(COSTS, confirm_s=1000.0), 100.0)
+    assert plan.confirm_s == pytest.approx(100.0 * CONFIRM_SHARE)
+    assert plan.total_s == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("budget_s", [0.0, 5.0, 8.0])
+@pytest.mark.parametrize("confirm_s", [0.1, 4.0, 1000.0])
+def test_too_small_a_budget_is_refused_with_one_that_works(budget_s: float, confirm_s: float) -> None:
+    demands, costs = [HEAVY, LIGHT], replace(COSTS, confirm_s=confirm_s)
+    with pytest.raises(InputError, match=f"a budget of {budget_s:.0f} s is too small") as refused:
+        plan_seconds(demands, costs, budget_s)
+    found = re.search(r"give --budget (\d+)s or more", str(refused.value))
+    assert found is not None
+    plan = plan_seconds(demands, costs, float(found[1]))
+    assert plan.tuning_s >= 2 * 0.1 + 2 * 0.05
+    assert float(found[1]) < 20.0
+
+
+def test_recorded_trials_need_no_time_of_a_budget() -> None:
+    slow = replace(HEAVY, trial_s=100.0)
+    with pytest.raises(InputError, match="too small"):
+        plan_seconds([slow, LIGHT], COSTS, 100.0)
+    assert plan_seconds([replace(slow, recorded=2), LIGHT], COSTS, 100.0).trials > 0
+
+
+def test_trials_of_each_operator_beside_the_recorded_ones() -> None:
+    plan = plan_trials([replace(HEAVY, recorded=3), replace(LIGHT, recorded=99)], COSTS, each=10)
+    assert [item.trials for item in plan.operators] == [7, 0]
+    assert plan.tuning_s == pytest.approx(0.7)
+    assert plan.total_s == pytest.approx(12.7) and plan.budget_s is None
+
+
+def test_trials_of_all_operators_together() -> None:
+    plan = plan_trials([replace(HEAVY, recorded=10), LIGHT], COSTS, total=110)
+    assert plan.trials == 100
+    assert plan.operators[0].trials > 90
+
+
+def test_an_operator_without_a_time_is_judged_by_its_work() -> None:
+    unknown = replace(HEAVY, name="other", run_s=math.nan)
+    plan = plan_seconds([HEAVY, unknown], COSTS, 100.0)
+    assert plan.operators[0].trials == plan.operators[1].trials
+    nothing = plan_seconds([replace(HEAVY, run_s=math.nan), unknown], COSTS, 100.0)
+    assert nothing.operators[0].trials == nothing.operators[1].trials
