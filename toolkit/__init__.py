@@ -97,15 +97,16 @@ _PLACES = {
 }
 
 __all__ = [
-    "DEFAULT_RECORDS", "TOOL_VERSION", "Accounts", "Board", "BoardFacts", "Budget", "Check",
-    "FlashDisplay", "FlashOptions", "FlashReport", "ModelRun", "Operator", "PriorReport", "Records",
-    "SavedModel", "SearchOptions", "Session", "SlotStatus", "Target", "ToolkitError", "TuneDisplay",
+    "DEFAULT_RECORDS", "TOOL_VERSION", "Accounts", "Board", "BoardFacts", "Budget", "Check", "FlashDisplay",
+    "FlashOptions", "FlashReport", "ModelRun", "Operator", "PriorReport", "Records", "SavedModel",
+    "SearchOptions", "Session", "SlotStatus", "Target", "ToolkitError", "TuneDisplay",
     "TuneOptions", "TuneReport", "TuningOptions", "TuningRecord", "TuningResult", "accounts_text",
     "annealing_options", "board_names", "check_board", "compute", "document", "fetch_emulation",
     "flash_bundle", "load_board", "load_cost_model", "load_model", "max", "min", "open_bundle",
-    "open_session", "operator_table", "placeholder", "probe_board", "read_array", "recorded_operators",
-    "reduce_axis", "roll_back", "run_installed", "runtime_archive", "slot_status", "sum", "table", "tasks",
-    "time_text", "train_prior", "trusted_keys", "tune", "tune_operator", "tune_table", "write_arrays",
+    "open_session", "operator_table", "placeholder", "plan_table", "plan_tuning", "probe_board",
+    "read_array", "recorded_operators", "reduce_axis", "roll_back", "run_installed", "runtime_archive",
+    "slot_status", "sum", "table", "tasks", "time_text", "train_prior", "trusted_keys", "tune",
+    "tune_operator", "tune_table", "write_arrays",
 ]  # fmt: skip
 
 

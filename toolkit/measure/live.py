@@ -116,7 +116,7 @@ class LiveRunner:
     def afresh(self, options: RunnerOptions) -> LiveRunner:
         """A runner that has measured nothing, but shares what this one has built last and uploaded."""
         other = copy.copy(self)
-        other._options, other._known, other._best_s = options, {}, 0.0
+        other._options, other._known, other._codes, other._best_s = options, {}, {}, 0.0
         return other
 
     @functools.cached_property
