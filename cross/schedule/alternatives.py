@@ -76,6 +76,10 @@ class AlternativeSpaces(ScheduleSpace):
             spaces[label] = space.restricted(own)
         return AlternativeSpaces(self.operator, self.target, spaces)
 
+    def columns(self, number: int) -> slice:
+        """The columns of an algorithm's knobs."""
+        return self._columns[number]
+
     def alternative(self, structure: tuple[int, ...]) -> tuple[ScheduleSpace, tuple[int, ...]]:
         """The space of a structure's algorithm, and the structure within it."""
         columns = self._columns[structure[0]]

@@ -11,9 +11,10 @@ from toolkit.explore.space import Batch
 def objective(batch: Batch, scores: NDArray[np.float64], alpha: float) -> float:
     """L(S) of eq. 3: the sum of the scores, and alpha for every distinct choice of every knob in S.
 
-    batch: int64 [N, K]; scores: float64 [N], higher = faster (the paper's f̂ is a cost, hence its minus).
+    batch: int64 [N, K] choices, negative where a row makes none; scores: float64 [N], higher = faster (the
+    paper's f̂ is a cost, hence its minus).
     """
-    covered = sum(len(np.unique(column)) for column in batch.T)
+    covered = sum(len(np.unique(column[column >= 0])) for column in batch.T)
     return float(scores.sum()) + alpha * covered
 
 
@@ -25,8 +26,8 @@ def greedy_submodular(batch: Batch, scores: NDArray[np.float64], n: int, alpha: 
     largest possible (Nemhauser et al., 1978).
     """
     value = scores.astype(np.float64, copy=True)
-    uncovered = np.ones(batch.shape, dtype=np.bool_)
-    novelty = np.full(len(batch), batch.shape[1], dtype=np.float64)  # choices that a row would cover anew
+    uncovered = batch >= 0
+    novelty = uncovered.sum(axis=1).astype(np.float64)  # choices that a row would cover anew
     chosen = np.zeros(min(n, len(batch)), dtype=np.intp)
     for place in range(len(chosen)):
         best = int(np.argmax(value + alpha * novelty))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.explore.diversity import greedy_submodular, standardized
-from toolkit.explore.space import Batch, Ids, SearchSpace, draw_unseen, fresh
+from toolkit.explore.space import Batch, Ids, SearchSpace, components, draw_unseen, fresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,15 @@ class Candidates:
         """The n best."""
         return Candidates(self.batch[:n], self.scores[:n])
 
-    def top(self, n: int, alpha: float) -> Batch:
+    def top(self, space: SearchSpace, n: int, alpha: float) -> Batch:
         """At most n of them: the best ones, or with alpha > 0 those that maximize eq. 3.
 
         alpha: what covering one more choice of a knob is worth, in standard deviations of the scores.
         """
         if alpha <= 0.0 or n >= len(self.batch):
             return self.batch[:n]
-        return self.batch[greedy_submodular(self.batch, standardized(self.scores), n, alpha)]
+        choices = components(space, self.batch)
+        return self.batch[greedy_submodular(choices, standardized(self.scores), n, alpha)]
 
 
 def best_first(batch: Batch, scores: NDArray[np.float32]) -> Candidates:
@@ -59,7 +60,7 @@ def epsilon_greedy(
 
     The candidates are unseen; alpha as in `Candidates.top`. Returns int64 [at most n, K].
     """
-    greedy = candidates.top(n - random_share(n, epsilon, rng), alpha)
+    greedy = candidates.top(space, n - random_share(n, epsilon, rng), alpha)
     taken = np.concatenate([seen, space.ids(greedy)])
     drawn = draw_unseen(space, rng, n - len(greedy), taken)
     # a space that is nearly exhausted may have no random one left, but still ranked ones

@@ -49,11 +49,16 @@ class SearchSpace(Protocol):
 
 @runtime_checkable
 class SpaceOfParts(Protocol):
-    """Several spaces side by side, each with columns of its own: cross.schedule.alternatives."""
+    """Several spaces side by side: the first knob says which, and each has columns of its own, the others'
+    being 0 (cross.schedule.alternatives)."""
 
     @property
     def spaces(self) -> tuple[SearchSpace, ...]:
         """The parts."""
+        ...
+
+    def columns(self, number: int) -> slice:
+        """The columns of part `number`."""
         ...
 
     def embedded(self, number: int, rows: Batch) -> Batch:
@@ -66,6 +71,18 @@ def size(space: SearchSpace) -> int:
     if isinstance(space, SpaceOfParts):
         return sum(size(part) for part in space.spaces)
     return math.prod(space.shape)
+
+
+def components(space: SearchSpace, batch: Batch) -> Batch:
+    """The choices that each row makes, int64 [N, K]: -1 in the columns of other parts than its own."""
+    if not isinstance(space, SpaceOfParts):
+        return batch
+    result = np.full_like(batch, -1)
+    result[:, 0] = batch[:, 0]
+    for number in range(len(space.spaces)):
+        rows, columns = batch[:, 0] == number, space.columns(number)
+        result[rows, columns] = batch[rows, columns]
+    return result
 
 
 def enumerated(space: SearchSpace) -> Iterator[Batch]:

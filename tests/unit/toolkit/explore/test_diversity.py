@@ -50,6 +50,14 @@ def test_the_guarantee_of_greedy_holds(seed: int, alpha: float) -> None:
     assert (1 - 1 / math.e) * best <= found <= best + 1e-9
 
 
+def test_choices_that_a_row_does_not_make_cover_nothing() -> None:
+    batch = np.array([[0, 0, -1], [1, -1, 0], [1, -1, 1], [0, 1, -1]])
+    scores = np.array([3.0, 2.5, 2.0, 1.0])
+    assert objective(batch[:2], scores[:2], 1.0) == 5.5 + 2 + 1 + 1
+    assert greedy_submodular(batch, scores, 3, 1.0).tolist() == one_step_at_a_time(batch, scores, 3, 1.0)
+    assert greedy_submodular(batch, scores, 2, 100.0).tolist() == [0, 1]
+
+
 def test_without_alpha_the_best_are_taken() -> None:
     batch, scores = candidates(0, rows=40, knobs=6, choices=3)
     assert greedy_submodular(batch, scores, 10, 0.0).tolist() == list(range(10))

@@ -15,7 +15,7 @@ from cross.schedule.cpu_sketch import cpu_space
 from toolkit.errors import InputError
 from toolkit.explore.annealing import PAPER, WIDE
 from toolkit.explore.search import TUNERS, SearchOptions, annealing_options, make_proposer
-from toolkit.explore.space import enumerated, size
+from toolkit.explore.space import components, enumerated, size
 from toolkit.features import ContextFeatures
 
 TARGET = Target(
@@ -59,6 +59,20 @@ def test_presets_and_what_replaces_their_numbers() -> None:
 def test_impossible_options_are_refused(preset: str, numbers: dict[str, float], said: str) -> None:
     with pytest.raises(InputError, match=said):
         annealing_options(preset, **numbers)
+
+
+def test_a_configuration_chooses_nothing_for_other_algorithms() -> None:
+    space = cpu_space(small_conv(), TARGET)
+    assert isinstance(space, AlternativeSpaces)
+    rows = space.sample(np.random.default_rng(0), 30)
+    chosen = components(space, rows)
+    for row, made in zip(rows, chosen, strict=True):
+        part = space.spaces[row[0]]
+        assert (made >= 0).sum() == 1 + len(part.knobs)
+        assert np.array_equal(row[made >= 0], made[made >= 0]) and (row[made < 0] == 0).all()
+    part = space.spaces[0]
+    rows = part.sample(np.random.default_rng(0), 4)
+    assert np.array_equal(components(part, rows), rows)
 
 
 def test_a_space_of_several_algorithms_is_enumerated_algorithm_by_algorithm() -> None:
