@@ -37,7 +37,7 @@ from benchmarks.kernels.results import Finding, GoalReport, read, read_goals, wr
 from benchmarks.kernels.rounds import Measured, Plan
 from benchmarks.kernels.tables import text
 from benchmarks.kernels.tune import Effort, tune
-from benchmarks.kernels.winners import loop_findings, table, winners
+from benchmarks.kernels.winners import DRAWN, loop_findings, table, winners
 from benchmarks.kernels.workloads import Workload, chosen
 from boards.board import BoardError
 from toolkit.errors import ToolkitError
@@ -98,7 +98,8 @@ def _loops(asked: argparse.Namespace) -> None:
     found: list[Finding] = []
     for threads in asked.threads:
         board, target = board_with(threads, asked.board)
-        rows = list(winners(chosen(asked.only), board, target, asked.records))
+        drawn = 0 if board.link.kind == "local" else DRAWN  # what can be measured needs no model
+        rows = list(winners(chosen(asked.only), board, target, asked.records, drawn=drawn, seed=asked.seed))
         print("\n".join(table(board, target, rows)))
         found += loop_findings(board, target, rows)
     _conclude(asked, found)

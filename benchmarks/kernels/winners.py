@@ -1,8 +1,8 @@
 """The machine code of our winning kernels, for this machine or for any board: a row an operator.
 
-The winner is the fastest record of an operator on a board. Where there is no record, rows are about the
-schedule that needs no measurement and, of some drawn from a seed, the one whose inner loop a model of the
-processor rates best.
+The winner is the fastest record of an operator on a board, with and without Winograd's algorithms. Where
+there is no record, rows are about the schedule that needs no measurement and, of some drawn from a seed, the
+one whose inner loop a model of the processor rates best.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from cross.schedule.space import Configuration
 from toolkit.jobs import open_job
 from toolkit.records import Records
 
-How = Literal["tuned", "default", "modelled"]
+How = Literal["tuned", "direct", "default", "modelled"]
+DRAWN = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Winner:
 
     name: str
     how: How
+    space_key: str
     loops: tuple[LoopReport, ...]
 
     @property
@@ -59,22 +61,37 @@ def winners(
     target: Target,
     records: Path,
     *,
-    drawn: int = 8,
+    drawn: int = DRAWN,
     seed: int = 0,
 ) -> Iterator[Winner]:
-    """The recorded winner of each workload; otherwise the default one, and the best of so many by a model."""
+    """The recorded winner of each workload, and the one without Winograd's algorithms where that is another
+    search; otherwise the default schedule, and the best of so many drawn ones by a model."""
     for workload in workloads:
-        job, programs = open_job(workload.name, operator(workload), board, target)
-        best = None
-        if records.exists():
-            with Records(records, read_only=True) as store:
-                best = store.best(job.key)
+        best = _recorded(workload, board, target, records, "tuned")
         if best is not None:
-            yield _winner(workload.name, "tuned", programs, programs.space.parse(best.configuration))
+            direct = _recorded(workload, board, target, records, "direct")
+            yield best
+            if direct is not None and direct.space_key != best.space_key:
+                yield direct
             continue
+        _, programs = open_job(workload.name, operator(workload), board, target)
         yield _winner(workload.name, "default", programs, programs.space.default())
         if drawn:
             yield _modelled(workload, board, target, drawn, seed)
+
+
+def _recorded(
+    workload: Workload, board: Board, target: Target, records: Path, how: Literal["tuned", "direct"]
+) -> Winner | None:
+    """The fastest record; None where there is none."""
+    if not records.exists():
+        return None
+    job, programs = open_job(workload.name, operator(workload), board, target, winograd=how == "tuned")
+    with Records(records, read_only=True) as store:
+        best = store.best(job.key)
+    if best is None:
+        return None
+    return _winner(workload.name, how, programs, programs.space.parse(best.configuration))
 
 
 def _modelled(workload: Workload, board: Board, target: Target, drawn: int, seed: int) -> Winner:
@@ -94,7 +111,9 @@ def _modelled(workload: Workload, board: Board, target: Target, drawn: int, seed
 
 def _winner(name: str, how: How, programs: Programs, configuration: Configuration) -> Winner:
     report = inspect("kernel", programs.nest(configuration), programs.space.target)
-    return Winner(name, how, tuple(loop for loop in report.loops if loop.innermost and loop.fma))
+    return Winner(
+        name, how, programs.space.key, tuple(loop for loop in report.loops if loop.innermost and loop.fma)
+    )
 
 
 def table(board: Board, target: Target, rows: Sequence[Winner]) -> Iterator[str]:

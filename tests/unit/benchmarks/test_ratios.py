@@ -9,31 +9,9 @@ import pytest
 
 from benchmarks.kernels.goals import against_autotvm
 from benchmarks.kernels.ratios import ratio, standing
-from benchmarks.kernels.results import Case, Report, Sample, Series, read, sample, write
+from benchmarks.kernels.results import Series, read, sample, write
 from benchmarks.kernels.tables import text
-
-FLOPS = 1_000_000
-
-
-def turn(seconds: float, kept: int = 5) -> Sample:
-    return Sample(seconds=seconds, kept=kept, disturbed=0)
-
-
-def series(library: str, variant: str, *rounds: Sample | None, work: float = FLOPS) -> Series:
-    return Series(library=library, variant=variant, error=1e-7, work=work, rounds=rounds)
-
-
-def case(*found: Series, workload: str = "C6", suite: str = "conv") -> Case:
-    return Case(
-        workload=workload,
-        suite=suite,
-        shape="a shape",
-        threads=1,
-        flops=FLOPS,
-        bytes_once=10_000,
-        series=found,
-        not_measured={"litert": "no Python at nowhere"},
-    )
+from tests.benchmark_reports import FLOPS, case, report, series, steady, turn
 
 
 def test_a_slow_phase_of_the_machine_does_not_change_a_ratio() -> None:
@@ -106,16 +84,6 @@ def test_wrong_answers_are_no_figures() -> None:
     assert "WRONG: torch nchw on C6, relative error 5.0e-01" in text(report(case(ours, fast_but_wrong)))
 
 
-def report(*cases: Case) -> Report:
-    return Report(
-        started="2026-01-01T00:00:00+00:00",
-        machine={"model": "a CPU", "load": "0.1"},
-        plan={"rounds": 3},
-        libraries={"torch": {"torch": "2.13"}},
-        cases=cases,
-    )
-
-
 def test_tables_say_what_is_reached_and_what_is_missing() -> None:
     said = text(
         report(
@@ -135,6 +103,35 @@ def test_tables_say_what_is_reached_and_what_is_missing() -> None:
     assert "not measured: litert: no Python at nowhere; on (threads) C6 (1), C7 (1)" in said
     row = next(line for line in said.splitlines() if line.lstrip().startswith("C7"))
     assert row.split()[:4] == ["C7", "-", "1.0", "1.2"]
+
+
+def test_the_table_has_both_of_our_winners() -> None:
+    said = text(
+        report(
+            case(
+                steady("ours", "tuned", 1e-3, facts={"algorithm": "F(2x2,3x3)"}),
+                steady("ours", "direct", 2e-3, facts={"algorithm": "direct"}),
+                steady("ours", "default", 3e-3),
+                steady("torch", "nchw", 1.5e-3),
+            )
+        )
+    )
+    row = next(line for line in said.splitlines() if line.lstrip().startswith("C6"))
+    assert row.split()[:8] == ["C6", "1.0", "F(2x2,3x3)", "0.5", "0.75", "0.3", "0.7", "1.50"]
+    assert "without Winograd, geometric mean of 1: 0.75" in said
+
+
+def test_networks_are_told_in_milliseconds() -> None:
+    ours = series("ours", "bundle", turn(10e-3), turn(11e-3), turn(12e-3))
+    said = text(
+        report(
+            case(ours, steady("torch", "frozen", 22e-3), workload="resnet18", suite="networks"),
+            complete=False,
+        )
+    )
+    row = next(line for line in said.splitlines() if line.lstrip().startswith("resnet18"))
+    assert row.split()[:6] == ["resnet18", "11.00", "(10.00-12.00)", "22.00", "(22.00-22.00)", "2.00"]
+    assert "interrupted: the same command measures what is missing" in said
 
 
 def test_reports_survive_the_file(tmp_path: Path) -> None:

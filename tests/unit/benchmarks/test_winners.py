@@ -20,7 +20,7 @@ def fma_winner(board: str, lanes: int, accumulators: int) -> Winner:
     _, target = board_with(1, board)
     text = machine_text(lanes, accumulators, blocks=4, passes=2)
     report = inspect_listing(assembly(text, target, passes="none", comments=True), target, predict=False)
-    return Winner("fma", "tuned", tuple(loop for loop in report.loops if loop.innermost and loop.fma))
+    return Winner("fma", "tuned", "key", tuple(loop for loop in report.loops if loop.innermost and loop.fma))
 
 
 @pytest.mark.parametrize(("board", "lanes"), [("host", 8), ("rpi3b", 4)])
