@@ -8,6 +8,7 @@ PYTEST_ARGS ?=
 EXPERIMENTS ?=
 PEERS ?= build/peers
 BENCH_ARGS ?= --threads 1,2
+NETWORK_TRIALS ?= 64
 RESULTS ?= build/bench
 REPORTS := kernels networks random loops-host loops-rpi3b compile
 STAMP := $(VENV)/.installed
@@ -51,7 +52,7 @@ bench: venv  ## measure scoring and tuning throughput, then our kernels and netw
 	$(BIN)/python -m benchmarks.tuning_throughput
 	-$(KERNELS) setup-peers $(PEERS)
 	$(KERNELS) run --peers $(PEERS) --json $(RESULTS)/kernels.json $(BENCH_ARGS)
-	$(KERNELS) networks --peers $(PEERS) --json $(RESULTS)/networks.json $(BENCH_ARGS)
+	$(KERNELS) networks --peers $(PEERS) --json $(RESULTS)/networks.json $(BENCH_ARGS) --trials $(NETWORK_TRIALS)
 	$(KERNELS) random --json $(RESULTS)/random.json
 	$(KERNELS) loops --json $(RESULTS)/loops-host.json
 	$(KERNELS) loops --board rpi3b --json $(RESULTS)/loops-rpi3b.json
