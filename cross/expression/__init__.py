@@ -5,18 +5,12 @@
     C = compute((64, 48), lambda i, j: sum(A[i, k] * B[k, j], axis=k), name="C")
     matmul = Operator("matmul", (A, B), C)
 
-Start at terms.py (the grammar), then tensor.py, then operator.py. The families (conv, dense, ...) are
-ordinary users of this language.
+Start at terms.py (the grammar) and functions.py, then tensor.py, then operator.py. The families (conv, dense,
+...) are ordinary users of this language.
 """
 
-from cross.expression.operator import Operator, reachable, reads
-from cross.expression.tensor import Tensor, compute, placeholder
-from cross.expression.terms import (
-    Axis,
-    AxisKind,
-    Term,
+from cross.expression.functions import (
     absolute,
-    cast,
     ceil,
     equal,
     erf,
@@ -32,12 +26,14 @@ from cross.expression.terms import (
     minimum,
     power,
     reduce_axis,
-    select,
     sigmoid,
     sqrt,
     sum,
     tanh,
 )
+from cross.expression.operator import Operator, reachable, reads
+from cross.expression.tensor import Tensor, compute, placeholder
+from cross.expression.terms import Axis, AxisKind, Term, cast, select
 
 __all__ = [
     "Axis",

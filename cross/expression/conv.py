@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression.data_movement import pad
+from cross.expression.functions import reduce_axis, sum
 from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import Axis, Term, reduce_axis, sum
+from cross.expression.terms import Axis, Term
 from cross.expression.window import Window
 
 LAYOUTS = ("NHWC", "NCHW")

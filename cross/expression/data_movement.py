@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cross.errors import ExpressionError
+from cross.expression.functions import logical_and
 from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import Term, logical_and, select
+from cross.expression.terms import Term, select
 
 
 def pad(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from cross.errors import ExpressionError
 from cross.expression.elementwise import broadcast_read, broadcast_shape
+from cross.expression.functions import reduce_axis, sum
 from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import Term, reduce_axis, sum
+from cross.expression.terms import Term
 
 
 def dense(data: Tensor, weight: Tensor, name: str = "dense") -> Tensor:

@@ -10,13 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from cross.errors import ExpressionError
-from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import (
-    Operand,
-    Term,
+from cross.expression.functions import (
     absolute,
     ceil,
-    constant,
     equal,
     erf,
     exp,
@@ -26,11 +22,12 @@ from cross.expression.terms import (
     maximum,
     minimum,
     power,
-    select,
     sigmoid,
     sqrt,
     tanh,
 )
+from cross.expression.tensor import Tensor, compute
+from cross.expression.terms import Operand, Term, constant, select
 
 
 def relu(x: Term) -> Term:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from cross.expression.data_movement import pad
 from cross.expression.elementwise import apply, combine
+from cross.expression.functions import exp, power, reduce_axis, sqrt, sum
 from cross.expression.pool import reduce
 from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import Term, exp, power, reduce_axis, sqrt, sum
+from cross.expression.terms import Term
 
 
 def softmax(data: Tensor, dimension: int, name: str = "softmax") -> Tensor:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cross.errors import ExpressionError
-from cross.expression import terms
+from cross.expression import functions
 from cross.expression.conv import IMAGE_AXES, kernel_axes, padded_image, seen
+from cross.expression.functions import reduce_axis
 from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import Term, reduce_axis
+from cross.expression.terms import Term
 from cross.expression.window import Window
 
 # the neutral element of padding; finite, so that no infinity enters generated code
 NEUTRAL = {"sum": 0.0, "max": -3.4028234663852886e38, "min": 3.4028234663852886e38}
-COMBINERS = {"sum": terms.sum, "max": terms.max, "min": terms.min}
+COMBINERS = {"sum": functions.sum, "max": functions.max, "min": functions.min}
 
 
 def pool2d(data: Tensor, kernel: Sequence[int], window: Window, combiner: str, name: str = "pool") -> Tensor:

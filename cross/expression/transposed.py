@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from cross.errors import ExpressionError
 from cross.expression.conv import IMAGE_AXES, check_ranks
 from cross.expression.data_movement import pad
+from cross.expression.functions import reduce_axis, sum
 from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import Axis, Term, reduce_axis, sum
+from cross.expression.terms import Axis, Term
 
 NARROW_CHANNELS = 16  # fewer leave vectors over output channels short
 NARROW_TAPS = 16  # more make the gathering stage long

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression.data_movement import pad
+from cross.expression.functions import reduce_axis, sum
 from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import lookup, reduce_axis, sum
+from cross.expression.terms import lookup
 from cross.expression.window import Window
 from cross.expression.winograd_matrices import TILES, Filtering, Matrix, filtering
 

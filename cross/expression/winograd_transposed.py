@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from cross.errors import ExpressionError
 from cross.expression.data_movement import pad
+from cross.expression.functions import reduce_axis, sum
 from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import lookup, reduce_axis, sum
+from cross.expression.terms import lookup
 from cross.expression.winograd import data_transform
 from cross.expression.winograd_matrices import Filtering, Matrix
 

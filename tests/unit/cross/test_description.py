@@ -15,7 +15,8 @@ from cross.errors import ExpressionError
 from cross.expression import Operator, compute, max, placeholder, reduce_axis, sum
 from cross.expression.conv import conv2d
 from cross.expression.description import from_json, to_json
-from cross.expression.terms import absolute, cast, equal, exp, logical_not, lookup, power, select
+from cross.expression.functions import absolute, equal, exp, logical_not, power
+from cross.expression.terms import cast, lookup, select
 from cross.expression.window import Window
 from cross.schedule.cpu_sketch import cpu_space
 from tests.fuzz.operators import FAMILIES, random_operator
