@@ -13,8 +13,8 @@ from cross.expression.window import Window
 
 # M1024 takes seconds where its tiles are bad, and too few random ones are good
 TABLES: Final = {
-    "C6": Size(3000),
-    "C9": Size(3000),
+    "C6": Size(2700),
+    "C9": Size(2400),
     "M1024": Size(2000, random_every=2),
     "tiny": Size(240, tuned=24),
 }

@@ -21,10 +21,9 @@ from cross.schedule.space import Configuration, Knob, ScheduleSpace
 from toolkit.explore.space import enumerated
 
 RULE: Final = (
-    "an equal share for each algorithm; knobs grow evenly for their length while the share allows it; "
-    "the fastest measured program's choice first, the untuned one's second, then choices of the next "
-    "fastest programs, every {random_every}. one at random; at most {most} configurations around {tuned} "
-    "trials"
+    "at most {most} configurations around {tuned} trials, an equal share for each algorithm; knobs grow evenly "
+    "for their length while the share allows it; the fastest measured program's choice first, the untuned "
+    "one's second, then {rest}"
 )
 Kept = dict[str, tuple[tuple[int, ...], ...]]
 
@@ -40,7 +39,9 @@ class Size:
     @property
     def rule(self) -> str:
         """For people, and for the table's provenance."""
-        return RULE.format(random_every=self.random_every, most=self.most, tuned=self.tuned)
+        mixed = f"those of the next fastest programs, but every {self.random_every}. at random"
+        rest = mixed if self.random_every > 1 else "choices at random"
+        return RULE.format(most=self.most, tuned=self.tuned, rest=rest)
 
 
 def reduced_choices(
