@@ -21,9 +21,9 @@ from cross.schedule.space import Configuration, Knob, ScheduleSpace
 from toolkit.explore.space import enumerated
 
 RULE: Final = (
-    "at most {most} configurations around {tuned} trials, an equal share for each algorithm; knobs grow evenly "
-    "for their length while the share allows it; the fastest measured program's choice first, the untuned "
-    "one's second, then {rest}"
+    "at most {most} configurations around {tuned} trials, an equal share for each algorithm; knobs grow "
+    "evenly for their length while the share allows it; the fastest measured program's choice first, the "
+    "untuned one's second, then {rest}"
 )
 Kept = dict[str, tuple[tuple[int, ...], ...]]
 
