@@ -27,22 +27,12 @@ from cross.schedule.primitives import (
     Vectorize,
 )
 from cross.schedule.winograd_sketch import winograd_spaces
+from tests.targets import AVX2_TWO_CORES
 
 Golden = Callable[[str, str], None]
 
 TARGETS = {
-    "x86_64": Target(
-        name="cpu",
-        kind="cpu",
-        triple="x86_64-unknown-linux-gnu",
-        cpu="x86-64-v3",
-        cores=(0, 1),
-        vector_bytes=32,
-        vector_registers=16,
-        l2_bytes=1 << 20,
-        clock_hz=3e9,
-        flops_per_cycle=32,
-    ),
+    "x86_64": AVX2_TWO_CORES,
     "aarch64": Target(
         name="cpu",
         kind="cpu",

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from boards.target import Target
 from cross.errors import ExpressionError, ScheduleError, VerifyError
 from cross.expression import Operator, compute, placeholder, reduce_axis, sum
 from cross.expression.conv import conv2d
@@ -25,20 +24,8 @@ from cross.schedule.primitives import ComputeAt, Pack, Reorder, Split, Unroll
 from tests.feature_rows import check
 from tests.nests import argument, load, loop, store
 from tests.nests import nest as nest_of
+from tests.targets import AVX2_TWO_CORES as TARGET
 from toolkit.features import ContextFeatures
-
-TARGET = Target(
-    name="cpu",
-    kind="cpu",
-    triple="x86_64-unknown-linux-gnu",
-    cpu="x86-64-v3",
-    cores=(0, 1),
-    vector_bytes=32,
-    vector_registers=16,
-    l2_bytes=1 << 20,
-    clock_hz=2e9,
-    flops_per_cycle=32,
-)
 
 
 def convolution() -> Operator:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boards.target import Target
 from cross.errors import ExpressionError
 from cross.expression import Operator, compute, max, placeholder, reduce_axis, sum
 from cross.expression.conv import conv2d
@@ -20,19 +19,7 @@ from cross.expression.terms import cast, lookup, select
 from cross.expression.window import Window
 from cross.schedule.cpu_sketch import cpu_space
 from tests.fuzz.operators import FAMILIES, random_operator
-
-TARGET = Target(
-    name="cpu",
-    kind="cpu",
-    triple="x86_64-unknown-linux-gnu",
-    cpu="x86-64-v3",
-    cores=(0, 1),
-    vector_bytes=32,
-    vector_registers=16,
-    l2_bytes=1 << 20,
-    clock_hz=2e9,
-    flops_per_cycle=32,
-)
+from tests.targets import AVX2_TWO_CORES as TARGET
 
 
 def convolution() -> Operator:

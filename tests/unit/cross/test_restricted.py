@@ -6,23 +6,11 @@ import numpy as np
 import pytest
 
 from benchmarks.replay.operators import operator
-from boards.target import Target
 from cross.errors import ScheduleError
 from cross.loopnest.program import Programs
 from cross.schedule.cpu_sketch import cpu_space
 from cross.schedule.space import ScheduleSpace
-
-TARGET = Target(
-    name="cpu",
-    kind="cpu",
-    triple="x86_64-unknown-linux-gnu",
-    cpu="x86-64-v3",
-    vector_bytes=32,
-    vector_registers=16,
-    l2_bytes=1 << 20,
-    clock_hz=2e9,
-    flops_per_cycle=32,
-)
+from tests.targets import AVX2 as TARGET
 
 
 @pytest.fixture(scope="module", name="space", params=["several algorithms", "one"])

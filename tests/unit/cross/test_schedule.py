@@ -35,19 +35,7 @@ from cross.schedule.primitives import (
 )
 from cross.schedule.tiles import space_tiles, vector_count, vector_tiles, waste
 from cross.schedule.vector_axis import with_vector_axes
-
-TARGET = Target(
-    name="cpu",
-    kind="cpu",
-    triple="x86_64-unknown-linux-gnu",
-    cpu="x86-64-v3",
-    cores=(0, 1),
-    vector_bytes=32,
-    vector_registers=16,
-    l2_bytes=1 << 20,
-    clock_hz=2e9,
-    flops_per_cycle=32,
-)
+from tests.targets import AVX2_TWO_CORES as TARGET
 
 
 def matmul(m: int = 12, n: int = 10, k: int = 6, constant: bool = False) -> Operator:

@@ -29,6 +29,7 @@ from cross.schedule.reads import nest_of
 from cross.schedule.tiles import vector_count, vector_tiles
 from cross.schedule.untuned import core_of, fastest_tile
 from tests.fuzz.kernels import Job, compile_jobs, run_here
+from tests.targets import AVX2
 
 AVX512 = Target(
     name="cpu",
@@ -40,17 +41,6 @@ AVX512 = Target(
     l2_bytes=1 << 20,
     clock_hz=2e9,
     flops_per_cycle=64,
-)
-AVX2 = Target(
-    name="cpu",
-    kind="cpu",
-    triple="x86_64-unknown-linux-gnu",
-    cpu="x86-64-v3",
-    vector_bytes=32,
-    vector_registers=16,
-    l2_bytes=1 << 20,
-    clock_hz=2e9,
-    flops_per_cycle=32,
 )
 A53 = Target(
     name="cpu",

@@ -5,30 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from boards.target import Target
 from cross.expression import Operator, placeholder
 from cross.expression.conv import conv2d
 from cross.expression.window import Window
 from cross.loopnest.program import Programs
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.cpu_sketch import cpu_space
+from tests.targets import AVX2 as TARGET
 from toolkit.errors import InputError
 from toolkit.explore.annealing import PAPER, WIDE
 from toolkit.explore.search import TUNERS, SearchOptions, annealing_options, make_proposer
 from toolkit.explore.space import components, enumerated, size
 from toolkit.features import ContextFeatures
-
-TARGET = Target(
-    name="cpu",
-    kind="cpu",
-    triple="x86_64-unknown-linux-gnu",
-    cpu="x86-64-v3",
-    vector_bytes=32,
-    vector_registers=16,
-    l2_bytes=1 << 20,
-    clock_hz=2e9,
-    flops_per_cycle=32,
-)
 
 
 def small_conv() -> Operator:

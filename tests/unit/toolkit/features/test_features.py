@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from boards.target import Target
 from cross.expression import Operator, compute, exp, maximum, placeholder, reduce_axis, sum
 from cross.expression.conv import conv2d
 from cross.expression.window import Window
@@ -15,21 +14,9 @@ from cross.loopnest import Programs
 from cross.schedule import cpu_space
 from tests.feature_rows import check, of_every_structure
 from tests.fuzz.operators import FAMILIES, random_operator
+from tests.targets import AVX2_TWO_CORES as TARGET
 from toolkit.errors import InputError
 from toolkit.features import KINDS, ContextFeatures, make_features
-
-TARGET = Target(
-    name="cpu",
-    kind="cpu",
-    triple="x86_64-unknown-linux-gnu",
-    cpu="x86-64-v3",
-    cores=(0, 1),
-    vector_bytes=32,
-    vector_registers=16,
-    l2_bytes=1 << 20,
-    clock_hz=2e9,
-    flops_per_cycle=32,
-)
 
 
 def _conv() -> Operator:

@@ -12,28 +12,17 @@ import numpy as np
 import pytest
 
 from benchmarks.replay.operators import operator
-from boards.target import Target
 from cross.expression import Operator
 from cross.schedule.cpu_sketch import cpu_space
 from cross.schedule.space import ScheduleSpace
 from device_runtime.protocol import MeasureFailure
 from tests.loopback.tuning_process import small_dense
+from tests.targets import AVX2 as TARGET
 from toolkit.errors import ReplayError
 from toolkit.explore.space import enumerated
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.replay import MAGIC, TABLE_VERSION, Provenance, ReplayTable, make_table
 
-TARGET = Target(
-    name="cpu",
-    kind="cpu",
-    triple="x86_64-unknown-linux-gnu",
-    cpu="x86-64-v3",
-    vector_bytes=32,
-    vector_registers=16,
-    l2_bytes=1 << 20,
-    clock_hz=2e9,
-    flops_per_cycle=32.0,
-)
 PROVENANCE = Provenance(
     machine="a machine",
     date="2026-11-21",
