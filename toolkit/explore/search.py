@@ -80,8 +80,8 @@ def make_proposer(
     match options.tuner:
         case "annealing":
             model = make_model(features, rng, options)
-            informed = options.prior is not None
-            return AnnealingProposer(space, features, model, rng, options.annealing, informed=informed)
+            informed, annealing = options.prior is not None, affordable(options)
+            return AnnealingProposer(space, features, model, rng, annealing, informed=informed)
         case "genetic":
             return GeneticProposer(space, rng, options.genetic)
         case "random":
@@ -91,7 +91,7 @@ def make_proposer(
     raise InputError(f"unknown tuner {options.tuner!r}: expected one of {', '.join(TUNERS)}")
 
 
-def _affordable(options: SearchOptions) -> AnnealingOptions:
+def affordable(options: SearchOptions) -> AnnealingOptions:
     """Fewer chains where a network scores them: it takes about fifty times as long as trees on a CPU."""
     annealing = options.annealing
     if options.cost_model not in TREE_MODELS:

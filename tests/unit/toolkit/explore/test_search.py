@@ -14,7 +14,14 @@ from cross.schedule.cpu_sketch import cpu_space
 from tests.targets import AVX2 as TARGET
 from toolkit.errors import InputError
 from toolkit.explore.annealing import PAPER, WIDE
-from toolkit.explore.search import TUNERS, SearchOptions, annealing_options, make_proposer
+from toolkit.explore.search import (
+    NETWORK_CHAINS,
+    TUNERS,
+    SearchOptions,
+    affordable,
+    annealing_options,
+    make_proposer,
+)
 from toolkit.explore.space import components, enumerated, size
 from toolkit.features import ContextFeatures
 
@@ -32,6 +39,12 @@ def test_presets_and_what_replaces_their_numbers() -> None:
     assert (PAPER.chains, PAPER.steps, PAPER.epsilon) == (128, 500, 0.05)
     changed = annealing_options("paper", alpha=0.25, spare=4.0, epsilon=0.0)
     assert (changed.alpha, changed.spare, changed.epsilon, changed.chains) == (0.25, 4.0, 0.0, 128)
+
+
+def test_networks_score_fewer_chains_and_trees_as_many_as_asked() -> None:
+    assert affordable(SearchOptions()) == WIDE
+    assert affordable(SearchOptions(cost_model="treegru")).chains == NETWORK_CHAINS < WIDE.chains
+    assert affordable(SearchOptions(cost_model="treegru", annealing=PAPER)) == PAPER
 
 
 @pytest.mark.parametrize(
