@@ -7,6 +7,7 @@ shapes that nobody has tuned for.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -22,12 +23,16 @@ class Numpy:
     """See worker.Library."""
 
     def facts(self) -> dict[str, str]:
-        return {"numpy": np.__version__}
+        return {
+            "numpy": np.__version__,
+            "OpenBLAS core": os.environ.get("OPENBLAS_CORETYPE", "its own choice"),
+        }
 
     def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
         of = workload.of
         if not isinstance(of, Image):
-            return [_variant("matmul", partial(np.matmul, left, right), lambda output: output)]
+            product = np.empty(of.shapes[2], np.float32)
+            return [_variant("matmul", partial(np.matmul, left, right, out=product), lambda output: output)]
         data = np.ascontiguousarray(left[0].transpose(1, 2, 0))
         functions = (
             {"taps": _transposed} if of.family == "transposed" else {"taps": _taps, "patches": _patches}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.kernels.inference import Network
-from benchmarks.kernels.processes import Contender, LibraryFailed, LibraryProcess
+from benchmarks.kernels.processes import Contender, LibraryFailed, LibraryProcess, environment
 from benchmarks.kernels.rounds import Plan, measure
 from benchmarks.kernels.turn import take_turn
 from benchmarks.kernels.worker import Variant, Worker
@@ -109,3 +109,10 @@ def test_ours_and_the_machine(tmp_path: Path) -> None:
     assert named["ours default"].facts["algorithm"] == "direct"
     error = named["ours default"].error
     assert error is not None and error < 1e-5
+
+
+def test_openblas_is_told_of_wide_vectors_and_everybody_of_the_threads() -> None:
+    narrow, wide = environment(2, 32), environment(1, 64)
+    assert "OPENBLAS_CORETYPE" not in narrow
+    assert wide["OPENBLAS_CORETYPE"] == "SkylakeX"
+    assert (narrow["OMP_NUM_THREADS"], wide["OPENBLAS_NUM_THREADS"]) == ("2", "1")
