@@ -31,7 +31,7 @@ from cross.expression.terms import (
     walk,
 )
 
-MOST_VECTORS = 2  # of partial results side by side
+MOST_VECTORS = 3  # of partial results side by side
 GAIN = 1.7  # in steps of a vector, to pay for the shuffles
 COMBINING = 3.0  # steps that adding up one vector of partial results is worth
 
