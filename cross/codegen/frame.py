@@ -7,8 +7,8 @@ so take no register while the interior runs.
 
 from __future__ import annotations
 
+from cross.codegen.llvm_integers import Environment
 from cross.codegen.llvm_text import Value, Writer
-from cross.codegen.llvm_values import Environment
 
 SLOT_BYTES = 8
 POINTER = "%frame"

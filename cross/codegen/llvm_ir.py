@@ -21,9 +21,10 @@ from cross.codegen.frame import POINTER as FRAME
 from cross.codegen.frame import Frame
 from cross.codegen.interior import versions
 from cross.codegen.llvm_arithmetic import suffix
+from cross.codegen.llvm_memory import ZERO_BYTES, ZEROS, Place
 from cross.codegen.llvm_text import ELEMENT_TYPES, FLOATS, Value, Writer
 from cross.codegen.llvm_text import Block as TextBlock
-from cross.codegen.llvm_values import ZERO_BYTES, ZEROS, Place, Values
+from cross.codegen.llvm_values import Values
 from cross.codegen.steps import ordered
 from cross.codegen.uses import buffers, dtypes, free_variables, statements, stored
 from cross.errors import CompileError

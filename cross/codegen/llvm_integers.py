@@ -1,0 +1,232 @@
+"""Integers and comparisons of a bound loop nest as LLVM values: the lowest layer of llvm_values.py.
+
+A variable is one of three things (`Environment`): a known integer (an unrolled iteration), an SSA value (a
+loop that runs), or lanes start, start + 1, ... (a chunk of the vectorized loop). What is known about them
+decides comparisons ahead of time, and moves the others to where they are the same for many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cross.codegen.llvm_arithmetic import Arithmetic
+from cross.codegen.llvm_text import Value, Writer, literal
+from cross.errors import CompileError
+from cross.loopnest.affine import Affine, Interval, affine, interval, substitute, variables
+from cross.loopnest.nodes import (
+    ZERO,
+    Binary,
+    Expr,
+    Int,
+    Literal,
+    Var,
+    add,
+    mul,
+)
+
+
+@dataclass(slots=True)
+class Environment:
+    """What every variable in scope is, and the values of all register buffers."""
+
+    integers: dict[str, int] = field(default_factory=dict)
+    running: dict[str, tuple[Value, int]] = field(default_factory=dict)  # SSA value, depth of its block
+    vector: tuple[str, int, int] | None = None  # variable, first value, lanes
+    used: int = 0  # lanes of the vector that count, the first ones
+    ranges: dict[str, Interval] = field(default_factory=dict)  # of the loops that run
+    registers: dict[tuple[str, int, int], Value] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)  # of buffers that the function writes
+
+
+class Integers:
+    """Evaluates integers and comparisons of them at the current place of a writer."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.arithmetic = Arithmetic(writer)
+        self.environment = Environment()
+        self._differences: dict[int, tuple[object, Affine]] = {}
+
+    @property
+    def lanes(self) -> int:
+        return self.environment.vector[2] if self.environment.vector else 1
+
+    def used_lanes(self) -> Value | None:
+        """The mask of the lanes in use; None where that is all of them."""
+        used, lanes = self.environment.used, self.lanes
+        if lanes in (1, used):
+            return None
+        flags = ", ".join(f"i1 {'true' if lane < used else 'false'}" for lane in range(lanes))
+        return Value(f"<{flags}>", "bool", lanes)
+
+    def integer_or_lanes(self, expr: Expr) -> Value:
+        """An integer expression; with the vector variable in it, one value per lane."""
+        vector = self.environment.vector
+        if vector is None or vector[0] not in variables(expr):
+            return self.integer(expr)
+        terms, constant = affine(expr)
+        name, first, lanes = vector
+        step = terms.pop(Var(name), None)
+        if not isinstance(step, Int) or any(name in variables(term) for term in terms):
+            return self.lanewise(expr)
+        base: Expr = add(constant, Int(step.value * first))
+        for term, coefficient in terms.items():
+            base = add(base, mul(term, coefficient))
+        start = self.writer.splat(self.integer(base), lanes)
+        steps = ", ".join(f"i64 {step.value * lane}" for lane in range(lanes))
+        return self.writer.value(f"add {start.type} {start.text}, <{steps}>", "int64", lanes)
+
+    def lanewise(self, expr: Expr) -> Value:
+        """An integer expression that is not affine in the vector variable, lane by lane."""
+        vector = self.environment.vector
+        assert vector is not None
+        name, first, lanes = vector
+        return self.writer.join(
+            [self.integer(substitute(expr, {Var(name): Int(lane)})) for lane in self.places(first, lanes)]
+        )
+
+    def places(self, first: int, lanes: int) -> list[int]:
+        """The value of the vectorized loop in every lane; those not in use repeat the last one."""
+        return [first + min(lane, self.environment.used - 1) for lane in range(lanes)]
+
+    def integer(self, expr: Expr) -> Value:
+        """A scalar integer, written into the outermost block where all its variables are known."""
+        known: dict[Expr, Expr] = {Var(name): Int(value) for name, value in self.environment.integers.items()}
+        expr = substitute(expr, known) if variables(expr) & self.environment.integers.keys() else expr
+        if isinstance(expr, Int):
+            return Value(str(expr.value), "int64")
+        if isinstance(expr, Var):
+            return self.running(expr.name)[0]
+        if not isinstance(expr, Binary):
+            raise CompileError(f"expected an integer expression, found {expr}")
+        left, right = self.integer(expr.left), self.integer(expr.right)
+        depth = max((self.running(name)[1] for name in variables(expr)), default=0)
+        return self.arithmetic.integer_binary(expr.op, left, right, depth)
+
+    def running(self, name: str) -> tuple[Value, int]:
+        if name not in self.environment.running:
+            raise CompileError(f"loop variable {name} is used outside its loop")
+        return self.environment.running[name]
+
+    def range_of(self, term: Expr) -> Interval | None:
+        """Inclusive bounds of an integer expression here; None where they cannot be told."""
+        environment = self.environment
+        if isinstance(term, Var):
+            if term.name in environment.integers:
+                return environment.integers[term.name], environment.integers[term.name]
+            if environment.vector is not None and term.name == environment.vector[0]:
+                return environment.vector[1], environment.vector[1] + environment.used - 1
+            return environment.ranges.get(term.name)
+        known: dict[Expr, Expr] = {Var(name): Int(value) for name, value in environment.integers.items()}
+        return interval(substitute(term, known), environment.ranges)
+
+    def uniform_comparison(self, expr: Binary) -> Value | None:
+        """A comparison of indices that comes out alike in every lane, as a scalar; None where it may not.
+
+        left - right = g + c * lane with c = 1 or -1 has one sign over all lanes when g is a multiple of
+        the number of lanes (c = 1), or one less than one (c = -1): so it is at the seam of a concatenation
+        or the edge of a padding that falls between vectors.
+        """
+        vector = self.environment.vector
+        if vector is None or expr.op not in ("<", "<=") or scalar_variables(expr) is None:
+            return None
+        name, first, lanes = vector
+        known: dict[Expr, Expr] = {
+            Var(other): Int(value) for other, value in self.environment.integers.items()
+        }
+        terms, constant = affine(substitute(Binary("-", expr.left, expr.right), known))
+        step = terms.pop(Var(name), Int(0))
+        multiples = [coefficient for coefficient in terms.values() if isinstance(coefficient, Int)]
+        if not isinstance(constant, Int) or step not in (Int(1), Int(-1)) or len(multiples) < len(terms):
+            return None
+        if any(coefficient.value % lanes for coefficient in multiples) or any(
+            name in variables(term) for term in terms
+        ):
+            return None
+        start = constant.value + step.value * first - (1 if expr.op == "<=" else 0)
+        if start % lanes != (0 if step.value == 1 else lanes - 1):
+            return None
+        at_first = substitute(expr, {**known, Var(name): Int(first)})
+        if isinstance(at_first, Literal):
+            return literal(at_first.value, "bool")
+        return self.integer(at_first)
+
+    def decided(self, expr: Binary) -> Value | None:
+        """A comparison of indices that has one outcome here, whatever the loops that run have come to.
+
+        So the guards of a padding vanish from all but the pixels of a tile that may lie in it.
+        """
+        form = self.difference(expr)
+        if form is None:
+            return None
+        terms, constant = form
+        low = high = constant
+        for term, coefficient in terms.items():
+            bounds = self.range_of(term)
+            if bounds is None:
+                return None
+            ends = sorted(bound * coefficient for bound in bounds)
+            low, high = low + ends[0], high + ends[1]
+        least = 0 if expr.op == "<=" else 1  # what right - left is where the comparison holds
+        if expr.op == "==":
+            return literal(False, "bool") if low > 0 or high < 0 else None
+        if low >= least or high < least:
+            return literal(low >= least, "bool")
+        return None
+
+    def difference(self, expr: Binary) -> tuple[dict[Expr, int], int] | None:
+        """right - left of a comparison of indices, with what is known here in the constant."""
+        if expr.op not in ("<", "<=", "=="):
+            return None
+        found = self._differences.get(id(expr))
+        if found is None:
+            pure = scalar_variables(expr) is not None
+            found = (expr, affine(Binary("-", expr.right, expr.left)) if pure else ({}, expr))
+            self._differences[id(expr)] = found
+        terms, constant = found[1]
+        if not isinstance(constant, Int):
+            return None
+        integers, total, left = self.environment.integers, constant.value, {}
+        for term, coefficient in terms.items():
+            if not isinstance(coefficient, Int):
+                return None
+            if isinstance(term, Var) and term.name in integers:
+                total += coefficient.value * integers[term.name]
+            else:
+                left[term] = coefficient.value
+        return left, total
+
+    def compared(self, expr: Binary) -> Value | None:
+        """A comparison of scalar indices as one of a sum of loop variables with a constant.
+
+        All pixels of a tile then compare the same sum, each with a constant of its own.
+        """
+        form, vector = self.difference(expr), self.environment.vector
+        if form is None or expr.op == "==" or not form[0]:
+            return None
+        terms, constant = form
+        if vector is not None and any(vector[0] in variables(term) for term in terms):
+            return None
+        below = next(iter(terms.values())) < 0
+        moving: Expr = ZERO
+        for term, coefficient in terms.items():
+            moving = add(moving, mul(term, Int(-coefficient if below else coefficient)))
+        value, least = self.integer(moving), 0 if expr.op == "<=" else 1
+        test = (
+            f"icmp sle i64 {value.text}, {constant - least}"
+            if below
+            else f"icmp sge i64 {value.text}, {least - constant}"
+        )
+        return self.writer.value(test, "bool")
+
+
+def scalar_variables(expr: Expr) -> set[str] | None:
+    """Variables of a pure integer expression; None where something else is in it."""
+    if isinstance(expr, Var):
+        return {expr.name}
+    if isinstance(expr, Int):
+        return set()
+    if isinstance(expr, Binary):
+        left, right = scalar_variables(expr.left), scalar_variables(expr.right)
+        return None if left is None or right is None else left | right
+    return None

@@ -1,0 +1,280 @@
+"""Loads of a bound loop nest as LLVM values: addresses, guards, vectors, lanes that are not neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cross.codegen.llvm_arithmetic import suffix
+from cross.codegen.llvm_integers import Integers
+from cross.codegen.llvm_text import ELEMENT_TYPES, Value, Writer, vector_type
+from cross.errors import CompileError
+from cross.expression.terms import ITEM_BYTES
+from cross.loopnest.affine import Affine, affine, rejoined, substitute, variables
+from cross.loopnest.nodes import (
+    ZERO,
+    Binary,
+    Buffer,
+    Expr,
+    Int,
+    Load,
+    Scope,
+    Var,
+    add,
+    fold,
+    mul,
+)
+
+ZEROS = "tfb.zeros"  # zeros that guarded loads read instead of memory they may not touch
+ZERO_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address: pointer text, distance in elements between lanes, and alignment in bytes."""
+
+    pointer: str
+    stride: int
+    alignment: int
+
+
+class Memory(Integers):
+    """Reads buffers at the current place of a writer, under the guards that hold there."""
+
+    def __init__(self, writer: Writer, pointers: Mapping[str, str], masks: bool = False) -> None:
+        super().__init__(writer)
+        self.pointers = pointers
+        self.loads_parts = masks  # of vectors, at the price of whole ones
+        self.guards: list[Value] = []
+        self._offsets: dict[int, tuple[object, Affine]] = {}
+
+    def masks(self) -> list[Value]:
+        """Conditions lane by lane under which memory may be touched."""
+        used = self.used_lanes()
+        return [guard for guard in self.guards if guard.lanes != 1] + ([] if used is None else [used])
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Affine:
+        """Row-major position as an affine form; kept, because unrolling asks for it again and again."""
+        found = self._offsets.get(id(indices))
+        if found is not None:
+            return found[1]
+        position: Expr = ZERO
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            position = add(mul(position, extent), index)
+        form = rejoined(affine(position))
+        self._offsets[id(indices)] = (indices, form)
+        return form
+
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Place | None:
+        """The address here; None where the lanes are not evenly spaced."""
+        terms, constant = self.offset(buffer, indices)
+        if not isinstance(constant, Int):
+            raise CompileError(f"buffer {buffer.name}: offset {constant} is not bound")
+        vector = self.environment.vector
+        fixed, stride, moving = constant.value, 0, []
+        for term, coefficient in terms.items():
+            assert isinstance(coefficient, Int)
+            if isinstance(term, Var) and term.name in self.environment.integers:
+                fixed += coefficient.value * self.environment.integers[term.name]
+            elif vector is not None and term == Var(vector[0]):
+                fixed += coefficient.value * vector[1]
+                stride = coefficient.value
+            elif vector is not None and vector[0] in variables(term):
+                return None
+            else:
+                moving.append((term, coefficient.value))
+        return self.address(buffer, moving, fixed, stride)
+
+    def address(self, buffer: Buffer, moving: list[tuple[Expr, int]], fixed: int, stride: int) -> Place:
+        item_bytes = ITEM_BYTES[buffer.dtype]
+        element = ELEMENT_TYPES[buffer.dtype] if buffer.dtype != "bool" else "i8"
+        pointer, alignment = self.pointers[buffer.name], 64
+        parts = []
+        for term, coefficient in moving:
+            value = self.integer(term)
+            names = variables(term) & self.environment.running.keys()
+            parts.append((max((self.running(name)[1] for name in names), default=0), value, coefficient))
+            alignment = _common_alignment(alignment, coefficient * item_bytes)
+        for depth, value, coefficient in sorted(parts, key=lambda part: part[0]):
+            distance = value
+            if coefficient != 1:
+                distance = self.arithmetic.integer_binary("*", value, Value(str(coefficient), "int64"), depth)
+            text = f"getelementptr inbounds {element}, ptr {pointer}, i64 {distance.text}"
+            pointer = self.writer.value(text, "int64", depth=depth).text
+        if fixed:
+            text = f"getelementptr inbounds {element}, ptr {pointer}, i64 {fixed}"
+            pointer = self.writer.value(text, "int64").text
+        return Place(pointer, stride, _common_alignment(alignment, fixed * item_bytes))
+
+    def load(self, load: Load) -> Value:
+        buffer = load.buffer
+        if buffer.scope is Scope.REGISTER:
+            return self.environment.registers[self.register(load.buffer, load.indices)]
+        place = self.place(buffer, load.indices)
+        if place is None:
+            repeated = self.repeated(load)
+            return self.gather(load) if repeated is None else repeated
+        lanes = self.lanes if place.stride != 0 else 1
+        if lanes == 1:
+            return self.scalar_load(buffer, place.pointer, place.alignment)
+        if place.stride != 1:
+            return self.gather(load)
+        return self.vector_load(buffer, place, lanes)
+
+    def read_key(self, buffer: Buffer, pointer: str, lanes: int) -> tuple[str, str, int, int]:
+        return ("load", pointer, lanes, self.environment.versions.get(buffer.name, 0))
+
+    def scalar_load(self, buffer: Buffer, pointer: str, alignment: int) -> Value:
+        guards = [guard for guard in self.guards if guard.lanes == 1]
+        if len(guards) < len(self.guards):
+            guards.append(self.any_lane(self.masks()))
+        for guard in guards:
+            pointer = self.guarded_pointer(pointer, guard)
+            alignment = min(alignment, ITEM_BYTES[buffer.dtype])
+        kind = "i8" if buffer.dtype == "bool" else ELEMENT_TYPES[buffer.dtype]
+        loaded = self.writer.value(
+            f"load {kind}, ptr {pointer}, align {alignment}",
+            buffer.dtype,
+            key=self.read_key(buffer, pointer, 1),
+        )
+        if buffer.dtype == "bool":
+            return self.writer.value(f"trunc i8 {loaded.text} to i1", "bool")
+        return loaded
+
+    def guarded_pointer(self, pointer: str, guard: Value) -> str:
+        """The pointer where the guard holds, else zeros: such a load stays in bounds and needs no branch."""
+        return self.writer.value(f"select i1 {guard.text}, ptr {pointer}, ptr @{ZEROS}", "int64").text
+
+    def all_hold(self, masks: list[Value]) -> Value:
+        """The conjunction of conditions, lane by lane."""
+        mask = masks[0]
+        for other in masks[1:]:
+            mask = self.writer.value(f"and {mask.type} {mask.text}, {other.text}", "bool", mask.lanes)
+        return mask
+
+    def any_lane(self, masks: list[Value]) -> Value:
+        """Whether some lane wants a value that all lanes share."""
+        mask = self.all_hold(masks)
+        function = f"@llvm.vector.reduce.or.v{mask.lanes}i1"
+        self.writer.declare(f"i1 {function}({mask.type})")
+        return self.writer.value(f"call i1 {function}({mask.type} {mask.text})", "bool")
+
+    def vector_load(self, buffer: Buffer, place: Place, lanes: int) -> Value:
+        if buffer.dtype == "bool":
+            raise CompileError("vectors of bool are not stored in memory; vectorize another loop")
+        pointer, alignment = place.pointer, place.alignment
+        masks = self.masks()
+        for guard in self.guards:
+            if guard.lanes == 1:
+                pointer = self.guarded_pointer(pointer, guard)
+        kind = vector_type(buffer.dtype, lanes)
+        if not masks:
+            return self.writer.value(
+                f"load {kind}, ptr {pointer}, align {alignment}",
+                buffer.dtype,
+                lanes,
+                key=self.read_key(buffer, pointer, lanes),
+            )
+        mask = self.all_hold(masks)
+        function = f"@llvm.masked.load.v{lanes}{suffix(buffer.dtype)}.p0"
+        self.writer.declare(f"{kind} {function}(ptr, {mask.type}, {kind})")
+        alignment = ITEM_BYTES[buffer.dtype] if any(guard.lanes != 1 for guard in self.guards) else alignment
+        address = f"ptr align {alignment} {pointer}"
+        return self.writer.value(
+            f"call {kind} {function}({address}, {mask.type} {mask.text}, {kind} zeroinitializer)",
+            buffer.dtype,
+            lanes,
+            key=("masked", mask.text, self.read_key(buffer, pointer, lanes)),
+        )
+
+    def repeated(self, load: Load) -> Value | None:
+        """Elements next to each other of which several lanes each read one: an index with lane // n; None
+        where it is no such index, or a guard differs from lane to lane."""
+        vector = self.environment.vector
+        assert vector is not None
+        name, first, lanes = vector
+        terms, _ = self.offset(load.buffer, load.indices)
+        found = [(term, factor) for term, factor in terms.items() if name in variables(term)]
+        if any(guard.lanes != 1 for guard in self.guards) or len(found) != 1:
+            return None
+        match found[0]:
+            case (Binary("//", Var(), Int(repeats)), Int(1)):
+                pass
+            case _:
+                return None
+        start, end = first // repeats, (first + self.environment.used - 1) // repeats + 1
+        quotient = Binary("//", Var(name), Int(repeats))
+        element = Var(f"{name}.element")
+        indices = tuple(_replaced(index, quotient, element) for index in load.indices)
+        width = 1 << (end - start - 1).bit_length()
+        if width > end - start and not self.loads_parts:
+            return None
+        used = self.environment.used
+        self.environment.vector, self.environment.used = (element.name, start, width), end - start
+        source = self.load(Load(load.buffer, indices)) if width > 1 else None
+        self.environment.vector, self.environment.used = None, 0
+        if source is None:
+            self.environment.integers[element.name] = start
+            source = self.load(Load(load.buffer, indices))
+            del self.environment.integers[element.name]
+        self.environment.vector, self.environment.used = vector, used
+        if width == 1:
+            return source
+        places = ", ".join(f"i32 {lane // repeats - start}" for lane in self.places(first, lanes))
+        return self.writer.value(
+            f"shufflevector {source.type} {source.text}, {source.type} poison, <{lanes} x i32> <{places}>",
+            source.dtype,
+            lanes,
+        )
+
+    def gather(self, load: Load) -> Value:
+        """Lane by lane: every lane is a scalar load of its own under its own guards."""
+        vector, guards = self.environment.vector, self.guards
+        assert vector is not None
+        lanes: list[Value] = []
+        for lane in range(vector[2]):
+            if lane >= self.environment.used:
+                lanes.append(lanes[-1])
+                continue
+            with_lane = tuple(
+                substitute(index, {Var(vector[0]): Int(vector[1] + lane)}) for index in load.indices
+            )
+            self.environment.vector = None
+            self.guards = [self.writer.extract(guard, lane) for guard in guards]
+            place = self.place(load.buffer, with_lane)
+            assert place is not None
+            lanes.append(self.scalar_load(load.buffer, place.pointer, place.alignment))
+            self.environment.vector, self.guards = vector, guards
+        return self.writer.join(lanes)
+
+    def register(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[str, int, int]:
+        """Which register holds an element (or the lanes of a vector)."""
+        terms, constant = self.offset(buffer, indices)
+        vector = self.environment.vector
+        assert isinstance(constant, Int)
+        position, lanes = constant.value, 1
+        for term, coefficient in terms.items():
+            assert isinstance(coefficient, Int)
+            if isinstance(term, Var) and term.name in self.environment.integers:
+                position += coefficient.value * self.environment.integers[term.name]
+            elif vector is not None and term == Var(vector[0]):
+                position += coefficient.value * vector[1]
+                lanes = vector[2]
+            else:
+                raise CompileError(f"register buffer {buffer.name}: index term {term} is no constant")
+        return (buffer.name, position, lanes)
+
+
+def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
+    """The integer expression with a sub-expression replaced."""
+    if expr == old:
+        return new
+    if isinstance(expr, Binary):
+        return fold(expr.op, _replaced(expr.left, old, new), _replaced(expr.right, old, new))
+    return expr
+
+
+def _common_alignment(alignment: int, distance_bytes: int) -> int:
+    while distance_bytes % alignment:
+        alignment //= 2
+    return alignment
