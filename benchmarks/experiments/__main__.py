@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.experiments.cells import finish
-from benchmarks.experiments.collect import collect
+from benchmarks.experiments.collect import OPERATORS, collect
 from benchmarks.experiments.live import live_results
 from benchmarks.experiments.page import page
 from benchmarks.experiments.results import cells_of, study_results
 from benchmarks.experiments.studies import QUICK, STUDIES, possible
 from benchmarks.experiments.zero_shot import zero_shot
 from boards.errors import BoardError
+from toolkit.cost_model.choose import COST_MODELS
 from toolkit.errors import ToolkitError
 
 RESULTS_VERSION: Final = 1
@@ -43,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     try:
         if asked.command == "collect" or asked.live:
-            collect(asked.work, asked.live_trials, range(asked.live_seeds))
+            operators = asked.operators or OPERATORS
+            collect(asked.work, asked.live_trials, range(asked.live_seeds), operators=operators)
         if asked.command == "run":
             results = run(asked)
             _write(results, asked.output or asked.work)
@@ -62,7 +64,7 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
         if not asked.studies or study.name in asked.studies
     ]
     seeds = asked.seeds or (QUICK_SEEDS if asked.quick else 10)
-    studies = [possible(study, work) for study in chosen]
+    studies = [possible(study, work, tuple(asked.without)) for study in chosen]
     cells = [cell for study, _ in studies for cell in cells_of(study, seeds)]
     finish(cells, work, workers=asked.workers, progress=Progress())
     return {
@@ -70,7 +72,9 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
         "about": _about(seeds, asked.quick),
         "live": live_results(work, asked.live_trials),
         "studies": [study_results(study, seeds, work, notes) for study, notes in studies],
-        "zero_shot": zero_shot(work) if not asked.quick else {"rows": [], "notes": [], "top": 0},
+        "zero_shot": zero_shot(work, tuple(asked.without))
+        if not asked.quick
+        else {"rows": [], "notes": [], "top": 0},
     }
 
 
@@ -129,6 +133,10 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--live", action="store_true", help="collect what is missing first")
     running.add_argument("--seeds", type=int, help="searches of each method (default: 10, quick: 3)")
     running.add_argument("--trials", type=int, help="trials of each search (default: each study's own)")
+    running.add_argument(
+        "--without", nargs="+", default=[], metavar="MODEL", choices=COST_MODELS,
+        help="cost models to leave out, such as treegru: without a GPU a search with it takes minutes",
+    )  # fmt: skip
     running.add_argument("--workers", type=int, default=max(1, len(os.sched_getaffinity(0))))
     running.add_argument("--output", type=Path, help="folder of the page (default: --work)")
     running.add_argument("--live-trials", type=int, default=400)
@@ -138,6 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     collecting.add_argument("--seeds", dest="live_seeds", type=int, default=1)
     collecting.set_defaults(live=True)
     for command in (running, collecting):
+        command.add_argument("--operators", nargs="+", choices=OPERATORS, help="to measure (default: all)")
         command.add_argument("--work", type=Path, default=WORK, help=f"finished work (default: {WORK})")
     return parser
 

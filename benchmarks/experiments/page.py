@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from benchmarks.experiments.sentences import verdict
+from benchmarks.experiments.statistics import NEAR
 from benchmarks.experiments.svg import COLOURS, Line, chart, legend
 
 Results = Mapping[str, Any]
@@ -140,7 +141,7 @@ def _methods(study: Results) -> str:
                 ]
             )
     columns = ["operator", "method", f"GFLOP/s after {study['trials']} trials", "share of the fastest"]
-    return _table([*columns, "trials until 95 % of the fastest (median)"], rows)
+    return _table([*columns, f"trials until {NEAR:.0%} of the fastest (median)"], rows)
 
 
 def _compared(study: Results) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from benchmarks.experiments.landscapes import Landscape, open_landscape
 from benchmarks.experiments.methods import Method
 from benchmarks.experiments.sentences import finding
 from benchmarks.experiments.statistics import (
+    NEAR,
     Array,
     Comparison,
     Interval,
@@ -26,8 +27,6 @@ from benchmarks.experiments.statistics import (
     trials_to_reach,
 )
 from benchmarks.experiments.studies import Study
-
-NEAR: Final = 0.95  # of the fastest there is: who reaches it has found what there is to find
 
 
 def cells_of(study: Study, seeds: int) -> list[Cell]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.experiments.statistics import NEAR
+
 Found = Mapping[str, Any]  # one comparison of results.py
 
 
@@ -37,18 +39,13 @@ def verdict(item: Found) -> str:
 
 
 def _way(item: Found) -> str:
-    """How many trials it took to come near the fastest, against the other; above 1 is fewer."""
-    ratio = item["ratio"]["estimate"]
+    """How many trials it took to come near the fastest: the inverse of the ratio, where less is better."""
+    ratio = item["ratio"]
+    many = f"{1.0 / ratio['estimate']:.3g} times as many trials until {NEAR:.0%} of the fastest"
     if item["verdict"] == "too few":
-        return f"trials until 95 % of the fastest: too few seeds to tell ({ratio:.3g} times fewer)"
-    if item["verdict"] == "tie":
-        return f"the trials until 95 % of the fastest tie ({ratio:.3g} times fewer, {_range(item)})"
-    if ratio >= 1.0:
-        return f"it needed {ratio:.3g} times fewer trials until 95 % of the fastest ({_range(item)})"
-    low, high = 1.0 / item["ratio"]["high"], 1.0 / item["ratio"]["low"]
-    return (
-        f"it needed {1.0 / ratio:.3g} times more trials until 95 % of the fastest ({low:.3g} to {high:.3g})"
-    )
+        return f"{many}, too few seeds to tell"
+    bounds = f"{1.0 / ratio['high']:.3g} to {1.0 / ratio['low']:.3g}"
+    return f"{many}, a tie ({bounds})" if item["verdict"] == "tie" else f"it needed {many} ({bounds})"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ CONFIDENCE: Final = 0.95
 RESAMPLES: Final = 2000
 SEED: Final = 20181203
 FEWEST_PAIRS: Final = 5
+NEAR: Final = 0.98  # of the fastest there is: who is this near has found what there is to find
 
 
 @dataclass(frozen=True, slots=True)

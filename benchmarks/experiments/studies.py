@@ -166,8 +166,11 @@ QUICK: Final = tuple(
 )
 
 
-def possible(study: Study, work: Path) -> tuple[Study, list[str]]:
-    """The part of a study that can run with what is there, and a sentence for everything else."""
+def possible(study: Study, work: Path, without: tuple[str, ...] = ()) -> tuple[Study, list[str]]:
+    """The part of a study that can run with what is there, and a sentence for everything else.
+
+    without: cost models to leave out.
+    """
     notes = []
     landscapes = []
     for name in study.landscapes:
@@ -185,6 +188,10 @@ def possible(study: Study, work: Path) -> tuple[Study, list[str]]:
     methods = [method for method in study.methods if available(method.model)]
     if len(methods) < len(study.methods):
         notes.append("TreeGRU models did not run: jax is not installed (extra [neural]).")
+    asked = [method for method in methods if method.model not in without]
+    if len(asked) < len(methods):
+        notes.append(f"Left out as asked: {', '.join(item.label for item in methods if item not in asked)}.")
+    methods = asked
     if study.source is not None and any(note.startswith("No transfer") for note in notes):
         methods = [method for method in methods if not method.transfer]
     pairs = tuple(pair for pair in study.pairs if all(method in methods for method in pair))

@@ -8,7 +8,6 @@ from typing import Any, Final
 from benchmarks.experiments.cells import Store, code_digest
 from benchmarks.experiments.landscapes import POOL, TABLE, Landscape, open_landscape
 from benchmarks.experiments.methods import REPRESENTATIONS, Method
-from benchmarks.experiments.models import available
 from benchmarks.experiments.results import rounded
 from benchmarks.experiments.source import Source, global_model, source_digest
 from benchmarks.experiments.statistics import rank_correlation, top_recall
@@ -21,15 +20,15 @@ TARGETS: Final = tuple(f"{TABLE} {name}" for name in ("C9", "M1024")) + tuple(
 SOURCE: Final = Source(CONVS)
 
 
-def zero_shot(work: Path) -> dict[str, Any]:
+def zero_shot(work: Path, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """Rank correlation and top-64 recall of every representation on every target, before any trial there."""
     asked = Study("zero shot", "", "", "", TARGETS, tuple(REPRESENTATIONS), (), source=SOURCE)
-    study, notes = possible(asked, work)
+    study, notes = possible(asked, work, without)
     rows = []
     if not any(note.startswith("No transfer") for note in notes):
         for name in study.landscapes:
             landscape = open_landscape(name, work)
-            rows += [_row(landscape, method, work) for method in study.methods if available(method.model)]
+            rows += [_row(landscape, method, work) for method in study.methods]
     return {"source": SOURCE.text, "top": TOP, "rows": rows, "notes": notes}
 
 

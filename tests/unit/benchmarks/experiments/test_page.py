@@ -30,12 +30,12 @@ def test_a_difference_and_a_tie_in_words() -> None:
     trials = _compared("trials", 0.98, 0.8, 1.2, "tie")
     said = finding([speed, trials], ["C6", "C9"], 64)
     assert said.startswith("On C6 and C9, after 64 trials: GBT found programs 1.12 times")
-    assert "tie (0.98 times fewer, 0.8 to 1.2)" in said
+    assert "1.02 times as many trials until 98% of the fastest, a tie (0.833 to 1.25)" in said
 
 
 def test_needing_more_trials_is_said_as_such() -> None:
     slower = _compared("trials", 0.5, 0.4, 0.625, "worse")
-    assert "2 times more trials until 95 % of the fastest (1.6 to 2.5)" in verdict(slower)
+    assert "it needed 2 times as many trials until 98% of the fastest (1.6 to 2.5)" in verdict(slower)
 
 
 def test_nothing_is_claimed_from_few_seeds() -> None:
