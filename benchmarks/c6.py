@@ -10,9 +10,9 @@ from cross.expression.conv import conv2d
 from cross.expression.window import Window
 
 
-def c6() -> Operator:
-    """28x28, 128 -> 128 channels, 3x3, stride 1, batch 1, float32: 231 MFLOP."""
-    data = placeholder((1, 28, 28, 128), "data")
+def c6(images: int = 1) -> Operator:
+    """28x28, 128 -> 128 channels, 3x3, stride 1, float32: 231 MFLOP an image."""
+    data = placeholder((images, 28, 28, 128), "data")
     weight = placeholder((3, 3, 128, 128), "weight")
     output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="C6")
     return Operator("C6", (data, weight), output, constants=frozenset({1}))
