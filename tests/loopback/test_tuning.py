@@ -63,6 +63,17 @@ def test_a_live_runner_measures_what_the_space_describes(tmp_path: Path) -> None
         assert again.seconds == measured.seconds and again.device_s == 0
 
 
+def test_trials_go_to_the_operator_that_takes_the_time(tmp_path: Path) -> None:
+    """Two real operators, one with forty times the work: it gets most of the trials."""
+    board = board_in(tmp_path / "device")
+    jobs = [("small", small_dense()), ("large", small_dense(rows=1280))]
+    with Records(tmp_path / "records.db") as records, open_session(board) as session:
+        small, large = tune_on_board(jobs, board, session, records, Budget(total=64), options=QUICK)
+    assert small.trials + large.trials == 64
+    assert large.trials > 2 * small.trials >= 16
+    assert small.best is not None and large.best is not None
+
+
 def start(tmp_path: Path, trials: int, said: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.loopback.tuning_process"]
     arguments = [str(tmp_path / "records.db"), str(tmp_path / "device"), str(trials)]
@@ -77,9 +88,20 @@ def start(tmp_path: Path, trials: int, said: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def acknowledged_in(said: Path) -> list[int]:
-    """Trials of whole lines: a killed process may leave a part of one."""
-    return [int(line.split()[0]) for line in said.read_text().split("\n")[:-1]]
+def acknowledged_in(said: Path) -> list[tuple[str, int]]:
+    """Operators and trials of whole lines: a killed process may leave a part of one."""
+    words = [line.split() for line in said.read_text().split("\n")[:-1]]
+    return [(name, int(trial)) for name, trial, _ in words]
+
+
+def trials_in(path: Path) -> dict[str, list[int]]:
+    """Recorded trials of each operator."""
+    names = {small_dense().key: "dense", small_dense(rows=24).key: "other"}
+    found: dict[str, list[int]] = {"dense": [], "other": []}
+    with Records(path) as records:
+        for record in records:
+            found[names[record.operator_key]].append(record.trial)
+    return found
 
 
 def wait_for_words(said: Path, tuner: subprocess.Popen[bytes]) -> None:
@@ -91,7 +113,7 @@ def wait_for_words(said: Path, tuner: subprocess.Popen[bytes]) -> None:
 def test_kill_9_of_the_tuner_loses_no_acknowledged_record(tmp_path: Path) -> None:
     """Twenty tuning runs of one records file, each killed at a random moment; the last one finishes."""
     rng = random.Random(3)
-    acknowledged: list[int] = []
+    acknowledged: list[tuple[str, int]] = []
     for kill in range(20):
         said = tmp_path / f"said-{kill}"
         tuner = start(tmp_path, 4000, said)
@@ -100,17 +122,19 @@ def test_kill_9_of_the_tuner_loses_no_acknowledged_record(tmp_path: Path) -> Non
         tuner.send_signal(signal.SIGKILL)
         tuner.communicate(timeout=60)
         acknowledged += acknowledged_in(said)
-        with Records(tmp_path / "records.db") as records:
-            stored = [record.trial for record in records]
-        assert stored == list(range(len(stored)))  # trials are numbered on, across runs, without a gap
-        assert set(acknowledged) <= set(stored)
+        found = trials_in(tmp_path / "records.db")
+        for trials in found.values():
+            assert trials == list(range(len(trials)))  # numbered on, across runs, without a gap
+        stored = {(name, trial) for name, trials in found.items() for trial in trials}
+        assert set(acknowledged) <= stored
         assert len(stored) <= len(acknowledged) + kill + 1  # at most one unacknowledged record for each kill
     assert len(acknowledged) == len(set(acknowledged)) > 20
     said = tmp_path / "said-last"
     tuner = start(tmp_path, len(stored) + 5, said)
     _, stderr = tuner.communicate(timeout=120)
     assert tuner.returncode == 0, stderr.decode()
-    assert acknowledged_in(said) == list(range(len(stored), len(stored) + 5))
+    assert len(set(acknowledged_in(said)) - stored) == len(acknowledged_in(said)) == 5
+    assert all(found.values())  # both operators had their turns
 
 
 def test_an_interrupt_ends_the_tuner_and_everything_it_started(tmp_path: Path) -> None:
@@ -120,8 +144,8 @@ def test_an_interrupt_ends_the_tuner_and_everything_it_started(tmp_path: Path) -
     tuner.send_signal(signal.SIGINT)
     _, stderr = tuner.communicate(timeout=60)
     assert stderr.decode().rstrip().endswith("KeyboardInterrupt")
-    with Records(tmp_path / "records.db") as records:
-        assert set(acknowledged_in(said)) <= {record.trial for record in records}
+    found = trials_in(tmp_path / "records.db")
+    assert all(trial in found[name] for name, trial in acknowledged_in(said))
     deadline_s = time.monotonic() + 5.0
     while alive := processes_that_name(str(tmp_path / "device")):
         assert time.monotonic() < deadline_s, alive

@@ -1,6 +1,6 @@
-"""A tuning run in a process of its own, for tests that kill it: prints each trial once it is acknowledged.
+"""A tuning run of two operators in a process of its own, for tests that kill it: prints acknowledged trials.
 
-python -m tests.loopback.tuning_process RECORDS DEVICE_FOLDER TRIALS
+python -m tests.loopback.tuning_process RECORDS DEVICE_FOLDER TOTAL_TRIALS
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ QUICK = BoardOptions(
 )
 
 
-def small_dense() -> Operator:
+def small_dense(rows: int = 32) -> Operator:
     """32x48x40, the weight a constant: compiles in milliseconds, runs in microseconds."""
-    data, weight = placeholder((32, 48), "data"), placeholder((48, 40), "weight")
+    data, weight = placeholder((rows, 48), "data"), placeholder((48, 40), "weight")
     return Operator("dense", (data, weight), dense(data, weight), constants=frozenset({1}))
 
 
@@ -43,14 +43,15 @@ def board_in(folder: Path) -> Board:
 
 def say(event: Event) -> None:
     if isinstance(event, TrialDone):
-        print(event.record.trial, event.record.error_kind or "ok", flush=True)
+        print(event.operator, event.record.trial, event.record.error_kind or "ok", flush=True)
 
 
 def main() -> None:
     board = board_in(Path(sys.argv[2]))
     with Records(sys.argv[1]) as records, open_session(board, wait_s=20.0) as session:
-        jobs = [("dense", small_dense())]
-        tune_on_board(jobs, board, session, records, Budget(int(sys.argv[3])), options=QUICK, on_event=say)
+        jobs = [("dense", small_dense()), ("other", small_dense(rows=24))]
+        budget = Budget(total=int(sys.argv[3]))
+        tune_on_board(jobs, board, session, records, budget, options=QUICK, on_event=say)
 
 
 if __name__ == "__main__":

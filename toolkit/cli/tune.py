@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TRIALS = 64
 TUNERS = ("annealing", "genetic", "random", "grid")
+FEATURES = ("context", "relation", "flattened", "configuration", "tree")
 PRESETS = ("wide", "paper")
 COST_MODELS = (
     "gbt", "gbt-regression", "treegru", "treegru-regression", "vanilla-treegru",
@@ -45,6 +46,7 @@ class Arguments(TypedDict):
     budget_s: float | None
     tuner: str
     cost_model: str
+    features: str | None
     prior: Path | None
     preset: str
     alpha: float | None
@@ -78,6 +80,8 @@ class Arguments(TypedDict):
 )
 @click.option("--tuner", type=click.Choice(TUNERS), default="annealing", show_default=True)
 @click.option("--cost-model", type=click.Choice(COST_MODELS), default="gbt", show_default=True)
+@click.option("--features", type=click.Choice(FEATURES),
+              help="What the cost model reads of a program.  [default: what suits it]")  # fmt: skip
 @click.option("--prior", type=click.Path(path_type=Path), metavar="FILE",
               help="A model of `toolkit model train` to begin with, for annealing.")  # fmt: skip
 @click.option("--preset", type=click.Choice(PRESETS), default="wide", show_default=True,
@@ -130,6 +134,7 @@ def tune_options(given: Arguments) -> TuneOptions:
     search = toolkit.SearchOptions(
         tuner=given["tuner"],
         cost_model=given["cost_model"],
+        features=given["features"] or "",
         prior=given["prior"],
         annealing=toolkit.annealing_options(
             given["preset"], alpha=given["alpha"], spare=given["spare"], epsilon=given["epsilon"]

@@ -86,7 +86,8 @@ class TuneDisplay:
         wanted = (
             f"{plan.trials} trials" if plan.trials is not None else f"{duration(plan.seconds or 0)} of time"
         )
-        known = f", {plan.recorded} of them recorded already" if plan.recorded else ""
+        of_them = "of them " if plan.trials is not None else "trials "
+        known = f", {plan.recorded} {of_them}recorded already" if plan.recorded else ""
         note = " (emulated: no time says anything about a chip)" if plan.emulated else ""
         ends = f"; done at {self._time_of_day(plan.plan)}" if plan.plan else ""
         return f"tuning {len(plan.operators)} operators: {wanted}{known}{ends}{note}"

@@ -7,6 +7,7 @@ import io
 from toolkit.accounts import Accounts
 from toolkit.flash import FlashEvent
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
+from toolkit.model_job.plan import OperatorPlan, TuningPlan
 from toolkit.progress import OperatorDone, OperatorStarted, TrialDone, TuningResult
 from toolkit.records import TuningRecord
 from toolkit.report.flash_display import FlashDisplay
@@ -104,6 +105,29 @@ def test_with_a_time_budget_the_time_left_is_the_budgets() -> None:
     ])  # fmt: skip
     assert "1:00 of time" in text
     assert "0:40 left" in text
+
+
+def test_a_plan_is_shown_before_and_its_stages_count_as_time_left() -> None:
+    plan = TuningPlan(
+        operators=(OperatorPlan("conv", 2, 0, 90, 45.0), OperatorPlan("pool", 1, 4, 10, 5.0)),
+        trials=100, budget_s=70.0, prepared_s=3.0, tuning_s=50.0, confirm_s=10.0, finish_s=7.0, total_s=70.0,
+    )  # fmt: skip
+    event = TuningPlanned(("conv", "pool"), None, 50.0, 4, False, plan)
+    lines = shown([(0.0, event), (0.0, OperatorStarted("conv", 0, None)), (20.0, trial(1))]).splitlines()
+    assert lines[:10] == [
+        "operator  runs  recorded  trials  time",
+        "--------  ----  --------  ------  ----",
+        "conv         2         0      90  0:45",
+        "pool         1         4      10  0:05",
+        "",
+        "prepared    0:03",
+        "tuning      0:50, about 100 trials",
+        "confirming  0:10, the fastest of each operator once more",
+        "finishing   0:07, to compile, measure and pack the model",
+        "in all      1:10, of 1:10 given",
+    ]
+    assert lines[10].startswith("tuning 2 operators: 0:50 of time, 4 trials recorded already; done at ")
+    assert lines[11].endswith("0:47 left")
 
 
 def test_a_terminal_gets_a_bar() -> None:
