@@ -31,6 +31,7 @@ from cross.loopnest.nodes import (
     Expr,
     For,
     Int,
+    Lookup,
     LoopKind,
     Scope,
     Select,
@@ -159,13 +160,13 @@ def _both(left: Expr, right: Expr) -> Expr:
 
 
 def _running(statement: Statement) -> Statement:
-    """The statement with loops that run wherever no register is named by their variable."""
-    registers = _register_variables(statement)
+    """The statement with loops that run wherever their variable names no register and no literal."""
+    known = _register_variables(statement) | _literal_variables(statement)
 
     def changed(item: Statement) -> Statement:
         match item:
             case For():
-                unrolled = item.kind is LoopKind.UNROLLED and item.var not in registers
+                unrolled = item.kind is LoopKind.UNROLLED and item.var not in known
                 return replace(item, kind=LoopKind.SERIAL if unrolled else item.kind, body=changed(item.body))
             case Allocate():
                 return replace(item, body=changed(item.body))
@@ -185,3 +186,13 @@ def _register_variables(statement: Statement) -> frozenset[str]:
         places += [load.indices for load in loads(store.value) if load.buffer.scope is Scope.REGISTER]
         found = found.union(*(variables(index) for place in places for index in place))
     return found
+
+
+def _literal_variables(statement: Statement) -> frozenset[str]:
+    """The variables that occur in places of matrices of literals: most of those are 0, 1 or -1."""
+    return frozenset().union(*(_looked_up(store.value) for store in stores(statement)))
+
+
+def _looked_up(expr: Expr) -> frozenset[str]:
+    here = variables(expr) if isinstance(expr, Lookup) else frozenset()
+    return here.union(*map(_looked_up, parts(expr)))
