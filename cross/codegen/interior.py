@@ -31,6 +31,8 @@ from cross.loopnest.nodes import (
     Expr,
     For,
     Int,
+    Literal,
+    Load,
     Lookup,
     LoopKind,
     Scope,
@@ -103,7 +105,7 @@ def _guards(statement: Statement) -> Iterator[Expr]:
 
 
 def _conditions(expr: Expr) -> Iterator[Expr]:
-    if isinstance(expr, Select):
+    if isinstance(expr, Select) and not loads(expr.otherwise):
         yield expr.condition
     for part in parts(expr):
         yield from _conditions(part)
@@ -115,6 +117,39 @@ def _conjuncts(condition: Expr) -> Iterator[Expr]:
         yield from _conjuncts(condition.right)
     elif not loads(condition):
         yield condition
+
+
+def idle_unless(body: Statement) -> tuple[Expr, Statement] | None:
+    """A condition without which the body of a reduction loop adds only zeros, and the body where it holds.
+
+    It is what the guards of all products in the body share and no loop in the body changes: that a row of
+    the window lies in the image.
+    """
+    inside = {item.var for item in statements(body) if isinstance(item, For)}
+    shared: list[Expr] | None = None
+    for store in stores(body):
+        found = [guard for guard in _factors(store) if not variables(guard) & inside]
+        shared = found if shared is None else [guard for guard in shared if guard in found]
+    if not shared:
+        return None
+    return functools.reduce(_both, shared), _without(body, set(shared))
+
+
+def _factors(store: Store) -> list[Expr]:
+    """The comparisons that a store's product is zero without; none of what is no sum of products."""
+    match store:
+        case Store(buffer, indices, Binary("+", Load(of, places), Binary("*", left, right)), None) if (
+            buffer == of and indices == places
+        ):
+            selects = [
+                part for part in (left, right) if isinstance(part, Select) and _is_zero(part.otherwise)
+            ]
+            return [guard for part in selects for guard in _conjuncts(part.condition)]
+    return []
+
+
+def _is_zero(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and expr.value == 0
 
 
 # --------------------------------------------------------------------------------------------- versions
@@ -160,8 +195,8 @@ def _both(left: Expr, right: Expr) -> Expr:
 
 
 def _running(statement: Statement) -> Statement:
-    """The statement with loops that run wherever their variable names no register and no literal."""
-    known = _register_variables(statement) | _literal_variables(statement)
+    """The statement with loops that run wherever their variable need not be a known number."""
+    known = _known_variables(statement)
 
     def changed(item: Statement) -> Statement:
         match item:
@@ -178,21 +213,21 @@ def _running(statement: Statement) -> Statement:
     return changed(statement)
 
 
-def _register_variables(statement: Statement) -> frozenset[str]:
-    """The variables that occur in places of register buffers, which must be known."""
+def _known_variables(statement: Statement) -> frozenset[str]:
+    """The variables that name registers, and those that choose factors of a linear map."""
     found: frozenset[str] = frozenset()
     for store in stores(statement):
-        places = [store.indices] if store.buffer.scope is Scope.REGISTER else []
-        places += [load.indices for load in loads(store.value) if load.buffer.scope is Scope.REGISTER]
-        found = found.union(*(variables(index) for place in places for index in place))
+        places = list(store.indices) if store.buffer.scope is Scope.REGISTER else []
+        for load in loads(store.value):
+            places += load.indices if load.buffer.scope is Scope.REGISTER else ()
+        for lookup in _lookups(store.value):
+            places += [lookup.row, lookup.column]
+        found = found.union(*map(variables, places))
     return found
 
 
-def _literal_variables(statement: Statement) -> frozenset[str]:
-    """The variables that occur in places of matrices of literals: most of those are 0, 1 or -1."""
-    return frozenset().union(*(_looked_up(store.value) for store in stores(statement)))
-
-
-def _looked_up(expr: Expr) -> frozenset[str]:
-    here = variables(expr) if isinstance(expr, Lookup) else frozenset()
-    return here.union(*map(_looked_up, parts(expr)))
+def _lookups(expr: Expr) -> Iterator[Lookup]:
+    if isinstance(expr, Lookup):
+        yield expr
+    for part in parts(expr):
+        yield from _lookups(part)

@@ -19,7 +19,7 @@ from boards.target import Target
 from cross.codegen import in_order
 from cross.codegen.frame import POINTER as FRAME
 from cross.codegen.frame import Frame
-from cross.codegen.interior import versions
+from cross.codegen.interior import idle_unless, versions
 from cross.codegen.llvm_arithmetic import suffix
 from cross.codegen.llvm_memory import ZERO_BYTES, ZEROS, Place
 from cross.codegen.llvm_text import ELEMENT_TYPES, FLOATS, Value, Writer
@@ -364,9 +364,38 @@ class _Region:
         index = self.open_loop(loop.var, "0", carried)
         environment.running[loop.var] = (index, self.writer.depth)
         environment.ranges[loop.var] = (0, _integer(loop.extent, loop.var) - 1)
-        self.statement(loop.body)
+        skip = idle_unless(loop.body) if carried else None
+        if skip is None:
+            self.statement(loop.body)
+        else:
+            self.where(*skip, carried)
         self.close_loop(index, str(_integer(loop.extent, loop.var)), carried)
         del environment.running[loop.var], environment.ranges[loop.var]
+
+    def where(self, condition: Expr, body: Statement, carried: Sequence[tuple[str, int, int]]) -> None:
+        """The body, run where the condition holds: registers that it changes become phis after it."""
+        holds = self.values.evaluate(condition)
+        if holds.text in ("true", "false"):
+            if holds.text == "true":
+                self.statement(body)
+            return
+        writer, registers = self.writer, self.values.environment.registers
+        before, label = writer.label, writer.fresh_label("where")
+        untouched = {key: registers[key] for key in carried}
+        writer.emit(f"  br i1 {holds.text}, label %{label}, label %{label}.done")
+        writer.blocks.append(TextBlock(label, [f"{label}:"]))
+        writer.label = label
+        self.statement(body)
+        writer.emit(f"  br label %{label}.done")
+        inside = writer.blocks.pop()
+        writer.blocks[-1].body += [*inside.lines, f"{label}.done:"]
+        for key, old in untouched.items():
+            merged = Value(writer.name("r"), old.dtype, old.lanes)
+            new = registers[key].text
+            phi = f"phi {old.type} [ {old.text}, %{before} ], [ {new}, %{writer.label} ]"
+            writer.emit(f"  {merged.text} = {phi}")
+            registers[key] = merged
+        writer.label = f"{label}.done"
 
     def open_loop(self, hint: str, start: str, carried: Sequence[tuple[str, int, int]] = ()) -> Value:
         """Starts a loop that tests at its end; its extent is at least one."""

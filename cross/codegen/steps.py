@@ -19,6 +19,7 @@ from cross.codegen.in_order import FENCE, arranged
 from cross.schedule.untuned import IN_ORDER_CPUS
 
 ROOMY: Final = 1 / 2  # of the registers: LLVM's schedulers fill the rest, and past that where more is alive
+MANY_PLACES: Final = 8  # addresses counted from one pointer: half the registers for general use
 PACE: Final = 2  # multiply-adds between fences where loads are guarded
 
 _NODE: Final = re.compile(r"\s*(%[\w.]+) = (.*)$")
@@ -26,7 +27,7 @@ _NAME: Final = re.compile(r"%[\w.]+")
 _SUM: Final = re.compile(r"call (<\d+ x )?\w+>? @llvm\.fmuladd\.")
 _CHOICE: Final = re.compile(r"select i1 %[\w.]+, ptr ")
 _POINTER: Final = re.compile(r"ptr (%[\w.]+)")
-_PLACE: Final = re.compile(r"getelementptr ")
+_PLACE: Final = re.compile(r"getelementptr inbounds \w+, ptr (%[\w.]+), i64 (-?\d+)$")
 _LOADED: Final = re.compile(r"(load|insertelement|shufflevector|extractelement|bitcast) ")
 _GUARD: Final = re.compile(r"(select|icmp|and|add|sub|mul|call i64 @llvm\.s(min|max)\.) ?")
 _OPERAND: Final = re.compile(
@@ -42,7 +43,30 @@ def ordered(body: Sequence[str], target: Target, fresh: Callable[[str], str]) ->
     if any(_CHOICE.search(line) for line in body):
         return paced(body, fresh)
     found = arranged(body, fresh) if target.cpu in IN_ORDER_CPUS else None
-    return stepwise(body, target.vector_registers, fresh) if found is None else found
+    if found is not None or _nodes(body, (_SUM, _OPERAND)) is None:
+        return found
+    found = stepwise(body, target.vector_registers, fresh)
+    return counted_from_bases(body if found is None else found, fresh) or found
+
+
+def counted_from_bases(lines: Sequence[str], fresh: Callable[[str], str]) -> list[str] | None:
+    """The lines with many addresses counted from one pointer, which LLVM cannot see through.
+
+    Otherwise its strength reduction may give every address a register that counts up with the loop.
+
+    Returns None where few addresses are counted from any one pointer.
+    """
+    counts: dict[str, set[str]] = {}
+    for line in lines:
+        match = _NODE.match(line)
+        place = _PLACE.match(match[2]) if match else None
+        if place:
+            counts.setdefault(place[1], set()).add(place[2])
+    bases = {base: fresh("base") for base, offsets in counts.items() if len(offsets) >= MANY_PLACES}
+    if not bases:
+        return None
+    passed = [f'  {new} = call ptr asm "", "=r,0"(ptr {old})' for old, new in bases.items()]
+    return passed + [_NAME.sub(lambda match: bases.get(match[0], match[0]), line) for line in lines]
 
 
 def paced(body: Sequence[str], fresh: Callable[[str], str]) -> list[str] | None:
