@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.experiments.collected import HERE, NARROW, programs_of, records_path, target_of
+from benchmarks.experiments.collected import (
+    HERE,
+    NARROW,
+    narrow_here,
+    programs_of,
+    records_path,
+    target_of,
+)
 from benchmarks.kernels.expressions import operator as workload_operator
 from benchmarks.kernels.workloads import WORKLOADS
 from toolkit.explore.search import SearchOptions
@@ -48,7 +55,7 @@ def collect(work: Path, trials: int, seeds: Sequence[int], *, operators: Sequenc
                     tune(session, work, Tuning(name, method, seed, trials, search))
             sources = [name for name in SOURCES if name in operators]
             search = SearchOptions(tuner="random")
-            for name in sources:
+            for name in sources if narrow_here() else ():
                 tune(session, work, Tuning(name, RANDOM, seed, trials // 2, search, NARROW))
             if len(sources) == len(SOURCES):
                 search = SearchOptions(prior=source_prior(work, seed))

@@ -57,6 +57,11 @@ class Collected:
     costs_s: NDArray[np.float64]
 
 
+def narrow_here() -> bool:
+    """Whether this machine runs the code of the target NARROW."""
+    return target_of(HERE)[1].triple.startswith("x86_64")
+
+
 def target_of(name: str) -> tuple[Board, Target]:
     """The board and target that a name of TARGETS stands for."""
     board, target = board_with(1)

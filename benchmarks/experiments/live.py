@@ -36,8 +36,13 @@ Found = Mapping[tuple[str, str], list[Run]]
 
 def live_results(work: Path, trials: int) -> dict[str, Any]:
     """Curves of every operator and the goals, from what has been collected so far."""
+    return summary(runs(work, OPERATORS), trials)
+
+
+def summary(made: Sequence[Run], trials: int) -> dict[str, Any]:
+    """The same, of the given runs."""
     found: dict[tuple[str, str], list[Run]] = {}
-    for run in runs(work, OPERATORS):
+    for run in made:
         found.setdefault((run.method, run.operator), []).append(run)
     return {
         "trials": trials,

@@ -100,6 +100,7 @@ def fastest_s(landscape: Landscape) -> float:
 
 def _method(method: Method, best: Array, landscape: Landscape, best_s: float) -> dict[str, Any]:
     mean, low, high = band(landscape.flops / best / 1e9)
+    high = np.minimum(high, landscape.flops / best_s / 1e9)  # nothing is faster than the fastest
     reached = [trials_to_reach(row, best_s / NEAR) for row in best]
     return {
         "name": method.name,

@@ -26,6 +26,7 @@ def _heard(_: int, missing: int) -> None:
 HEARD: list[int] = []
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_what_is_missing(tmp_path: Path) -> None:
     wanted = [Cell(TINY, RANDOM, seed, 16) for seed in range(3)]
     HEARD.clear()
