@@ -138,8 +138,10 @@ def _verdict(cases: Iterable[Case]) -> Iterator[str]:
     if any(found.direct_ours is not found.ours for found in standings) and direct:
         yield f"  without Winograd, geometric mean of {len(direct)}: {geometric_mean(direct):.2f}"
     own = [found.peak.median for found in standings if found.peak]
+    rates = [series.gflops for found in standings if (series := named(found.case, MACHINE, "fma"))]
     if own:
-        yield f"  part of the FMA peak, geometric mean: {geometric_mean(own):.2f}"
+        peak = f"{median(rates):.0f} GFLOP/s ({min(rates):.0f} to {max(rates):.0f})"
+        yield f"  FMA peak: {peak}; our part of it, geometric mean: {geometric_mean(own):.2f}"
 
 
 def _limits(suite: str, cases: Iterable[Case]) -> Iterator[str]:
