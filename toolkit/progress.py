@@ -147,6 +147,11 @@ class Books:
         return self.spent.wall_s / self._timed if self._timed else 0.0
 
     @property
+    def answer_s(self) -> float:
+        """Seconds of them that the board takes to answer; 0 when unknown."""
+        return self.spent.measure_s / self._timed if self._timed else 0.0
+
+    @property
     def best_gflops(self) -> float:
         """Throughput of the fastest record, 0 when there is none."""
         return _gflops(self.flops, self.best)

@@ -36,7 +36,7 @@ CALIBRATION_TRIALS = 4  # of each
 TUNED_KERNELS = 1.3  # compiling tuned kernels against compiling default ones
 PACKED_BYTES_PER_S = 2e8
 MODEL_ROUNDS = 4  # times that a model is measured, twice the untuned and twice the tuned one
-CALL_S = 0.05  # of the board, around what it measures
+CONFIRM_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +136,16 @@ def _costs(bench: Bench, baseline: Baseline, demands: Sequence[Demand]) -> Costs
     timed_s = timing.repeat * (timing.min_repeat_ms * 1e-3 + timing.cooldown_s)
     kernel_s = baseline.kernels_s / max(1, len(baseline.plan.kernels))
     contenders = _finalist_count(bench) + 1
+    answers_s = [books.answer_s for books in _books(bench) if books.answer_s]
+    answer_s = sum(answers_s) / max(1, len(answers_s))
+    each_s = contenders * (kernel_s + CONFIRM_ROUNDS * (answer_s + timed_s))
     known_s = [demand.run_s for demand in demands if math.isfinite(demand.run_s)]
-    run_s = sum(known_s) / max(1, len(known_s))
-    each_s = contenders * (kernel_s + 2 * (CALL_S + timed_s + 2 * run_s))
     model_s = sum(demand.count * demand.run_s for demand in demands if math.isfinite(demand.run_s))
     model_s *= len(demands) / max(1, len(known_s))
-    measured_s = 2 * (CALL_S + 2 * model_s)
+    measured_s = 2 * (answer_s + 2 * model_s)
     if not bench.board.emulated:
-        timed_s = max(LEAST_REPEATS * model_s, min(MEASURED_S, MOST_REPEATS * model_s))
-        measured_s = MODEL_ROUNDS * (CALL_S + timed_s)
+        runs_s = max(LEAST_REPEATS * model_s, min(MEASURED_S, MOST_REPEATS * model_s))
+        measured_s = MODEL_ROUNDS * (answer_s + runs_s)
     packed_s = baseline.library_s + len(baseline.library.shared_object) / PACKED_BYTES_PER_S
     built_s = TUNED_KERNELS * baseline.kernels_s + baseline.library_s + baseline.put_s
     return Costs(
@@ -215,7 +216,7 @@ def confirm_tasks(bench: Bench, results: Sequence[TuningResult], deadline_s: flo
                 item.job.space,
                 contenders,
                 functools.partial(item.runner.afresh, timing),
-                rounds=0 if late else 2,
+                rounds=0 if late else CONFIRM_ROUNDS,
             )
         tuned = [
             TunedTask(item.task, item.programs, result, winners[position])
