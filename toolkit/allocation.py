@@ -80,6 +80,15 @@ def choose(
     return max(worth, key=lambda position: falls[position])
 
 
+def shared(courses: Sequence[Course], left: int) -> list[Course]:
+    """The courses with batches of `left` trials at most; untried operators leave each other some of them."""
+    share = max(1, left // _untried(courses))
+    return [
+        replace(course, batch=max(0, min(course.batch, left if course.trials else min(left, share))))
+        for course in courses
+    ]
+
+
 def fitting(courses: Sequence[Course], left_s: float) -> list[Course]:
     """The courses with batches that can be measured in the time that is left, after what is pending.
 
@@ -87,10 +96,13 @@ def fitting(courses: Sequence[Course], left_s: float) -> list[Course]:
     """
     usual_s = _usual_trial_s(courses)
     left_s -= sum(course.pending * (course.trial_s or usual_s) for course in courses)
+    share_s = left_s / _untried(courses)
     fit = []
     for course in courses:
         trial_s = course.trial_s or usual_s
         most = int(left_s / trial_s) if trial_s else course.batch
+        if trial_s and not course.trials and most:
+            most = max(1, int(share_s / trial_s))
         fit.append(replace(course, batch=max(0, min(course.batch, most)) if left_s > 0 else 0))
     return fit
 
@@ -130,6 +142,11 @@ def _throughputs(courses: Sequence[Course]) -> dict[str, float]:
         if math.isfinite(course.best_s) and course.flops:
             fastest[course.kind] = max(fastest.get(course.kind, 0.0), course.flops / course.best_s)
     return fastest
+
+
+def _untried(courses: Sequence[Course]) -> int:
+    """How many operators wait for their first batch; 1 when none does."""
+    return max(1, sum(course.batch > 0 and not course.trials for course in courses))
 
 
 def _usual_trial_s(courses: Sequence[Course]) -> float:

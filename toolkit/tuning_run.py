@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from toolkit.accounts import Activity, Ledger
-from toolkit.allocation import choose, fitting
+from toolkit.allocation import choose, fitting, shared
 from toolkit.explore.space import Batch
 from toolkit.measure.measurement import Measurement
 from toolkit.operator_search import OperatorSearch, TuningOptions, trials_left
@@ -63,9 +63,9 @@ class TuningRun:
         """Whose batch is next, and how large it is; None when the budget allows no more."""
         planned = sum(search.planned for search in self.searches)
         most = self.options.batch
-        if self.budget.total is not None:
-            most = max(0, min(most, self.budget.total - planned))
         courses = [search.course(self.budget.trials, most) for search in self.searches]
+        if self.budget.total is not None:
+            courses = shared(courses, self.budget.total - planned)
         if self.budget.seconds is not None:
             courses = fitting(courses, self.budget.seconds - self.wall_s)
         rng = np.random.default_rng([self.options.seed, planned])

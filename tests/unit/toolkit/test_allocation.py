@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from toolkit.allocation import AllocationOptions, Course, choose, expected_falls, fitting
+from toolkit.allocation import AllocationOptions, Course, choose, expected_falls, fitting, shared
 from toolkit.convergence import ConvergenceRule
 
 BATCH = 16
@@ -164,6 +164,16 @@ def test_the_same_courses_give_the_same_turns() -> None:
     assert allocated(model(), 60.0) == allocated(model(), 60.0)
 
 
+def test_first_batches_leave_some_for_the_others() -> None:
+    untried = Course(1.0, 0, "", [], 0, 0.0, 8)
+    tried = replace(untried, costs_s=[1.0], batch=64)
+    sizes = [course.batch for course in shared([untried, untried, tried, replace(untried, batch=0)], 10)]
+    assert sizes == [5, 5, 10, 0]
+    assert [course.batch for course in shared([untried] * 20, 10)] == [1] * 20
+    assert [course.batch for course in shared([tried, untried], 0)] == [0, 0]
+    assert [course.batch for course in shared([tried], -3)] == [0]
+
+
 def test_batches_fit_the_time_that_is_left() -> None:
     known = Course(1.0, 0, "", [1e-3], 0, 0.5, 64)
     pending = replace(known, pending=4, trial_s=1.0)
@@ -172,3 +182,6 @@ def test_batches_fit_the_time_that_is_left() -> None:
     assert [course.batch for course in fitting([known], 0.4)] == [0]
     assert [course.batch for course in fitting([unknown], 0.4)] == [64]  # nobody knows
     assert [course.batch for course in fitting([unknown], 0.0)] == [0]
+    untried = replace(known, costs_s=[], batch=8)
+    assert [course.batch for course in fitting([untried, untried, known], 6.0)] == [6, 6, 12]
+    assert [course.batch for course in fitting([untried] * 9, 1.0)] == [1] * 9

@@ -271,6 +271,12 @@ def test_shared_trials_go_to_the_operator_that_matters(records: Records, overlap
     assert sorted(e.operator for e in events if isinstance(e, OperatorStarted)) == ["op0", "op1", "op2"]
 
 
+def test_few_shared_trials_reach_every_operator(records: Records) -> None:
+    tune_all(several(5), records, Budget(total=12), options=OPTIONS)
+    found = counts(records)
+    assert sum(found.values()) == 12 and len(found) == 5
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 def test_one_seed_one_course_over_several_operators(tmp_path: Path, overlap: bool) -> None:
     courses = []
