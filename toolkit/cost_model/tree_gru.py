@@ -58,6 +58,19 @@ class TrainingOptions:
         return max(self.fewest_steps, min(most, self.passes * records // self.batch))
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Where the labels of a regression lie: the network learns them in units of their deviation."""
+
+    center: float
+    spread: float
+
+    @classmethod
+    def of(cls, labels: NDArray[np.float32]) -> Level:
+        """Mean and deviation."""
+        return cls(float(labels.mean()), max(float(labels.std()), 1e-3))
+
+
 class TreeGRU:
     """The neural cost model. `vanilla` replaces the context of a loop by an embedding of its variable and
     what the program text says of it (Figure 3c of the paper), for comparison.
@@ -83,7 +96,7 @@ class TreeGRU:
         self._reader = TreeReader(channels, vanilla)
         self._shape = NetworkShape(self._reader.inputs, identities=VARIABLES if vanilla else 0)
         self._network = network(objective, options.weight_decay)
-        self._fitted: tuple[Parameters, Scale] | None = None
+        self._fitted: tuple[Parameters, Scale, Level] | None = None
 
     def fit(
         self, features: Rows, costs_s: Costs, groups: Groups | None = None, offsets: Rows | None = None
@@ -94,6 +107,10 @@ class TreeGRU:
         labels = throughput(costs_s, groups).astype(np.float32)
         group = np.zeros(len(labels), np.int64) if groups is None else groups
         known = np.zeros(len(labels), np.float32) if offsets is None else offsets
+        level = Level(0.0, 1.0)
+        if self.objective == "regression":
+            level = Level.of(labels - known)
+            labels, known = (labels - known - level.center) / level.spread, np.zeros_like(known)
         reader, scale = self._reader, measured_scale(self._reader, features)
         depth = padded_depth(int(reader.depths(features).max()))
         parameters = initial_parameters(self._shape, rng)
@@ -111,14 +128,14 @@ class TreeGRU:
                 group[rows].astype(np.int32),
                 known[rows],
             )
-        self._fitted = {name: np.asarray(value) for name, value in parameters.items()}, scale
+        self._fitted = {name: np.asarray(value) for name, value in parameters.items()}, scale, level
 
     def predict(self, features: Rows) -> Rows:
         """See CostModel.predict. Programs with about as many loops are scored together."""
         scores = np.zeros(len(features), np.float32)
         if self._fitted is None or not len(features):
             return scores
-        parameters, scale = self._fitted
+        parameters, scale, level = self._fitted
         sizes = ACCELERATED_SIZES if self._network.accelerated else SIZES
         depths = self._reader.depths(features)
         order = np.argsort(depths, kind="stable")
@@ -131,17 +148,18 @@ class TreeGRU:
                 parameters, *trees(self._reader, scale, padded, padded_depth(int(depths[rows[-1]])))
             )
             scores[rows] = np.asarray(given)[: len(rows)]
-        return scores
+        return scores * np.float32(level.spread) + np.float32(level.center)
 
     def state(self) -> dict[str, Any]:
         """See Saveable.state."""
         fitted = None
         if self._fitted is not None:
-            parameters, scale = self._fitted
+            parameters, scale, level = self._fitted
             fitted = {
                 "parameters": {name: packed(value) for name, value in parameters.items()},
                 "center": packed(scale.center),
                 "deviation": packed(scale.deviation),
+                "level": asdict(level),
             }
         return {
             "channels": self._reader.channels,
@@ -175,7 +193,7 @@ class TreeGRU:
             scale.center.shape == scale.deviation.shape == inputs
         ):
             raise ValueError(f"the layers of a TreeGRU do not have the sizes that belong together: {found}")
-        model._fitted = parameters, scale
+        model._fitted = parameters, scale, Level(**stored["level"])
         return model
 
 
