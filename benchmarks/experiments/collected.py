@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -83,21 +83,22 @@ def records_path(work: Path, method: str, seed: int, target: str = HERE) -> Path
     return work / "records" / f"{target}-{method.replace(' ', '-')}-{seed}.db"
 
 
-@lru_cache(maxsize=64)
+@cache
 def programs_of(operator: str, target: str = HERE) -> Programs:
     """The full schedule space of a workload on a target."""
     return Programs(cpu_space(workload_operator(WORKLOADS[operator]), target_of(target)[1]))
 
 
-def runs(work: Path, operators: tuple[str, ...], target: str = HERE) -> list[Run]:
-    """Every recorded run of the operators, by method, seed and operator."""
-    found = []
+@cache
+def runs(work: Path, operators: tuple[str, ...], target: str = HERE) -> tuple[Run, ...]:
+    """Every recorded run of the operators, by method, seed and operator. Read once in a process."""
+    found: list[Run] = []
     for path in sorted((work / "records").glob(f"{target}-*.db")):
         method, _, seed = path.stem.removeprefix(f"{target}-").rpartition("-")
         with Records(path, read_only=True) as records:
             made = (_run(records, operator, target, method, int(seed)) for operator in operators)
             found += [run for run in made if run is not None]
-    return sorted(found, key=lambda run: (run.method, run.seed, operators.index(run.operator)))
+    return tuple(sorted(found, key=lambda run: (run.method, run.seed, operators.index(run.operator))))
 
 
 def collected(operator: str, work: Path, target: str = HERE) -> Collected:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +66,7 @@ def global_model(source: Source, model: str, features: str, width: int, work: Pa
     return Global(fitted, widest)
 
 
+@cache
 def source_digest(source: Source, work: Path) -> str:
     """Changes when the measurements of the source do."""
     return " ".join(pool(collected(name, work, source.target)).digest for name in source.operators)
