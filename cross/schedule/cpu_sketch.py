@@ -102,8 +102,10 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
     if any(group.reduction is not None for group in plan.groups):
         knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
         in_order = target.cpu in IN_ORDER_CPUS
-        preferred["unroll"] = (UNROLL_LIMITS[-1] if in_order else UNROLL_LIMITS[1],)
-    if _padding_dominates(plan) and target.cpu not in IN_ORDER_CPUS:
+        preferred["unroll"] = (
+            UNROLL_LIMITS[-1] if in_order or _reductions_are_short(plan) else UNROLL_LIMITS[1],
+        )
+    if plan.paddings and target.cpu not in IN_ORDER_CPUS:
         preferred["padding"] = (1,)
     build = partial(_schedule, plan, target)
     rules = tuple(constraints)
@@ -129,16 +131,14 @@ def _structural_knobs(plan: Plan) -> list[Knob]:
     return knobs
 
 
-def _padding_dominates(plan: Plan) -> bool:
-    """Short reductions of inputs much larger than their output: guards cost less than a padded copy."""
+def _reductions_are_short(plan: Plan) -> bool:
+    """Whether every reduction sums up a window and little more, so that it may be written out whole."""
     lengths = [
         math.prod(axis.extent for axis in group.reduction.reduce_axes)
         for group in plan.groups
         if group.reduction is not None
     ]
-    copied = sum(padding.elements for padding in plan.paddings)
-    computed = sum(group.owner.elements for group in plan.groups)
-    return max(lengths, default=0) <= SHORT_REDUCTION and copied > 2 * computed
+    return max(lengths, default=0) <= SHORT_REDUCTION
 
 
 def _field(stage: str, axis: Axis, level: int) -> str:
