@@ -33,7 +33,7 @@ from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
 from cross.expression.terms import ITEM_BYTES, Axis
 from cross.schedule.alternatives import AlternativeSpaces
-from cross.schedule.cycles import Machine
+from cross.schedule.beginning import one_core_is_enough, untuned_tiles, vector_sizes
 from cross.schedule.filled_lanes import with_filled_lanes
 from cross.schedule.plan import Group, Plan, make_plan, operand_axes, packable, wide_axes
 from cross.schedule.primitives import (
@@ -50,15 +50,14 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
-from cross.schedule.reads import nest_of, repeats_lanes
+from cross.schedule.reads import repeats_lanes
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_tiles
 from cross.schedule.untuned import (
     IN_ORDER_CPUS,
     Core,
-    best_register_tile,
+    Tile,
     core_of,
-    fastest_tile,
     fits_registers,
     inner_reduction,
 )
@@ -69,7 +68,6 @@ UNROLL_LIMITS = (0, 16, 64, 192)
 LOCAL_TILE_BYTES = 128 * 1024
 PARALLEL_ITERATIONS = 32  # per thread: enough to balance, few enough that starting one costs nothing
 ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
-ONE_CORE_PREFERRED_FLOPS = 200_000
 SHORT_REDUCTION = 32
 
 
@@ -92,11 +90,15 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
     knobs: list[Knob] = _structural_knobs(plan)
     constraints: list[Constraint] = []
     preferred: dict[str, tuple[int, ...]] = {}
+    tiles = untuned_tiles(plan, target)
     if target.threads > 1 and operator.flops < ONE_CORE_FLOPS:
         knobs.append(Knob("cores", ("cores",), ((0,), (1,)), True, ("all", "one")))
-        preferred["cores"] = (int(operator.flops < ONE_CORE_PREFERRED_FLOPS),)
+        preferred["cores"] = (int(one_core_is_enough(operator, plan, target, tiles)),)
+    if tiles:
+        slowest = max(tiles.values(), key=lambda tile: tile.cycles)
+        preferred["space_order"] = (int(slowest.vector_axis_first),)
     for group in plan.groups:
-        knobs += _tile_knobs(plan, group, target, preferred)
+        knobs += _tile_knobs(plan, group, target, tiles, preferred)
         if group.reduction is not None:
             constraints += _constraints(plan, group, target)
     if any(group.reduction is not None for group in plan.groups):
@@ -146,7 +148,11 @@ def _field(stage: str, axis: Axis, level: int) -> str:
 
 
 def _tile_knobs(
-    plan: Plan, group: Group, target: Target, preferred: dict[str, tuple[int, ...]]
+    plan: Plan,
+    group: Group,
+    target: Target,
+    tiles: Mapping[str, Tile],
+    preferred: dict[str, tuple[int, ...]],
 ) -> list[Knob]:
     owner = group.owner
     core = core_of(target, owner.dtype)
@@ -155,19 +161,9 @@ def _tile_knobs(
         return _reduce_knobs(group, core, preferred)
     if group.reduction is None:
         return _elementwise_knobs(plan, owner, core.lanes, preferred)
-    vectors = vector_tiles(wide[-1].extent, core.lanes, masked=core.masks)
-    if repeats_lanes(plan, group):
-        vectors = [wide[-1].extent]
-    if core.in_order:
-        tile = best_register_tile(wide, core, vectors, operand_axes(plan, group))
-    else:
-        found = fastest_tile(
-            wide, core, vectors, nest_of(plan, group, core.lanes), Machine.of(target, core.lanes)
-        )
-        tile = found.sizes
-        preferred["space_order"] = (int(found.vector_axis_first),)
+    vectors = vector_sizes(plan, group, core)
     knobs = []
-    for axis, size in zip(wide, tile, strict=True):
+    for axis, size in zip(wide, tiles[owner.name].sizes, strict=True):
         name = f"{owner.name}.{axis.name}"
         inner = vectors if axis is wide[-1] else factors(axis.extent, MOST_FACTORS)
         fields = tuple(_field(owner.name, axis, level) for level in (1, 2, 3))

@@ -272,3 +272,9 @@ def test_untuned_inner_loops_have_no_spills(operator: Operator) -> None:
     report = inspect("kernel", Programs(space).nest(space.default()), AVX512, predict=False)
     inner = [loop for loop in report.loops if loop.innermost and loop.fma]
     assert inner and all(loop.vector_spills == 0 for loop in inner)
+
+
+def test_what_is_done_before_another_core_wakes_runs_on_one() -> None:
+    target = msgspec.structs.replace(AVX512, cores=(0, 1))
+    cores = [default(layer(24, 31, columns), target)["cores"] for columns in (191, 191 * 8)]
+    assert cores == [1, 0]  # one core; all of them
