@@ -1,0 +1,91 @@
+"""Stores of a bound loop nest as LLVM text: whole vectors, parts of them, lane by lane, and under guards."""
+
+from __future__ import annotations
+
+from boards.target import Target
+from cross.codegen.llvm_arithmetic import suffix
+from cross.codegen.llvm_memory import Place
+from cross.codegen.llvm_text import Value, Writer
+from cross.codegen.llvm_values import Values
+from cross.loopnest.nodes import (
+    Buffer,
+    Expr,
+    Scope,
+)
+
+BUFFER_ALIGNMENT = 64
+
+
+class Stores:
+    """Writes to buffers at the current place of a writer."""
+
+    def __init__(self, writer: Writer, values: Values, target: Target) -> None:
+        self.writer = writer
+        self.values = values
+        self.target = target
+
+    def store(self, buffer: Buffer, indices: tuple[Expr, ...], expr: Expr, guard: Expr | None = None) -> None:
+        values = self.values
+        value = values.evaluate(expr)
+        holds = None if guard is None else values.evaluate(guard)
+        if buffer.scope is Scope.REGISTER:
+            key = values.register(buffer, indices)
+            values.environment.registers[key] = self.writer.splat(value, key[2])
+            return
+        environment = values.environment
+        environment.versions[buffer.name] = environment.versions.get(buffer.name, 0) + 1
+        place = values.place(buffer, indices)
+        lane_differs = holds is not None and holds.lanes != 1
+        if values.lanes == 1:
+            assert place is not None
+            self.write(buffer, value, place, holds)
+            return
+        value = self.writer.splat(value, values.lanes)
+        if place is not None and place.stride == 1 and buffer.dtype != "bool" and not lane_differs:
+            self.write(buffer, value, place, holds)
+            return
+        self.scatter(buffer, indices, value, holds)
+
+    def scatter(
+        self, buffer: Buffer, indices: tuple[Expr, ...], value: Value, holds: Value | None = None
+    ) -> None:
+        environment = self.values.environment
+        vector = environment.vector
+        assert vector is not None
+        name, first, _ = vector
+        environment.vector = None
+        for lane in range(environment.used):
+            environment.integers[name] = first + lane
+            place = self.values.place(buffer, indices)
+            assert place is not None
+            guard = None if holds is None else self.writer.extract(holds, lane)
+            self.write(buffer, self.writer.extract(value, lane), place, guard)
+        del environment.integers[name]
+        environment.vector = vector
+
+    def write(self, buffer: Buffer, value: Value, place: Place, holds: Value | None = None) -> None:
+        """A store; where a guard does not hold it goes to memory that nobody reads, so it needs no branch."""
+        if buffer.dtype == "bool":
+            value = self.writer.value(f"zext i1 {value.text} to i8", "int8")
+        pointer = place.pointer
+        if holds is not None:
+            chosen = f"select i1 {holds.text}, ptr {pointer}, ptr {self.unread()}"
+            pointer = self.writer.value(chosen, "int64").text
+        mask = self.values.used_lanes() if value.lanes > 1 else None
+        if mask is None:
+            self.writer.emit(f"  store {value.type} {value.text}, ptr {pointer}, align {place.alignment}")
+            return
+        function = f"@llvm.masked.store.v{value.lanes}{suffix(value.dtype)}.p0"
+        self.writer.declare(f"void {function}({value.type}, ptr, {mask.type})")
+        address = f"ptr align {place.alignment} {pointer}"
+        self.writer.emit(
+            f"  call void {function}({value.type} {value.text}, {address}, {mask.type} {mask.text})"
+        )
+
+    def unread(self) -> str:
+        """Memory for the stores that a guard turns away."""
+        pointer, kind = "%unread", f"[{max(self.target.vector_bytes, BUFFER_ALIGNMENT)} x i8]"
+        line = f"  {pointer} = alloca {kind}, align {BUFFER_ALIGNMENT}"
+        if line not in self.writer.blocks[0].prologue:
+            self.writer.blocks[0].prologue.append(line)
+        return pointer
