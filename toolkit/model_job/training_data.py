@@ -6,9 +6,10 @@ operator's description and recognized by its key; what cannot be built again is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -119,11 +120,16 @@ def _space(
     return "an earlier version of the tool built its schedule space: tune again to have new records"
 
 
-def _targets(name: str, boards: Sequence[Board]) -> list[tuple[str, Target]]:
+def _targets(name: str, boards: Sequence[Board]) -> Iterator[tuple[str, Target]]:
+    """The CPU targets of the boards of this name, on all of their cores or only on the first ones."""
     known = [board for board in boards if board.name == name]
     if not known and name in names():
         known = [load(name)]
-    return [(board.name, target) for board in known for target in board.targets if target.kind == "cpu"]
+    for board in known:
+        for target in board.targets:
+            if target.kind == "cpu":
+                for threads in range(target.threads, 0, -1):
+                    yield board.name, msgspec.structs.replace(target, cores=target.cores[:threads])
 
 
 def _parsed(
