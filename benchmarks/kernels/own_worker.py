@@ -82,7 +82,8 @@ class OwnKernels:
         if field.trials:
             variants.append(self._variant("tuned", field, _fastest(prepared)))
         direct = self._field(workload, winograd=False)
-        if direct.programs.space.key != field.programs.space.key:
+        tuned = field.trials or direct.trials  # the default is a direct one
+        if tuned and direct.programs.space.key != field.programs.space.key:
             others = self._prepared(direct, workload, inputs)
             variants.append(self._variant("direct", direct, _fastest(others)))
         return variants
