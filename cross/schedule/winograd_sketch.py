@@ -57,9 +57,7 @@ RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with
 BLOCK_WASTE = 1.25
 PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
 LEAST_GAIN = 1.3  # in multiplications, counting tiles that reach beyond the image
-LEAST_TILES = (
-    4  # fewer use a weight too seldom: there are more weights than directly, and reading them is all
-)
+WEIGHT_COST = 8  # in multiplications: what reading a weight from beyond the L2 cache costs, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +144,15 @@ def winograd_spaces(operator: Operator, target: Target) -> dict[str, ScheduleSpa
 
 
 def _worth_a_look(stages: WinogradStages, taps: int, target: Target) -> bool:
-    """Whether channels fill vectors, and there are clearly fewer multiplications than directly.
+    """Whether channels fill vectors, and there is clearly less to do than directly.
 
-    Weights must be used often enough, too.
+    There are more weights than directly. With few tiles each is used too seldom to be worth reading.
     """
     lanes = target.vector_lanes(ITEM_BYTES[stages.output.dtype])
     channels = min(stages.data.shape[-1], stages.output.shape[-1])
-    direct = taps**2 * math.prod(stages.output.shape[1:-1])
-    fewer = direct >= LEAST_GAIN * math.prod(stages.grid) * stages.multiplications
+    direct = taps**2 * math.prod(stages.output.shape[:-1])
     tiles = stages.output.shape[0] * math.prod(stages.grid)
-    return channels >= lanes and fewer and tiles >= LEAST_TILES
+    return channels >= lanes and direct >= LEAST_GAIN * max(tiles, WEIGHT_COST) * stages.multiplications
 
 
 def winograd_space(operator: Operator, target: Target) -> ScheduleSpace | None:

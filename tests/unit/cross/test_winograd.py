@@ -213,9 +213,9 @@ def test_every_structure_computes_the_convolution(
 
 @pytest.mark.parametrize("tile", TILES)
 def test_a_residual_is_not_read_past_its_end(tile: int, tmp_path: Path) -> None:
-    """5 x 7 outputs are rounded up to whole tiles, the other operand of the addition is not."""
-    data, weight = placeholder((1, 5, 7, LANES), "X"), placeholder((3, 3, LANES, LANES), "W")
-    residual = placeholder((1, 5, 7, LANES), "R")
+    """5 x 11 outputs are rounded up to whole tiles, the other operand of the addition is not."""
+    data, weight = placeholder((1, 5, 11, LANES), "X"), placeholder((3, 3, LANES, LANES), "W")
+    residual = placeholder((1, 5, 11, LANES), "R")
     convolved = conv2d(data, weight, Window(pads=(1, 1, 1, 1)))
     output = combine(lambda left, right: left + right, convolved, residual, "add")
     operator = Operator("conv", (data, weight, residual), output, frozenset({1}))
