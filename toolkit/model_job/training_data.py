@@ -111,7 +111,10 @@ def _space(
     targets = _targets(_board_name(key), boards)
     target = next((item for name, item in targets if target_key(name, item) == key.target_key), None)
     if target is None:
-        return f"board {_board_name(key)} has no such target today: name the board's file with --board"
+        return (
+            f"no CPU of board {_board_name(key)} is the one that was measured: train on the machine that "
+            "measured, or name the board's file with --board"
+        )
     for operator in operators[key.operator_key]:
         for winograd in (True, False):
             space = cpu_space(operator, target, winograd=winograd)
