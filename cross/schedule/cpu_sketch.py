@@ -134,13 +134,17 @@ def _structural_knobs(plan: Plan) -> list[Knob]:
 
 
 def _reductions_are_short(plan: Plan) -> bool:
-    """Whether every reduction sums up a window and little more, so that it may be written out whole."""
-    lengths = [
-        math.prod(axis.extent for axis in group.reduction.reduce_axes)
-        for group in plan.groups
-        if group.reduction is not None
-    ]
-    return max(lengths, default=0) <= SHORT_REDUCTION
+    """Whether every reduction sums up a window and little more, so that it may be written out whole.
+
+    A short sum over one axis may not: with the registers full of accumulators, LLVM would spill them for the
+    loads of later steps.
+    """
+    reductions = [group.reduction for group in plan.groups if group.reduction is not None]
+    return all(
+        len(wide_axes(reduction.reduce_axes)) > 1
+        and math.prod(axis.extent for axis in reduction.reduce_axes) <= SHORT_REDUCTION
+        for reduction in reductions
+    )
 
 
 def _field(stage: str, axis: Axis, level: int) -> str:

@@ -258,6 +258,8 @@ def test_two_threads_get_equal_shares(m: int) -> None:
     [
         product(14, 291, 9, 71),
         product(16, 179, 2, 37),
+        product(8, 40, 2, 249),
+        product(2, 175, 4, 241),
         product(3, 250, 22, 110),
         product(4, 58, 225, 5),
         product(10, 34, 236, 4),
