@@ -9,7 +9,7 @@ from statistics import geometric_mean, median
 from benchmarks.kernels.inference import SUITE as NETWORKS
 from benchmarks.kernels.random_shapes import SUITE as RANDOM
 from benchmarks.kernels.ratios import Standing, named, own_series, standing
-from benchmarks.kernels.results import MACHINE, Case, Finding
+from benchmarks.kernels.results import MACHINE, OWN, Case, Finding
 from benchmarks.kernels.workloads import SUITES
 
 
@@ -78,18 +78,42 @@ def _suite(suite: str, threads: int, cases: Sequence[Case]) -> Iterator[Finding]
     if goal is not None:
         yield from _ratios(where, suite, goal, standings)
     if suite == RANDOM:
-        wrong = [case.workload for case in cases if own_series(case) is None]
-        few = f"{len(cases)} shapes, {RANDOM_COUNT} wanted" if len(cases) < RANDOM_COUNT else ""
-        count = None if few else float(len(wrong))
-        detail = few or ", ".join(wrong)
-        yield finding(f"{where}: shapes without a right answer", 0, count, at_most=True, detail=detail)
+        yield _right_answers(where, cases)
     if suite == "conv" and threads == 1:
         yield from _autotvm(standings)
-    trials = [
-        float(series.facts.get("trials", 0)) for case in cases for series in case.series if series.facts
+    yield from _made(where, cases)
+    yield from _launch(where, cases)
+
+
+def _right_answers(where: str, cases: Sequence[Case]) -> Finding:
+    """Random shapes must be many, and none may be wrong."""
+    wrong = [case.workload for case in cases if own_series(case) is None]
+    few = f"{len(cases)} shapes, {RANDOM_COUNT} wanted" if len(cases) < RANDOM_COUNT else ""
+    count = None if few else float(len(wrong))
+    name = f"{where}: shapes without a right answer"
+    return finding(name, 0, count, at_most=True, detail=few or ", ".join(wrong))
+
+
+def _made(where: str, cases: Sequence[Case]) -> Iterator[Finding]:
+    """How our kernels came to be: trials of an operator, spills of the winners."""
+    winners = [
+        (case.workload, series.facts)
+        for case in cases
+        for series in case.series
+        if series.library == OWN and series.variant in ("tuned", "direct")
     ]
-    if trials and max(trials) > 0:
+    trials = [float(facts["trials"]) for _, facts in winners if "trials" in facts]
+    if trials:
         yield finding(f"{where}: most trials of an operator", TRIALS_GOAL, max(trials), at_most=True)
+    spills = [(name, float(facts["spills"])) for name, facts in winners if "spills" in facts]
+    if spills:
+        spilling = [f"{name} {count:g}" for name, count in spills if count]
+        name = f"{where}: winners with spills in the hottest loop"
+        yield finding(name, 0, float(len(spilling)), at_most=True, detail=", ".join(spilling))
+
+
+def _launch(where: str, cases: Sequence[Case]) -> Iterator[Finding]:
+    """What a parallel loop with nothing to do takes."""
     times_us = [
         1e6 * turn.seconds
         for case in cases

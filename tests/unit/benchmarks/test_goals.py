@@ -22,7 +22,7 @@ def whole_suite(suite: str, ours_s: float, *, direct_s: float | None = None, thr
         case(
             steady("machine", "fma", 0.5e-3),
             steady("machine", "launch", 4e-6, work=1.0),
-            steady("ours", "tuned", ours_s, facts={"trials": 400.0}),
+            steady("ours", "tuned", ours_s, facts={"trials": 400.0, "spills": float(name == "C3")}),
             *([steady("ours", "direct", direct_s)] if direct_s else []),
             steady("torch", "prepacked", 1e-3),
             workload=name,
@@ -48,6 +48,8 @@ def test_a_whole_suite_is_judged_with_and_without_winograd() -> None:
     assert autotvm.found == pytest.approx(0.5 / 0.8 / (133 / 153))
     assert not autotvm.reached
     assert goals["conv, 1 thread: most trials of an operator"].reached
+    spills = goals["conv, 1 thread: winners with spills in the hottest loop"]
+    assert (spills.found, spills.reached, spills.detail) == (1.0, False, "C3 1")
     launch = goals["conv, 1 thread: an empty parallel loop, us"]
     assert (launch.found, launch.at_most, launch.reached) == (pytest.approx(4.0), True, True)
 
