@@ -44,6 +44,11 @@ class TreeRow:
     parent: int
     chain: Chain
 
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The variables of the chain's loops, which name it: no two loops of a nest share one."""
+        return tuple(loop.var for loop in self.chain.loops)
+
 
 class TreeFeatures:
     """Features of the configurations of one space: call it with a batch.
@@ -116,9 +121,8 @@ class _Structure:
         self.loops = len(rows)
         self.width = self.loops * len(CHANNELS)
         self._nest = NestColumns(nest)
-        chains = list(dict.fromkeys(row.chain.loops for row in rows))
-        by_loops = {row.chain.loops: row.chain for row in rows}
-        self._contexts = [self._nest.context(by_loops[loops]) for loops in chains]
+        chains = {row.path: row.chain for row in rows}
+        self._contexts = [self._nest.context(chain) for chain in chains.values()]
         constants = [
             (1.0, row.parent, variable, np.log2(1.0 + sum(operations(row.chain.store).values())))
             for row, variable in zip(rows, variables, strict=True)
@@ -126,9 +130,9 @@ class _Structure:
         self._constants: NDArray[np.float32] = np.array(constants, dtype=np.float32).reshape(-1, 4)
         # of every chain: which of its loops, innermost first, fill which rows
         self._shown: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []
-        for loops in chains:
-            mine = [place for place, row in enumerate(rows) if row.chain.loops == loops]
-            inwards = [len(loops) - 1 - loops.index(rows[place].loop) for place in mine]
+        for path in chains:
+            mine = [place for place, row in enumerate(rows) if row.path == path]
+            inwards = [len(path) - 1 - path.index(rows[place].loop.var) for place in mine]
             self._shown.append((np.array(mine, dtype=np.intp), np.array(inwards, dtype=np.intp)))
 
     def features(self, knobs: Knobs, count: int) -> Table:
