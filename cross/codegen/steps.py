@@ -28,6 +28,7 @@ _SUM: Final = re.compile(r"call (<\d+ x )?\w+>? @llvm\.fmuladd\.")
 _CHOICE: Final = re.compile(r"select i1 %[\w.]+, ptr ")
 _POINTER: Final = re.compile(r"ptr (%[\w.]+)")
 _PLACE: Final = re.compile(r"getelementptr inbounds \w+, ptr (%[\w.]+), i64 (-?\d+)$")
+_WHOLE_REGISTERS: Final = ("float", "<4 x float>", "<8 x float>", "<16 x float>")
 _LOADED: Final = re.compile(r"(load|insertelement|shufflevector|extractelement|bitcast) ")
 _GUARD: Final = re.compile(r"(select|icmp|and|add|sub|mul|call i64 @llvm\.s(min|max)\.) ?")
 _OPERAND: Final = re.compile(
@@ -41,7 +42,7 @@ def ordered(body: Sequence[str], target: Target, fresh: Callable[[str], str]) ->
     A result needs `in_order.DECLARATION`.
     """
     if any(_CHOICE.search(line) for line in body):
-        return paced(body, fresh)
+        return paced(body, target, fresh)
     found = arranged(body, fresh) if target.cpu in IN_ORDER_CPUS else None
     if found is not None or _nodes(body, (_SUM, _OPERAND)) is None:
         return found
@@ -66,15 +67,15 @@ def counted_from_bases(lines: Sequence[str], fresh: Callable[[str], str]) -> lis
     if not bases:
         return None
     passed = [f'  {new} = call ptr asm "", "=r,0"(ptr {old})' for old, new in bases.items()]
-    return passed + [_NAME.sub(lambda match: bases.get(match[0], match[0]), line) for line in lines]
+    return passed + [_renamed(line, bases) for line in lines]
 
 
-def paced(body: Sequence[str], fresh: Callable[[str], str]) -> list[str] | None:
+def paced(body: Sequence[str], target: Target, fresh: Callable[[str], str]) -> list[str] | None:
     """The lines of a body with guarded loads: every step apart, few multiply-adds at a time, with fences.
 
     A guard and the address that it chooses live in registers for general use, of which there are few. Left
     alone, LLVM computes those of all pixels first; so every group counts from a pointer of its own, which an
-    empty piece of assembly passes on behind the fence.
+    empty piece of assembly passes on behind the fence, once the sums of the group before are there.
 
     Returns None for a body that holds more than guards, loads and multiply-adds.
     """
@@ -83,23 +84,32 @@ def paced(body: Sequence[str], fresh: Callable[[str], str]) -> list[str] | None:
         return None
     sums = {name: text for name, text in nodes.items() if _SUM.match(text)}
     operands = {name: text for name, text in nodes.items() if name not in sums}
-    operands = _with_bases(operands, fresh)
+    bases = _bases(operands, fresh)
+    operands = {name: _renamed(text, bases) for name, text in operands.items()}
     steps = _steps(sums)
     lines: list[str] = []
+    before: Sequence[str] = ()
     for step in range(max(steps.values(), default=-1) + 1):
         loaded: dict[str, str] = {}  # of the step; addresses and guards are of the group
         names = [name for name in sums if steps[name] == step]
         for start in range(0, len(names), PACE):
-            copies = dict(loaded)
-            for name in names[start : start + PACE]:
-                lines.append(f"  {name} = {_copied(sums[name], operands, copies, lines, fresh)}")
-            loaded = {use: copy for use, copy in copies.items() if _LOADED.match(operands[use])}
+            copies, group = dict(loaded), names[start : start + PACE]
+            waiting = {
+                new: _passed(old, [sums[name] for name in before], before, target)
+                for old, new in bases.items()
+            }
+            for name in group:
+                lines.append(f"  {name} = {_copied(sums[name], operands | waiting, copies, lines, fresh)}")
+            loaded = {use: copy for use, copy in copies.items() if _LOADED.match(operands.get(use, ""))}
             lines.append(f"  {FENCE}")
-    return lines + [f"  {name} = {text}" for name, text in operands.items()]
+            before = group
+    # Other loops may use what the body computes; where none does, LLVM drops it.
+    plain = {new: f"getelementptr inbounds i8, ptr {old}, i64 0" for old, new in bases.items()}
+    return lines + [f"  {name} = {text}" for name, text in (plain | operands).items()]
 
 
-def _with_bases(operands: dict[str, str], fresh: Callable[[str], str]) -> dict[str, str]:
-    """The operands with the pointers from which guarded addresses are counted passed on by assembly."""
+def _bases(operands: dict[str, str], fresh: Callable[[str], str]) -> dict[str, str]:
+    """The pointers from which guarded addresses are counted, with new names."""
     chosen = [use for text in operands.values() if _CHOICE.match(text) for use in _POINTER.findall(text)]
     bases: dict[str, str] = {}
     while chosen:
@@ -108,10 +118,20 @@ def _with_bases(operands: dict[str, str], fresh: Callable[[str], str]) -> dict[s
             bases.setdefault(pointer, fresh("base"))
         elif _PLACE.match(operands[pointer]):
             chosen += _POINTER.findall(operands[pointer])
-    passed = {new: f'call ptr asm sideeffect "", "=r,0"(ptr {old})' for old, new in bases.items()}
-    return passed | {
-        name: _NAME.sub(lambda match: bases.get(match[0], match[0]), text) for name, text in operands.items()
-    }
+    return bases
+
+
+def _passed(pointer: str, texts: Sequence[str], sums: Sequence[str], target: Target) -> str:
+    """A pointer passed on by assembly that reads the sums: so they are computed before."""
+    register = "w" if target.triple.startswith("aarch64") else "v" if target.vector_bytes == 64 else "x"
+    types = [text.split(" @")[0].removeprefix("call ") for text in texts]
+    read = [f"{kind} {name}" for kind, name in zip(types, sums, strict=True) if kind in _WHOLE_REGISTERS]
+    constraints = ",".join(["=r,0", *[register] * len(read)])
+    return f'call ptr asm sideeffect "", "{constraints}"({", ".join([f"ptr {pointer}", *read])})'
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    return _NAME.sub(lambda match: names.get(match[0], match[0]), text)
 
 
 def stepwise(body: Sequence[str], registers: int, fresh: Callable[[str], str]) -> list[str] | None:

@@ -46,7 +46,7 @@ def window_nest(target: Target, pixels: int, vectors: int, channels: int) -> Loo
     output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="conv")
     space = cpu_space(Operator("conv", (data, weight), output, frozenset({1})), target, winograd=False)
     knobs = {"conv.y": [1, 1, 1], "conv.x": [1, 1, pixels], "conv.c": [1, 1, wide]}
-    knobs |= {"conv.acc.kc": [channels], "tiling": [0], "unroll": [192]}
+    knobs |= {"conv.acc.kc": [channels], "tiling": [0], "padding": [0], "unroll": [192]}
     described = space.describe(space.default()) | knobs
     return Programs(space).nest(space.parse(described))
 

@@ -1,0 +1,249 @@
+"""Tiles in the interior of an image run without guards, tiles at its border with few registers."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boards.target import Target
+from cross.codegen.interior import idle_unless, versions
+from cross.codegen.llvm_ir import llvm_module
+from cross.codegen.steps import counted_from_bases, paced
+from cross.codegen.uses import statements, stores
+from cross.expression import Operator, placeholder
+from cross.expression.conv import conv2d, depthwise_conv2d
+from cross.expression.data_movement import concat
+from cross.expression.dense import dense
+from cross.expression.reference import evaluate
+from cross.expression.window import Window
+from cross.inspect_code import inspect
+from cross.loopnest import LoopNest, Programs
+from cross.loopnest.nodes import Allocate, Binary, Expr, For, LoopKind, Select, Statement
+from cross.loopnest.traits import parts
+from cross.schedule.cpu_sketch import cpu_space
+from tests.fuzz.kernels import Job, compile_jobs, run_here
+from tests.fuzz.test_compiler import HOST
+
+
+def _target(triple: str, cpu: str, vector_bytes: int) -> Target:
+    return Target(
+        name="cpu", kind="cpu", triple=triple, cpu=cpu, vector_bytes=vector_bytes, l2_bytes=1 << 20,
+        clock_hz=1e9, vector_registers=32, flops_per_cycle=32.0,
+    )  # fmt: skip
+
+
+AVX512 = _target("x86_64-unknown-linux-gnu", "skylake-avx512", 64)
+A53 = _target("aarch64-unknown-linux-gnu", "cortex-a53", 16)
+TARGETS = pytest.mark.parametrize("target", [AVX512, A53], ids=["avx512", "cortex-a53"])
+
+IMAGES = [(14, 512, 2), (28, 256, 2), (56, 128, 1), (7, 1024, 1), (112, 64, 2), (9, 40, 3), (13, 24, 1)]
+"""Size, channels, stride of 3x3 depthwise convolutions: MobileNet's kinds, and sizes that divide badly."""
+
+
+def depthwise(size: int, channels: int, stride: int, kernel: int = 3) -> Operator:
+    data = placeholder((1, size, size, channels), "X")
+    weight = placeholder((kernel, kernel, channels), "W")
+    pads = (kernel // 2,) * 4
+    output = depthwise_conv2d(data, weight, Window(strides=(stride, stride), pads=pads), name="dw")
+    return Operator("dw", (data, weight), output, frozenset({1}))
+
+
+def convolution(size: int, channels: int, stride: int) -> Operator:
+    data, weight = placeholder((1, size, size, channels), "X"), placeholder((3, 3, channels, 64), "W")
+    window = Window(strides=(stride, stride), pads=(1, 1, 1, 1))
+    return Operator("conv", (data, weight), conv2d(data, weight, window, name="conv"), frozenset({1}))
+
+
+def inlined(operator: Operator, target: Target, **knobs: list[int]) -> LoopNest:
+    """The program of a space with the padding inlined, the default but for the knobs named."""
+    space = cpu_space(operator, target, winograd=False)
+    described = space.describe(space.default()) | {"padding": [1], "tiling": [0]}
+    return Programs(space).nest(space.parse(described | {k.replace("_", "."): v for k, v in knobs.items()}))
+
+
+def spills(nest: LoopNest, target: Target) -> dict[str, int]:
+    """Spills in the loops of a kernel that multiply and add."""
+    report = inspect("kernel", nest, target, predict=False)
+    assert any(loop.fma for loop in report.loops)
+    return {loop.label: loop.spills for loop in report.loops if loop.fma and loop.spills}
+
+
+# ----------------------------------------------------------------------------------------- machine code
+
+
+@TARGETS
+@pytest.mark.parametrize(("size", "channels", "stride"), IMAGES)
+def test_depthwise_spills_nothing(target: Target, size: int, channels: int, stride: int) -> None:
+    """The untuned program and a sample of the space, with the padding inlined and materialized."""
+    space = cpu_space(depthwise(size, channels, stride), target)
+    programs = Programs(space)
+    rows = space.sample(np.random.default_rng(size), 8)
+    for configuration in [space.default(), *map(space.configuration, rows)]:
+        found = spills(programs.nest(configuration), target)
+        assert not found, f"{space.describe(configuration)}: {found}"
+
+
+@TARGETS
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_with_inlined_padding_spill_nothing(target: Target, stride: int) -> None:
+    space = cpu_space(convolution(28, 32, stride), target, winograd=False)
+    programs = Programs(space)
+    rows = space.sample(np.random.default_rng(stride), 24)
+    rows = rows[space.values(rows)["padding"] == 1][:8]
+    assert len(rows) == 8
+    for configuration in map(space.configuration, rows):
+        found = spills(programs.nest(configuration), target)
+        assert not found, f"{space.describe(configuration)}: {found}"
+
+
+@TARGETS
+def test_the_loop_over_interior_tiles_chooses_no_address(target: Target) -> None:
+    text = llvm_module("kernel", inlined(depthwise(28, 64, 1), target, dw_x=[1, 1, 4]), target)
+    border, region = text.split("define internal preserve_mostcc")[1].split("define internal void", 1)
+    assert "select i1" in border
+    assert "select i1" not in region and region.count("call preserve_mostcc") == 1
+
+
+def test_taps_in_the_padding_for_certain_are_left_out() -> None:
+    """A tile as wide as the image: of seven pixels by three columns, two lie in the padding."""
+    nest = inlined(depthwise(7, 16, 1), AVX512, dw_x=[1, 1, 7], dw_y=[1, 1, 1], unroll=[192])
+    text = llvm_module("kernel", nest, AVX512)
+    region = text.split("define internal void")[1]
+    assert "select i1" not in region
+    assert len(re.findall(r"= call .*fmuladd", region)) == 3 * (7 * 3 - 2)
+
+
+# ---------------------------------------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_every_tile_of_small_images(stride: int, kernel: int, tmp_path: Path) -> None:
+    """Tiles of every place and shape: within one border, touching two, larger than the window."""
+    operator = depthwise(11, 20, stride, kernel)
+    space = cpu_space(operator, HOST)
+    rows = space.sample(np.random.default_rng(kernel), 400)
+    rows = rows[space.values(rows)["padding"] == 1][:24]
+    programs = Programs(space)
+    rng = np.random.default_rng(0)
+    inputs = [rng.uniform(-1.0, 1.0, tensor.shape).astype(np.float32) for tensor in operator.inputs]
+    want = evaluate(operator, inputs)
+    jobs = [Job(programs.nest(space.configuration(row)), inputs) for row in rows]
+    for row, got in zip(rows, run_here(compile_jobs(jobs, HOST), jobs, tmp_path), strict=True):
+        np.testing.assert_allclose(
+            got, want, rtol=1e-5, atol=1e-5, err_msg=str(space.describe(space.configuration(row)))
+        )
+
+
+# ---------------------------------------------------------------------------------------------- parts
+
+
+def register_tile(nest: LoopNest) -> tuple[Allocate, dict[str, tuple[int, int]]]:
+    """The tile of a nest and the ranges of the loops around it."""
+    ranges = {}
+    for item in (part for root in nest.body.statements for part in statements(root)):
+        if isinstance(item, Allocate):
+            return item, ranges
+        if isinstance(item, For):
+            ranges[item.var] = (0, item.extent.value - 1)  # type: ignore[union-attr]
+    raise AssertionError("no register tile")
+
+
+def conditions(statement: Statement) -> list[Expr]:
+    def walk(expr: Expr) -> list[Expr]:
+        here = [expr.condition] if isinstance(expr, Select) else []
+        return here + [item for part in parts(expr) for item in walk(part)]
+
+    return [condition for store in stores(statement) for condition in walk(store.value)]
+
+
+def test_the_interior_has_no_guard_and_the_border_all() -> None:
+    tile, ranges = register_tile(inlined(depthwise(28, 16, 1), AVX512, dw_x=[1, 1, 4]))
+    split = versions(tile, ranges)
+    assert split is not None
+    assert conditions(tile) and not conditions(split.interior)
+    assert conditions(split.border) == conditions(tile)
+    kinds = {item.kind for item in statements(split.border) if isinstance(item, For)}
+    assert LoopKind.SERIAL in kinds
+
+
+def test_a_tile_as_wide_as_the_image_keeps_the_guards_of_its_columns() -> None:
+    tile, ranges = register_tile(inlined(depthwise(7, 16, 1), AVX512, dw_x=[1, 1, 7], dw_y=[1, 1, 1]))
+    split = versions(tile, ranges)
+    assert split is not None
+    assert len({str(item) for item in conditions(split.interior)}) == 1
+    assert str(split.condition).count("dw.y") == 2 and "dw.x" not in str(split.condition)
+
+
+def test_without_a_guard_there_is_one_version() -> None:
+    data, weight = placeholder((1, 8, 8, 16), "X"), placeholder((3, 3, 16), "W")
+    operator = Operator("dw", (data, weight), depthwise_conv2d(data, weight, Window(), name="dw"))
+    space = cpu_space(operator, AVX512)
+    tile, ranges = register_tile(Programs(space).nest(space.default()))
+    assert versions(tile, ranges) is None
+
+
+def test_a_seam_is_no_border() -> None:
+    """Where both branches read, neither side of a concatenation is the rule and the other the exception."""
+    left, right = placeholder((9, 16), "L"), placeholder((7, 16), "R")
+    weight = placeholder((16, 16), "W")
+    both = concat([left, right], 0)
+    operator = Operator("joined", (left, right, weight), dense(both, weight, "joined"), frozenset({2}))
+    space = cpu_space(operator, AVX512)
+    tile, ranges = register_tile(Programs(space).nest(space.default()))
+    assert versions(tile, ranges) is None
+
+
+def test_a_row_of_the_window_outside_the_image_is_idle() -> None:
+    tile, _ = register_tile(inlined(depthwise(28, 16, 1), AVX512, dw_x=[1, 1, 4], dw_y=[1, 1, 1]))
+    rows = next(item for item in statements(tile) if isinstance(item, For) and "kh" in item.var)
+    found = idle_unless(rows.body)
+    assert found is not None
+    condition, body = found
+    assert isinstance(condition, Binary) and condition.op == "and"
+    assert "kh" in str(condition) and "kw" not in str(condition)
+    assert conditions(body) and not any("kh" in str(item) for item in conditions(body))
+
+
+SUM = "call <16 x float> @llvm.fmuladd.v16f32(<16 x float> {}, <16 x float> %w, <16 x float> {})"
+GUARDED = [
+    "  %w = load <16 x float>, ptr %y, align 64",
+    *(
+        line
+        for pixel in range(4)
+        for line in (
+            f"  %p{pixel} = getelementptr inbounds float, ptr %x, i64 {16 * pixel}",
+            f"  %q{pixel} = select i1 %inside, ptr %p{pixel}, ptr @tfb.zeros",
+            f"  %a{pixel} = load <16 x float>, ptr %q{pixel}, align 64",
+            f"  %s{pixel} = {SUM.format(f'%a{pixel}', f'%r{pixel}')}",
+        )
+    ),
+]
+
+
+NUMBERS = itertools.count(100)
+
+
+def fresh(hint: str) -> str:
+    return f"%{hint}{next(NUMBERS)}"
+
+
+def test_guarded_addresses_wait_for_the_sums_before_them() -> None:
+    lines = paced(GUARDED, AVX512, fresh)
+    assert lines is not None
+    passed = [line for line in lines if "asm sideeffect" in line]
+    assert [re.findall(r"%s\d", line) for line in passed] == [[], ["%s0", "%s1"]]
+    assert sum("load <16 x float>, ptr %y" in line for line in lines) == 2  # of the step, and as it was
+    assert paced([*GUARDED, "  store float 0.0, ptr %x, align 4"], AVX512, fresh) is None
+
+
+def test_many_addresses_are_counted_from_one_pointer() -> None:
+    lines = [f"  %p{place} = getelementptr inbounds float, ptr %x, i64 {place}" for place in range(8)]
+    found = counted_from_bases(lines, fresh)
+    assert found is not None and 'call ptr asm "", "=r,0"(ptr %x)' in found[0]
+    assert not any("ptr %x," in line for line in found[1:])
+    assert counted_from_bases(lines[:7], fresh) is None
