@@ -109,6 +109,7 @@ def source_prior(work: Path, seed: int) -> Path:
         before = len(source)
         for method in (LEARNED, RANDOM):
             with Records(records_path(work, method, seed), read_only=True) as found:
+                source.describe(*found.operators())
                 for name in SOURCES:
                     source.add(*found.for_key(record_key(programs_of(name).space, board)))
         if len(source) > before or not output.is_file():
