@@ -108,7 +108,7 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
             UNROLL_LIMITS[-1] if in_order or _reductions_are_short(plan) else UNROLL_LIMITS[1],
         )
     if plan.paddings and target.cpu not in IN_ORDER_CPUS:
-        preferred["padding"] = (1,)
+        preferred["padding"] = (int(_reductions_are_short(plan) or _tiles_are_rows(tiles)),)
     build = partial(_schedule, plan, target)
     rules = tuple(constraints)
     return ScheduleSpace(operator, target, tuple(knobs), rules, build, preferred, program=program)
@@ -145,6 +145,14 @@ def _reductions_are_short(plan: Plan) -> bool:
         and math.prod(axis.extent for axis in reduction.reduce_axes) <= SHORT_REDUCTION
         for reduction in reductions
     )
+
+
+def _tiles_are_rows(tiles: Mapping[str, Tile]) -> bool:
+    """Whether the tiles lie in one row of an image: such ones skip the rows of a window that are padding.
+
+    Tiles of several rows would ask for every element at the border, at every step of a long reduction.
+    """
+    return all(math.prod(tile.sizes[:-2]) == 1 for tile in tiles.values())
 
 
 def _field(stage: str, axis: Axis, level: int) -> str:
