@@ -107,9 +107,9 @@ def plan_trials(
 
 
 def _within(demands: Sequence[Demand], seconds: float) -> list[int]:
-    """Trials that fit the time."""
+    """Trials that fit the time; none where nobody knows how long one takes."""
     return [
-        round(share * seconds / demand.trial_s)
+        round(share * seconds / demand.trial_s) if demand.trial_s else 0
         for share, demand in zip(_shares(demands), demands, strict=True)
     ]
 

@@ -46,6 +46,11 @@ def test_too_small_a_budget_is_refused_with_one_that_works(budget_s: float, conf
     assert float(found[1]) < 20.0
 
 
+def test_without_any_known_pace_no_trials_are_promised() -> None:
+    plan = plan_seconds([replace(HEAVY, trial_s=0.0), replace(LIGHT, trial_s=0.0)], COSTS, 100.0)
+    assert plan.trials == 0 and plan.tuning_s == pytest.approx(88.0)
+
+
 def test_recorded_trials_need_no_time_of_a_budget() -> None:
     slow = replace(HEAVY, trial_s=100.0)
     with pytest.raises(InputError, match="too small"):
