@@ -24,6 +24,9 @@ from toolkit.records import RecordKey, Records
 from toolkit.tuning import TuningJob, TuningOptions, tune_all
 from toolkit.version import TOOL_VERSION
 
+GIVE_WAY = 5
+"""Niceness of compilers beside a board that must not wait for the process that talks with it."""
+
 
 def record_key(space: ScheduleSpace, board: Board) -> RecordKey:
     """Where the records of a space on a board are kept.
@@ -100,7 +103,7 @@ def tune_on_board(
     target = options.target or board.target()
     timing = options.timing or RunnerOptions.of(board.measure)
     tuning = replace(options.tuning, overlap=options.tuning.overlap or not shares_cores(board))
-    with Builder(target, workers=options.workers) as builder:
+    with Builder(target, workers=options.workers, nice=GIVE_WAY if tuning.overlap else 0) as builder:
 
         def jobs() -> Iterator[tuple[TuningJob, Runner]]:
             for name, operator in operators:

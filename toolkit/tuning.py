@@ -8,9 +8,11 @@ runs, so that the same call continues where an interrupted one stopped, wherever
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from toolkit.tuning_run import Prepared, TuningRun
 __all__ = ["TunableSpace", "TuningJob", "TuningOptions", "batch_size", "tune_all", "tune_operator"]
 
 NOTHING: Batch = np.zeros((0, 0), np.int64)
+SWITCH_S = 0.5e-3
 _one_thread = functools.partial(ThreadPoolExecutor, max_workers=1, thread_name_prefix="prepare")
 
 
@@ -90,7 +93,7 @@ def in_turn(run: TuningRun) -> Iterator[Prepared]:
 
 def ahead_of_time(run: TuningRun) -> Iterator[Prepared]:
     """Prepared batches for a board with cores of its own: it measures one while the next is prepared."""
-    with _one_thread() as thread:
+    with _one_thread() as thread, _short_turns():
         batch = run.prepare(run.turn())
         while batch is not None and not run.out_of_time:
             ahead = thread.submit(run.prepare, run.turn())
@@ -98,3 +101,14 @@ def ahead_of_time(run: TuningRun) -> Iterator[Prepared]:
             following = ahead.result()
             run.learn(batch)
             batch = following or run.prepare(run.turn())
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Let the thread that talks with the board interrupt the one that searches sooner than after 5 ms."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual_s)

@@ -1,11 +1,13 @@
-"""The process that compiles: started by builder.py, spoken to over the socket whose number is its argument.
+"""The process that compiles: started by builder.py, spoken to over the socket that is its first argument.
 
-It receives the target once, then (symbol, nest) again and again, and answers each with the bytes of an object
-file or a MeasureFailure. It ends when the other side closes.
+The second argument says how far it gives way to other processes (nice). It receives the target once, then
+(symbol, nest) again and again, and answers each with the bytes of an object file or a MeasureFailure. It ends
+when the other side closes.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from multiprocessing.connection import Connection
 
@@ -31,4 +33,5 @@ def serve(connection: Connection) -> None:
 
 
 if __name__ == "__main__":
+    os.nice(int(sys.argv[2]))
     serve(Connection(int(sys.argv[1])))

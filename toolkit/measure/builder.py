@@ -48,13 +48,15 @@ class BuiltKernel:
 class Builder:
     """Compiles for one target with `workers` processes; a context manager.
 
-    They start at once and load the compiler while the caller goes on.
+    They start at once and load the compiler while the caller goes on. `nice` makes them give way: a board
+    that waits for its next candidate should not have to wait for a compiler to pause.
     """
 
-    def __init__(self, target: Target, *, workers: int = 2, timeout_s: float = 30.0) -> None:
+    def __init__(self, target: Target, *, workers: int = 2, timeout_s: float = 30.0, nice: int = 0) -> None:
         self._target = target
         self._timeout_s = timeout_s
-        self._workers = [_Worker(target) for _ in range(workers)]
+        self._nice = nice
+        self._workers = [_Worker(target, nice) for _ in range(workers)]
 
     def __enter__(self) -> Builder:
         return self
@@ -128,7 +130,7 @@ class Builder:
         for place, worker in enumerate(self._workers):
             if unusable(worker):
                 worker.kill()
-                self._workers[place] = _Worker(self._target)
+                self._workers[place] = _Worker(self._target, self._nice)
 
 
 def _built(artifact: Artifact, kernel: Kernel, code: bytes) -> BuiltKernel:
@@ -140,12 +142,12 @@ def _built(artifact: Artifact, kernel: Kernel, code: bytes) -> BuiltKernel:
 class _Worker:
     """One compiler process and the job it has: its index in the batch, and until when it may take."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, nice: int) -> None:
         ours, theirs = socket.socketpair()
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `kill`
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "toolkit.measure.build_worker", str(theirs.fileno())],
+                [sys.executable, "-m", "toolkit.measure.build_worker", str(theirs.fileno()), str(nice)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -11,7 +11,7 @@ from pathlib import Path
 from boards.description import Board
 from boards.target import Target
 from cross.loopnest.program import Programs
-from toolkit.jobs import open_job, shares_cores
+from toolkit.jobs import GIVE_WAY, open_job, shares_cores
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import Session, open_session
@@ -83,11 +83,12 @@ def open_bench(
 ) -> Iterator[Bench]:
     """The model imported and the board connected, until the block ends."""
     started_s = time.monotonic()
+    nice = 0 if shares_cores(board) else GIVE_WAY
     with stage("import", on_event) as running:
         graph = load_model(model, options.shapes)
         found = tasks(graph)
         running.summary = f"{len(graph.groups)} operators, {len(found)} distinct"
-    with Records(options.records) as records, Builder(target, workers=options.workers) as builder:
+    with Records(options.records) as records, Builder(target, workers=options.workers, nice=nice) as builder:
         with stage("connect", on_event) as running:
             session = open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s)
             running.summary = f"{board.name}, {session.hello.machine}, Python {session.hello.python}"
