@@ -28,6 +28,8 @@ from benchmarks.experiments.source import Source, source_digest
 CELL_VERSION: Final = 1
 ROOMS: Final = ("features", "cost_model", "explore")
 """Rooms of toolkit/ on which the course of a search depends."""
+HERE: Final = ("searching.py", "source.py", "models.py")
+"""Files of this folder on which it depends too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +102,12 @@ def described(cell: Cell, work: Path) -> dict[str, Any]:
 
 @cache
 def code_digest() -> str:
-    """Sixteen hex digits of the code of ROOMS."""
-    folder = Path(toolkit.__file__).parent
+    """Sixteen hex digits of the code of ROOMS and HERE."""
+    folder, own = Path(toolkit.__file__).parent, Path(__file__).parent
+    paths = [path for room in ROOMS for path in sorted((folder / room).glob("*.py"))]
     digest = hashlib.sha256()
-    for room in ROOMS:
-        for path in sorted((folder / room).glob("*.py")):
-            digest.update(f"{room}/{path.name}\n".encode() + path.read_bytes())
+    for path in [*paths, *(own / name for name in HERE)]:
+        digest.update(f"{path.parent.name}/{path.name}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
