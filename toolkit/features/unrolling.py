@@ -16,8 +16,22 @@ _RUNNING: Final = float(RUNNING_LOOP)
 def unrolled_rows(body: Statement, tape: Tape) -> dict[str, int]:
     """For every loop with an unroll limit, the row of a tape that is 1 where it is unrolled, 0 elsewhere."""
     result: dict[str, int] = {}
-    _count(body, tape, result)
+    _find(body, tape, result)
     return result
+
+
+def _find(statement: Statement, tape: Tape, result: dict[str, int]) -> None:
+    """Only what is inside a loop with a limit needs to be counted."""
+    match statement:
+        case For() if statement.unroll_limit is not None:
+            _count_loop(statement, tape, result)
+        case For(_, _, _, inner) | Allocate(_, inner):
+            _find(inner, tape, result)
+        case Block(statements):
+            for item in statements:
+                _find(item, tape, result)
+        case Store():
+            return
 
 
 def _count(statement: Statement, tape: Tape, result: dict[str, int]) -> int:
