@@ -1,4 +1,5 @@
-"""Messages between host and board: the one file of the runtime that the host imports (frames come with it).
+"""Messages between host and board: the one file of the runtime that the host imports (frames and the module
+format of GPU targets come with it).
 
     host -> board   {"id": n, "method": "measure", "params": {...}, "buffers": [sizes]}
     board -> host   {"id": n, "result": {...}, "buffers": [sizes]}
@@ -46,6 +47,14 @@ from device_runtime.frames import (
     Stream,
     encode_frame,
 )
+from device_runtime.gpu_module import (
+    GPU_MODULE_VERSION,
+    WORKSPACE,
+    GpuKernel,
+    GpuModule,
+    Launch,
+    merged,
+)
 
 __all__ = [
     "BAD_FRAME",
@@ -59,6 +68,7 @@ __all__ = [
     "FAILED",
     "FAILURE_KINDS",
     "FRAME_DEADLINE_S",
+    "GPU_MODULE_VERSION",
     "INTERNAL",
     "MAX_BUFFERS",
     "MAX_BUFFER_BYTES",
@@ -81,12 +91,16 @@ __all__ = [
     "TOO_LARGE",
     "UNAUTHENTICATED",
     "UNKNOWN_METHOD",
+    "WORKSPACE",
     "Buffer",
     "BufferRequest",
     "Connection",
     "Frame",
     "FrameDecoder",
+    "GpuKernel",
+    "GpuModule",
     "Greeting",
+    "Launch",
     "MeasureFailure",
     "MeasureRequest",
     "MeasureResult",
@@ -95,6 +109,7 @@ __all__ = [
     "Timing",
     "encode_frame",
     "known_keys",
+    "merged",
     "proof",
     "take",
     "take_choice",
