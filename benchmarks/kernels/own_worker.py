@@ -73,20 +73,18 @@ class OwnKernels:
         return {"tune-for-board": TOOL_VERSION, "code": code_digest(), **known}
 
     def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
-        inputs = operands(workload, left, right)
         field = self._field(workload, winograd=True)
-        prepared = self._prepared(field, workload, inputs)
+        fields, direct = [field], self._field(workload, winograd=False)
+        tuned = field.trials or direct.trials  # the default is a direct one
+        if tuned and direct.programs.space.key != field.programs.space.key:
+            fields.append(direct)
+        prepared, *others = self._prepared(fields, workload, operands(workload, left, right))
         default = field.programs.space.default()
         untuned = next(item for item in prepared if item.configuration == default)
         variants = [self._variant("default", field, untuned)]
         if field.trials:
             variants.append(self._variant("tuned", field, _fastest(prepared)))
-        direct = self._field(workload, winograd=False)
-        tuned = field.trials or direct.trials  # the default is a direct one
-        if tuned and direct.programs.space.key != field.programs.space.key:
-            others = self._prepared(direct, workload, inputs)
-            variants.append(self._variant("direct", direct, _fastest(others)))
-        return variants
+        return [*variants, *(self._variant("direct", direct, _fastest(found)) for found in others)]
 
     def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
         _, expected = network.arrays()
@@ -111,17 +109,26 @@ class OwnKernels:
             found = tuple(finalists(space, records, job.key, self._finalists)) or (space.default(),)
         return _Field(programs, found, trials)
 
-    def _prepared(self, field: _Field, workload: Workload, inputs: Sequence[Array]) -> list[_Prepared]:
-        """Every configuration of the field compiled, on operands packed as it wants them."""
+    def _prepared(
+        self, fields: Sequence[_Field], workload: Workload, inputs: Sequence[Array]
+    ) -> list[list[_Prepared]]:
+        """Every configuration of each field compiled, on operands packed as it wants them.
+
+        All are in one shared object, for the sake of its thread pool: the caller of a second one is pinned to
+        a single core already, where no pool would spin.
+        """
         nests = [
-            (f"k{number}", field.programs.nest(item)) for number, item in enumerate(field.configurations)
+            (f"k{number}_{position}", field.programs.nest(configuration))
+            for number, field in enumerate(fields)
+            for position, configuration in enumerate(field.configurations)
         ]
         artifact = compile(nests, self._target)
         loaded = LoadedCode(artifact.code, self._target.cores)
         self._loaded.append(loaded)
+        kernels = iter(artifact.kernels)
         return [
-            _prepared(configuration, kernel, workload, loaded, inputs)
-            for configuration, kernel in zip(field.configurations, artifact.kernels, strict=True)
+            [_prepared(item, next(kernels), workload, loaded, inputs) for item in field.configurations]
+            for field in fields
         ]
 
     def _variant(self, name: str, field: _Field, prepared: _Prepared) -> Variant:
