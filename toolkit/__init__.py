@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from cross.expression import Operator, compute, max, min, placeholder, reduce_axis, sum
     from toolkit.accounts import Accounts
     from toolkit.bundle.verify import open_bundle, trusted_keys
-    from toolkit.cost_model.model_file import SavedModel
+    from toolkit.cost_model.model_file import ModelCard, SavedModel
     from toolkit.cost_model.model_file import load as load_cost_model
+    from toolkit.cost_model.model_file import load_card as load_model_card
     from toolkit.emulation import fetch as fetch_emulation
     from toolkit.errors import ToolkitError
     from toolkit.explore.search import SearchOptions, annealing_options
@@ -58,7 +59,9 @@ _HOMES = {
     "cross.expression": ("Operator", "compute", "max", "min", "placeholder", "reduce_axis", "sum"),
     "toolkit.accounts": ("Accounts",),
     "toolkit.bundle.verify": ("open_bundle", "trusted_keys"),
-    "toolkit.cost_model.model_file": ("SavedModel", "load_cost_model=load"),
+    "toolkit.cost_model.model_file": (
+        "ModelCard", "SavedModel", "load_cost_model=load", "load_model_card=load_card",
+    ),
     "toolkit.emulation": ("fetch_emulation=fetch",),
     "toolkit.errors": ("ToolkitError",),
     "toolkit.explore.search": ("SearchOptions", "annealing_options"),
@@ -97,16 +100,71 @@ _PLACES = {
 }
 
 __all__ = [
-    "DEFAULT_RECORDS", "TOOL_VERSION", "Accounts", "Board", "BoardFacts", "Budget", "Check", "FlashDisplay",
-    "FlashOptions", "FlashReport", "ModelRun", "Operator", "PriorReport", "Records", "SavedModel",
-    "SearchOptions", "Session", "SlotStatus", "Target", "ToolkitError", "TuneDisplay",
-    "TuneOptions", "TuneReport", "TuningOptions", "TuningRecord", "TuningResult", "accounts_text",
-    "annealing_options", "board_names", "check_board", "compute", "document", "fetch_emulation",
-    "flash_bundle", "load_board", "load_cost_model", "load_model", "max", "min", "open_bundle",
-    "open_session", "operator_table", "placeholder", "plan_table", "plan_tuning", "probe_board",
-    "read_array", "recorded_operators", "reduce_axis", "roll_back", "run_installed", "runtime_archive",
-    "slot_status", "sum", "table", "tasks", "time_text", "train_prior", "trusted_keys", "tune",
-    "tune_operator", "tune_table", "write_arrays",
+    "DEFAULT_RECORDS",
+    "TOOL_VERSION",
+    "Accounts",
+    "Board",
+    "BoardFacts",
+    "Budget",
+    "Check",
+    "FlashDisplay",
+    "FlashOptions",
+    "FlashReport",
+    "ModelCard",
+    "ModelRun",
+    "Operator",
+    "PriorReport",
+    "Records",
+    "SavedModel",
+    "SearchOptions",
+    "Session",
+    "SlotStatus",
+    "Target",
+    "ToolkitError",
+    "TuneDisplay",
+    "TuneOptions",
+    "TuneReport",
+    "TuningOptions",
+    "TuningRecord",
+    "TuningResult",
+    "accounts_text",
+    "annealing_options",
+    "board_names",
+    "check_board",
+    "compute",
+    "document",
+    "fetch_emulation",
+    "flash_bundle",
+    "load_board",
+    "load_cost_model",
+    "load_model",
+    "load_model_card",
+    "max",
+    "min",
+    "open_bundle",
+    "open_session",
+    "operator_table",
+    "placeholder",
+    "plan_table",
+    "plan_tuning",
+    "probe_board",
+    "read_array",
+    "recorded_operators",
+    "reduce_axis",
+    "roll_back",
+    "run_installed",
+    "runtime_archive",
+    "slot_status",
+    "sum",
+    "table",
+    "tasks",
+    "time_text",
+    "train_prior",
+    "trusted_keys",
+    "tune",
+    "tune_operator",
+    "tune_table",
+    "write_arrays",
 ]  # fmt: skip
 
 

@@ -60,16 +60,10 @@ def train(
 @answering
 def show(*, file: Path, as_json: bool) -> None:
     """Say what the model FILE is, what it reads, and what it was trained on."""
-    saved = toolkit.load_cost_model(file)
-    content = {
-        "path": file,
-        "name": saved.name,
-        "features": saved.features,
-        "provenance": saved.provenance,
-    }
-    answer(
-        "model-show", content, described(file, saved.name, saved.features, saved.provenance), as_json=as_json
-    )
+    card = toolkit.load_model_card(file)
+    text = described(file, card.name, card.features, card.provenance)
+    content = {"path": file, "name": card.name, "features": card.features, "provenance": card.provenance}
+    answer("model-show", content, text, as_json=as_json)
 
 
 def described(path: Path, name: str, features: FeatureFacts, provenance: Provenance) -> str:

@@ -82,6 +82,15 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What a file says of its model. `name` is the model's name at the door (choose.py)."""
+
+    name: str
+    features: FeatureFacts
+    provenance: Provenance
+
+
+@dataclass(frozen=True, slots=True)
 class SavedModel:
     """What a file holds. `name` is the model's name at the door (choose.py)."""
 
@@ -101,6 +110,7 @@ def save(path: Path | str, saved: SavedModel) -> Path:
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())
+                os.fchmod(out.fileno(), 0o644)
                 os.replace(out.name, path)
             except BaseException:
                 os.unlink(out.name)
@@ -115,19 +125,26 @@ def save(path: Path | str, saved: SavedModel) -> Path:
 
 def load(path: Path | str) -> SavedModel:
     """Read a model. Raises CostModelError; MissingExtra where it needs a part that is not installed."""
-    path = Path(path)
+    return from_bytes(_read(Path(path)), str(path))
+
+
+def load_card(path: Path | str) -> ModelCard:
+    """Read what a file says of its model, which need not be usable here. Raises CostModelError."""
+    return _card(_content(_read(Path(path)), str(path)), str(path))
+
+
+def _read(path: Path) -> bytes:
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise CostModelError(
                 f"{path} has {path.stat().st_size} bytes: expected a cost model of at most {LARGEST_BYTES}"
             )
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise CostModelError(
             f"the cost model {path} cannot be read: {error.strerror}; name a file that "
             "`toolkit model train -o` wrote"
         ) from error
-    return from_bytes(data, str(path))
 
 
 def to_bytes(saved: SavedModel) -> bytes:
@@ -146,13 +163,20 @@ def to_bytes(saved: SavedModel) -> bytes:
 
 def from_bytes(data: bytes, where: str) -> SavedModel:
     """The model in a file's bytes; `where` names the file. Raises CostModelError, MissingExtra."""
-    content = _content(_payload(data, where), where)
+    content = _content(data, where)
+    card = _card(content, where)
+    try:
+        return SavedModel(card.name, _restored(content["model"]), card.features, card.provenance)
+    except (KeyError, TypeError, ValueError) as error:  # XGBoostError is a ValueError
+        raise _not_ours(where, error) from error
+
+
+def _card(content: dict[str, Any], where: str) -> ModelCard:
     try:
         features = FeatureFacts(**content["features"])
         provenance = dict(content["provenance"])
         provenance["operators"] = tuple(TrainedOperator(**item) for item in provenance["operators"])
-        name, model = str(content["name"]), content["model"]
-        origin = Provenance(**provenance)
+        card = ModelCard(str(content["name"]), features, Provenance(**provenance))
     except (KeyError, TypeError, ValueError) as error:
         raise _not_ours(where, error) from error
     if features.version != FEATURE_VERSION:
@@ -160,10 +184,7 @@ def from_bytes(data: bytes, where: str) -> SavedModel:
             f"{where} was trained on features of version {features.version}, this tool computes version "
             f"{FEATURE_VERSION}: {_AGAIN}, from the same records"
         )
-    try:
-        return SavedModel(name, _restored(model), features, origin)
-    except (KeyError, TypeError, ValueError) as error:  # XGBoostError is a ValueError
-        raise _not_ours(where, error) from error
+    return card
 
 
 def facts(features: object) -> FeatureFacts:
@@ -221,7 +242,9 @@ def _payload(data: bytes, where: str) -> bytes:
     return payload
 
 
-def _content(payload: bytes, where: str) -> dict[str, Any]:
+def _content(data: bytes, where: str) -> dict[str, Any]:
+    """The map in a file's bytes."""
+    payload = _payload(data, where)
     try:
         content = msgpack.unpackb(payload)
     except (ValueError, msgpack.UnpackException) as error:

@@ -18,6 +18,7 @@ from toolkit.cost_model.model_file import (
     HEADER,
     MAGIC,
     FeatureFacts,
+    ModelCard,
     Provenance,
     SavedModel,
     TrainedOperator,
@@ -25,6 +26,7 @@ from toolkit.cost_model.model_file import (
     facts,
     from_bytes,
     load,
+    load_card,
     save,
     to_bytes,
 )
@@ -56,6 +58,8 @@ def test_a_saved_model_comes_back_whole(tmp_path: Path) -> None:
     loaded = load(path)
     assert replace(loaded, model=SAVED.model) == SAVED
     assert np.array_equal(loaded.model.predict(FEATURES), SAVED.model.predict(FEATURES))
+    assert load_card(path) == ModelCard("gbt", SAVED.features, ORIGIN)
+    assert path.stat().st_mode & 0o777 == 0o644
     assert to_bytes(loaded) == path.read_bytes() == to_bytes(trained())  # the same bytes for the same model
 
 
@@ -108,6 +112,15 @@ def test_another_version_of_the_features_or_the_format_is_refused() -> None:
     ) as caught:
         from_bytes(newer, "prior.tfbm")
     assert caught.value.exit_code == 2
+
+
+def test_a_model_that_cannot_be_used_here_can_be_looked_at(tmp_path: Path) -> None:
+    content = msgpack.unpackb(DATA[HEADER.size :]) | {"model": {"kind": "of tomorrow", "state": {}}}
+    path = tmp_path / "p.tfbm"
+    path.write_bytes(sealed(msgpack.packb(content)))
+    assert load_card(path).provenance == ORIGIN
+    with pytest.raises(CostModelError, match="expected a model of a kind among gbt, .*, found 'of tomorrow'"):
+        load(path)
 
 
 def test_other_features_are_refused() -> None:
