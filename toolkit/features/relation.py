@@ -106,25 +106,32 @@ def relations(columns: LoopColumns, slots: NDArray[np.intp]) -> Table:
     total = columns.inside[-1:] if len(columns.inside) else inner[0]
     touch = np.concatenate([inner, columns.touch], axis=1)  # [A, P, N]: the statement, then the loops
     reuse = np.concatenate([inner, columns.reuse], axis=1)
-    outer = np.broadcast_to(np.concatenate([total, columns.top_down]), touch.shape)
+    outer = np.concatenate([total, columns.top_down])
     first = (slots[:, None, None] * len(BETAS)) * count + np.arange(count)
     by_touch, by_reuse, by_outer = (first + _bins(item) * count for item in (touch, reuse, outer))
-    log_touch, log_outer = np.log2(touch + 1.0).astype(np.float32), np.log2(outer + 1.0).astype(np.float32)
+    log_touch, log_reuse = np.log2(touch.astype(np.float32) + _ONE), np.log2(reuse.astype(np.float32))
+    log_outer = np.broadcast_to(np.log2(outer.astype(np.float32) + _ONE), touch.shape)
     shape = (len(RELATIONS), len(SLOTS), len(BETAS), count)
     result = np.empty(shape, dtype=np.float32)
     result[:2], result[2:] = -np.inf, np.inf
     for table, where, what, combine in (
-        (result[0], by_touch, np.log2(reuse).astype(np.float32), np.maximum),
+        (result[0], by_touch, log_reuse, np.maximum),
         (result[1], by_reuse, log_touch, np.maximum),
         (result[2], by_touch, log_outer, np.minimum),
         (result[3], by_outer, log_touch, np.minimum),
     ):
         combine.at(table.reshape(-1), where.ravel(), what.ravel())
-        combine.accumulate(table, axis=1, out=table)
+    largest, smallest = result[:2], result[2:]
+    for beta in range(1, len(BETAS)):  # every point counts for all larger thresholds too
+        np.maximum(largest[:, :, beta], largest[:, :, beta - 1], out=largest[:, :, beta])
+        np.minimum(smallest[:, :, beta], smallest[:, :, beta - 1], out=smallest[:, :, beta])
     empty = np.ones(len(SLOTS), dtype=np.bool_)
     empty[slots] = False
     result[:, empty] = 0.0
     return result
+
+
+_ONE: Final = np.float32(1.0)
 
 
 def _bins(values: Values) -> NDArray[np.int64]:
