@@ -22,13 +22,14 @@ The fences are labels (codeview annotations): schedulers keep to their sides, an
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 GROUP: Final = 3  # multiply-adds between two loads
 LEAST: Final = 24  # multiply-adds in a body: below, a loop is bound by latency and LLVM's order is as good
-LEAST_USES: Final = 2  # multiply-adds to a load
+LEAST_USES: Final = 1  # multiply-adds to a load
 LEAD: Final = 4  # multiply-adds between the start of a load and its first use
 MEET: Final = 1  # the same for the start of the load after it, so that halves of both meet
 APART: Final = -2  # and where registers are too few for that
@@ -94,7 +95,12 @@ def arranged(body: Sequence[str], fresh: Callable[[str], str]) -> list[str] | No
     sums = [node for node in nodes.values() if _FMA.match(node.text)]
     if len(sums) < LEAST:
         return None
-    for by_element, meet in ((True, MEET), (True, APART), (False, MEET)):
+    for by_element, meet, order in (
+        (True, MEET, _weight_by_weight),
+        (True, APART, _weight_by_weight),
+        (False, MEET, _place_by_place),
+        (False, MEET, _as_written),
+    ):
         pure = {node.name: _Node(node.name, node.text) for node in nodes.values() if _PURE.match(node.text)}
         reads = [_read(node) for node in nodes.values() if _LOAD.match(node.text)]
         if by_element:
@@ -103,7 +109,7 @@ def arranged(body: Sequence[str], fresh: Callable[[str], str]) -> list[str] | No
             continue  # bound by its loads in whatever order, or too short to hide them
         bases = _hide_bases(reads, pure, fresh)
         writer = _Writer(pure, {read.name: read for read in reads}, fresh, bases)
-        ordered = _weight_by_weight(sums, writer) if by_element else sums
+        ordered = _in_order(order(sums, writer), sums)
         for position, node in enumerate(ordered):
             for read in writer.reads_of(node):
                 read.first_use = min(read.first_use, position)
@@ -187,14 +193,38 @@ def _splats(reads: list[_Read], pure: dict[str, _Node]) -> dict[str, list[str]]:
 
 
 def _weight_by_weight(sums: list[_Node], writer: _Writer) -> list[_Node]:
-    """Multiply-adds by the vector that they load last, where every addend still comes before its use."""
+    """Multiply-adds by the vector that they load last."""
     ranks: dict[str, int] = {}
 
     def rank(node: _Node) -> int:
         vectors = [use for use in node.uses if use in writer.reads and writer.reads[use].type == VECTOR]
         return max((ranks.setdefault(vector, len(ranks)) for vector in vectors), default=-1)
 
-    ordered = [node for _, node in sorted(((rank(node), node) for node in sums), key=lambda pair: pair[0])]
+    return [node for _, node in sorted(((rank(node), node) for node in sums), key=lambda pair: pair[0])]
+
+
+def _place_by_place(sums: list[_Node], writer: _Writer) -> list[_Node]:
+    """Multiply-adds by the address of the vector that fewer of them read: in a window, pixel by pixel.
+
+    A pixel is then loaded once for all the sums that it adds to, and the weights of a row stay.
+    """
+    users = Counter(read.name for node in sums for read in writer.reads_of(node))
+
+    def address(node: _Node) -> int:
+        rarest = min(writer.reads_of(node), key=lambda read: users[read.name])
+        return _base(rarest.pointer, writer.pure)[1]
+
+    if not all(writer.reads_of(node) for node in sums):
+        return sums
+    return sorted(sums, key=address)
+
+
+def _as_written(sums: list[_Node], writer: _Writer) -> list[_Node]:
+    return sums
+
+
+def _in_order(ordered: list[_Node], sums: list[_Node]) -> list[_Node]:
+    """The multiply-adds as ordered where every addend still comes before its use, otherwise as written."""
     names, seen = {node.name for node in sums}, set()
     for node in ordered:
         if any(use in names and use not in seen for use in node.uses):

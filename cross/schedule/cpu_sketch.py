@@ -107,8 +107,9 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
         preferred["unroll"] = (
             UNROLL_LIMITS[-1] if in_order or _reductions_are_short(plan) else UNROLL_LIMITS[1],
         )
-    if plan.paddings and target.cpu not in IN_ORDER_CPUS:
-        preferred["padding"] = (int(_reductions_are_short(plan) or _tiles_are_rows(tiles)),)
+    if plan.paddings:
+        rows = target.cpu not in IN_ORDER_CPUS and _tiles_are_rows(tiles)
+        preferred["padding"] = (int(rows or _reductions_are_short(plan)),)
     build = partial(_schedule, plan, target)
     rules = tuple(constraints)
     return ScheduleSpace(operator, target, tuple(knobs), rules, build, preferred, program=program)

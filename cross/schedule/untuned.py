@@ -21,6 +21,7 @@ from cross.schedule.tiles import WASTE, divisors, factors, vector_count, waste
 
 OUT_OF_ORDER_STEPS = 8
 IN_ORDER_STEPS = 4
+SIDES = 0.02  # price of a tile's sides: between tiles of one size the one nearest to a square
 IN_ORDER_LATENCY_CYCLES = 8
 WIDEST_TILE = 16
 REORDERED = 1.03  # the natural order writes the output in the order of memory
@@ -133,6 +134,10 @@ def best_register_tile(
             merit = tile_merit(counts, operands) * vector / (count * core.lanes)
             for axis, size in zip(axes, (*fixed, *sizes, vector), strict=True):
                 merit /= waste(axis.extent, size)
+            if not has_broadcasts(
+                counts, operands
+            ):  # a window: the sides of a tile are read for its neighbours
+                merit *= 1.0 - SIDES * sum(1.0 / size for size in sizes)
             if merit > best_merit:
                 best, best_merit = (*fixed, *sizes, vector), merit
     return best
