@@ -14,7 +14,7 @@ from boards.board import load
 from cross.codegen.in_order import FENCE, LEAST, arranged
 from cross.codegen.llvm_ir import llvm_module
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d
+from cross.expression.conv import conv2d, depthwise_conv2d
 from cross.expression.dense import dense
 from cross.expression.window import Window
 from cross.inspect_code import inspect
@@ -175,3 +175,20 @@ def test_arranged_kernels_compute_what_the_interpreter_does(tmp_path: Path) -> N
     for job, got in zip(jobs, outputs, strict=True):
         want = interpret(job.nest, list(job.inputs))
         assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
+
+
+@pytest.mark.parametrize(("stride", "tile"), [(2, (1, 14)), (2, (2, 7)), (1, (2, 7))])
+def test_windows_load_every_pixel_once(stride: int, tile: tuple[int, int]) -> None:
+    """A 3x3 depthwise window over a tile: all pixels and the nine weights, each from memory once."""
+    size = 28 * stride
+    data, weight = placeholder((1, size, size, 8), "X"), placeholder((3, 3, 8), "W")
+    window = Window(strides=(stride, stride), pads=(1, 1, 1, 1))
+    output = depthwise_conv2d(data, weight, window, name="dw")
+    space = cpu_space(Operator("dw", (data, weight), output, frozenset({1})), TARGET)
+    knobs = {"dw.y": [1, 1, tile[0]], "dw.x": [1, 1, tile[1]], "dw.c": [1, 1, 4], "padding": [0]}
+    described = space.describe(space.default()) | knobs | {"unroll": [192]}
+    hot = inspect("dw", Programs(space).nest(space.parse(described)), TARGET, predict=False).hot
+    assert hot is not None and hot.fma == 9 * tile[0] * tile[1]
+    pixels = ((tile[0] - 1) * stride + 3) * ((tile[1] - 1) * stride + 3)
+    assert hot.load_bytes <= 16 * (pixels + 9) + 128  # and addresses
+    assert hot.spills == 0
