@@ -17,14 +17,7 @@ from toolkit.bundle.plan import ModelPlan
 from toolkit.model_job.bench import Bench, stage
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
 from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, plan_model
-from toolkit.model_job.latency import (
-    LEAST_REPEATS,
-    MEASURED_S,
-    MOST_REPEATS,
-    golden_data,
-    joined,
-    measure_model,
-)
+from toolkit.model_job.latency import golden_data, joined, measure_model
 from toolkit.model_job.options import Latency, TuningPlanned
 from toolkit.model_job.plan import Costs, Demand, TuningPlan, plan_seconds, plan_trials
 from toolkit.operator_search import known_books
@@ -89,7 +82,7 @@ def make_plan(bench: Bench, baseline: Baseline) -> TuningPlan:
     with stage("plan", bench.on_event) as running:
         measured = _calibrate(bench)
         demands = _demands(bench)
-        costs = _costs(bench, baseline, demands)
+        costs = _costs(bench, baseline, demands, _model_round_s(bench, baseline, demands))
         options = bench.options
         if options.seconds is not None:
             plan = plan_seconds(demands, costs, options.seconds)
@@ -130,7 +123,16 @@ def _demands(bench: Bench) -> list[Demand]:
     ]
 
 
-def _costs(bench: Bench, baseline: Baseline, demands: Sequence[Demand]) -> Costs:
+def _model_round_s(bench: Bench, baseline: Baseline, demands: Sequence[Demand]) -> float:
+    """Seconds that measuring the whole model once takes, here the untuned one. Raises VerificationError."""
+    known_s = [demand.run_s for demand in demands if math.isfinite(demand.run_s)]
+    expected_s = sum(demand.count for demand in demands) * sum(known_s) / max(1, len(known_s))
+    started_s = time.monotonic()
+    measure_model(baseline.library, baseline.plan, baseline.golden, bench.session, expected_s=expected_s)
+    return time.monotonic() - started_s
+
+
+def _costs(bench: Bench, baseline: Baseline, demands: Sequence[Demand], round_s: float) -> Costs:
     """The seconds beside tuning: the tuned model takes what the untuned one took."""
     timing = confirming(bench.board).timing
     timed_s = timing.repeat * (timing.min_repeat_ms * 1e-3 + timing.cooldown_s)
@@ -139,19 +141,12 @@ def _costs(bench: Bench, baseline: Baseline, demands: Sequence[Demand]) -> Costs
     answers_s = [books.answer_s for books in _books(bench) if books.answer_s]
     answer_s = sum(answers_s) / max(1, len(answers_s))
     each_s = contenders * (kernel_s + CONFIRM_ROUNDS * (answer_s + timed_s))
-    known_s = [demand.run_s for demand in demands if math.isfinite(demand.run_s)]
-    model_s = sum(demand.count * demand.run_s for demand in demands if math.isfinite(demand.run_s))
-    model_s *= len(demands) / max(1, len(known_s))
-    measured_s = 2 * (answer_s + 2 * model_s)
-    if not bench.board.emulated:
-        runs_s = max(LEAST_REPEATS * model_s, min(MEASURED_S, MOST_REPEATS * model_s))
-        measured_s = MODEL_ROUNDS * (answer_s + runs_s)
     packed_s = baseline.library_s + len(baseline.library.shared_object) / PACKED_BYTES_PER_S
     built_s = TUNED_KERNELS * baseline.kernels_s + baseline.library_s + baseline.put_s
     return Costs(
         prepared_s=bench.passed_s,
         confirm_s=len(demands) * each_s,
-        finish_s=built_s + measured_s + packed_s,
+        finish_s=built_s + (2 if bench.board.emulated else MODEL_ROUNDS) * round_s + packed_s,
     )
 
 
