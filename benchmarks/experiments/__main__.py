@@ -36,6 +36,7 @@ from toolkit.errors import ToolkitError
 RESULTS_VERSION: Final = 1
 WORK: Final = Path("build/experiments")
 QUICK_SEEDS: Final = 3
+INTERRUPTED: Final = 130
 SAID_EVERY_S: Final = 10.0
 
 
@@ -52,6 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ToolkitError, BoardError) as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted: what is finished is kept, the same command goes on from there", file=sys.stderr)
+        return INTERRUPTED
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.experiments.collected import NARROW, runs
-from benchmarks.experiments.landscapes import POOL, TABLE
+from benchmarks.experiments.landscapes import POOL, TABLE, open_landscape
 from benchmarks.experiments.methods import (
     ACQUISITIONS,
     GBT,
@@ -26,8 +26,7 @@ from benchmarks.experiments.methods import (
 )
 from benchmarks.experiments.models import available
 from benchmarks.experiments.source import Source
-from benchmarks.replay.recorded import FOLDER
-from toolkit.measure.replay import SUFFIX
+from toolkit.errors import ReplayError
 
 Pair = tuple[Method, Method]
 
@@ -200,8 +199,15 @@ def possible(study: Study, work: Path, without: tuple[str, ...] = ()) -> tuple[S
 
 def _missing(landscape: str, work: Path) -> list[str]:
     kind, operator = landscape.split(" ")
-    if kind == TABLE and not (FOLDER / f"{operator}{SUFFIX}").is_file():
-        return [f"{operator}: no replay table; run `python -m benchmarks.replay record {operator}`."]
-    if kind == POOL and not runs(work, (operator,)):
-        return [f"{operator}: nothing collected; run `python -m benchmarks.experiments collect`."]
+    if kind == POOL:
+        known = runs(work, (operator,))
+        return (
+            []
+            if known
+            else [f"{operator}: nothing collected; run `python -m benchmarks.experiments collect`."]
+        )
+    try:
+        open_landscape(landscape, work)
+    except ReplayError as error:  # no table, or one of another space
+        return [f"{operator}: {error}"]
     return []

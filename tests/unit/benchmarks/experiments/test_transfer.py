@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.experiments.cells import Cell, described
 from benchmarks.experiments.collected import HERE, collected, programs_of, records_path, target_of
-from benchmarks.experiments.landscapes import pool
+from benchmarks.experiments.landscapes import open_landscape, pool
 from benchmarks.experiments.methods import GBT, REPRESENTATIONS, TRANSFER, Method, transferred
 from benchmarks.experiments.searching import search
 from benchmarks.experiments.source import Source, global_model
@@ -103,3 +103,16 @@ def test_models_are_left_out_as_asked(tmp_path: Path) -> None:
     assert [method.model for method in study.methods] == ["gbt", "gbt-regression"]
     assert all("treegru" not in method.model for pair in study.pairs for method in pair)
     assert any("Left out as asked" in note or "jax" in note for note in notes)
+
+
+def test_a_table_of_another_space_is_left_out_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny.tfbr").write_bytes(b"no table")
+    monkeypatch.setattr("benchmarks.replay.recorded.FOLDER", tmp_path)
+    asked = dataclasses.replace(STUDIES[0], landscapes=("table tiny",))
+    open_landscape.cache_clear()
+    study, notes = possible(asked, tmp_path)
+    open_landscape.cache_clear()
+    assert study.landscapes == ()
+    assert any("is no replay table" in note and "benchmarks.replay record tiny" in note for note in notes)
