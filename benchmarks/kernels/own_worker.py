@@ -23,7 +23,7 @@ from benchmarks.kernels.inference import Network
 from benchmarks.kernels.loaded import LoadedCode, LoadedModel, aligned
 from benchmarks.kernels.turn import Call, take_turn
 from benchmarks.kernels.worker import Variant, serve
-from benchmarks.kernels.workloads import Array, Workload
+from benchmarks.kernels.workloads import FLOAT_BYTES, Array, Workload
 from cross.compile import Kernel, compile
 from cross.inspect_code import inspect
 from cross.loopnest.program import Programs
@@ -138,11 +138,16 @@ class OwnKernels:
             "algorithm": algorithm(field.programs.space, configuration),
             "trials": field.trials,
         }
-        report = inspect("kernel", field.programs.nest(configuration), self._target)
-        if report.hot is not None:
-            facts |= {"fma_share": report.hot.fma_share, "spills": report.hot.spills}
-        if report.hot is not None and report.hot.predictions:
-            facts["loop_peak_share"] = report.hot.predictions[0].peak_share
+        nest = field.programs.nest(configuration)
+        hot = inspect("kernel", nest, self._target, predict=False).hot
+        if hot is not None and hot.fma:
+            folded_bytes = FLOAT_BYTES * hot.element_loads
+            loads = hot.element_loads + (hot.load_bytes - folded_bytes) / self._target.vector_bytes
+            facts |= {
+                "spills": hot.spills,
+                "fma_share": hot.fma_share,
+                "loads_per_fma": loads / hot.fma,
+            }
         return Variant(name, prepared.call, prepared.output, facts=facts)
 
 

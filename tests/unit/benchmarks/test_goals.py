@@ -135,8 +135,19 @@ def test_goals_are_collected_from_files_of_both_kinds(
         (5e-3, 8_000.0, {}, "0.25 of the roof (memory): moving operands"),
         (4e-3, 1e9, {"spills": 3.0}, "0.25 of the roof (arithmetic): 3 spills in the inner loop"),
         (4e-3, 1e9, {"algorithm": "F(2x2,3x3)"}, "the transforms of F(2x2,3x3) beside its products"),
-        (2e-3, 1e9, {"fma_share": 0.4, "loop_peak_share": 0.5}, "the inner loop, multiply-adds are 40%"),
-        (4e-3, 1e9, {"fma_share": 0.8, "loop_peak_share": 0.9}, "outside the inner loop, or its data"),
+        (
+            4e-3,
+            1e9,
+            {"fma_share": 0.4, "loads_per_fma": 1.5},
+            "the inner loop's loads (40% multiply-adds, 1.5",
+        ),
+        (4e-3, 1e9, {"fma_share": 0.2, "loads_per_fma": 0.5}, "the inner loop's other instructions (20%"),
+        (
+            4e-3,
+            1e9,
+            {"fma_share": 0.8, "loads_per_fma": 0.5},
+            "outside the inner loop, or its data on the way",
+        ),
     ],
 )
 def test_what_limits(ours_s: float, read_bytes: float, facts: dict[str, str | float], said: str) -> None:
