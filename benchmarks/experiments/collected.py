@@ -31,6 +31,10 @@ TARGETS: Final = {
 }
 
 
+PAUSE_S: Final = 60.0
+"""A longer time between two trials is where a run was interrupted; it does not count."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One tuning run on one operator: costs and seconds since its first trial, in the order of measuring.
@@ -123,7 +127,9 @@ def _run(records: Records, operator: str, target: str, method: str, seed: int) -
     if not found:
         return None
     rows = space.batch([space.parse(record.configuration) for record in found])
-    begun_s = found[0].timestamp_s
+    times_s = np.array([item.timestamp_s for item in found])
+    gaps_s = np.diff(times_s, prepend=times_s[0])
+    gaps_s[gaps_s > PAUSE_S] = 0.0
     untuned = {tuple(item.indices) for item in space.defaults()}
     first = next((place for place, row in enumerate(rows.tolist()) if tuple(row) not in untuned), len(rows))
     return Run(
@@ -131,7 +137,7 @@ def _run(records: Records, operator: str, target: str, method: str, seed: int) -
         method,
         seed,
         np.array([np.nan if item.cost_s is None else item.cost_s for item in found]),
-        np.array([item.timestamp_s - begun_s for item in found]),
+        np.cumsum(gaps_s),
         rows,
         first,
     )

@@ -94,7 +94,7 @@ def _record(operator: str, trial: int, row: list[int], cost_s: float | None) -> 
         configuration=space.describe(space.configuration(np.array(row))),
         seconds=() if cost_s is None else (cost_s,),
         error_kind="" if cost_s is not None else "timeout",
-        timestamp_s=100.0 + trial,
+        timestamp_s=100.0 + trial + (3600.0 if trial > 2 else 0.0),  # interrupted after the third
         seed=3,
         trial=trial,
     )
@@ -109,7 +109,7 @@ def test_runs_are_read_back_from_records(tmp_path: Path) -> None:
             records.add(_record("C8", trial, row, cost_s))
     (run,) = runs(tmp_path, ("C7", "C8"))
     assert (run.operator, run.method, run.seed, run.untuned) == ("C8", LEARNED, 3, 1)
-    assert run.elapsed_s.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert run.elapsed_s.tolist() == [0.0, 1.0, 2.0, 2.0]
     assert np.isnan(run.costs_s[1]) and run.costs_s[[0, 2, 3]].tolist() == [4e-3, 2e-3, 1e-3]
     assert run.batch.tolist() == [default, *others]
     assert len(collected("C8", tmp_path).costs_s) == 4
