@@ -24,12 +24,18 @@ class Budget:
     """When a tuning run ends; None: no such limit.
 
     `trials` measured configurations of each operator at most, `total` of all together, `seconds` for all
-    together. Configurations that an earlier run recorded count as trials; its seconds do not.
+    together, or a function that says, again and again, how many they are now. Configurations that an earlier
+    run recorded count as trials; its seconds do not.
     """
 
     trials: int | None = None
-    seconds: float | None = None
+    seconds: float | Callable[[], float] | None = None
     total: int | None = None
+
+    @property
+    def allowed_s(self) -> float | None:
+        """The seconds, as they are now."""
+        return self.seconds() if callable(self.seconds) else self.seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,8 +66,9 @@ class TuningRun:
         courses = [search.course(self.budget.trials, most) for search in self.searches]
         if self.budget.total is not None:
             courses = shared(courses, self.budget.total - planned)
-        if self.budget.seconds is not None:
-            courses = fitting(courses, self.budget.seconds - self.wall_s)
+        allowed_s = self.budget.allowed_s
+        if allowed_s is not None:
+            courses = fitting(courses, allowed_s - self.wall_s)
         rng = np.random.default_rng([self.options.seed, planned])
         position = choose(courses, rng, self.options.allocation)
         return None if position is None else Turn(self.searches[position], courses[position].batch)
@@ -119,7 +120,8 @@ class TuningRun:
     @property
     def out_of_time(self) -> bool:
         """Whether the budget's seconds are over."""
-        return self.budget.seconds is not None and self.wall_s >= self.budget.seconds
+        allowed_s = self.budget.allowed_s
+        return allowed_s is not None and self.wall_s >= allowed_s
 
     def start(self, search: OperatorSearch) -> None:
         """Say, once, that an operator has its first turn."""
@@ -132,8 +134,9 @@ class TuningRun:
         books, wall_s, budget = search.books, self.wall_s, self.budget
         rate = sum(item.books.measured for item in self.searches) / max(wall_s, 1e-9)
         left_s = trials_left(self.searches, budget) / rate
-        if budget.seconds is not None:
-            left_s = min(left_s, max(0.0, budget.seconds - wall_s))
+        allowed_s = budget.allowed_s
+        if allowed_s is not None:
+            left_s = min(left_s, max(0.0, allowed_s - wall_s))
         return TrialDone(
             search.job.name, books.trials, budget.trials, record, books.best_gflops, rate, left_s
         )

@@ -55,10 +55,8 @@ def tune(
         baseline = stages.prepare(bench)
         plan = stages.make_plan(bench, baseline) if options.seconds is not None else None
         stages.announce(bench, plan)
-        confirming_s = plan.total_s - plan.finish_s if plan else None
-        tuning_s = plan.total_s - plan.finish_s - plan.confirm_s if plan else None
-        results = stages.tune_tasks(bench, tuning_s)
-        tuned = stages.confirm_tasks(bench, results, confirming_s)
+        results = stages.tune_tasks(bench, baseline, plan)
+        tuned = stages.confirm_tasks(bench, results, plan.total_s - plan.finish_s if plan else None)
         operators = tuple(report_operator(item.task, item.result, item.winner) for item in tuned)
         _check_coverage(operators, options)
         built = stages.build(bench, tuned)

@@ -5,23 +5,33 @@ from __future__ import annotations
 import functools
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from toolkit.accounts import Accounts
 from toolkit.bundle.library import ModelLibrary
 from toolkit.bundle.library import build as build_library
 from toolkit.bundle.pack import GoldenData
 from toolkit.bundle.plan import ModelPlan
+from toolkit.measure.live import short_repeats
 from toolkit.model_job.bench import Bench, stage
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
 from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, plan_model
 from toolkit.model_job.latency import golden_data, joined, measure_model
-from toolkit.model_job.options import Latency, TuningPlanned
-from toolkit.model_job.plan import Costs, Demand, TuningPlan, plan_seconds, plan_trials
+from toolkit.model_job.options import JobListener, Latency, TuningPlanned
+from toolkit.model_job.plan import (
+    CONFIRM_SHARE,
+    Costs,
+    Demand,
+    TuningPlan,
+    plan_seconds,
+    plan_trials,
+)
 from toolkit.operator_search import known_books
-from toolkit.progress import Books, Budget, TuningResult
+from toolkit.progress import SPENT, Books, Budget, Event, TrialDone, TuningResult
 from toolkit.tuning import tune_all
 
 CALIBRATED = 3  # operators whose trials are timed before a plan is made, when the records know no times
@@ -30,6 +40,7 @@ TUNED_KERNELS = 1.3  # compiling tuned kernels against compiling default ones
 PACKED_BYTES_PER_S = 2e8
 MODEL_ROUNDS = 4  # times that a model is measured, twice the untuned and twice the tuned one
 CONFIRM_ROUNDS = 2
+LATELY = 64  # trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +145,24 @@ def _model_round_s(bench: Bench, baseline: Baseline, demands: Sequence[Demand]) 
 
 def _costs(bench: Bench, baseline: Baseline, demands: Sequence[Demand], round_s: float) -> Costs:
     """The seconds beside tuning: the tuned model takes what the untuned one took."""
-    timing = confirming(bench.board).timing
-    timed_s = timing.repeat * (timing.min_repeat_ms * 1e-3 + timing.cooldown_s)
-    kernel_s = baseline.kernels_s / max(1, len(baseline.plan.kernels))
-    contenders = _finalist_count(bench) + 1
     answers_s = [books.answer_s for books in _books(bench) if books.answer_s]
     answer_s = sum(answers_s) / max(1, len(answers_s))
-    each_s = contenders * (kernel_s + CONFIRM_ROUNDS * (answer_s + timed_s))
     packed_s = baseline.library_s + len(baseline.library.shared_object) / PACKED_BYTES_PER_S
     built_s = TUNED_KERNELS * baseline.kernels_s + baseline.library_s + baseline.put_s
     return Costs(
         prepared_s=bench.passed_s,
-        confirm_s=len(demands) * each_s,
+        confirm_s=_confirm_s(bench, baseline, answer_s),
         finish_s=built_s + (2 if bench.board.emulated else MODEL_ROUNDS) * round_s + packed_s,
     )
+
+
+def _confirm_s(bench: Bench, baseline: Baseline, answer_s: float) -> float:
+    """Seconds for the finalists of all operators, when the board answers a trial in `answer_s`."""
+    timing = short_repeats(confirming(bench.board).timing, 0.0)
+    timed_s = timing.repeat * (timing.min_repeat_ms * 1e-3 + timing.cooldown_s)
+    kernel_s = baseline.kernels_s / max(1, len(baseline.plan.kernels))
+    contenders = _finalist_count(bench) + 1
+    return len(bench.tasks) * contenders * (kernel_s + CONFIRM_ROUNDS * (answer_s + timed_s))
 
 
 def announce(bench: Bench, plan: TuningPlan | None) -> None:
@@ -173,17 +188,44 @@ def announce(bench: Bench, plan: TuningPlan | None) -> None:
 # ------------------------------------------------------------------------------------------------ tuning
 
 
-def tune_tasks(bench: Bench, deadline_s: float | None) -> list[TuningResult]:
-    """Algorithm 1 for all tasks together, until `deadline_s` on the job's clock."""
-    options = bench.options
-    seconds = None if deadline_s is None else max(0.0, deadline_s - bench.passed_s)
+class _Answers:
+    """A listener that knows how long the board takes to answer, of late; it passes the events on."""
+
+    def __init__(self, listener: JobListener) -> None:
+        self._listener = listener
+        self._answers_s: deque[float] = deque(maxlen=LATELY)
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds of one trial; 0 before the first."""
+        return sum(self._answers_s) / max(1, len(self._answers_s))
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TrialDone):
+            self._answers_s.append(Accounts.of(event.record.facts.get(SPENT, {})).measure_s)
+        self._listener(event)
+
+
+def tune_tasks(bench: Bench, baseline: Baseline, plan: TuningPlan | None) -> list[TuningResult]:
+    """Algorithm 1 for all tasks together.
+
+    With a plan, tuning ends when what follows needs the rest of the budget, by the board's pace of late.
+    """
+    options, begun_s, answers = bench.options, bench.passed_s, _Answers(bench.on_event)
+
+    def allowed_s() -> float:
+        assert plan is not None
+        confirm_s = _confirm_s(bench, baseline, answers.mean_s) if answers.mean_s else plan.confirm_s
+        confirm_s = min(confirm_s, CONFIRM_SHARE * plan.total_s)
+        return plan.total_s - plan.finish_s - confirm_s - begun_s
+
     with stage("tune", bench.on_event) as running:
         results = tune_all(
             [(item.job, item.runner) for item in bench.tasks],
             bench.records,
-            Budget(options.trials, seconds, options.total),
+            Budget(options.trials, allowed_s if plan else None, options.total),
             options=bench.tuning,
-            on_event=bench.on_event,
+            on_event=answers,
         )
         measured = sum(result.measured for result in results)
         failures = sum(result.failures for result in results)
