@@ -27,24 +27,24 @@ def finding(comparisons: Sequence[Found], landscapes: Sequence[str], trials: int
 
 
 def verdict(item: Found) -> str:
-    """A comparison as a sentence: "GBT found programs 1.12 times as fast as random did (1.08 to 1.17)"."""
+    """A comparison as a sentence: "GBT found programs 1.12 times as fast as random did (1.081 to 1.17)"."""
     method, other, ratio = item["method"], item["other"], item["ratio"]["estimate"]
     if item["of"] == "trials":
         return f"{method} against {other}: {_way(item)}"
     if item["verdict"] == "too few":
-        return f"{method} against {other}: too few seeds to tell ({ratio:.3g} times)"
+        return f"{method} against {other}: too few seeds to tell ({_figure(ratio)} times)"
     if item["verdict"] == "tie":
-        return f"{method} and {other} tie ({ratio:.3g} times, {_range(item)})"
-    return f"{method} found programs {ratio:.3g} times as fast as {other} did ({_range(item)})"
+        return f"{method} and {other} tie ({_figure(ratio)} times, {_range(item)})"
+    return f"{method} found programs {_figure(ratio)} times as fast as {other} did ({_range(item)})"
 
 
 def _way(item: Found) -> str:
     """How many trials it took to come near the fastest: the inverse of the ratio, where less is better."""
     ratio = item["ratio"]
-    many = f"{1.0 / ratio['estimate']:.3g} times as many trials until {NEAR:.0%} of the fastest"
+    many = f"{_figure(1.0 / ratio['estimate'])} times as many trials until {NEAR:.0%} of the fastest"
     if item["verdict"] == "too few":
         return f"{many}, too few seeds to tell"
-    bounds = f"{1.0 / ratio['high']:.3g} to {1.0 / ratio['low']:.3g}"
+    bounds = f"{_figure(1.0 / ratio['high'])} to {_figure(1.0 / ratio['low'])}"
     return f"{many}, a tie ({bounds})" if item["verdict"] == "tie" else f"it needed {many} ({bounds})"
 
 
@@ -54,4 +54,9 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _range(item: Found) -> str:
-    return f"{item['ratio']['low']:.3g} to {item['ratio']['high']:.3g}"
+    return f"{_figure(item['ratio']['low'])} to {_figure(item['ratio']['high'])}"
+
+
+def _figure(ratio: float) -> str:
+    """Three digits; near 1 three after the point, so that 0.998 to 1.002 does not read as 1 to 1."""
+    return f"{ratio:.3f}" if 0.9 < ratio < 1.1 else f"{ratio:.3g}"

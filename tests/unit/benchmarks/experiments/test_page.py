@@ -26,11 +26,11 @@ def _compared(of: str, estimate: float, low: float, high: float, verdict: str) -
 
 def test_a_difference_and_a_tie_in_words() -> None:
     speed = _compared("speed", 1.124, 1.081, 1.17, "better")
-    assert verdict(speed) == "GBT found programs 1.12 times as fast as random did (1.08 to 1.17)"
+    assert verdict(speed) == "GBT found programs 1.12 times as fast as random did (1.081 to 1.17)"
     trials = _compared("trials", 0.98, 0.8, 1.2, "tie")
     said = finding([speed, trials], ["C6", "C9"], 64)
     assert said.startswith("On C6 and C9, after 64 trials: GBT found programs 1.12 times")
-    assert "1.02 times as many trials until 98% of the fastest, a tie (0.833 to 1.25)" in said
+    assert "1.020 times as many trials until 98% of the fastest, a tie (0.833 to 1.25)" in said
 
 
 def test_needing_more_trials_is_said_as_such() -> None:
