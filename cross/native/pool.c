@@ -116,6 +116,19 @@ static bool pin(const struct tfb_pool *pool, int32_t thread) {
     return sched_setaffinity(0, sizeof set, &set) == 0; /* 0: the calling thread */
 }
 
+/*
+ * How many cores the pool's threads will run on. Named ones are tried by the calling thread, which must get its
+ * own back afterwards: what it may run on now says nothing of them, it may be pinned by an earlier pool.
+ */
+static int32_t cores_at_hand(const struct tfb_pool *pool) {
+    cpu_set_t used;
+    CPU_ZERO(&used);
+    for (int32_t i = 0; i < pool->n_cores; i++)
+        if (pin(pool, i)) CPU_SET(pool->cores[i], &used);
+    int32_t named = CPU_COUNT(&used);
+    return named > 0 ? named : CPU_COUNT(&pool->creator_cores);
+}
+
 /* Chunk of a thread: the first extent % threads chunks are one longer. */
 static void run_chunk(const struct tfb_pool *pool, int32_t thread) {
     int64_t length = pool->extent / pool->threads, longer = pool->extent % pool->threads;
@@ -219,7 +232,8 @@ struct tfb_pool *tfb_pool_create(int32_t threads, const int32_t *cores, int32_t 
 
     /* With more threads than cores a spinning thread holds up the one it waits for. */
     bool known = sched_getaffinity(0, sizeof pool->creator_cores, &pool->creator_cores) == 0;
-    pool->spin_ns = !known || threads <= CPU_COUNT(&pool->creator_cores) ? SPIN_NS : 0;
+    pool->spin_ns = !known || threads <= cores_at_hand(pool) ? SPIN_NS : 0;
+    if (known) sched_setaffinity(0, sizeof pool->creator_cores, &pool->creator_cores);
     pool->creator = pthread_self();
     start_workers(pool); /* before pinning this thread: a worker whose core is refused stays free to roam */
     pool->creator_pinned = known && pin(pool, 0);
@@ -243,6 +257,10 @@ void tfb_pool_destroy(struct tfb_pool *pool) {
 
 int32_t tfb_pool_threads(const struct tfb_pool *pool) {
     return pool ? pool->threads : 1;
+}
+
+int32_t tfb_pool_spins(const struct tfb_pool *pool) {
+    return pool && pool->spin_ns > 0;
 }
 
 int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, int64_t extent) {

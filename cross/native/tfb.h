@@ -56,6 +56,9 @@ TFB_EXPORT void tfb_pool_destroy(struct tfb_pool *pool);
 /* Threads that share a loop now, the caller included; 1 for NULL. */
 TFB_EXPORT int32_t tfb_pool_threads(const struct tfb_pool *pool);
 
+/* Whether threads that wait spin before they sleep: they do where each has a core of its own. */
+TFB_EXPORT int32_t tfb_pool_spins(const struct tfb_pool *pool);
+
 /* Runs body over 0 <= i < extent in contiguous chunks, one a thread, whose lengths differ by at most one;
  * returns 0 when all are done. On the calling thread alone when pool is NULL, when the loop is nested in
  * another loop of the same pool, or when another thread is using the pool. body must not call fork. */

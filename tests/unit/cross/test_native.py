@@ -122,6 +122,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     loaded.tfb_pool_create.argtypes = [ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32]
     loaded.tfb_pool_destroy.argtypes = [ctypes.c_void_p]
     loaded.tfb_pool_threads.argtypes = [ctypes.c_void_p]
+    loaded.tfb_pool_spins.argtypes = [ctypes.c_void_p]
     loaded.tfb_parallel_for.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
     loaded.stress.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     for kind in ("f32", "f64", "i32"):
@@ -277,6 +278,19 @@ def test_threads_are_pinned_and_the_caller_gets_its_cores_back(library: ctypes.C
     assert os.sched_getaffinity(0) == allowed
 
 
+def test_a_pool_made_by_a_pinned_thread_spins_like_the_first(library: ctypes.CDLL) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    array = (ctypes.c_int32 * len(cores))(*cores)
+    first = library.tfb_pool_create(len(cores), array, len(cores))
+    second = library.tfb_pool_create(len(cores), array, len(cores))
+    crowded = library.tfb_pool_create(len(cores) + 1, array, len(cores))
+    found = [library.tfb_pool_spins(made) for made in (first, second, crowded, None)]
+    for made in (crowded, second, first):
+        library.tfb_pool_destroy(made)
+    assert found == [1, 1, 0, 0]
+    assert os.sched_getaffinity(0) == set(cores)
+
+
 @pytest.mark.parametrize("core", [-1, 1023, 100_000])
 def test_a_core_that_is_not_there_pins_nothing(library: ctypes.CDLL, core: int) -> None:
     allowed = os.sched_getaffinity(0)
@@ -382,7 +396,7 @@ def test_number_grows_until_a_repeat_is_long_enough(library: ctypes.CDLL) -> Non
     timed = Timed(library, sleep_ns=100_000, number=1, repeat=2, min_repeat_s=0.01)
     assert timed.number >= 2
     assert timed.seconds[0] * timed.number >= 0.01
-    assert timed.calls >= 2 * timed.number
+    assert timed.calls > timed.number  # of the last repeat; a disturbed first one may need fewer
 
 
 def test_number_grows_no_further_than_allowed(library: ctypes.CDLL) -> None:
