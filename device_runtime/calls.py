@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, Dict, List
+import shutil
+import tempfile
+from typing import Any, Dict, List, Tuple
 
+from device_runtime.buffers import Region
 from device_runtime.check import COMPARABLE
 from device_runtime.cpu import run_kernel
+from device_runtime.cuda import open_cuda
+from device_runtime.gpu import run_gpu_kernel
 from device_runtime.isolation import Limits, Outcome, run_isolated
 from device_runtime.methods import Context, Method, Reply
+from device_runtime.opencl import open_opencl
 from device_runtime.probe import facts, probe
 from device_runtime.protocol import (
     BAD_REQUEST,
     CHUNK_BYTES,
+    DTYPE_BYTES,
     MAX_BUFFER_BYTES,
     REFUSED,
     MeasureFailure,
@@ -27,6 +34,8 @@ from device_runtime.protocol import (
 from device_runtime.store import status
 
 HEADROOM_BYTES = 256 << 20  # beyond the request's own buffers: the artifact, thread stacks, allocator
+GPU_HEADROOM_BYTES = 1 << 30  # the driver and its compiler
+GPU_FILE_BYTES = 64 << 20  # of a file that a driver's compiler writes
 
 
 def call_probe(context: Context, params: Dict[str, Any], buffers: List[bytes]) -> Reply:
@@ -77,15 +86,52 @@ def call_measure(context: Context, params: Dict[str, Any], buffers: List[bytes])
         inputs = context.inputs.load(wanted)
     except MemoryError as error:
         return Reply(to_plain(MeasureResult(error=MeasureFailure("out_of_memory", str(error)))))
+    measure = _measure_on_cpu if request.driver == "cpu" else _measure_on_gpu
+    return Reply(to_plain(_result(measure(context, path, request, inputs), request)))
+
+
+def _measure_on_cpu(
+    context: Context, path: str, request: MeasureRequest, inputs: Dict[str, Region]
+) -> Outcome:
     work = functools.partial(run_kernel, path, request, inputs)
-    outcome = run_isolated(work, Limits(request.timeout_s, _memory_bytes(request)), context.watch_fd)
-    return Reply(to_plain(_result(outcome, request)))
+    return run_isolated(work, Limits(request.timeout_s, _memory_bytes(request)), context.watch_fd)
+
+
+def _measure_on_gpu(
+    context: Context, path: str, request: MeasureRequest, inputs: Dict[str, Region]
+) -> Outcome:
+    """The driver lives in the child only. Its files go into a folder that is removed however the child ends."""
+    folder = os.path.join(context.device_dir, request.driver)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    scratch = tempfile.mkdtemp(prefix="scratch-", dir=folder)
+    work = functools.partial(_run_on_gpu, path, request, inputs, (folder, scratch))
+    copies_bytes = 2 * sum(buffer.size_bytes for buffer in request.buffers)  # on a device that is the CPU
+    limits = Limits(
+        request.timeout_s,
+        GPU_HEADROOM_BYTES + copies_bytes + _memory_bytes(request),
+        limit_address_space=False,
+        file_bytes=GPU_FILE_BYTES,
+    )
+    try:
+        return run_isolated(work, limits, context.watch_fd)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run_on_gpu(
+    path: str, request: MeasureRequest, inputs: Dict[str, Region], folders: Tuple[str, str]
+) -> Dict[str, Any]:
+    if request.driver == "opencl":
+        device = open_opencl(request.device, *folders, request.threads)
+        return run_gpu_kernel(device, path, request, inputs)
+    return run_gpu_kernel(open_cuda(request.device), path, request, inputs)
 
 
 def _refuse_impossible(request: MeasureRequest) -> None:
     for buffer in request.buffers:
-        if buffer.role == "output" and buffer.sha and buffer.dtype not in COMPARABLE:
-            known = ", ".join(COMPARABLE)
+        comparable = COMPARABLE if request.driver == "cpu" else tuple(DTYPE_BYTES)
+        if buffer.role == "output" and buffer.sha and buffer.dtype not in comparable:
+            known = ", ".join(comparable)
             raise ProtocolError(BAD_REQUEST, f"cannot check {buffer.dtype} outputs, only {known}")
     allowed = os.sched_getaffinity(0)
     if not set(request.cores) <= allowed:

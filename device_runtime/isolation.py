@@ -53,11 +53,13 @@ class PeerGone(Exception):
 @dataclass(frozen=True)
 class Limits:
     """Wall time, and memory beyond what the parent already has. GPU drivers reserve far more address space
-    than they use; for them only resident memory is limited."""
+    than they use; for them only resident memory is limited. `file_bytes`: of any file, what the child prints
+    included."""
 
     timeout_s: float
     memory_bytes: int
     limit_address_space: bool = True
+    file_bytes: int = MAX_OUTPUT_BYTES
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ def _close_all_but(kept_fd: int) -> None:
 
 def _limit(limits: Limits) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_bytes, limits.file_bytes))
     if limits.limit_address_space and sys.maxsize > 1 << 32:
         address_bytes = memory_of("self")[0] + limits.memory_bytes + ADDRESS_SLACK_BYTES
         _, hard = resource.getrlimit(resource.RLIMIT_AS)

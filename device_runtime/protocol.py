@@ -64,6 +64,7 @@ __all__ = [
     "BUSY",
     "CHUNK_BYTES",
     "DEADLINE",
+    "DRIVERS",
     "DTYPE_BYTES",
     "FAILED",
     "FAILURE_KINDS",
@@ -144,7 +145,10 @@ DTYPE_BYTES = {
     "int64": 8,
     "bool": 1,
 }
-FAILURE_KINDS = ("build", "link", "timeout", "crash", "wrong_answer", "out_of_memory", "transport")
+DRIVERS = ("cpu", "opencl", "cuda")
+FAILURE_KINDS = (
+    "build", "link", "launch", "timeout", "crash", "wrong_answer", "out_of_memory", "transport",
+)  # fmt: skip
 
 Plain = Dict[str, Any]
 _Message = TypeVar("_Message")
@@ -297,8 +301,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class MeasureRequest:
-    """Check and time one kernel of the shared object `module`. `timing` None: check only.
+    """Check and time one kernel of the shared object or GpuModule `module`. `timing` None: check only.
 
+    `driver` loads the module; `device` is a part of its device's or platform's name ("": the first GPU).
     `cores` are the ids to pin to (empty: none); a kernel is right when no element that should be finite is
     not, and max |error| <= rtol * max |expected|.
     """
@@ -312,6 +317,8 @@ class MeasureRequest:
     cores: Tuple[int, ...] = ()
     timeout_s: float = 10.0
     rtol: float = 1e-4
+    driver: str = "cpu"  # one of DRIVERS
+    device: str = ""
 
     @classmethod
     def from_plain(cls, plain: object) -> "MeasureRequest":
@@ -332,6 +339,8 @@ class MeasureRequest:
             cores=tuple(cores),
             timeout_s=take(known, "timeout_s", float, 0.001, MAX_TIMEOUT_S),
             rtol=take(known, "rtol", float, 0, 1),
+            driver=take_choice(known, "driver", DRIVERS),
+            device=take(known, "device", str)[:200],
         )
 
 

@@ -1,0 +1,143 @@
+"""The CUDA driver, with pycuda: cubins, timed by events of the stream they run in.
+
+Everything runs in the child of one measurement. The time of a call is what passes between two events around
+it, or around all calls of a repeat when nothing else runs between them: launches queue up behind each other,
+so that this loop is in the figure only of kernels that are shorter than a launch from Python (about 5 us).
+
+Written against pycuda's documented interface (documen.tician.de/pycuda/driver.html).
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+from contextlib import contextmanager
+from typing import Any, Iterator, List, Sequence, Tuple
+
+from device_runtime.buffers import Region
+from device_runtime.gpu import Call, Device
+from device_runtime.isolation import Fault
+from device_runtime.protocol import GpuKernel
+
+ERROR_CHARACTERS = 1000
+
+
+def open_cuda(wanted: str) -> "CudaDevice":
+    """A context on the first device whose name holds `wanted`. Raises Fault("link") when there is none."""
+    driver = load_pycuda()
+    with typed(driver, "opening the device", "link"):
+        driver.init()
+        devices = [driver.Device(index) for index in range(driver.Device.count())]
+        fitting = [device for device in devices if wanted.lower() in device.name().lower()]
+        if not fitting:
+            known = "; ".join(device.name() for device in devices) or "none"
+            raise Fault("link", f"no CUDA device {wanted!r}; there is: {known}")
+        return CudaDevice(driver, fitting[0].make_context())
+
+
+def load_pycuda() -> Any:
+    """The module pycuda.driver. Raises Fault("link") when it, or NVIDIA's driver, is missing."""
+    try:
+        return importlib.import_module("pycuda.driver")
+    except ImportError as error:
+        text = f"pycuda cannot be loaded ({error}); on the board: python3 -m pip install pycuda"
+        raise Fault("link", text) from None
+
+
+class CudaDevice(Device):
+    """See gpu.Device; handles are pycuda.driver.DeviceAllocation, aligned to 256 bytes by CUDA."""
+
+    def __init__(self, driver: Any, context: Any) -> None:
+        self.driver = driver
+        self._context = context
+        atexit.register(context.pop)  # pycuda aborts the interpreter's normal end otherwise
+
+    def allocate(self, size_bytes: int) -> Any:
+        """See gpu.Device."""
+        with typed(self.driver, f"a buffer of {size_bytes} bytes", "out_of_memory"):
+            return self.driver.mem_alloc(size_bytes)
+
+    def upload(self, region: Region) -> Any:
+        """See gpu.Device."""
+        handle = self.allocate(region.size_bytes)
+        with typed(self.driver, "filling a buffer"):
+            self.driver.memcpy_htod(handle, memoryview(region.memory)[: region.size_bytes])
+        return handle
+
+    def fill(self, handle: Any, size_bytes: int, byte: int) -> None:
+        """See gpu.Device."""
+        with typed(self.driver, "filling a buffer"):
+            self.driver.memset_d8(handle, byte, size_bytes)
+
+    def download(self, handle: Any, region: Region) -> None:
+        """See gpu.Device."""
+        with typed(self.driver, "reading an output"):
+            self.driver.memcpy_dtoh(memoryview(region.memory)[: region.size_bytes], handle)
+
+    def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> Call:
+        """See gpu.Device. A cubin for another architecture is a Fault("build")."""
+        with typed(self.driver, "the cubin", "build"):
+            module = self.driver.module_from_buffer(kernel.code)
+            functions = [module.get_function(launch.name) for launch in kernel.launches]
+        launches = []
+        for launch, function, handles in zip(kernel.launches, functions, arguments):
+            function.prepare("P" * len(handles))
+            launches.append((function, (launch.blocks, launch.threads), pointers(handles)))
+        return _CudaCall(self.driver, launches, module)
+
+
+def pointers(handles: Sequence[Any]) -> List[int]:
+    """Device addresses, as a prepared call takes them for its "P" arguments."""
+    return [int(handle) for handle in handles]
+
+
+class _CudaCall(Call):
+    def __init__(self, driver: Any, launches: Sequence[Tuple[Any, Any, List[int]]], module: Any) -> None:
+        self._driver = driver
+        self._launches = launches
+        self._module = module  # unloaded with the last reference
+        self._flush: Any = None
+
+    def run(self) -> None:
+        with typed(self._driver, "a launch", "launch"):
+            self._enqueue()
+        with typed(self._driver, "the kernel"):
+            self._driver.Context.synchronize()
+
+    def seconds(self, number: int, flush_bytes: int) -> float:
+        if not flush_bytes:
+            return self._between_events(number)
+        with typed(self._driver, "the cache flush", "out_of_memory"):
+            self._flush = self._flush or self._driver.mem_alloc(flush_bytes)
+        total_s = 0.0
+        for call in range(number):
+            self._driver.memset_d8(self._flush, call % 256, flush_bytes)
+            total_s += self._between_events(1)
+        return total_s
+
+    def _between_events(self, number: int) -> float:
+        start, end = self._driver.Event(), self._driver.Event()
+        with typed(self._driver, "a launch", "launch"):
+            start.record()
+            for _ in range(number):
+                self._enqueue()
+            end.record()
+        with typed(self._driver, "the kernel"):
+            end.synchronize()
+            milliseconds: float = end.time_since(start)
+        return 1e-3 * milliseconds
+
+    def _enqueue(self) -> None:
+        for function, (blocks, threads), arguments in self._launches:
+            function.prepared_async_call(blocks, threads, None, *arguments)
+
+
+@contextmanager
+def typed(driver: Any, doing: str, kind: str = "crash") -> Iterator[None]:
+    """pycuda's errors as Faults of this kind; out of memory is always that."""
+    try:
+        yield
+    except driver.MemoryError as error:
+        raise Fault("out_of_memory", f"{doing}: {error}") from None
+    except driver.Error as error:
+        raise Fault(kind, f"{doing}: {str(error)[:ERROR_CHARACTERS]}") from None

@@ -1,0 +1,53 @@
+"""How often a kernel runs on a device with a clock of its own: cross/native/timing.c, step by step.
+
+There the loop is native so that no interpreter is in the figure; here the device's events tell the time.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, List, Tuple
+
+from device_runtime.protocol import Timing
+
+SHORTEST_S = 1e-12  # a clock that did not move is not a time of zero
+GROWTH = 1.2  # a little more than the estimate, so that one step is mostly enough
+SHORTEST_REPEATS_BEFORE_GIVING_UP = 30
+
+
+def time_repeats(
+    run_s: Callable[[int], float],
+    run_once: Callable[[], None],
+    timing: Timing,
+    clock: Callable[[], float] = time.monotonic,
+) -> Tuple[List[float], int]:
+    """Seconds per call of each repeat, and calls per repeat; `run_s(number)` tells what that many calls take.
+
+    As for CPU kernels: `number` grows until a repeat lasts min_repeat_ms, and a kernel whose fastest repeat is
+    slower than give_up_s is given up once it had time enough.
+    """
+    started_s, least_s = clock(), timing.min_repeat_ms * 1e-3
+    number, seconds = timing.number, []  # type: Tuple[int, List[float]]
+    for _ in range(timing.warmup):
+        run_once()
+    for done in range(timing.repeat):
+        if done and timing.cooldown_s > 0:
+            time.sleep(timing.cooldown_s)
+            run_once()  # the sleep put the device's clock down
+        took_s = run_s(number)
+        while took_s < least_s and number < timing.max_number:
+            number = grown(number, timing.max_number, took_s, least_s)
+            took_s = run_s(number)
+        seconds.append(max(SHORTEST_S, took_s / number))
+        spent = clock() - started_s >= SHORTEST_REPEATS_BEFORE_GIVING_UP * least_s
+        if timing.give_up_s > 0 and min(seconds) > timing.give_up_s and spent:
+            break
+    return seconds, number
+
+
+def grown(number: int, max_number: int, took_s: float, least_s: float) -> int:
+    """Calls per repeat so that one lasts `least_s`, judged by one that took `took_s`: twice as many or more."""
+    wanted = 2.0 * number
+    if took_s > 0:
+        wanted = max(wanted, GROWTH * number * least_s / took_s)
+    return int(min(wanted, max_number))
