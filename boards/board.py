@@ -18,7 +18,7 @@ import msgspec
 
 from boards.description import Board, Link, MeasureDefaults
 from boards.errors import BadAddress, BadBoardFile, BoardError, Problem, UnknownBoard, UnknownTarget
-from boards.probe import HostFacts, host_target, read_host_facts
+from boards.probe import HostFacts, host_target, pocl_target, read_host_facts
 from boards.rules import broken_rules
 from boards.target import GpuLimits, Target
 
@@ -148,9 +148,8 @@ def _filled_in(board: Board, facts: HostFacts | None) -> Board:
     if not board.probed:
         return board
     known = facts or _host_facts()
-    filled: Board = msgspec.structs.replace(
-        board, targets=(host_target(known),), memory_bytes=known.memory_bytes
-    )
+    targets = tuple(pocl_target(target, known) for target in board.targets) or (host_target(known),)
+    filled: Board = msgspec.structs.replace(board, targets=targets, memory_bytes=known.memory_bytes)
     return filled
 
 

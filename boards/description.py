@@ -62,7 +62,7 @@ class Board(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     sources: tuple[str, ...]  # where the figures come from
     memory_bytes: int = 0  # 0 only where `probed`
     emulated: bool = False  # functional only: its times say nothing about the real chip
-    probed: bool = False  # targets and memory are filled in from the machine that this runs on
+    probed: bool = False  # targets (PoCL's figures) and memory are filled in from this machine
     link: Link
     targets: tuple[Target, ...] = ()
     measure: MeasureDefaults = MeasureDefaults()

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from boards.errors import UnsupportedHost
 from boards.target import Target
 
@@ -103,6 +105,31 @@ def host_target(facts: HostFacts) -> Target:
         clock_hz=facts.clock_hz,
         flops_per_cycle=facts.vectors.flops_per_cycle,
     )
+
+
+def pocl_target(target: Target, facts: HostFacts) -> Target:
+    """An OpenCL target that is this machine's CPU: its cores, vectors, clock and caches.
+
+    The limits of a launch stay as they are: those of the board file are a floor that every PoCL reaches.
+    """
+    assert target.gpu is not None
+    limits = msgspec.structs.replace(
+        target.gpu, compute_units=len(facts.cores), vector_float_lanes=min(16, facts.vectors.bytes // 4)
+    )
+    filled: Target = msgspec.structs.replace(
+        target,
+        gpu=limits,
+        machine=facts.machine,
+        cores=facts.cores,
+        cache_line_bytes=facts.caches.line_bytes,
+        l1d_bytes=facts.caches.l1d_bytes,
+        l1i_bytes=facts.caches.l1i_bytes,
+        l2_bytes=facts.caches.l2_bytes,
+        l3_bytes=facts.caches.l3_bytes,
+        clock_hz=facts.clock_hz,
+        flops_per_cycle=facts.vectors.flops_per_cycle,
+    )
+    return filled
 
 
 def _usable_cores(root: Path, allowed: Sequence[int]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from boards.description import Board
 from boards.errors import Problem
-from boards.target import Target
+from boards.target import POCL, Target
 
 Finding = tuple[str, str, str]  # key, expected, found
 Rule = Callable[[Board], Iterator[Finding]]
@@ -57,8 +57,12 @@ def targets_or_probed(board: Board) -> Iterator[Finding]:
             "false, because only this machine can be probed",
             f"true with link.kind {board.link.kind!r}",
         )
-    elif board.probed and board.targets:
-        yield "targets", "none, because `probed` fills them in", f"{len(board.targets)} target(s)"
+    elif board.probed and not all(target.device == POCL for target in board.targets):
+        yield (
+            "targets",
+            f"none, or ones with device {POCL!r}, because `probed` fills them in",
+            f"{len(board.targets)} target(s)",
+        )
     elif not board.probed and not board.targets:
         yield "targets", "at least one [[targets]] table", "none"
 
@@ -184,6 +188,12 @@ def gpu_limits_fit(board: Board) -> Iterator[Finding]:
             yield f"{key}.gpu.vector_float_lanes", "1, 2, 4, 8 or 16", str(gpu.vector_float_lanes)
 
 
+def devices_fit_kind(board: Board) -> Iterator[Finding]:
+    for key, target in _targets(board):
+        if target.kind == "cpu" and target.device:
+            yield f"{key}.device", "nothing, because the kind is 'cpu'", repr(target.device)
+
+
 def compute_capability_fits_kind(board: Board) -> Iterator[Finding]:
     for key, target in _targets(board):
         if target.gpu is None:
@@ -261,6 +271,7 @@ RULES: tuple[tuple[str, Rule], ...] = tuple(
         cpu_targets_name_their_machine,
         gpu_targets_have_limits,
         gpu_limits_fit,
+        devices_fit_kind,
         compute_capability_fits_kind,
         cores_are_distinct,
         vectors_fit,

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 Kind = Literal["cpu", "opencl", "cuda"]
+POCL = "Portable Computing Language"  # what the platform calls itself: OpenCL on the CPU
 
 
 class GpuLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -34,6 +35,9 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     cpu: str = ""  # LLVM's name of the CPU; "native": the machine that compiles; cpu only
     features: tuple[str, ...] = ()  # LLVM features, "+neon"
     machine: str = ""  # probed targets: which CPU model "native" was
+    device: str = (
+        ""  # a part of the device's or its platform's name; empty: the board's first GPU; GPU kinds only
+    )
     cores: tuple[int, ...] = (0,)  # core ids that kernels run on
     vector_bytes: int = 16
     vector_registers: int = 32
@@ -75,8 +79,9 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """A stable string of everything that changes the generated code; records are kept by it."""
         if self.gpu is not None:
             limits = self.gpu
+            model = limits.compute_capability or self.machine or "any"
             return "/".join((
-                self.kind, limits.compute_capability or "any", f"threads{limits.max_threads_per_block}",
+                self.kind, model, f"threads{limits.max_threads_per_block}",
                 f"shared{limits.shared_memory_bytes}", f"registers{limits.registers_per_block}",
                 f"warp{limits.warp_size}", f"lanes{limits.vector_float_lanes}",
             ))  # fmt: skip

@@ -100,7 +100,7 @@ def _measure_on_cpu(
 def _measure_on_gpu(
     context: Context, path: str, request: MeasureRequest, inputs: Dict[str, Region]
 ) -> Outcome:
-    """The driver lives in the child only. Its files go into a folder that is removed however the child ends."""
+    """The driver lives in the child; its files go into a folder that is removed however the child ends."""
     folder = os.path.join(context.device_dir, request.driver)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     scratch = tempfile.mkdtemp(prefix="scratch-", dir=folder)

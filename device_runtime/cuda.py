@@ -9,10 +9,9 @@ Written against pycuda's documented interface (documen.tician.de/pycuda/driver.h
 
 from __future__ import annotations
 
-import atexit
 import importlib
 from contextlib import contextmanager
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from device_runtime.buffers import Region
 from device_runtime.gpu import Call, Device
@@ -35,6 +34,37 @@ def open_cuda(wanted: str) -> "CudaDevice":
         return CudaDevice(driver, fitting[0].make_context())
 
 
+def cuda_devices() -> List[Dict[str, Any]]:
+    """What every CUDA device of this board can do; none without pycuda. Sizes in bytes, clock in Hz."""
+    try:
+        driver = importlib.import_module("pycuda.driver")
+    except ImportError:
+        return []
+    driver.init()
+    return [_described(driver, driver.Device(index)) for index in range(driver.Device.count())]
+
+
+def _described(driver: Any, device: Any) -> Dict[str, Any]:
+    name = driver.device_attribute
+    return {
+        "name": device.name(),
+        "compute_capability": ".".join(map(str, device.compute_capability())),
+        "driver": driver.get_driver_version(),
+        "compute_units": device.get_attribute(name.MULTIPROCESSOR_COUNT),
+        "clock_hz": device.get_attribute(name.CLOCK_RATE) * 1000,
+        "memory_bytes": device.total_memory(),
+        "max_threads_per_block": device.get_attribute(name.MAX_THREADS_PER_BLOCK),
+        "max_block_dims": [
+            device.get_attribute(limit)
+            for limit in (name.MAX_BLOCK_DIM_X, name.MAX_BLOCK_DIM_Y, name.MAX_BLOCK_DIM_Z)
+        ],
+        "shared_memory_bytes": device.get_attribute(name.MAX_SHARED_MEMORY_PER_BLOCK),
+        "registers_per_block": device.get_attribute(name.MAX_REGISTERS_PER_BLOCK),
+        "warp_size": device.get_attribute(name.WARP_SIZE),
+        "float16": True,  # storage on every device; arithmetic from 5.3 on
+    }
+
+
 def load_pycuda() -> Any:
     """The module pycuda.driver. Raises Fault("link") when it, or NVIDIA's driver, is missing."""
     try:
@@ -49,8 +79,7 @@ class CudaDevice(Device):
 
     def __init__(self, driver: Any, context: Any) -> None:
         self.driver = driver
-        self._context = context
-        atexit.register(context.pop)  # pycuda aborts the interpreter's normal end otherwise
+        self._context = context  # never popped: the process of one measurement ends without cleaning up
 
     def allocate(self, size_bytes: int) -> Any:
         """See gpu.Device."""
@@ -84,6 +113,9 @@ class CudaDevice(Device):
             function.prepare("P" * len(handles))
             launches.append((function, (launch.blocks, launch.threads), pointers(handles)))
         return _CudaCall(self.driver, launches, module)
+
+    def built(self) -> None:
+        """See gpu.Device. A cubin is a binary already."""
 
 
 def pointers(handles: Sequence[Any]) -> List[int]:

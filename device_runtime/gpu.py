@@ -62,6 +62,7 @@ class Device(ABC):
     def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> Call:
         """Build or load the kernel's code; `arguments` are the handles of each launch. Raises Fault."""
 
+    @abstractmethod
     def built(self) -> None:
         """Called once the kernel has given the right answer: a driver may keep its binary now."""
 

@@ -62,6 +62,32 @@ def open_opencl(wanted: str, folder: str, scratch: str, threads: int) -> "OpenCl
         return OpenClDevice(cl, device, Binaries(os.path.join(folder, "binaries")))
 
 
+def opencl_devices(scratch: str) -> List[Dict[str, Any]]:
+    """What every OpenCL device of this board can do; none without pyopencl. Sizes in bytes, clock in Hz."""
+    settle(scratch, len(os.sched_getaffinity(0)))
+    try:
+        cl = importlib.import_module("pyopencl")
+    except ImportError:
+        return []
+    return [
+        {
+            "platform": device.platform.name.strip(),
+            "name": device.name.strip(),
+            "driver": device.driver_version,
+            "version": device.version.strip(),
+            "compute_units": device.max_compute_units,
+            "clock_hz": device.max_clock_frequency * 1_000_000,
+            "memory_bytes": device.global_mem_size,
+            "max_threads_per_block": device.max_work_group_size,
+            "max_block_dims": list(device.max_work_item_sizes),
+            "shared_memory_bytes": device.local_mem_size,
+            "vector_float_lanes": device.preferred_vector_width_float,
+            "float16": "cl_khr_fp16" in device.extensions.split(),
+        }
+        for device in all_devices(cl)
+    ]
+
+
 def load_pyopencl() -> Any:
     """The module. Raises Fault("link") when it, or what it needs, is missing."""
     try:
@@ -142,7 +168,9 @@ class OpenClDevice(Device):
             with _typed(self._cl, f"kernel {launch.name}"):
                 function = self._cl.Kernel(program, launch.name)
                 if function.num_args != len(handles):
-                    text = f"{launch.name} takes {function.num_args} arguments, the launch gives {len(handles)}"
+                    text = (
+                        f"{launch.name} takes {function.num_args} arguments, the launch gives {len(handles)}"
+                    )
                     raise Fault("link", text)
                 for position, handle in enumerate(handles):
                     function.set_arg(position, handle)

@@ -1,7 +1,7 @@
 """PoCL, OpenCL on the CPU: its threads and files bounded, and its device made usable on new CPUs.
 
 PoCL up to version 3 calls a CPU that its LLVM does not know "generic" and then refuses to compile for it
-(github.com/pocl/pocl/issues/1049). `name_cpu` gives such a device the name of the nearest CPU that LLVM knows.
+(github.com/pocl/pocl/issues/1049). `name_cpu` gives such a device the name of the nearest CPU that it knows.
 """
 
 from __future__ import annotations

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import glob
-import importlib
 import os
 import platform
 import shutil
+import tempfile
+from functools import partial
 from typing import Any, Dict, List, Optional, Sequence
 
+from device_runtime.cuda import cuda_devices
 from device_runtime.isolation import Limits, run_isolated
+from device_runtime.opencl import opencl_devices
 from device_runtime.protocol import PROTOCOL_VERSION, RUNTIME_VERSION
 
 CPU_DIR = "/sys/devices/system/cpu"
@@ -33,7 +36,7 @@ def probe(device_dir: str) -> Dict[str, Any]:
         "memory": _memory(),
         "load": list(os.getloadavg()),
         "storage": {"device_dir": device_dir, "total_bytes": disk.total, "free_bytes": disk.free},
-        **_gpus(),
+        **_gpus(device_dir),
     }
 
 
@@ -128,53 +131,17 @@ def _memory() -> Dict[str, int]:
     return found
 
 
-def _gpus() -> Dict[str, Any]:
+def _gpus(device_dir: str) -> Dict[str, Any]:
     """In a child: a GPU driver starts threads, and the server must stay free to fork."""
     found: Dict[str, Any] = {"opencl": [], "cuda": [], "gpu_errors": []}
-    for name, devices in (("opencl", _opencl_devices), ("cuda", _cuda_devices)):
-        outcome = run_isolated(devices, GPU_LIMITS)
-        if outcome.answer is not None:
-            found[name] = outcome.answer["devices"]
-        elif outcome.failure is not None:
-            found["gpu_errors"].append(f"{name}: {outcome.failure.text}")
+    scratch = tempfile.mkdtemp(prefix="probe-", dir=device_dir)
+    try:
+        for name, devices in (("opencl", partial(opencl_devices, scratch)), ("cuda", cuda_devices)):
+            outcome = run_isolated(lambda: {"devices": devices()}, GPU_LIMITS)  # noqa: B023 - runs at once
+            if outcome.answer is not None:
+                found[name] = outcome.answer.get("devices", [])
+            if outcome.failure is not None:
+                found["gpu_errors"].append(f"{name}: {outcome.failure.text}")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     return found
-
-
-def _opencl_devices() -> Dict[str, Any]:
-    try:
-        opencl = importlib.import_module("pyopencl")
-    except ImportError:
-        return {"devices": []}
-    return {
-        "devices": [
-            {
-                "platform": platform_.name,
-                "name": device.name,
-                "driver": device.driver_version,
-                "compute_units": device.max_compute_units,
-                "clock_hz": device.max_clock_frequency * 1_000_000,
-                "memory_bytes": device.global_mem_size,
-            }
-            for platform_ in opencl.get_platforms()
-            for device in platform_.get_devices()
-        ]
-    }
-
-
-def _cuda_devices() -> Dict[str, Any]:
-    try:
-        cuda = importlib.import_module("pycuda.driver")
-    except ImportError:
-        return {"devices": []}
-    cuda.init()
-    devices = [cuda.Device(index) for index in range(cuda.Device.count())]
-    return {
-        "devices": [
-            {
-                "name": device.name(),
-                "compute_capability": ".".join(map(str, device.compute_capability())),
-                "memory_bytes": device.total_memory(),
-            }
-            for device in devices
-        ]
-    }

@@ -21,10 +21,10 @@ def time_repeats(
     timing: Timing,
     clock: Callable[[], float] = time.monotonic,
 ) -> Tuple[List[float], int]:
-    """Seconds per call of each repeat, and calls per repeat; `run_s(number)` tells what that many calls take.
+    """Seconds per call of each repeat, and calls per repeat; `run_s(number)`: what that many calls take.
 
-    As for CPU kernels: `number` grows until a repeat lasts min_repeat_ms, and a kernel whose fastest repeat is
-    slower than give_up_s is given up once it had time enough.
+    As for CPU kernels: `number` grows until a repeat lasts min_repeat_ms, and a kernel whose fastest repeat
+    is slower than give_up_s is given up once it had time enough.
     """
     started_s, least_s = clock(), timing.min_repeat_ms * 1e-3
     number, seconds = timing.number, []  # type: Tuple[int, List[float]]
@@ -46,7 +46,7 @@ def time_repeats(
 
 
 def grown(number: int, max_number: int, took_s: float, least_s: float) -> int:
-    """Calls per repeat so that one lasts `least_s`, judged by one that took `took_s`: twice as many or more."""
+    """Calls per repeat so that one lasts `least_s`, judged by one that took `took_s`; twice as many at least."""
     wanted = 2.0 * number
     if took_s > 0:
         wanted = max(wanted, GROWTH * number * least_s / took_s)
