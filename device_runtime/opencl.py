@@ -200,7 +200,7 @@ class OpenClDevice(Device):
         """Wait for the queue; device seconds of the events. Raises Fault."""
         with _typed(self._cl, doing):
             self._queue.finish()
-            return 1e-9 * sum(event.profile.end - event.profile.start for event in events)
+            return 1e-9 * float(sum(event.profile.end - event.profile.start for event in events))
 
     def typed(self, doing: str) -> Any:
         """A context in which pyopencl's errors are Faults."""

@@ -10,7 +10,7 @@ import ctypes
 import os
 import struct
 import tempfile
-from typing import Dict, List
+from typing import Dict, List, Set, Tuple
 
 PLATFORM = "Portable Computing Language"
 UNKNOWN_CPU = b"generic\0"
@@ -18,7 +18,7 @@ DEVICE_STRUCT_BYTES = 4096  # more than PoCL's struct _cl_device_id has
 POINTER = struct.Struct("=Q")
 
 # The first whose features the CPU has: /proc/cpuinfo's flags, LLVM's name
-_KNOWN_CPUS = (
+_KNOWN_CPUS: Tuple[Tuple[Set[str], bytes], ...] = (
     ({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "clwb"}, b"skylake-avx512\0"),
     ({"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"}, b"haswell\0"),
     ({"sse4_2", "popcnt"}, b"nehalem\0"),

@@ -46,7 +46,7 @@ def time_repeats(
 
 
 def grown(number: int, max_number: int, took_s: float, least_s: float) -> int:
-    """Calls per repeat so that one lasts `least_s`, judged by one that took `took_s`; twice as many at least."""
+    """Calls per repeat so that one lasts `least_s`, judged by one that took `took_s`; at least twofold."""
     wanted = 2.0 * number
     if took_s > 0:
         wanted = max(wanted, GROWTH * number * least_s / took_s)

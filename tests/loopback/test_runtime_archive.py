@@ -41,10 +41,10 @@ print(json.dumps({
 }))
 """
 STANDARD_LIBRARY = {
-    "argparse", "base64", "binascii", "contextlib", "ctypes", "dataclasses", "errno", "fcntl",
+    "abc", "argparse", "base64", "binascii", "contextlib", "ctypes", "dataclasses", "errno", "fcntl",
     "functools", "gc", "glob", "hashlib", "hmac", "importlib", "json", "math", "mmap", "os", "pathlib",
     "platform", "re", "resource", "select", "shutil", "signal", "socket", "stat", "struct",
-    "subprocess", "sys", "time", "traceback", "typing",
+    "subprocess", "sys", "tempfile", "time", "traceback", "typing",
 }  # fmt: skip
 
 
