@@ -24,6 +24,7 @@ from cross.loopnest.affine import Interval, affine, from_affine, interval
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
+    Barrier,
     Binary,
     Block,
     Call,
@@ -164,6 +165,8 @@ def _without(statement: Statement, assumed: Set[Expr]) -> Statement:
             return Block(tuple(_without(item, assumed) for item in items))
         case Store():
             return replace(statement, value=_unguarded(statement.value, assumed))
+        case Barrier():
+            return statement
 
 
 def _unguarded(expr: Expr, assumed: Set[Expr]) -> Expr:
@@ -207,7 +210,7 @@ def _running(statement: Statement) -> Statement:
                 return replace(item, body=changed(item.body))
             case Block(items):
                 return Block(tuple(changed(part) for part in items))
-            case Store():
+            case Store() | Barrier():
                 return item
 
     return changed(statement)

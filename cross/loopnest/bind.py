@@ -10,6 +10,7 @@ from cross.loopnest.affine import Interval, interval
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
+    Barrier,
     Binary,
     Block,
     Buffer,
@@ -147,6 +148,8 @@ class _Binder:
                 return Store(self.buffer(buffer), places, self.expr(value), decided)
             case Allocate(buffer, body):
                 return Allocate(self.buffer(buffer), self.statement(body))
+            case Barrier():
+                return statement
 
     def loop(self, loop: For) -> Statement:
         extent = self.integer(loop.extent)
@@ -245,6 +248,8 @@ def count_statements(statement: Statement) -> int:
     match statement:
         case Store():
             return 1
+        case Barrier():
+            return RUNNING_LOOP
         case Block(statements):
             return sum(count_statements(item) for item in statements)
         case Allocate(_, body):

@@ -43,13 +43,16 @@ Facts = tuple[Linear, ...]
 
 def linear(expression: Expr) -> Linear:
     """The linear form of an integer expression; quotient and remainder of one value are put together."""
-    form = _linear(expression)
+    return _joined(_linear(expression))
+
+
+def _joined(form: Linear) -> Linear:
     for atom, coefficient in form.terms:
         if isinstance(atom, Binary) and atom.op == "%" and isinstance(atom.right, Int):
             quotient: Expr = Binary("//", atom.left, atom.right)
             if (quotient, coefficient * atom.right.value) in form.terms:
                 rest = tuple(term for term in form.terms if term[0] not in (atom, quotient))
-                return Linear(rest, form.constant).plus(linear(atom.left), coefficient)
+                return _joined(Linear(rest, form.constant).plus(linear(atom.left), coefficient))
     return form
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cross.errors import InterpreterError
 from cross.loopnest.evaluate import Accessor, Closure, Environment, Scope, compile_expression
 from cross.loopnest.lanes import ChosenLanes, choose_lanes
-from cross.loopnest.nodes import Allocate, Block, Buffer, For, Int, LoopNest, Statement, Store
+from cross.loopnest.nodes import Allocate, Barrier, Block, Buffer, For, Int, LoopNest, Statement, Store
 
 Array = NDArray[Any]
 Action = Callable[[Environment], None]
@@ -132,6 +132,8 @@ def _compile(statement: Statement, scope: Scope) -> Action:
             return _sequence([_compile(item, scope) for item in statements])
         case Allocate():
             return _compile_allocate(statement, scope)
+        case Barrier():  # threads run one after the other, up to the end of their loop
+            return _sequence([])
         case For() | Store():
             chosen = choose_lanes(statement)
             return _compile_loop(statement, scope) if chosen is None else _compile_lanes(chosen, scope)

@@ -21,6 +21,7 @@ from cross.loopnest.bind import PackedDimension, ParametricNest, ParametricPacki
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
+    Barrier,
     Binary,
     Block,
     Buffer,
@@ -38,7 +39,9 @@ from cross.loopnest.nodes import (
     add,
     mul,
 )
-from cross.loopnest.stages import Loop, Stage, resolved_body, stages
+from cross.loopnest.stage import Loop, Stage, resolved_body
+from cross.loopnest.stages import stages
+from cross.loopnest.thread_stages import loops_inside
 from cross.loopnest.translate import translate
 from cross.schedule.packing import Maps
 from cross.schedule.primitives import Schedule
@@ -75,6 +78,8 @@ class _Lowering:
 
     def buffer(self, stage: Stage) -> Buffer:
         shape = tuple(stage.extents[axis] for axis in stage.tensor.axes)
+        if stage.is_spread:
+            shape = tuple(loop.extent for loop in stage.loops if not loop.reduces)
         if stage.name == self.output:
             return Buffer(stage.name, shape, stage.tensor.dtype, Scope.ARGUMENT, "output")
         scope = Scope(stage.attachment.scope) if stage.attachment else Scope.WORKSPACE
@@ -110,8 +115,13 @@ class _Lowering:
         ]
         produced = [(self.buffers[item.name], self.stage(item)) for item in inside]
         body = self.loops(stage, rest, leaf, producers)
+        filled = False
         for buffer, statement in reversed(produced):
+            if buffer.scope is Scope.SHARED and not filled:  # all threads have written before one reads,
+                filled, body = True, Block((Barrier(), body))
             body = Allocate(buffer, Block((statement, body)))
+        if filled:  # and read, in the iteration before, before one writes
+            body = Block((Barrier(), body))
         self.path.pop()
         return For(loop.var.name, loop.extent, loop.kind, body, loop.unroll_limit)
 
@@ -170,27 +180,33 @@ class _Lowering:
 
     def indices(self, stage: Stage, loops: Sequence[Loop] | None = None) -> tuple[Expr, ...]:
         """Where the stage's buffer holds the element of the current iteration."""
-        values: dict[Axis, Expr] = dict.fromkeys(stage.tensor.axes, ZERO)
-        for loop in stage.loops if loops is None else loops:
-            if loop.axis in values:
-                values[loop.axis] = add(values[loop.axis], loop.value)
-        return tuple(values[axis] for axis in stage.tensor.axes)
+        loops = stage.loops if loops is None else loops
+        if stage.is_spread:
+            return tuple(loop.var for loop in loops if not loop.reduces)
+        values = stage.counters(loops)
+        return tuple(values.get(axis, ZERO) for axis in stage.tensor.axes)
 
     def store(self, stage: Stage, loops: Sequence[Loop], value: Expr) -> Statement:
-        guard = _inside(stage, stage.rounded_up)
+        guard = _both(_inside(stage, stage.rounded_up), _before_ends(stage, loops))
         return Store(self.buffers[stage.name], self.indices(stage, loops), value, guard)
 
     def value(self, stage: Stage, body: Term) -> Expr:
         def rule(read: Read, indices: tuple[Expr, ...]) -> Expr:
             return self.read(stage, read, indices)
 
-        return translate(body, stage.axis_values, rule, stage.loop_extents)
+        value = translate(body, stage.axis_values, rule, stage.loop_extents)
+        guard = _before_ends(stage, stage.loops)
+        if guard is None:
+            return value
+        return Select(guard, value, Literal(neutral_value("sum", stage.tensor.dtype), stage.tensor.dtype))
 
     def read(self, stage: Stage, read: Read, indices: tuple[Expr, ...]) -> Expr:
         name = read.tensor.name
         if name in stage.packs:
             return self.packed(name, indices, stage.packs[name])
         producer = self.stages.get(name)
+        if producer is not None and producer.is_spread:
+            return Load(self.buffers[name], self.own_part(stage, producer, indices))
         if producer is not None and producer.attachment is not None:
             bases = [producer.bases[axis] for axis in producer.tensor.axes]
             indices = tuple(_minus(index, base) for index, base in zip(indices, bases, strict=True))
@@ -202,6 +218,27 @@ class _Lowering:
         if guard is None:
             return load
         return Select(guard, load, Literal(neutral_value("sum", read.dtype), read.dtype))
+
+    def own_part(self, stage: Stage, producer: Stage, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Where a thread holds the element of a spread stage (TileLike) that it reads."""
+        attachment = producer.attachment
+        assert attachment is not None
+        values = stage.axis_values
+        own = (from_affine(affine(values[axis])) for axis in stage.tensor.axes)
+        if attachment.consumer != stage.name or any(
+            index != value and axis.extent > 1
+            for index, value, axis in zip(indices, own, stage.tensor.axes, strict=True)
+        ):
+            raise ScheduleError(f"stage {producer.name} must be read at {stage.name}'s own elements")
+        inside = loops_inside(stage, attachment.loop)
+        found: list[Expr] = []
+        used: dict[Axis, int] = {}
+        for loop in (item for item in producer.loops if not item.reduces):
+            axis = stage.tensor.axes[producer.tensor.axes.index(loop.axis)]
+            matching = [item for item in inside if item.axis is axis]
+            found.append(matching[used.get(axis, 0)].var)
+            used[axis] = used.get(axis, 0) + 1
+        return tuple(found)
 
     def packed(self, name: str, indices: tuple[Expr, ...], maps: Maps) -> Expr:
         """A read of a constant that is laid out in the order of the loops around the read."""
@@ -229,6 +266,21 @@ class _Lowering:
         self.packings[name] = ParametricPacking(tuple(shape), tuple(item for _, item in found), maps)
         self.inputs[name] = replace(old, shape=tuple(dimension.extent for _, dimension in found))
         return Load(self.inputs[name], tuple(self.path[position].var for position, _ in found))
+
+
+def _before_ends(stage: Stage, loops: Sequence[Loop]) -> Expr | None:
+    """That no guarded axis is past its end; None without any."""
+    values = stage.counters(loops)
+    result: Expr | None = None
+    for axis, extent in stage.guarded:
+        result = _both(result, Binary("<", values[axis], extent))
+    return result
+
+
+def _both(left: Expr | None, right: Expr | None) -> Expr | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return Binary("and", left, right)
 
 
 def _inside(stage: Stage, axes: Sequence[Axis]) -> Expr | None:

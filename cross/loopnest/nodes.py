@@ -1,7 +1,7 @@
 """ONE way as loops: the grammar of loop nests.
 
     Expr      = Int | Knob | Var | Literal | Load | Lookup | Binary | Call | Select | Cast
-    Statement = For | Block | Store | Allocate
+    Statement = For | Block | Store | Allocate | Barrier
     LoopNest  = name, arguments, workspace, body
 
 Integers (loop extents, indices) and scalar values share one expression grammar. A parametric nest has
@@ -26,6 +26,9 @@ class LoopKind(enum.Enum):
     PARALLEL = "parallel"
     VECTORIZED = "vectorized"
     UNROLLED = "unrolled"
+    BLOCK = "block"  # GPU: over blocks of threads, which share nothing but the arguments and the workspace
+    THREAD = "thread"  # GPU: over the threads of a block; its end joins them (see threads.py)
+    VIRTUAL_THREAD = "virtual thread"  # GPU: pieces of one thread's work that lie a block's threads apart
 
 
 class Scope(enum.Enum):
@@ -33,6 +36,7 @@ class Scope(enum.Enum):
 
     ARGUMENT = "argument"  # handed over by the caller
     WORKSPACE = "workspace"  # one allocation of the caller for the whole kernel
+    SHARED = "shared"  # GPU: memory on chip that the threads of a block share
     LOCAL = "local"  # stack of the thread that runs a parallel iteration
     REGISTER = "register"  # SSA values; every index is a constant after unrolling
 
@@ -174,7 +178,12 @@ class Allocate:
     body: Statement
 
 
-Statement = For | Block | Store | Allocate
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """GPU: no thread of the block goes on before all are here and see what the others have written."""
+
+
+Statement = For | Block | Store | Allocate | Barrier
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +251,8 @@ def fold(op: str, left: Expr, right: Expr) -> Expr:
         return _fold_integers(op, left.value, right.value)
     if op in ("//", "-") and right == (ONE if op == "//" else ZERO):
         return left
+    if op == "%" and right == ONE:
+        return ZERO
     return Binary(op, left, right)
 
 

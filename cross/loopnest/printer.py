@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 
 from cross.loopnest.nodes import (
     Allocate,
+    Barrier,
     Binary,
     Block,
     Buffer,
@@ -87,6 +88,8 @@ def statement_lines(statement: Statement, depth: int = 0) -> Iterator[str]:
         case Store(buffer, indices, value, guard):
             condition = "" if guard is None else f" if {expression_text(guard)}"
             yield f"{indent}{buffer.name}[{_join(indices)}] = {expression_text(value)}{condition}"
+        case Barrier():
+            yield f"{indent}barrier"
         case Allocate(buffer, body):
             yield f"{indent}allocate {buffer_text(buffer)} in {buffer.scope.value}"
             yield from statement_lines(body, depth)

@@ -7,9 +7,10 @@ buffer, an index is split into
     (part of the loop variable alone) + (part of the loops outside) + (rest: loops inside)
 
 The outer part must be the same in all accesses, and is the same in all iterations. If any two different
-values of the first part lie further apart than the rest can reach, iterations with different first parts
-touch different elements in that dimension. The first parts of all such dimensions together must differ
-between any two iterations.
+values of the first part lie further apart than the rest can reach, or meet nowhere with any of the values
+that the rest takes, iterations with different first parts touch different elements in that dimension. The
+first parts of all such dimensions together must differ between any two iterations. Where that fails, as for
+loops that were fused, the row-major position in memory is looked at in the same way.
 
 One overlap is allowed: a shifted last tile, min(i * T, E - T) + rest, lies partly on the tile before it. Both
 iterations then store the same value into a shared element, because lowering computes an element from its
@@ -20,18 +21,33 @@ such a buffer would be torn), which is checked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.loopnest.bounds import Interval, Linear, Ranges, form_bounds, linear
-from cross.loopnest.nodes import Allocate, Binary, Block, Buffer, Expr, For, Int, Load, Statement, Store, Var
+from cross.loopnest.bounds import UNKNOWN, Interval, Linear, Ranges, form_bounds, linear
+from cross.loopnest.nodes import (
+    ZERO,
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Expr,
+    For,
+    Int,
+    Load,
+    Statement,
+    Store,
+    Var,
+)
 from cross.loopnest.traits import loads, variables
 
 Values = NDArray[np.int64]
+MOST_VALUES = 1 << 16  # of an index, that are told apart one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +67,19 @@ class SplitIndex:
     outer: Linear
     rest: Interval
     shifted: bool
+    inside: Linear
+    ranges: dict[str, Interval]
+
+    def reached(self) -> Values | None:
+        """Every value that the rest takes, where its loops are few enough to tell; else None."""
+        found = np.array([self.inside.constant], np.int64)
+        for atom, coefficient in self.inside.terms:
+            last = self.ranges.get(atom.name, UNKNOWN)[1] if isinstance(atom, Var) else math.inf
+            if len(found) * (last + 1) > MOST_VALUES:
+                return None
+            steps = coefficient * np.arange(int(last) + 1, dtype=np.int64)
+            found = np.unique(found[:, None] + steps)
+        return found
 
 
 def conflict(loop: For, ranges: Ranges) -> tuple[Buffer, str] | None:
@@ -95,6 +124,32 @@ def _meet(loop: For, buffer: Buffer, accesses: list[Access], outside: frozenset[
     """Why two iterations may touch one element, or "" if they cannot."""
     assert isinstance(loop.extent, Int)
     count = loop.extent.value
+    if count == 1:
+        return ""
+    reason = _meet_in(loop, buffer, accesses, outside)
+    if reason and len(buffer.shape) > 1:
+        # Loops that were fused are told apart by the place in memory where their indices are not.
+        flat = Buffer(buffer.name, (Int(math.prod(_extents(buffer))),), buffer.dtype, buffer.scope)
+        moved = [replace(access, indices=(_offset(buffer, access.indices),)) for access in accesses]
+        reason = _meet_in(loop, flat, moved, outside)
+    return reason
+
+
+def _extents(buffer: Buffer) -> list[int]:
+    return [extent.value for extent in buffer.shape if isinstance(extent, Int)]
+
+
+def _offset(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+    """The row-major position of an element."""
+    result: Expr = ZERO
+    for index, extent in zip(indices, _extents(buffer), strict=True):
+        result = Binary("+", Binary("*", result, Int(extent)), index)
+    return result
+
+
+def _meet_in(loop: For, buffer: Buffer, accesses: list[Access], outside: frozenset[str]) -> str:
+    assert isinstance(loop.extent, Int)
+    count = loop.extent.value
     columns: list[Values] = []
     shifted = False
     for position in range(len(buffer.shape)):
@@ -103,8 +158,6 @@ def _meet(loop: For, buffer: Buffer, accesses: list[Access], outside: frozenset[
         if column is not None:
             columns.append(column)
             shifted |= any(split is not None and split.shifted for split in splits)
-    if count == 1:
-        return ""
     if not columns or len(np.unique(np.stack(columns, axis=1), axis=0)) < count:
         return "iterations are not known to touch different elements"
     if shifted and not all(access.writes for access in accesses):
@@ -122,8 +175,18 @@ def _apart(splits: list[SplitIndex | None]) -> Values | None:
         if split.outer != first.outer or not np.array_equal(split.values, first.values):
             return None
     reach = max(split.rest[1] for split in known) - min(split.rest[0] for split in known)
-    gaps = np.diff(np.unique(first.values))
-    return first.values if len(gaps) == 0 or gaps.min() > reach else None
+    parts = np.unique(first.values)
+    gaps = np.diff(parts)
+    if len(gaps) == 0 or gaps.min() > reach:
+        return first.values
+    rests = [split.reached() for split in known]
+    if any(rest is None for rest in rests):
+        return None
+    together = np.unique(np.concatenate([rest for rest in rests if rest is not None]))
+    if len(parts) * len(together) > MOST_VALUES:
+        return None
+    distinct = len(np.unique(parts[:, None] + together)) == len(parts) * len(together)
+    return first.values if distinct else None
 
 
 def _split(var: str, count: int, access: Access, position: int, outside: frozenset[str]) -> SplitIndex | None:
@@ -149,7 +212,7 @@ def _split(var: str, count: int, access: Access, position: int, outside: frozens
         else:
             return None
     ordered = Linear(tuple(sorted(outer.terms, key=repr)), 0)
-    return SplitIndex(values, ordered, form_bounds(rest, access.ranges), shifted)
+    return SplitIndex(values, ordered, form_bounds(rest, access.ranges), shifted, rest, access.ranges)
 
 
 def _without_shift(atom: Expr) -> Expr:

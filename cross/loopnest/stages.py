@@ -1,19 +1,19 @@
 """Stages: what each schedule primitive does to the loops of a tensor, before any loop is built.
 
 `stages(operator, schedule)` gives the computed tensors in program order with their loops split, ordered
-and annotated. lower.py turns them into a nest.
+and annotated (stage.py says what a stage is). lower.py turns them into a nest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from cross.errors import ScheduleError
-from cross.expression.naming import inlined_body, unique_tensors
+from cross.expression.naming import unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, AxisKind, Read, Reduce, Term, walk
+from cross.expression.terms import Read, Reduce, walk
 from cross.loopnest.affine import affine, from_affine, sum_of_terms, variables
 from cross.loopnest.nodes import (
     ONE,
@@ -21,7 +21,6 @@ from cross.loopnest.nodes import (
     Binary,
     Expr,
     Int,
-    Knob,
     Literal,
     LoopKind,
     Var,
@@ -30,12 +29,15 @@ from cross.loopnest.nodes import (
     mul,
     product,
 )
+from cross.loopnest.stage import Attachment, Loop, Stage, Stages, factor, plain_stage, resolved_body
+from cross.loopnest.thread_stages import bind_to, cache_read, fuse, tile_like
 from cross.loopnest.translate import translate
-from cross.schedule.packing import Maps
 from cross.schedule.primitives import (
+    Bind,
+    CacheRead,
     CacheWrite,
     ComputeAt,
-    Factor,
+    Fuse,
     HoldInRegisters,
     Inline,
     Pack,
@@ -44,88 +46,10 @@ from cross.schedule.primitives import (
     Reorder,
     Schedule,
     Split,
+    TileLike,
     Unroll,
     Vectorize,
 )
-
-
-@dataclass(slots=True)
-class Loop:
-    """One loop of a stage: an iteration adds `step` to the value of its axis."""
-
-    name: str
-    var: Var
-    axis: Axis
-    extent: Expr
-    step: Expr
-    kind: LoopKind = LoopKind.SERIAL
-    unroll_limit: Expr | None = None
-    last_start: Expr | None = None  # start of the last tile, for the outermost loop of a split space axis
-
-    @property
-    def reduces(self) -> bool:
-        return self.axis.kind is AxisKind.REDUCE
-
-    @property
-    def value(self) -> Expr:
-        """What the loop adds to the value of its axis."""
-        start = mul(self.var, self.step)
-        return start if self.last_start is None else Binary("min", start, self.last_start)
-
-
-@dataclass(slots=True)
-class Attachment:
-    """A stage computed inside a loop of its consumer, in a buffer for the region needed there."""
-
-    consumer: str
-    loop: str
-    scope: str
-
-
-@dataclass(slots=True)
-class Stage:
-    """A computed tensor with its loops, outermost first, and where it is computed.
-
-    `bases` gives where the computed region starts in each axis (zero for a whole tensor), `extents` how
-    long it is.
-    """
-
-    tensor: Tensor
-    loops: list[Loop]
-    bases: dict[Axis, Expr]
-    extents: dict[Axis, Expr]
-    inlined: bool = False
-    attachment: Attachment | None = None
-    hold: str | None = None
-    rounded_up: list[Axis] = field(default_factory=list)  # what lies past their ends is not stored
-    packs: dict[str, Maps] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.tensor.name
-
-    def loop(self, name: str) -> Loop:
-        for loop in self.loops:
-            if loop.name == name:
-                return loop
-        known = ", ".join(item.name for item in self.loops)
-        raise ScheduleError(f"stage {self.name} has no loop {name!r}; its loops are {known}")
-
-    @property
-    def loop_extents(self) -> dict[str, Expr]:
-        """The extent of every loop by variable."""
-        return {loop.var.name: loop.extent for loop in self.loops}
-
-    @property
-    def axis_values(self) -> dict[Axis, Expr]:
-        """The value of every axis in terms of loop variables."""
-        values = dict(self.bases)
-        for loop in self.loops:
-            values[loop.axis] = add(values[loop.axis], loop.value)
-        return values
-
-
-Stages = dict[str, Stage]
 
 
 def stages(operator: Operator, schedule: Schedule) -> Stages:
@@ -135,29 +59,13 @@ def stages(operator: Operator, schedule: Schedule) -> Stages:
         ScheduleError: a primitive names a stage or loop that does not exist, or does not fit it.
     """
     renamed = unique_tensors(operator)
-    result = {renamed[tensor].name: _plain_stage(renamed[tensor]) for tensor in operator.stages}
+    result = {renamed[tensor].name: plain_stage(renamed[tensor]) for tensor in operator.stages}
     for primitive in schedule:
         if primitive.stage not in result:
             known = ", ".join(result)
             raise ScheduleError(f"operator {operator.name} has no stage {primitive.stage!r}, only {known}")
         _APPLY[type(primitive)](result, result[primitive.stage], primitive)
     return result
-
-
-def resolved_body(current: Mapping[str, Stage], stage: Stage) -> Term:
-    """The body of a stage with all inlined stages substituted."""
-
-    def inlined(name: str) -> Tensor | None:
-        producer = current.get(name)
-        return producer.tensor if producer is not None and producer.inlined else None
-
-    return inlined_body(stage.tensor, inlined)
-
-
-def _plain_stage(tensor: Tensor) -> Stage:
-    axes = (*tensor.axes, *tensor.reduce_axes)
-    loops = [Loop(axis.name, Var(f"{tensor.name}.{axis.name}"), axis, Int(axis.extent), ONE) for axis in axes]
-    return Stage(tensor, loops, dict.fromkeys(axes, ZERO), {axis: Int(axis.extent) for axis in axes})
 
 
 def _cache_write(current: Stages, stage: Stage, _: Primitive) -> None:
@@ -168,16 +76,11 @@ def _cache_write(current: Stages, stage: Stage, _: Primitive) -> None:
     entries = list(current.items())
     position = [name for name, _ in entries].index(tensor.name)
     entries[position : position + 1] = [
-        (cached.name, _plain_stage(cached)),
-        (copy.name, _plain_stage(copy)),
+        (cached.name, plain_stage(cached)),
+        (copy.name, plain_stage(copy)),
     ]
     current.clear()
     current.update(entries)
-
-
-def factor(value: Factor) -> Expr:
-    """A split factor as an expression."""
-    return Knob(value) if isinstance(value, str) else Int(value)
 
 
 def _split(_: Stages, stage: Stage, primitive: Primitive) -> None:
@@ -192,6 +95,9 @@ def _split(_: Stages, stage: Stage, primitive: Primitive) -> None:
     tile = product(factors)
     # A sum must not be added to twice: the region of an attached reduction is divided by its tiles.
     shifts = not loop.reduces and (stage.attachment is None or not stage.tensor.reduce_axes)
+    if primitive.guarded:
+        _cut_off(stage, loop)
+        shifts = False
     covered_extent = _rounded_up(stage, loop, factors) if primitive.whole_tiles else loop.extent
     last_start = add(covered_extent, mul(tile, Int(-1))) if shifts else None
     extents = [ceildiv(covered_extent, tile), *factors]
@@ -219,6 +125,17 @@ def _rounded_up(stage: Stage, loop: Loop, factors: Sequence[Expr]) -> Expr:
     if loop.extent.value % tile.value:
         stage.rounded_up.append(loop.axis)
     return mul(ceildiv(loop.extent, tile), tile)
+
+
+def _cut_off(stage: Stage, loop: Loop) -> None:
+    """Leaves out what lies past the end of a loop."""
+    alone = [item for item in stage.loops if item.axis is loop.axis] == [loop]
+    if stage.tensor.reduce_axes or not alone or loop.step != ONE:
+        raise ScheduleError(
+            f"Split of stage {stage.name}, loop {loop.name}: only the one loop over an axis of a stage "
+            "without a reduction can be guarded"
+        )
+    stage.guarded.append((loop.axis, loop.extent))
 
 
 def _reorder(_: Stages, stage: Stage, primitive: Primitive) -> None:
@@ -394,13 +311,17 @@ def _pack(_: Stages, stage: Stage, primitive: Primitive) -> None:
 
 _APPLY: dict[type, Callable[[Stages, Stage, Primitive], None]] = {
     CacheWrite: _cache_write,
+    CacheRead: cache_read,
     Split: _split,
+    Fuse: fuse,
     Reorder: _reorder,
     Parallel: _annotate,
+    Bind: bind_to,
     Vectorize: _annotate,
     Unroll: _annotate,
     Inline: _inline,
     ComputeAt: _compute_at,
+    TileLike: tile_like,
     HoldInRegisters: _hold,
     Pack: _pack,
 }

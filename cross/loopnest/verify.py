@@ -16,7 +16,8 @@
     register-index      registers are addressed by integers and unrolled or vectorized loops only
     register-scope      registers do not cross into a parallel loop
     in-bounds           every index stays within its dimension
-    no-race             iterations of parallel and of vectorized loops do not meet (see races.py)
+    no-race             iterations that run at the same time do not meet (see races.py)
+    barrier, own-registers  threads of a GPU's block meet in shared memory only where they may (threads.py)
 
 In-bounds rests on interval analysis (bounds.py). A load in a branch of a Select is checked under what the
 condition guarantees. Where a condition involves the variables of the index but does not yield a proof,
@@ -54,7 +55,12 @@ from cross.loopnest.nodes import (
 )
 from cross.loopnest.printer import buffer_text, expression_text, loop_text, statement_text
 from cross.loopnest.races import conflict
+from cross.loopnest.threads import is_gpu, problem
 from cross.loopnest.traits import INDEX, dtype_of, parts, variables
+
+CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTORIZED, LoopKind.BLOCK, LoopKind.THREAD)
+STATIC = (LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.VIRTUAL_THREAD, LoopKind.THREAD)
+"""Kinds of loops whose variable may name a register: it is known, or has only one value in a thread."""
 
 MAX_EXCERPT = 200  # characters of a node in a message
 
@@ -106,6 +112,7 @@ class _Verifier:
     def __init__(self, nest: LoopNest, parametric: bool) -> None:
         self.nest = nest
         self.parametric = parametric
+        self.for_gpu = is_gpu(nest)
         self.loop_names: set[str] = set()
         self.buffer_names: set[str] = set()
         self.written: set[str] = set()
@@ -121,6 +128,10 @@ class _Verifier:
             if buffer.role in ("input", "constant"):
                 self.written.add(buffer.name)
         self.statement(self.nest.body, place)
+        if not self.parametric and self.for_gpu:
+            broken = problem(self.nest)
+            if broken is not None:
+                self.fail(*broken, place)
         for buffer in self.nest.arguments:
             if buffer.name not in self.written:
                 self.fail("output-written", f"nothing writes the {buffer.role} {buffer.name}", place)
@@ -139,7 +150,7 @@ class _Verifier:
                 for item in statements:
                     self.statement(item, place)
             case Allocate(buffer, body):
-                self.declare(buffer, (Scope.LOCAL, Scope.REGISTER), place)
+                self.declare(buffer, (Scope.LOCAL, Scope.REGISTER, Scope.SHARED), place)
                 if any(loop.kind is LoopKind.VECTORIZED for loop in place.loops):
                     self.fail("loop-kinds", f"allocation of {buffer.name} inside a vectorized loop", place)
                 self.statement(body, place.declaring(buffer))
@@ -176,7 +187,7 @@ class _Verifier:
         if not (self.parametric and loop.extent == ONE):  # binding leaves out loops of one iteration
             self.kind(loop, place)
         self.statement(loop.body, place.inside(loop))
-        if not self.parametric and loop.kind in (LoopKind.PARALLEL, LoopKind.VECTORIZED):
+        if not self.parametric and loop.kind in CONCURRENT:
             found = conflict(loop, place.ranges)
             if found is not None:
                 problem = f"{loop.kind.value} loop {loop.var} over buffer {found[0].name}: {found[1]}"
@@ -267,7 +278,7 @@ class _Verifier:
         self, buffer: Buffer, indices: tuple[Expr, ...], inside: tuple[For, ...], place: _Place
     ) -> None:
         """Rules for one access to registers; `inside` are the loops between the allocation and it."""
-        static = {loop.var for loop in inside if loop.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED)}
+        static = {loop.var for loop in inside if loop.kind in STATIC}
         for index in indices:
             if not variables(index) <= static or not is_index(index):
                 problem = f"index {_excerpt(index)} of {buffer.name} is not constant after unrolling"

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from cross.schedule.packing import Maps
 
-Factor = int | str
+Factor = int | str | tuple[str, ...]
+"""An integer, the name of a knob, or the names of knobs that are multiplied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,28 @@ class Split:
     that it ends with the axis (it computes some elements a second time). Reduction axes must divide.
 
     With `whole_tiles` every tile starts at a multiple of the last factor, an integer: the axis is rounded up
-    to whole ones, and what lies past its end is computed but not stored.
+    to whole ones, and what lies past its end is computed but not stored. With `guarded`, for stages without a
+    reduction, tiles start at their multiples and what lies past the end of the loop is left out.
     """
 
     stage: str
     axis: str
     factors: tuple[Factor, ...]
     whole_tiles: bool = False
+    guarded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """Makes one loop of loops that directly follow one another, outermost first.
+
+    for i in 4                      Fuse(s, ("i", "j"), "f")     for f in 28
+        for j in 7                                                   i = f // 7, j = f % 7
+    """
+
+    stage: str
+    loops: tuple[str, ...]
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +68,15 @@ class Parallel:
 
     stage: str
     loop: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Spreads the iterations of a loop over a GPU's blocks, a block's threads, or virtual threads."""
+
+    stage: str
+    loop: str
+    to: str  # "block", "thread" or "virtual thread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +115,19 @@ class CacheWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheRead:
+    """Lets a stage read an input from a copy `<input>.<scope>`, which ComputeAt then attaches to its loops.
+
+    for i, k: C[i] += A[k]          CacheRead("C", "A", "shared")    for k: A.shared[k] = A[k]
+                                                                     for i, k: C[i] += A.shared[k]
+    """
+
+    stage: str
+    tensor: str
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
 class ComputeAt:
     """Computes the region of a stage that one iteration of a consumer's loop needs, inside that loop.
 
@@ -103,7 +141,19 @@ class ComputeAt:
     stage: str
     consumer: str
     loop: str
-    scope: str  # "register" or "local"
+    scope: str  # "register", "local" or "shared"
+
+
+@dataclass(frozen=True, slots=True)
+class TileLike:
+    """Gives an attached stage the loops that its consumer has inside the loop it is attached to.
+
+    Each iteration of such loops, a thread's too, then computes the elements that the consumer reads in the
+    same iteration, and the buffer has one dimension a loop, so that every thread holds its own part of it.
+    """
+
+    stage: str
+    consumer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +180,7 @@ class Pack:
 
 
 Primitive = (
-    Split | Reorder | Parallel | Vectorize | Unroll | Inline | CacheWrite | ComputeAt | HoldInRegisters | Pack
-)
+    Split | Fuse | Reorder | Parallel | Bind | Vectorize | Unroll | Inline | CacheWrite | CacheRead
+    | ComputeAt | TileLike | HoldInRegisters | Pack
+)  # fmt: skip
 Schedule = tuple[Primitive, ...]

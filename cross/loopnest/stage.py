@@ -1,0 +1,152 @@
+"""A stage: a computed tensor with its loops, before any nest is built. stages.py applies primitives to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cross.errors import ScheduleError
+from cross.expression.naming import inlined_body
+from cross.expression.tensor import Tensor
+from cross.expression.terms import Axis, AxisKind, Term
+from cross.loopnest.nodes import ONE, ZERO, Binary, Expr, Int, Knob, LoopKind, Var, add, fold, mul, product
+from cross.schedule.packing import Maps
+from cross.schedule.primitives import Factor
+
+
+@dataclass(slots=True)
+class Loop:
+    """One loop of a stage: an iteration adds `step` to the value of its axis."""
+
+    name: str
+    var: Var
+    axis: Axis
+    extent: Expr
+    step: Expr
+    kind: LoopKind = LoopKind.SERIAL
+    unroll_limit: Expr | None = None
+    last_start: Expr | None = None  # start of the last tile, for the outermost loop of a split space axis
+
+    @property
+    def reduces(self) -> bool:
+        return self.axis.kind is AxisKind.REDUCE
+
+    @property
+    def value(self) -> Expr:
+        """What the loop adds to the value of its axis."""
+        return self.at(self.var)
+
+    def at(self, iteration: Expr) -> Expr:
+        """What an iteration adds to the value of the axis."""
+        start = mul(iteration, self.step)
+        return start if self.last_start is None else Binary("min", start, self.last_start)
+
+
+@dataclass(slots=True)
+class Attachment:
+    """A stage computed inside a loop of its consumer, in a buffer for the region needed there."""
+
+    consumer: str
+    loop: str
+    scope: str
+
+
+@dataclass(slots=True)
+class Fusion:
+    """Loops, outermost first, that one loop over `axis` stands for."""
+
+    axis: Axis
+    parts: list[Loop]
+
+
+@dataclass(slots=True)
+class Stage:
+    """A computed tensor with its loops, outermost first, and where it is computed.
+
+    `bases` gives where the computed region starts in each axis (zero for a whole tensor), `extents` how
+    long it is.
+    """
+
+    tensor: Tensor
+    loops: list[Loop]
+    bases: dict[Axis, Expr]
+    extents: dict[Axis, Expr]
+    inlined: bool = False
+    attachment: Attachment | None = None
+    hold: str | None = None
+    rounded_up: list[Axis] = field(default_factory=list)  # what lies past their ends is not stored
+    packs: dict[str, Maps] = field(default_factory=dict)
+    fusions: list[Fusion] = field(default_factory=list)
+    guarded: list[tuple[Axis, Expr]] = field(default_factory=list)  # axes cut off at these lengths
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    def loop(self, name: str) -> Loop:
+        for loop in self.loops:
+            if loop.name == name:
+                return loop
+        known = ", ".join(item.name for item in self.loops)
+        raise ScheduleError(f"stage {self.name} has no loop {name!r}; its loops are {known}")
+
+    @property
+    def loop_extents(self) -> dict[str, Expr]:
+        """The extent of every loop by variable."""
+        return {loop.var.name: loop.extent for loop in self.loops}
+
+    @property
+    def axis_values(self) -> dict[Axis, Expr]:
+        """The value of every axis in terms of loop variables."""
+        values = self.counters(self.loops)
+        return {
+            **values,
+            **{axis: add(base, values.get(axis, ZERO)) for axis, base in self.bases.items()},
+        }
+
+    def counters(self, loops: Sequence[Loop]) -> dict[Axis, Expr]:
+        """What the loops add to the start of every axis; for a fused axis, the iteration of its loop."""
+        values: dict[Axis, Expr] = {}
+        for loop in loops:
+            values[loop.axis] = add(values.get(loop.axis, ZERO), loop.value)
+        for fusion in reversed(self.fusions):
+            rest = values[fusion.axis]
+            for part in reversed(fusion.parts):
+                outermost = part is fusion.parts[0]
+                position = rest if outermost else fold("%", rest, part.extent)
+                rest = rest if outermost else fold("//", rest, part.extent)
+                values[part.axis] = add(values.get(part.axis, ZERO), part.at(position))
+        return values
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether every thread of a block holds a part of the stage: one buffer dimension a loop."""
+        private = self.attachment is not None and self.attachment.scope in ("register", "local")
+        return private and any(loop.kind is LoopKind.THREAD for loop in self.loops)
+
+
+Stages = dict[str, Stage]
+
+
+def resolved_body(current: Mapping[str, Stage], stage: Stage) -> Term:
+    """The body of a stage with all inlined stages substituted."""
+
+    def inlined(name: str) -> Tensor | None:
+        producer = current.get(name)
+        return producer.tensor if producer is not None and producer.inlined else None
+
+    return inlined_body(stage.tensor, inlined)
+
+
+def plain_stage(tensor: Tensor) -> Stage:
+    """A tensor as one loop an axis, computed as a whole."""
+    axes = (*tensor.axes, *tensor.reduce_axes)
+    loops = [Loop(axis.name, Var(f"{tensor.name}.{axis.name}"), axis, Int(axis.extent), ONE) for axis in axes]
+    return Stage(tensor, loops, dict.fromkeys(axes, ZERO), {axis: Int(axis.extent) for axis in axes})
+
+
+def factor(value: Factor) -> Expr:
+    """A split factor as an expression."""
+    if isinstance(value, tuple):
+        return product([Knob(name) for name in value])
+    return Knob(value) if isinstance(value, str) else Int(value)

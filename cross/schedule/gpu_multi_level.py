@@ -1,0 +1,317 @@
+"""The GPU sketch of contractions: SSSRRSRS with blocks, virtual threads and threads.
+
+    for every block tile (S0)
+        for every step of the reduction (R0)
+            threads together: fetch the tiles of the operands into shared memory
+            for every thread (S2)
+                for R1, virtual threads (S1), S3, R2, S4: registers += operand * operand
+        for every thread: write its registers out, through the fused elementwise stages
+
+Elements of one thread lie a block's threads apart (virtual threads, against conflicts of shared memory's
+banks) and next to each other (S3, S4; S4 of the last axis in vectors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boards.target import GpuLimits
+from cross.expression.terms import ITEM_BYTES, Axis
+from cross.schedule.gpu_operands import SharedOperand, Sizes, shared_operands
+from cross.schedule.gpu_tiles import powers_of_two, reduction_tiles, thread_tiles
+from cross.schedule.plan import Group, Plan, packable, wide_axes
+from cross.schedule.primitives import (
+    Bind,
+    CacheRead,
+    ComputeAt,
+    Fuse,
+    Pack,
+    Primitive,
+    Reorder,
+    Split,
+    TileLike,
+    Unroll,
+    Vectorize,
+)
+from cross.schedule.space import Constraint, Knob, Values
+
+LEVELS = 4  # of space tiles inside a block: virtual threads, threads, outer and inner elements
+LARGEST_VIRTUAL = 8
+REGISTERS_OF_A_THREAD = 255
+OTHER_REGISTERS = 24  # addresses, loop counters, operands on their way
+UNKNOWN_REGISTERS = 128  # accumulators of a thread where the driver does not say how many registers there are
+PREFERRED_TILES = ((1, 16, 1, 4), (1, 8, 4, 1))  # of the last axis and of the longest other one
+PREFERRED_STEP = 8
+FUSED = "f"
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A reduction that reads elements more than once, with what its block may fetch."""
+
+    group: Group
+    operands: tuple[SharedOperand, ...]  # none: nothing can be shared
+
+    @property
+    def space(self) -> list[Axis]:
+        """The owner's axes with more than one element."""
+        return wide_axes(self.group.owner.axes)
+
+    @property
+    def reduce(self) -> list[Axis]:
+        """The reduction's axes with more than one iteration."""
+        assert self.group.reduction is not None
+        return wide_axes(self.group.reduction.reduce_axes)
+
+    def field(self, axis: Axis, level: int) -> str:
+        """The name of a space tile's size."""
+        return f"{self.group.owner.name}.{axis.name}.{level}"
+
+    def step(self, axis: Axis, level: int) -> str:
+        """The name of a reduction tile's size."""
+        return f"{self.group.reduction_name}.{axis.name}.{level}"
+
+    def vector(self, operand: SharedOperand) -> str:
+        """The name of the vector size of an operand's fetch."""
+        return f"{self.group.owner.name}.fetch.{operand.name}"
+
+    @property
+    def threads(self) -> tuple[str, ...]:
+        """The fields whose product is the number of threads of a block."""
+        return tuple(self.field(axis, 2) for axis in self.space)
+
+
+def contraction(plan: Plan, group: Group, limits: GpuLimits) -> Contraction:
+    """The contraction of a group; without shared memory, or steps to fetch for, it has no shared operands."""
+    reduction = group.reduction
+    assert reduction is not None
+    found = shared_operands(plan.body(reduction)) if wide_axes(reduction.reduce_axes) else []
+    return Contraction(group, tuple(found) if limits.shared_memory_bytes else ())
+
+
+def is_contraction(plan: Plan, group: Group) -> bool:
+    """Whether a reduction combines tensors, some of which it reads again along an axis of the output."""
+    reduction = group.reduction
+    if reduction is None or not wide_axes(group.owner.axes):
+        return False
+    operands = shared_operands(plan.body(reduction))
+    used = [{axis for item in operand.dimensions for axis in item} for operand in operands]
+    wide = set(wide_axes(reduction.axes))
+    return len(operands) > 1 and any(not wide <= axes for axes in used)
+
+
+# ------------------------------------------------------------------------------------------------ knobs
+
+
+def contraction_knobs(
+    item: Contraction, limits: GpuLimits, preferred: dict[str, tuple[int, ...]]
+) -> tuple[list[Knob], list[Constraint]]:
+    """The tiles of a contraction, and what of them the board can run."""
+    owner, space = item.group.owner, item.space
+    vectors = tuple(powers_of_two(max(limits.vector_float_lanes * 4 // ITEM_BYTES[owner.dtype], 1)))
+    others = sorted(space[:-1], key=lambda axis: axis.extent)
+    knobs = []
+    for axis in space:
+        name = f"{owner.name}.{axis.name}"
+        fields = tuple(item.field(axis, level) for level in range(1, LEVELS + 1))
+        knobs.append(Knob(name, fields, thread_tiles(axis.extent, vectors if axis is space[-1] else ())))
+        preferred[name] = (1, 1, 1, 1)
+        if axis is space[-1] or axis is others[-1]:
+            preferred[name] = PREFERRED_TILES[axis is not space[-1]]
+    for axis in item.reduce:
+        name = f"{item.group.reduction_name}.{axis.name}"
+        knobs.append(Knob(name, (item.step(axis, 1), item.step(axis, 2)), reduction_tiles(axis.extent)))
+        preferred[name] = (PREFERRED_STEP, 1) if axis.extent >= PREFERRED_STEP else (axis.extent, 1)
+    for operand in item.operands:
+        name = item.vector(operand)
+        most = max(limits.vector_float_lanes * 4 // ITEM_BYTES[operand.dtype], 1)
+        sizes = [size for size in powers_of_two(most) if size <= operand.contiguous]
+        knobs.append(Knob(name, (name,), tuple((size,) for size in sizes)))
+        preferred[name] = (sizes[-1],)
+    return knobs, _constraints(item, limits)
+
+
+def _constraints(item: Contraction, limits: GpuLimits) -> list[Constraint]:
+    name, space = item.group.owner.name, item.space
+    most = min(limits.max_threads_per_block, limits.max_block_dims[0])
+    registers = limits.registers_per_block
+
+    def threads(values: Values) -> NDArray[np.int64]:
+        return _product(values, item.threads)
+
+    def fits_block(values: Values) -> NDArray[np.bool_]:
+        virtual = _product(values, [item.field(axis, 1) for axis in space])
+        result: NDArray[np.bool_] = (threads(values) <= most) & (virtual <= LARGEST_VIRTUAL)
+        return result
+
+    def fits_registers(values: Values) -> NDArray[np.bool_]:
+        own = accumulators(item, values)
+        if not registers:
+            return np.asarray(own <= UNKNOWN_REGISTERS)
+        needed = predicted_registers(item, values)
+        return np.asarray((needed <= REGISTERS_OF_A_THREAD) & (needed * threads(values) <= registers))
+
+    rules = [
+        Constraint(f"{name}.threads", f"a block has at most {most} threads", fits_block),
+        Constraint(f"{name}.registers", "a block's accumulators fit its registers", fits_registers),
+    ]
+    if not item.operands:
+        return rules
+
+    def fits_shared(values: Values) -> NDArray[np.bool_]:
+        used = shared_bytes(item, values)
+        return np.asarray((values["shared"] != 0) | (used <= limits.shared_memory_bytes))
+
+    def whole_vectors(values: Values) -> NDArray[np.bool_]:
+        result = np.ones(len(values["shared"]), dtype=np.bool_)
+        for operand in item.operands:
+            result &= operand.region(block_sizes(item, values))[-1] % values[item.vector(operand)] == 0
+        return np.asarray(result | (values["shared"] != 0))
+
+    limit = limits.shared_memory_bytes
+    return [
+        *rules,
+        Constraint(f"{name}.shared", f"the operands' tiles fit {limit} bytes of shared memory", fits_shared),
+        Constraint(f"{name}.fetch", "rows of the operands' tiles are whole vectors", whole_vectors),
+    ]
+
+
+def accumulators(item: Contraction, values: Values) -> NDArray[np.int64]:
+    """Registers that hold the sums of one thread, [N]."""
+    words = max(ITEM_BYTES[item.group.owner.dtype] // 4, 1)
+    return words * _product(values, [item.field(axis, level) for axis in item.space for level in (1, 3, 4)])
+
+
+def predicted_registers(item: Contraction, values: Values) -> NDArray[np.int64]:
+    """Registers of one thread, estimated: sums, one operand for each row and column of them, addresses."""
+    edges = sum(_product(values, [item.field(axis, level) for level in (3, 4)]) for axis in item.space)
+    found: NDArray[np.int64] = accumulators(item, values) + edges + OTHER_REGISTERS
+    return found
+
+
+def shared_bytes(item: Contraction, values: Values) -> NDArray[np.int64]:
+    """Shared memory of a block, [N]."""
+    sizes = block_sizes(item, values)
+    total = np.zeros(len(next(iter(sizes.values()))), dtype=np.int64)
+    for operand in item.operands:
+        total = total + operand.region_bytes(sizes)
+    return total
+
+
+def block_sizes(item: Contraction, values: Values) -> Sizes:
+    """How far a block and one step of its reduction reach along the reduction's own axes."""
+    reduction = item.group.reduction
+    assert reduction is not None
+    one = np.ones(len(next(iter(values.values()))), dtype=np.int64)
+    sizes: dict[Axis, NDArray[np.int64]] = dict.fromkeys((*reduction.axes, *reduction.reduce_axes), one)
+    for axis, owned in zip(reduction.axes, item.group.owner.axes, strict=True):
+        if owned.extent > 1:
+            sizes[axis] = _product(values, [item.field(owned, level) for level in range(1, LEVELS + 1)])
+    for axis in item.reduce:
+        sizes[axis] = _product(values, [item.step(axis, 1), item.step(axis, 2)])
+    return sizes
+
+
+def _product(values: Values, fields: Sequence[str]) -> NDArray[np.int64]:
+    found = np.ones(len(values[fields[0]]), dtype=np.int64)
+    for field in fields:
+        found = found * values[field]
+    return found
+
+
+# -------------------------------------------------------------------------------------------- schedules
+
+
+def multi_level(
+    plan: Plan, item: Contraction, shared: bool, inlined: Collection[str], fetched: Collection[str]
+) -> list[Primitive]:
+    """The schedule of a contraction, its operands in shared memory or read where they are.
+
+    Of the paddings, those `inlined` are no stages any more; those `fetched` are computed in shared memory.
+    """
+    owner, name, space = item.group.owner, item.group.reduction_name, item.space
+    narrow = [axis.name for axis in owner.axes if axis.extent == 1]
+
+    def level(number: int) -> list[str]:
+        return [f"{axis.name}.{number}" for axis in space]
+
+    result: list[Primitive] = [
+        Split(owner.name, axis.name, tuple(item.field(axis, number) for number in range(1, LEVELS + 1)))
+        for axis in space
+    ]
+    order = (*narrow, *level(0), *level(2), *level(1), *level(3), *level(4))
+    result.append(Reorder(owner.name, order))
+    result += [Bind(owner.name, loop, "block") for loop in (*narrow, *level(0))]
+    result += _annotated(owner.name, space)
+    result.append(ComputeAt(name, owner.name, level(0)[-1], "register"))
+    result.append(TileLike(name, owner.name))
+    result += _reduction(item)
+    if shared and item.operands:
+        return result + _fetched(plan, item, inlined, fetched)
+    assert item.group.reduction is not None
+    body = plan.body(item.group.reduction, bool(inlined))
+    return result + [Pack(tensor, name) for tensor in packable(plan, body)]
+
+
+def _annotated(stage: str, space: Sequence[Axis]) -> list[Primitive]:
+    """Threads and virtual threads; what one thread computes is written out, its last axis in vectors."""
+    result: list[Primitive] = []
+    for axis in space:
+        result += [Bind(stage, f"{axis.name}.2", "thread"), Bind(stage, f"{axis.name}.1", "virtual thread")]
+        result.append(Unroll(stage, f"{axis.name}.3"))
+    result += [Unroll(stage, f"{axis.name}.4") for axis in space[:-1]]
+    return [*result, Vectorize(stage, f"{space[-1].name}.4")]
+
+
+def _reduction(item: Contraction) -> list[Primitive]:
+    reduction, name = item.group.reduction, item.group.reduction_name
+    assert reduction is not None
+    own = [
+        axis for axis, owned in zip(reduction.axes, item.group.owner.axes, strict=True) if owned.extent > 1
+    ]
+    narrow = [axis.name for axis in reduction.reduce_axes if axis.extent == 1]
+
+    def level(axes: Sequence[Axis], number: int) -> list[str]:
+        return [f"{axis.name}.{number}" for axis in axes]
+
+    result: list[Primitive] = [
+        Split(name, axis.name, (item.step(axis, 1), item.step(axis, 2))) for axis in item.reduce
+    ]
+    steps = [level(item.reduce, number) for number in range(3)]
+    order = (*narrow, *steps[0], *level(own, 2), *steps[1], *level(own, 1), *level(own, 3), *steps[2])
+    result.append(Reorder(name, (*order, *level(own, 4))))
+    result += [Unroll(name, loop, "unroll") for loop in (*steps[1], *steps[2])]
+    return result + _annotated(name, own)
+
+
+def _fetched(
+    plan: Plan, item: Contraction, inlined: Collection[str], fetched: Collection[str]
+) -> list[Primitive]:
+    """The operands' tiles in shared memory, filled by all threads of a block together."""
+    name = item.group.reduction_name
+    loop = f"{item.reduce[-1].name}.0"
+    result: list[Primitive] = []
+    for operand in item.operands:
+        stage = operand.name
+        if stage in inlined:
+            continue
+        axes = [axis.name for axis in plan.stages[stage].axes] if stage in fetched else []
+        if stage not in fetched:
+            result.append(CacheRead(name, stage, "shared"))
+            stage = f"{stage}.shared"
+            axes = [f"d{position}" for position in range(len(operand.dimensions))]
+        last = axes[-1]
+        result += [
+            ComputeAt(stage, name, loop, "shared"),
+            Split(stage, last, (item.vector(operand),)),
+            Fuse(stage, (*axes[:-1], f"{last}.0"), FUSED),
+            Split(stage, FUSED, (item.threads,), guarded=True),
+            Reorder(stage, (f"{FUSED}.1", f"{FUSED}.0", f"{last}.1")),
+            Bind(stage, f"{FUSED}.1", "thread"),
+            Vectorize(stage, f"{last}.1"),
+        ]
+    return result

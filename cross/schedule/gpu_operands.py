@@ -1,0 +1,88 @@
+"""What a reduction reads on a GPU: which operands a block can fetch into shared memory, and how much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.expression.terms import ITEM_BYTES, Axis, Binary, Const, Read, Select, Term, walk
+
+Sizes = Mapping[Axis, NDArray[np.int64]]
+"""How far a block's tile reaches along every axis, for N configurations."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedOperand:
+    """A tensor read at one place: per dimension, the coefficients of the reduction's axes."""
+
+    name: str
+    dtype: str
+    dimensions: tuple[Mapping[Axis, int], ...]
+    contiguous: int  # elements of the last dimension
+
+    def region(self, sizes: Sizes) -> list[NDArray[np.int64]]:
+        """How many elements of every dimension a tile reads, [N] each."""
+        count = len(next(iter(sizes.values())))
+        found = []
+        for coefficients in self.dimensions:
+            reach = np.ones(count, dtype=np.int64)
+            for axis, coefficient in coefficients.items():
+                reach = reach + coefficient * (sizes[axis] - 1)
+            found.append(reach)
+        return found
+
+    def region_bytes(self, sizes: Sizes) -> NDArray[np.int64]:
+        """The memory that a tile of the operand takes, [N]."""
+        count = len(next(iter(sizes.values())))
+        total = np.full(count, ITEM_BYTES[self.dtype], dtype=np.int64)
+        for reach in self.region(sizes):
+            total = total * reach
+        return total
+
+
+def shared_operands(body: Term) -> list[SharedOperand]:
+    """The operands of a reduction that can be fetched by tiles: read once, unguarded, at affine indices."""
+    guarded = {
+        inner.tensor.name
+        for term in walk(body)
+        if isinstance(term, Select)
+        for inner in walk(term)
+        if isinstance(inner, Read)
+    }
+    places: dict[str, dict[tuple[Term, ...], Read]] = {}
+    for term in walk(body):
+        if isinstance(term, Read):
+            places.setdefault(term.tensor.name, {})[term.indices] = term
+    found = []
+    for name, reads in places.items():
+        read, *others = reads.values()
+        dimensions = [coefficients(index) for index in read.indices]
+        if others or name in guarded or not dimensions or None in dimensions:
+            continue
+        affine = tuple(item for item in dimensions if item is not None)
+        found.append(SharedOperand(name, read.dtype, affine, read.tensor.shape[-1]))
+    return found
+
+
+def coefficients(index: Term) -> dict[Axis, int] | None:
+    """What a step of each axis adds to an index; None where that varies or is negative."""
+    match index:
+        case Axis():
+            return {index: 1}
+        case Const():
+            return {}
+        case Binary("+", left, right):
+            a, b = coefficients(left), coefficients(right)
+            if a is None or b is None:
+                return None
+            return {axis: a.get(axis, 0) + b.get(axis, 0) for axis in {**a, **b}}
+        case Binary("-", left, Const()):
+            return coefficients(left)
+        case Binary("*", left, Const(value, _)) | Binary("*", Const(value, _), left) if value >= 0:
+            a = coefficients(left)
+            return None if a is None else {axis: factor * int(value) for axis, factor in a.items()}
+        case _:
+            return None

@@ -1,0 +1,192 @@
+"""Sketches for GPUs: from an expression to its schedule space, by rule.
+
+The rules, in the order in which they are asked (Ansor's, for GPUs):
+
+1. Stages are inlined and grouped as for CPUs (plan.py): a reduction and the elementwise stage that follows it
+   are one kernel; every group of stages is a launch of its own.
+2. A reduction that combines tensors and reads elements again is tiled SSSRRSRS (gpu_multi_level.py). Where
+   the board has shared memory, blocks fetch its operands' tiles, padding included, or read them where they
+   are: a structural knob. Otherwise constants are packed in loop order.
+3. Any other stage is split over blocks and threads (gpu_two_level.py), each thread a vector of elements. A
+   sum of many terms may also be cut in two, so that the threads of a block share it: another algorithm.
+
+What no launch may exceed (boards.target.GpuLimits) is a constraint of the space. Start at `gpu_space`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from boards.target import GpuLimits, Target
+from cross.errors import ScheduleError
+from cross.expression.operator import Operator
+from cross.expression.rfactor import rfactor
+from cross.expression.tensor import Tensor
+from cross.expression.terms import Read, walk
+from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.gpu_multi_level import (
+    Contraction,
+    contraction,
+    contraction_knobs,
+    is_contraction,
+    multi_level,
+)
+from cross.schedule.gpu_tiles import UNROLL_LIMITS
+from cross.schedule.gpu_two_level import (
+    partial_results,
+    reduction_across_threads,
+    reduction_in_threads,
+    two_level,
+    two_level_knobs,
+)
+from cross.schedule.plan import Group, Plan, make_plan
+from cross.schedule.primitives import CacheWrite, Inline, Primitive, Schedule
+from cross.schedule.space import Constraint, Knob, ScheduleSpace
+
+SHORTEST_SHARED_SUM = 32  # terms, below which one thread does not take long
+PARTIAL = ".rf"  # how rfactor calls partial results
+
+
+def gpu_space(operator: Operator, target: Target) -> ScheduleSpace:
+    """The schedule space of an operator for an OpenCL or CUDA target.
+
+    Raises:
+        ScheduleError: the target is no GPU.
+    """
+    if target.gpu is None:
+        raise ScheduleError(f"target {target.name} is of kind {target.kind!r}, expected one with GPU limits")
+    direct = _space(operator, operator, target, target.gpu)
+    cut = _with_partial_sums(operator, target.gpu)
+    if cut is None:
+        return direct
+    across = _space(operator, cut, target, target.gpu)
+    return AlternativeSpaces(operator, target, {"direct": direct, "across threads": across})
+
+
+def _with_partial_sums(operator: Operator, limits: GpuLimits) -> Operator | None:
+    """The operator with its long sums cut in two, None where it has none."""
+    found = operator
+    plan = make_plan(operator)
+    sums = {
+        group.reduction.name
+        for group in plan.groups
+        if group.reduction is not None and not is_contraction(plan, group)
+    }
+    for name, stage in zip(plan.stages, operator.stages, strict=True):
+        longest = max(stage.reduce_axes, key=lambda axis: axis.extent, default=None)
+        if name not in sums or longest is None or longest.extent < SHORTEST_SHARED_SUM:
+            continue
+        # rfactor renews the stages behind the one it cuts, not their axes.
+        current = next(item for item in found.stages if longest in item.reduce_axes)
+        found = rfactor(found, current, longest, partial_results(longest.extent, limits))
+    return None if found is operator else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Sketch:
+    """The rule that applies to every group of a plan."""
+
+    plan: Plan
+    contractions: Mapping[str, Contraction]  # by owner
+    partial: Mapping[str, Tensor]  # by owner: the partial sums that the threads of a block add up
+
+    def is_partial(self, group: Group) -> bool:
+        """Whether the block of another group computes this one."""
+        return any(group.owner is tensor for tensor in self.partial.values())
+
+    def fetched(self) -> set[str]:
+        """The paddings that one contraction alone reads, which can compute them in shared memory."""
+        found = set()
+        for padding in self.plan.paddings:
+            readers = [group for group in self.plan.groups if self._reads(group, padding.name)]
+            item = self.contractions.get(readers[0].owner.name) if len(readers) == 1 else None
+            if item is not None and padding.name in {operand.name for operand in item.operands}:
+                found.add(padding.name)
+        return found
+
+    def _reads(self, group: Group, name: str) -> bool:
+        stages = [stage for stage in (group.owner, group.reduction) if stage is not None]
+        return any(
+            isinstance(term, Read) and term.tensor.name == name
+            for stage in stages
+            for term in walk(self.plan.body(stage))
+        )
+
+
+def _sketch(plan: Plan, limits: GpuLimits) -> _Sketch:
+    contractions = {
+        group.owner.name: contraction(plan, group, limits)
+        for group in plan.groups
+        if is_contraction(plan, group)
+    }
+    partial: dict[str, Tensor] = {}
+    for group in plan.groups:
+        if group.reduction is None or not group.owner.axes or group.owner.name in contractions:
+            continue
+        for term in walk(plan.body(group.reduction)):
+            if isinstance(term, Read) and term.tensor.name.rstrip("_").endswith(PARTIAL):
+                partial[group.owner.name] = plan.stages[term.tensor.name]
+    return _Sketch(plan, contractions, partial)
+
+
+def _space(operator: Operator, program: Operator, target: Target, limits: GpuLimits) -> ScheduleSpace:
+    plan = make_plan(program)
+    sketch = _sketch(plan, limits)
+    knobs = _structural_knobs(sketch)
+    constraints: list[Constraint] = []
+    preferred: dict[str, tuple[int, ...]] = {"padding": (1,)}
+
+    def add(more: tuple[list[Knob], list[Constraint]]) -> None:
+        knobs.extend(more[0])
+        constraints.extend(more[1])
+
+    for padding in plan.paddings:
+        add(two_level_knobs(padding, limits, preferred))
+    for group in plan.groups:
+        if group.owner.name in sketch.contractions:
+            add(contraction_knobs(sketch.contractions[group.owner.name], limits, preferred))
+        elif group.owner.name not in sketch.partial and not sketch.is_partial(group):
+            add(two_level_knobs(group.owner, limits, preferred))
+    if any(group.reduction is not None for group in plan.groups):
+        knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
+        preferred["unroll"] = (UNROLL_LIMITS[2],)
+    build = functools.partial(_schedule, sketch)
+    rules = tuple(constraints)
+    return ScheduleSpace(operator, target, tuple(knobs), rules, build, preferred, program=program)
+
+
+def _structural_knobs(sketch: _Sketch) -> list[Knob]:
+    knobs = []
+    if any(item.operands for item in sketch.contractions.values()):
+        knobs.append(Knob("shared", ("shared",), ((0,), (1,)), True, ("operands", "nothing")))
+    if sketch.plan.paddings:
+        knobs.append(Knob("padding", ("padding",), ((0,), (1,)), True, ("materialized", "inlined")))
+    return knobs
+
+
+def _schedule(sketch: _Sketch, structure: Mapping[str, int]) -> Schedule:
+    plan = sketch.plan
+    shared = structure.get("shared", 1) == 0
+    padded_within = structure.get("padding", 0) == 1
+    fetched = sketch.fetched() if shared and padded_within else set()
+    inlined = {padding.name for padding in plan.paddings if padded_within} - fetched
+    result: list[Primitive] = [Inline(name) for name in (*plan.inlined, *sorted(inlined))]
+    result += [
+        CacheWrite(group.owner.name) for group in plan.groups if group.cached and not sketch.is_partial(group)
+    ]
+    for padding in plan.paddings:
+        if not padded_within:
+            result += two_level(padding)
+    for group in plan.groups:
+        name = group.owner.name
+        if name in sketch.contractions:
+            result += multi_level(plan, sketch.contractions[name], shared, inlined, fetched)
+        elif name in sketch.partial:
+            result += reduction_across_threads(group, sketch.partial[name])
+        elif group.reduction is None:
+            result += two_level(group.owner)
+        elif not sketch.is_partial(group):
+            result += reduction_in_threads(group)
+    return tuple(result)

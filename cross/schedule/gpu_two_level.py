@@ -1,0 +1,118 @@
+"""GPU sketches of two levels: blocks of threads over the elements of a stage, each thread a vector of them.
+
+For elementwise stages, data movement, pooling and other sums that read nothing twice. Such a sum can be cut
+in two (cross.expression.rfactor) instead, so that the threads of a block share the sum of one element.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boards.target import GpuLimits
+from cross.expression.tensor import Tensor
+from cross.expression.terms import ITEM_BYTES
+from cross.schedule.gpu_tiles import powers_of_two, vector_sizes
+from cross.schedule.plan import Group
+from cross.schedule.primitives import (
+    Bind,
+    ComputeAt,
+    Fuse,
+    Primitive,
+    Reorder,
+    Split,
+    Unroll,
+    Vectorize,
+)
+from cross.schedule.space import Constraint, Knob, Values
+
+PREFERRED_THREADS = 128
+VECTOR_BYTES = 16  # the widest load of one thread
+FUSED = "f"
+
+
+def two_level_knobs(
+    owner: Tensor, limits: GpuLimits, preferred: dict[str, tuple[int, ...]]
+) -> tuple[list[Knob], list[Constraint]]:
+    """Threads of a block and elements of a thread, and that a block has no more threads than work."""
+    if not owner.axes:
+        return [], []
+    last = owner.axes[-1].extent
+    lanes = max(VECTOR_BYTES // ITEM_BYTES[owner.dtype], 1)
+    vectors = vector_sizes(last, lanes)
+    most = min(limits.max_threads_per_block, limits.max_block_dims[0], owner.elements)
+    threads = tuple((count,) for count in powers_of_two(most))
+    fields = _threads(owner), _vector(owner)
+    knobs = [
+        Knob(fields[0], fields[:1], threads),
+        Knob(fields[1], fields[1:], tuple((size,) for size in vectors)),
+    ]
+    preferred[fields[0]] = (min(PREFERRED_THREADS, most),)
+    preferred[fields[1]] = (min(vectors[-1], limits.vector_float_lanes),)
+
+    def has_work(values: Values) -> NDArray[np.bool_]:
+        result: NDArray[np.bool_] = values[fields[0]] * values[fields[1]] <= owner.elements
+        return result
+
+    rule = f"a block has at most the {owner.elements} elements of {owner.name}"
+    return knobs, [Constraint(f"{owner.name}.work", rule, has_work)]
+
+
+def two_level(owner: Tensor) -> list[Primitive]:
+    """for f.0 in blocks, f.1 in threads: a vector of the last axis."""
+    if not owner.axes:
+        return []
+    name, last = owner.name, owner.axes[-1].name
+    loops = (*(axis.name for axis in owner.axes[:-1]), f"{last}.0")
+    return [
+        Split(name, last, (_vector(owner),)),
+        Fuse(name, loops, FUSED),
+        Split(name, FUSED, (_threads(owner),)),
+        Bind(name, f"{FUSED}.0", "block"),
+        Bind(name, f"{FUSED}.1", "thread"),
+        Vectorize(name, f"{last}.1"),
+    ]
+
+
+def reduction_in_threads(group: Group) -> list[Primitive]:
+    """Every thread sums up its own elements, in registers."""
+    reduction, name = group.reduction, group.reduction_name
+    assert reduction is not None
+    result = two_level(group.owner)
+    if not group.owner.axes:
+        return result
+    axes = [axis.name for axis in reduction.axes]
+    reduce = [axis.name for axis in reduction.reduce_axes]
+    result.append(ComputeAt(name, group.owner.name, f"{FUSED}.1", "register"))
+    result.append(Reorder(name, (*reduce, *axes)))
+    result += [Unroll(name, loop, "unroll") for loop in reduce]
+    return [*result, Vectorize(name, axes[-1])]
+
+
+def reduction_across_threads(group: Group, partial: Tensor) -> list[Primitive]:
+    """A block an element: its threads sum up partial results in shared memory, which thread 0 adds up."""
+    owner, name = group.owner.name, group.reduction_name
+    axes = [axis.name for axis in partial.axes]
+    reduce = [axis.name for axis in partial.reduce_axes]
+    return [
+        Fuse(owner, tuple(axis.name for axis in group.owner.axes), FUSED),
+        Bind(owner, FUSED, "block"),
+        ComputeAt(name, owner, FUSED, "register"),
+        ComputeAt(partial.name, owner, FUSED, "shared"),
+        Reorder(partial.name, (*axes, *reduce)),
+        Bind(partial.name, axes[-1], "thread"),
+    ]
+
+
+def partial_results(length: int, limits: GpuLimits) -> int:
+    """How many threads share a sum of so many terms."""
+    most = min(limits.max_threads_per_block, limits.max_block_dims[0], PREFERRED_THREADS, max(length // 2, 1))
+    return powers_of_two(most)[-1]
+
+
+def _threads(owner: Tensor) -> str:
+    return f"{owner.name}.threads"
+
+
+def _vector(owner: Tensor) -> str:
+    return f"{owner.name}.vector"
