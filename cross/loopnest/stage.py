@@ -111,8 +111,9 @@ class Stage:
             values[loop.axis] = add(values.get(loop.axis, ZERO), loop.value)
         for fusion in reversed(self.fusions):
             rest = values[fusion.axis]
-            for part in reversed(fusion.parts):
-                outermost = part is fusion.parts[0]
+            wide = [part for part in fusion.parts if part.extent != ONE]
+            for part in reversed(wide):
+                outermost = part is wide[0]
                 position = rest if outermost else fold("%", rest, part.extent)
                 rest = rest if outermost else fold("//", rest, part.extent)
                 values[part.axis] = add(values.get(part.axis, ZERO), part.at(position))

@@ -106,6 +106,14 @@ def _walk(statement: Statement) -> Iterator[Statement]:
                 yield from _walk(item)
 
 
+def is_done_together(statement: Statement) -> bool:
+    """Whether all threads of a block come to a statement: it has loops over threads, or barriers."""
+    return any(
+        isinstance(item, Barrier) or (isinstance(item, For) and item.kind is LoopKind.THREAD)
+        for item in _walk(statement)
+    )
+
+
 def _region_sizes(statement: Statement) -> Iterator[int]:
     match statement:
         case For(_, _, LoopKind.THREAD, _):

@@ -116,18 +116,18 @@ class _Sketch:
 
 
 def _sketch(plan: Plan, limits: GpuLimits) -> _Sketch:
-    contractions = {
-        group.owner.name: contraction(plan, group, limits)
-        for group in plan.groups
-        if is_contraction(plan, group)
-    }
     partial: dict[str, Tensor] = {}
     for group in plan.groups:
-        if group.reduction is None or not group.owner.axes or group.owner.name in contractions:
+        if group.reduction is None or not group.owner.axes:
             continue
         for term in walk(plan.body(group.reduction)):
             if isinstance(term, Read) and term.tensor.name.rstrip("_").endswith(PARTIAL):
                 partial[group.owner.name] = plan.stages[term.tensor.name]
+    contractions = {
+        group.owner.name: contraction(plan, group, limits)
+        for group in plan.groups
+        if group.owner not in partial.values() and is_contraction(plan, group)
+    }
     return _Sketch(plan, contractions, partial)
 
 

@@ -1,0 +1,67 @@
+"""What OpenCL C and CUDA C say differently. c_family.py writes the rest, which is the same in both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The words of one language; templates name their parts in braces."""
+
+    language: str  # of device_runtime's GpuModule
+    kernel: str  # what stands before the parameters: {name}, {threads}
+    pointer: str  # a parameter: {qualifier}, {type}, {name}
+    workspace: str  # the parameter of the workspace
+    cast: str  # a buffer in the workspace: {qualifier}, {type}, {name}, {offset}
+    shared: str  # before a declaration in shared memory
+    block: str  # number of the block
+    thread: str  # number of the thread in its block
+    barrier: str
+    constant: str  # before a table of constants
+    infinity: Mapping[str, str]  # by dtype
+    types: Mapping[str, str]  # by dtype
+    functions: Mapping[str, Mapping[str, str]]  # by dtype, then by function of the grammar: {0}, {1}
+    preludes: Mapping[str, str]  # by dtype: what must stand before its first use
+    vectors: bool  # whether arithmetic runs on vectors; otherwise only loads and stores do
+    load_vector: str  # {type}, {lanes}, {address}
+    store_vector: str  # {type}, {lanes}, {address}, {value}
+    make_vector: str  # {type}, {lanes}, {items}
+    vector_alignment: bool  # whether a vector in memory must lie at a multiple of its size
+
+
+KEYWORDS = frozenset({
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
+    "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return",
+    "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void",
+    "volatile", "while", "bool", "half", "kernel", "global", "local", "constant", "private", "uchar",
+    "ushort", "uint", "ulong", "class", "new", "delete", "this", "template", "operator", "namespace",
+    "public", "protected", "true", "false", "try", "catch", "throw", "using", "virtual", "friend",
+    "typename", "and", "or", "not", "xor", "main", "block", "thread", "workspace", "barrier", "floor_div",
+    "floor_mod",
+})  # fmt: skip
+
+
+def float_functions(suffix: str) -> dict[str, str]:
+    """C's functions on floats, with the suffix that their names have for a dtype."""
+    named = ("exp", "log", "sqrt", "tanh", "erf", "floor", "ceil")
+    one = "1.0f" if suffix == "f" else "1.0"
+    return {
+        **{name: f"{name}{suffix}({{0}})" for name in named},
+        "sigmoid": f"({one} / ({one} + exp{suffix}(-{{0}})))",
+        "abs": f"fabs{suffix}({{0}})",
+        "neg": "(-{0})",
+        "pow": f"pow{suffix}({{0}}, {{1}})",
+        "min": f"fmin{suffix}({{0}}, {{1}})",
+        "max": f"fmax{suffix}({{0}}, {{1}})",
+    }
+
+
+INTEGER_FUNCTIONS = {
+    "abs": "abs({0})",
+    "neg": "(-{0})",
+    "min": "min({0}, {1})",
+    "max": "max({0}, {1})",
+    "not": "(!{0})",
+}

@@ -1,0 +1,358 @@
+"""Expressions of a loop nest as C text: scalars, and vectors over one loop variable.
+
+Quotients, remainders and minima of index arithmetic get names of their own, so that sources stay readable
+where loops were fused; `take_lines` gives their definitions, which stand before the statement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cross.codegen.c_dialect import Dialect
+from cross.codegen.c_names import Names
+from cross.errors import CompileError
+from cross.loopnest.affine import affine
+from cross.loopnest.bounds import Interval, bounds, is_index
+from cross.loopnest.nodes import (
+    ZERO,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Expr,
+    Int,
+    Literal,
+    Load,
+    Lookup,
+    Scope,
+    Select,
+    Var,
+    add,
+    mul,
+)
+from cross.loopnest.traits import dtype_of, variables
+
+_INFIX = {"+": "+", "-": "-", "*": "*", "/": "/", "<": "<", "<=": "<=", "==": "==", "and": "&&", "or": "||"}
+_NAMED = ("//", "%", "min", "max", "ceildiv")
+MAX_ELEMENTS = 2**31 - 1  # indices are int
+
+
+class Values:
+    """Expressions at one place of a kernel."""
+
+    def __init__(self, dialect: Dialect, names: Names) -> None:
+        self.dialect = dialect
+        self.names = names
+        self.variables: dict[str, str] = {}  # C names of the loops around
+        self.ranges: dict[str, Interval] = {}
+        self.arrays: dict[str, Array] = {}
+        self.tables: dict[tuple[tuple[float, ...], ...], tuple[str, str]] = {}  # with their dtype
+        self.helpers: set[str] = set()
+        self.dtypes: set[str] = set()
+        self.assumed: set[Expr] = set()
+        self._lanes: dict[str, int] = {}
+        self._named: dict[Expr, str] = {}
+        self._lines: list[str] = []
+
+    def take_lines(self) -> list[str]:
+        """The definitions that the text since the last call needs."""
+        lines, self._lines = self._lines, []
+        for name in self._named.values():
+            self.names.free(name)
+        self._named = {}
+        return lines
+
+    @contextmanager
+    def lane(self, var: str, number: int) -> Iterator[None]:
+        """Within, a variable has the value of one lane."""
+        self._lanes[var] = number
+        yield
+        del self._lanes[var]
+
+    # -------------------------------------------------------------------------------------------- scalars
+
+    def scalar(self, expression: Expr) -> str:
+        """The text of a scalar expression; an operand of anything."""
+        match expression:
+            case Int(value):
+                return str(value) if value >= 0 else f"({value})"
+            case Var(name):
+                return str(self._lanes[name]) if name in self._lanes else self.variables[name]
+            case Literal(value, dtype):
+                return self.literal(value, dtype)
+            case Load(buffer, indices):
+                return self.element(buffer, indices)
+            case Lookup(matrix, row, column, dtype):
+                return self._lookup(matrix, row, column, dtype)
+            case Binary():
+                return self._binary(expression)
+            case Call(function, arguments):
+                return self._call(function, dtype_of(expression), [self.scalar(item) for item in arguments])
+            case Select(condition, then, otherwise):
+                left = self._open(condition)
+                if left is None:
+                    return self.scalar(then)
+                return f"({self.scalar(left)} ? {self.scalar(then)} : {self.scalar(otherwise)})"
+            case Cast(dtype, value, _):
+                text = self.scalar(value)
+                return f"({text} != 0)" if dtype == "bool" else f"({self.type(dtype)}){text}"
+            case _:
+                raise CompileError(f"{expression} is left after binding")
+
+    def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        """An element of a buffer."""
+        return self.arrays[buffer.name].element(self, indices)
+
+    def integer(self, expression: Expr) -> str:
+        """The text of an index, put together from its terms."""
+        if not is_index(expression):
+            return self.scalar(expression)
+        terms, constant = affine(expression)
+        texts = []
+        for term, coefficient in terms.items():
+            text = self.scalar(term)
+            texts.append(text if coefficient == Int(1) else f"{text} * {self.scalar(coefficient)}")
+        if constant != ZERO or not texts:
+            texts.append(self.scalar(constant))
+        return " + ".join(texts)
+
+    def type(self, dtype: str) -> str:
+        """The C type of a dtype. Raises CompileError where the language has none."""
+        if dtype not in self.dialect.types:
+            raise CompileError(f"{self.dialect.language} kernels compute no {dtype}")
+        self.dtypes.add(dtype)
+        return self.dialect.types[dtype]
+
+    def literal(self, value: float | int | bool, dtype: str) -> str:
+        """A constant of a dtype."""
+        if dtype not in ("float32", "float64"):
+            return str(int(value))
+        if math.isinf(value):
+            text = self.dialect.infinity[dtype]
+            return text if value > 0 else f"(-{text})"
+        text = repr(float(value)) + ("f" if dtype == "float32" else "")
+        return text if value >= 0 else f"({text})"
+
+    def _lookup(self, matrix: tuple[tuple[float, ...], ...], row: Expr, column: Expr, dtype: str) -> str:
+        if isinstance(row, Int) and isinstance(column, Int):
+            return self.literal(matrix[row.value][column.value], dtype)
+        if matrix not in self.tables:
+            self.tables[matrix] = (self.names.fresh(f"table{len(self.tables)}"), dtype)
+        return f"{self.tables[matrix][0]}[{self.integer(row)}][{self.integer(column)}]"
+
+    def _binary(self, expression: Binary) -> str:
+        op, dtype = expression.op, dtype_of(expression.left)
+        if dtype == "int64" and op in _NAMED:
+            return self._name(expression)
+        if op in ("min", "max"):
+            parts = [self.scalar(expression.left), self.scalar(expression.right)]
+            return self._call(op, dtype, parts)
+        if op not in _INFIX:
+            raise CompileError(f"{op} of {dtype} values is not written in C")
+        if op == "and":
+            left = self._open(expression)
+            if left is not None and left != expression:
+                return self.scalar(left)
+        sides = [expression.left, expression.right]
+        if dtype == "int64":
+            texts = [self._side(side) for side in sides]
+        else:
+            texts = [self.scalar(side) for side in sides]
+        return f"({texts[0]} {_INFIX[op]} {texts[1]})"
+
+    def _side(self, side: Expr) -> str:
+        text = self.integer(side)
+        return f"({text})" if " " in text and not text.startswith("(") else text
+
+    def _name(self, expression: Binary) -> str:
+        """A quotient, remainder, minimum or maximum of integers, under a name where no lane decides it."""
+        text = self._integer_operation(expression)
+        if variables(expression) & self._lanes.keys() or not is_index(expression):
+            return text
+        if expression not in self._named:
+            name = self.names.fresh(f"i{len(self._named)}")
+            self._named[expression] = name
+            self._lines.append(f"const int {name} = {text};")
+        return self._named[expression]
+
+    def _integer_operation(self, expression: Binary) -> str:
+        op, left, right = expression.op, self._side(expression.left), self._side(expression.right)
+        if op in ("min", "max"):
+            return f"{op}({self.integer(expression.left)}, {self.integer(expression.right)})"
+        if op == "ceildiv":
+            return f"(({left} + {right} - 1) / {right})"
+        if bounds(expression.left, self.ranges)[0] >= 0:
+            return f"{left} {'/' if op == '//' else '%'} {right}"
+        helper = "floor_div" if op == "//" else "floor_mod"
+        self.helpers |= {"floor_div", helper}
+        return f"{helper}({self.integer(expression.left)}, {right})"
+
+    def _call(self, function: str, dtype: str, arguments: list[str]) -> str:
+        known = self.dialect.functions.get(dtype, {})
+        if function not in known:
+            raise CompileError(f"{self.dialect.language} kernels have no {function} of {dtype}")
+        return known[function].format(*arguments)
+
+    def _open(self, condition: Expr) -> Expr | None:
+        """What of a condition is not known to hold; None: all of it is."""
+        if condition in self.assumed:
+            return None
+        if isinstance(condition, Binary) and condition.op == "and":
+            left, right = self._open(condition.left), self._open(condition.right)
+            if left is None or right is None:
+                return right if left is None else left
+            return Binary("and", left, right)
+        return condition
+
+    # -------------------------------------------------------------------------------------------- vectors
+
+    def vector(self, expression: Expr, var: str, lanes: int) -> str:
+        """The text of an expression as a vector of its values for var = 0, 1, ..."""
+        dtype = dtype_of(expression)
+        if var not in variables(expression):
+            return self._make(
+                dtype, lanes, [self.scalar(expression)] * (1 if self.dialect.vectors else lanes)
+            )
+        match expression:
+            case Load(buffer, indices):
+                found = self.arrays[buffer.name].vector(self, indices, var, lanes)
+                if found is not None:
+                    return found
+            case Select(condition, then, otherwise) if var not in variables(condition):
+                left = self._open(condition)
+                if left is None:
+                    return self.vector(then, var, lanes)
+                branches = [self.vector(branch, var, lanes) for branch in (then, otherwise)]
+                return f"({self.scalar(left)} ? {branches[0]} : {branches[1]})"
+            case Binary(op, left, right) if self.dialect.vectors and op in ("+", "-", "*", "/"):
+                return f"({self.operand(left, var, lanes)} {op} {self.operand(right, var, lanes)})"
+            case Binary("min" | "max" as op, left, right) if self.dialect.vectors:
+                sides = [self.vector(side, var, lanes) for side in (left, right)]
+                return self._call(op, dtype, sides)
+            case Call(function, arguments) if self.dialect.vectors and dtype != "bool":
+                return self._call(function, dtype, [self.vector(item, var, lanes) for item in arguments])
+            case _:
+                pass
+        return self._make(dtype, lanes, self.elements(expression, var, lanes))
+
+    def operand(self, expression: Expr, var: str, lanes: int) -> str:
+        """A vector, or a scalar where the operation repeats it for all lanes."""
+        if var in variables(expression):
+            return self.vector(expression, var, lanes)
+        return self.scalar(expression)
+
+    def elements(self, expression: Expr, var: str, lanes: int) -> list[str]:
+        """The scalars of all lanes."""
+        found = []
+        for number in range(lanes):
+            with self.lane(var, number):
+                found.append(self.scalar(expression))
+        return found
+
+    def _make(self, dtype: str, lanes: int, items: list[str]) -> str:
+        return self.dialect.make_vector.format(type=self.type(dtype), lanes=lanes, items=", ".join(items))
+
+
+class Array:
+    """A buffer as C sees it: a pointer with one index, or an array with an index a dimension.
+
+    Args:
+        buffer: a bound buffer.
+        name: its C name.
+        dropped: dimensions that are left out: a thread has its own, or they have one element.
+        lanes: for registers held as vectors, elements of one (the last dimension); else 0.
+    """
+
+    def __init__(
+        self, buffer: Buffer, name: str, dropped: frozenset[int] = frozenset(), lanes: int = 0
+    ) -> None:
+        self.buffer = buffer
+        self.name = name
+        self.lanes = lanes
+        self.flat = buffer.scope in (Scope.ARGUMENT, Scope.WORKSPACE)
+        self.extents = [extent.value for extent in buffer.shape if isinstance(extent, Int)]
+        last = len(self.extents) - (1 if lanes else 0)
+        self.kept = [place for place in range(last) if place not in dropped and self.extents[place] > 1]
+        if math.prod(self.extents) > MAX_ELEMENTS:
+            raise CompileError(
+                f"buffer {buffer.name} has more than {MAX_ELEMENTS} elements, which int cannot count"
+            )
+
+    @property
+    def dimensions(self) -> str:
+        """The dimensions of a declaration."""
+        return "".join(f"[{self.extents[place]}]" for place in self.kept)
+
+    def element(self, values: Values, indices: tuple[Expr, ...]) -> str:
+        """One element; of a register of vectors the component that the last index names."""
+        if self.flat:
+            return f"{self.name}[{values.integer(self.offset(indices))}]"
+        text = self.name + "".join(f"[{values.integer(indices[place])}]" for place in self.kept)
+        if self.lanes:
+            return f"{text}.s{int(values.scalar(indices[-1])):x}"
+        return text
+
+    def offset(self, indices: tuple[Expr, ...]) -> Expr:
+        """The row-major position of an element."""
+        result: Expr = ZERO
+        for index, extent in zip(indices, self.extents, strict=True):
+            result = add(mul(result, Int(extent)), index)
+        return result
+
+    def vector(self, values: Values, indices: tuple[Expr, ...], var: str, lanes: int) -> str | None:
+        """The elements of all lanes where they are one vector; else None."""
+        place = self.place(values, indices, var, lanes)
+        if place is None or self.lanes:
+            return place
+        kind = values.type(self.buffer.dtype)
+        return values.dialect.load_vector.format(type=kind, lanes=lanes, address=place)
+
+    def place(self, values: Values, indices: tuple[Expr, ...], var: str, lanes: int) -> str | None:
+        """Where all lanes are one vector: a register of vectors, or the address of lane 0; else None."""
+        if self.lanes:
+            own = self.name + "".join(f"[{values.integer(indices[place])}]" for place in self.kept)
+            return own if self.lanes == lanes and indices[-1] == Var(var) else None
+        return self._address(values, indices, var, lanes)
+
+    def _address(self, values: Values, indices: tuple[Expr, ...], var: str, lanes: int) -> str | None:
+        if not self._is_contiguous(indices, var) or (not self.flat and self.buffer.scope is not Scope.SHARED):
+            return None
+        if values.dialect.vector_alignment and (
+            lanes > 4 or multiple_of(self.offset(indices), var) % lanes or self.buffer.dtype != "float32"
+        ):
+            return None
+        with values.lane(var, 0):
+            return f"&{self.element(values, indices)}"
+
+    def _is_contiguous(self, indices: tuple[Expr, ...], var: str) -> bool:
+        if any(var in variables(index) for index in indices[:-1]) or not is_index(indices[-1]):
+            return False
+        terms, _ = affine(indices[-1])
+        others = [term for term in terms if term != Var(var)]
+        return terms.get(Var(var)) == Int(1) and not any(var in variables(term) for term in others)
+
+
+def conjuncts(condition: Expr) -> set[Expr]:
+    """A condition, and the conditions that it joins by `and`."""
+    if isinstance(condition, Binary) and condition.op == "and":
+        return {condition} | conjuncts(condition.left) | conjuncts(condition.right)
+    return {condition}
+
+
+def multiple_of(expression: Expr, var: str = "") -> int:
+    """A number that divides all values of an index; a variable that is given counts as 0."""
+    match expression:
+        case Int(value):
+            return abs(value)
+        case Var(name):
+            return 0 if name == var else 1
+        case Binary("+" | "-" | "min" | "max", left, right):
+            return math.gcd(multiple_of(left, var), multiple_of(right, var))
+        case Binary("*", left, right):
+            return multiple_of(left, var) * multiple_of(right, var)
+        case Binary("%", left, right):
+            return math.gcd(multiple_of(left, var), multiple_of(right, var))
+        case _:
+            return 1

@@ -1,0 +1,43 @@
+"""OpenCL C 1.2."""
+
+from __future__ import annotations
+
+from cross.codegen.c_dialect import INTEGER_FUNCTIONS, Dialect, float_functions
+
+_INTEGERS = {
+    "int8": "char",
+    "uint8": "uchar",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long",
+    "bool": "uchar",
+}
+_OVERLOADED = float_functions("")
+
+OPENCL_C = Dialect(
+    language="opencl",
+    kernel="__kernel __attribute__((reqd_work_group_size({threads}, 1, 1)))\nvoid {name}",
+    pointer="__global {qualifier}{type} *restrict {name}",
+    workspace="__global uchar *restrict workspace",
+    cast=(
+        "__global {qualifier}{type} *restrict {name} = (__global {qualifier}{type} *)(workspace + {offset});"
+    ),
+    shared="__local ",
+    block="get_group_id(0)",
+    thread="get_local_id(0)",
+    barrier="barrier(CLK_LOCAL_MEM_FENCE);",
+    constant="__constant ",
+    infinity={"float32": "INFINITY", "float64": "(double)INFINITY"},
+    types={**_INTEGERS, "float32": "float", "float64": "double"},
+    functions={
+        "float32": {**_OVERLOADED, "sigmoid": "(1.0f / (1.0f + exp(-{0})))"},
+        "float64": _OVERLOADED,
+        **dict.fromkeys(_INTEGERS, INTEGER_FUNCTIONS),
+    },
+    preludes={"float64": "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"},
+    vectors=True,
+    load_vector="vload{lanes}(0, {address})",
+    store_vector="vstore{lanes}({value}, 0, {address});",
+    make_vector="({type}{lanes})({items})",
+    vector_alignment=False,
+)
