@@ -2,8 +2,9 @@
 
     artifact = compile([("matmul_0", nest)], target)
 
-A batch of kernels becomes one shared object with one linker call. `compile_object` and `link` are its two
-halves, for builders that spread the first over processes.
+A batch of kernels for a CPU becomes one shared object with one linker call; for a GPU, a module of OpenCL C
+or of cubins (device_runtime/gpu_module.py). `compile_object` and `link` are its two halves, for builders that
+spread the first over processes.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from functools import cached_property
 from pathlib import Path
 
 from boards.target import Target
+from cross.codegen.gpu_code import gpu_program, with_code
 from cross.codegen.llvm_ir import llvm_module, workspace_offsets
 from cross.codegen.objects import compile_ir
 from cross.errors import CompileError
 from cross.link import DEFAULT_CACHE_DIR, native_objects
 from cross.link import link as link_objects
 from cross.loopnest.nodes import Buffer, Int, LoopNest
+from cross.nvrtc import compile_cubin
 from cross.schedule.packing import Packing
+from device_runtime.protocol import GpuModule, merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """An exported function with the ABI of cross/native/tfb.h."""
+    """An exported function with the ABI of cross/native/tfb.h; on a GPU, a kernel of its module."""
 
     symbol: str
     arguments: tuple[Argument, ...]
@@ -55,7 +59,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Artifact:
-    """Compiled code with no live handle: an ELF shared object and the kernels it exports."""
+    """Compiled code with no live handle, and its kernels: an ELF shared object, or a GpuModule's bytes."""
 
     target: Target
     code: bytes
@@ -73,7 +77,7 @@ def compile(
     """One artifact with a kernel per (symbol, bound nest).
 
     Raises:
-        CompileError: a nest is not bound, or LLVM refuses its code.
+        CompileError: a nest is not bound, or LLVM or NVRTC refuses its code.
         LinkError: the linker refuses the objects.
     """
     objects = [compile_object(symbol, nest, target) for symbol, nest in nests]
@@ -82,18 +86,27 @@ def compile(
 
 
 def compile_object(symbol: str, nest: LoopNest, target: Target) -> bytes:
-    """One kernel as an ELF object.
+    """One kernel as an ELF object, or as a module of its own for a GPU.
 
     The code is written as it should run: no optimizer passes, only LLVM's code generator.
 
     Raises:
-        CompileError: the target is no CPU, the nest is not bound, or LLVM refuses its code.
+        CompileError: the nest is not bound, asks for more than the board has, or LLVM or NVRTC refuses its
+            code; NvrtcMissing where a CUDA target needs it.
     """
     if target.kind != "cpu":
-        raise CompileError(
-            f"target {target.name} is of kind {target.kind!r}; only cpu targets are compiled here"
-        )
+        return _gpu_module(symbol, nest, target).to_bytes()
     return compile_ir(llvm_module(symbol, nest, target), target, passes="none")
+
+
+def _gpu_module(symbol: str, nest: LoopNest, target: Target) -> GpuModule:
+    """A module of one kernel: OpenCL C as it is, CUDA C compiled for the target's architecture."""
+    program = gpu_program(symbol, nest, target)
+    code: str | bytes = program.source
+    if target.kind == "cuda":
+        assert target.gpu is not None
+        code = compile_cubin(program.source, target.gpu.compute_capability)
+    return GpuModule(target.kind, {symbol: with_code(program, code)})
 
 
 def link(
@@ -103,11 +116,14 @@ def link(
     *,
     cache_dir: Path = DEFAULT_CACHE_DIR,
 ) -> Artifact:
-    """Objects and the native code as one shared object.
+    """Objects and the native code as one shared object; modules of a GPU as one module.
 
     Raises:
         LinkError: the linker refuses the objects.
     """
+    if target.kind != "cpu":
+        module = merged([GpuModule.from_bytes(item) for item in objects])
+        return Artifact(target, module.to_bytes(), tuple(kernels))
     extra = native_objects(target, cache_dir)
     code = link_objects(objects, target, extra_objects=extra, cache_dir=cache_dir)
     return Artifact(target, code, tuple(kernels))
