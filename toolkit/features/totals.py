@@ -9,6 +9,7 @@ from cross.expression.terms import ARITHMETIC, DTYPES, ITEM_BYTES
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
+    Barrier,
     Binary,
     Block,
     Buffer,
@@ -107,5 +108,5 @@ def _locals(statement: Statement) -> tuple[Buffer, ...]:
             return tuple(buffer for item in statements for buffer in _locals(item))
         case Allocate(buffer, body):
             return ((buffer,) if buffer.scope is Scope.LOCAL else ()) + _locals(body)
-        case Store():
+        case Store() | Barrier():
             return ()

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from cross.loopnest.bind import RUNNING_LOOP
-from cross.loopnest.nodes import Allocate, Block, For, Int, LoopKind, Statement, Store
+from cross.loopnest.nodes import Allocate, Barrier, Block, For, Int, LoopKind, Statement, Store
 from toolkit.features.tape import Tape, Values
 
 _RUNNING: Final = float(RUNNING_LOOP)
@@ -39,6 +39,8 @@ def _count(statement: Statement, tape: Tape, result: dict[str, int]) -> int:
     match statement:
         case Store():
             return tape.row(Int(1))
+        case Barrier():
+            return tape.row(Int(RUNNING_LOOP))
         case Block(statements):
             rows = [_count(item, tape, result) for item in statements]
             return tape.step(("sum", *rows), _sum, *rows) if rows else tape.row(Int(0))

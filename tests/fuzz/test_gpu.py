@@ -1,0 +1,101 @@
+"""Any operator under any GPU configuration: numpy reference == interpreter == OpenCL C on PoCL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from boards.board import load
+from cross.codegen.gpu_code import gpu_program
+from cross.compile import compile
+from cross.expression.reference import evaluate
+from cross.loopnest import LoopNest, Programs, interpret, to_text, verify
+from cross.nvrtc import compile_cubin, usage
+from cross.schedule import gpu_space
+from device_runtime.pocl import PLATFORM, name_cpu, settle
+from device_runtime.protocol import WORKSPACE, GpuKernel, GpuModule
+from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
+
+Array = NDArray[Any]
+TOLERANCE = 1e-4  # of the largest magnitude in the expected output
+POCL = load("pocl").target(None)
+
+
+@pytest.fixture(scope="module")
+def queue(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    cl = pytest.importorskip("pyopencl")
+    settle(str(tmp_path_factory.mktemp("pocl")), 1)
+    devices = [item for platform in cl.get_platforms() for item in platform.get_devices()]
+    device = next((item for item in devices if PLATFORM in item.platform.name), None)
+    if device is None:
+        pytest.skip("no PoCL here; pip install 'tune-for-board[pocl]'")
+    name_cpu(device.int_ptr)
+    return cl.CommandQueue(cl.Context([device]))
+
+
+def run(queue: Any, kernel: GpuKernel, nest: LoopNest, inputs: list[Array]) -> Array:
+    cl = pytest.importorskip("pyopencl")
+    program = cl.Program(queue.context, kernel.code).build(["-cl-std=CL1.2"])
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    output = nest.arguments[-1]
+    got = np.full([extent.value for extent in output.shape], np.nan, output.dtype)
+    packed = [
+        array if buffer.packing is None else buffer.packing.apply(array)
+        for buffer, array in zip(nest.arguments[:-1], inputs, strict=True)
+    ]
+    buffers = [cl.Buffer(queue.context, flags, hostbuf=np.ascontiguousarray(item)) for item in (*packed, got)]
+    workspace = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, max(kernel.workspace_bytes, 1))
+    for launch in kernel.launches:
+        arguments = [workspace if place == WORKSPACE else buffers[place] for place in launch.buffers]
+        cl.Kernel(program, launch.name)(queue, launch.global_size, launch.threads, *arguments)
+    cl.enqueue_copy(queue, got, buffers[-1])
+    return got
+
+
+def check(queue: Any, family: str, seed: int) -> None:
+    rng = np.random.default_rng([7, seed])
+    operator = random_operator(rng, family)
+    space = gpu_space(operator, POCL)
+    programs = Programs(space)
+    configuration = space.configuration(space.sample(rng, 1)[0])
+    verify(programs.parametric(programs.structure(configuration)).nest, parametric=True)
+    nest = programs.nest(configuration)
+    verify(nest)
+    inputs = random_inputs(operator, rng)
+    kernel = GpuModule.from_bytes(compile([("kernel_0", nest)], POCL).code).kernels["kernel_0"]
+    want, interpreted = evaluate(operator, inputs), interpret(nest, inputs)
+    for got in (interpreted, run(queue, kernel, nest, inputs)):
+        error = np.abs(got - want).max()
+        assert error <= TOLERANCE * np.abs(want).max(), f"{family} {seed}: {error}\n{to_text(nest)}"
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_opencl_equals_interpreter_and_reference(queue: Any, family: str) -> None:
+    check(queue, family, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 67))
+def test_a_thousand_pairs_on_pocl(queue: Any, seed: int) -> None:
+    for family in sorted(FAMILIES):
+        check(queue, family, seed)
+
+
+@pytest.mark.parametrize("board", ["jetson-nano", "h200"])
+def test_cubins_keep_the_limits_of_the_board(board: str) -> None:
+    target = load(board).target("gpu")
+    assert target.gpu is not None
+    rng = np.random.default_rng(3)
+    space = gpu_space(random_operator(rng, "convolution"), target)
+    nest = Programs(space).nest(space.configuration(space.sample(rng, 1)[0]))
+    program = gpu_program("kernel_0", nest, target)
+    found = usage(compile_cubin(program.source, target.gpu.compute_capability))
+    reserved = 1024 if board == "h200" else 0
+    for function in program.functions:
+        used = found[function.name]
+        assert 0 < used.registers <= 255
+        assert used.registers * function.threads <= target.gpu.registers_per_block
+        assert used.shared_bytes in (function.shared_bytes, function.shared_bytes + reserved)
