@@ -12,7 +12,7 @@ from device_runtime.buffers import Region
 from device_runtime.check import COMPARABLE
 from device_runtime.cpu import run_kernel
 from device_runtime.cuda import open_cuda
-from device_runtime.gpu import run_gpu_kernel
+from device_runtime.gpu_measure import run_gpu_module
 from device_runtime.isolation import Limits, Outcome, run_isolated
 from device_runtime.methods import Context, Method, Reply
 from device_runtime.opencl import open_opencl
@@ -123,8 +123,8 @@ def _run_on_gpu(
 ) -> Dict[str, Any]:
     if request.driver == "opencl":
         device = open_opencl(request.device, *folders, request.threads)
-        return run_gpu_kernel(device, path, request, inputs)
-    return run_gpu_kernel(open_cuda(request.device), path, request, inputs)
+        return run_gpu_module(device, path, request, inputs)
+    return run_gpu_module(open_cuda(request.device), path, request, inputs)
 
 
 def _refuse_impossible(request: MeasureRequest) -> None:

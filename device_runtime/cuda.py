@@ -79,6 +79,7 @@ class CudaDevice(Device):
 
     def __init__(self, driver: Any, context: Any) -> None:
         self.driver = driver
+        self._modules: Dict[bytes, Any] = {}  # a module is unloaded with the last reference to it
         self._context = context  # never popped: the process of one measurement ends without cleaning up
 
     def allocate(self, size_bytes: int) -> Any:
@@ -93,6 +94,15 @@ class CudaDevice(Device):
             self.driver.memcpy_htod(handle, memoryview(region.memory)[: region.size_bytes])
         return handle
 
+    def part(self, handle: Any, offset_bytes: int, size_bytes: int) -> Any:
+        """See gpu.Device: an address."""
+        return int(handle) + offset_bytes
+
+    def wait(self) -> None:
+        """See gpu.Device."""
+        with typed(self.driver, "the kernel"):
+            self.driver.Context.synchronize()
+
     def fill(self, handle: Any, size_bytes: int, byte: int) -> None:
         """See gpu.Device."""
         with typed(self.driver, "filling a buffer"):
@@ -105,14 +115,17 @@ class CudaDevice(Device):
 
     def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> Call:
         """See gpu.Device. A cubin for another architecture is a Fault("build")."""
+        assert isinstance(kernel.code, bytes)
         with typed(self.driver, "the cubin", "build"):
-            module = self.driver.module_from_buffer(kernel.code)
+            if kernel.code not in self._modules:
+                self._modules[kernel.code] = self.driver.module_from_buffer(kernel.code)
+            module = self._modules[kernel.code]
             functions = [module.get_function(launch.name) for launch in kernel.launches]
         launches = []
         for launch, function, handles in zip(kernel.launches, functions, arguments):
             function.prepare("P" * len(handles))
             launches.append((function, (launch.blocks, launch.threads), pointers(handles)))
-        return _CudaCall(self.driver, launches, module)
+        return _CudaCall(self, launches)
 
     def built(self) -> None:
         """See gpu.Device. A cubin is a binary already."""
@@ -124,17 +137,19 @@ def pointers(handles: Sequence[Any]) -> List[int]:
 
 
 class _CudaCall(Call):
-    def __init__(self, driver: Any, launches: Sequence[Tuple[Any, Any, List[int]]], module: Any) -> None:
-        self._driver = driver
+    def __init__(self, device: CudaDevice, launches: Sequence[Tuple[Any, Any, List[int]]]) -> None:
+        self._device = device
+        self._driver = device.driver
         self._launches = launches
-        self._module = module  # unloaded with the last reference
         self._flush: Any = None
 
-    def run(self) -> None:
+    def start(self) -> None:
         with typed(self._driver, "a launch", "launch"):
             self._enqueue()
-        with typed(self._driver, "the kernel"):
-            self._driver.Context.synchronize()
+
+    def run(self) -> None:
+        self.start()
+        self._device.wait()
 
     def seconds(self, number: int, flush_bytes: int) -> float:
         if not flush_bytes:

@@ -134,6 +134,8 @@ class OpenClDevice(Device):
         self._queue = cl.CommandQueue(self._context, device, properties=profiling)
         self._binaries = binaries
         self._unkept: Dict[str, Any] = {}
+        self._programs: Dict[str, Any] = {}
+        self.running: List[Any] = []  # events that nobody asks; PoCL 3 crashes when they end without an owner
 
     def allocate(self, size_bytes: int) -> Any:
         """See gpu.Device."""
@@ -146,6 +148,17 @@ class OpenClDevice(Device):
         host = memoryview(region.memory)[: region.size_bytes]
         with _typed(self._cl, f"a buffer of {region.size_bytes} bytes"):
             return self._cl.Buffer(self._context, flags, hostbuf=host)
+
+    def part(self, handle: Any, offset_bytes: int, size_bytes: int) -> Any:
+        """See gpu.Device."""
+        with _typed(self._cl, f"byte {offset_bytes} of a buffer"):
+            return handle.get_sub_region(offset_bytes, size_bytes)
+
+    def wait(self) -> None:
+        """See gpu.Device."""
+        with _typed(self._cl, "a launch"):
+            self._queue.finish()
+        self.running.clear()
 
     def fill(self, handle: Any, size_bytes: int, byte: int) -> None:
         """See gpu.Device."""
@@ -210,6 +223,11 @@ class OpenClDevice(Device):
         self._cl.enqueue_fill_buffer(self._queue, handle, bytes([byte]), 0, size_bytes)
 
     def _program(self, source: str) -> Any:
+        if source not in self._programs:
+            self._programs[source] = self._built_program(source)
+        return self._programs[source]
+
+    def _built_program(self, source: str) -> Any:
         platform = self._device.platform
         key = key_of([
             platform.name, platform.version, self._device.name, self._device.driver_version,
@@ -240,10 +258,13 @@ class _OpenClCall(Call):
         self._launches = launches
         self._flush: Any = None
 
-    def run(self) -> None:
+    def start(self) -> None:
         with self._device.typed("a launch"):
-            events = self._device.enqueue(self._launches)
-        self._device.finish(events, "a launch")
+            self._device.running += self._device.enqueue(self._launches)
+
+    def run(self) -> None:
+        self.start()
+        self._device.wait()
 
     def seconds(self, number: int, flush_bytes: int) -> float:
         if flush_bytes and self._flush is None:

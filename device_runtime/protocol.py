@@ -47,6 +47,7 @@ from device_runtime.frames import (
     Stream,
     encode_frame,
 )
+from device_runtime.gpu_model import GPU_ALIGNMENT, GPU_MODEL_VERSION, GpuModel
 from device_runtime.gpu_module import (
     GPU_MODULE_VERSION,
     WORKSPACE,
@@ -69,6 +70,8 @@ __all__ = [
     "FAILED",
     "FAILURE_KINDS",
     "FRAME_DEADLINE_S",
+    "GPU_ALIGNMENT",
+    "GPU_MODEL_VERSION",
     "GPU_MODULE_VERSION",
     "INTERNAL",
     "MAX_BUFFERS",
@@ -99,6 +102,7 @@ __all__ = [
     "Frame",
     "FrameDecoder",
     "GpuKernel",
+    "GpuModel",
     "GpuModule",
     "Greeting",
     "Launch",

@@ -25,7 +25,7 @@ from cross.compile import Artifact, Kernel, kernel_of, link
 from cross.errors import LinkError
 from cross.loopnest.nodes import LoopNest
 from cross.machine_code.fingerprint import code_hash
-from device_runtime.protocol import MeasureFailure
+from device_runtime.protocol import GpuModule, MeasureFailure
 
 Job = tuple[str, LoopNest]
 _TEXT_LIMIT = 2000
@@ -135,8 +135,19 @@ class Builder:
 
 def _built(artifact: Artifact, kernel: Kernel, code: bytes) -> BuiltKernel:
     called = repr((kernel.arguments, kernel.workspace_bytes))
-    content = f"{code_hash(code, kernel.symbol)} {called}"
+    same = (
+        code_hash(code, kernel.symbol) if artifact.target.kind == "cpu" else program_hash(code, kernel.symbol)
+    )
+    content = f"{same} {called}"
     return BuiltKernel(artifact, kernel, hashlib.sha256(content.encode()).hexdigest()[:CODE_DIGITS])
+
+
+def program_hash(code: bytes, symbol: str) -> str:
+    """SHA-256 in hex of a GPU kernel's program and launches; the kernel's name in them does not count."""
+    kernel = GpuModule.from_bytes(code).kernels[symbol]
+    text = kernel.code if isinstance(kernel.code, str) else kernel.code.hex()
+    launches = repr((kernel.workspace_bytes, kernel.launches))
+    return hashlib.sha256(f"{text} {launches}".replace(symbol, "kernel").encode()).hexdigest()
 
 
 class _Worker:

@@ -212,9 +212,11 @@ class LiveRunner:
             workspace_bytes=kernel.workspace_bytes,
             timing=timing,
             threads=target.threads,
-            cores=target.cores,
+            cores=target.cores if target.kind == "cpu" else (),
             timeout_s=options.timeout_s,
             rtol=RTOL.get(kernel.arguments[-1].dtype, EXACT),
+            driver=target.kind,
+            device=target.device,
         )
 
     def _module(self, artifact: Artifact) -> str:
