@@ -125,7 +125,7 @@ class CudaDevice(Device):
         for launch, function, handles in zip(kernel.launches, functions, arguments):
             function.prepare("P" * len(handles))
             launches.append((function, (launch.blocks, launch.threads), pointers(handles)))
-        return _CudaCall(self, launches)
+        return _CudaCall(self, launches, arguments)
 
     def built(self) -> None:
         """See gpu.Device. A cubin is a binary already."""
@@ -137,8 +137,14 @@ def pointers(handles: Sequence[Any]) -> List[int]:
 
 
 class _CudaCall(Call):
-    def __init__(self, device: CudaDevice, launches: Sequence[Tuple[Any, Any, List[int]]]) -> None:
+    def __init__(
+        self,
+        device: CudaDevice,
+        launches: Sequence[Tuple[Any, Any, List[int]]],
+        arguments: Sequence[Sequence[Any]],
+    ) -> None:
         self._device = device
+        self._arguments = arguments  # freed with the last reference to them
         self._driver = device.driver
         self._launches = launches
         self._flush: Any = None

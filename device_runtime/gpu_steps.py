@@ -23,6 +23,7 @@ class ModelCall(Call):
         parameters = device.upload(region_of(model.parameters or bytes(SMALLEST_BUFFER_BYTES)))
         scratch_bytes = max(kernel.workspace_bytes for kernel in model.module.kernels.values())
         workspace = device.allocate(max(SMALLEST_BUFFER_BYTES, scratch_bytes))
+        self._whole = (arena, parameters)  # CUDA's parts are addresses only
         places: Dict[Any, Any] = {}
         for number, handle in enumerate(handles):
             inputs = len(model.inputs)

@@ -135,7 +135,6 @@ class OpenClDevice(Device):
         self._binaries = binaries
         self._unkept: Dict[str, Any] = {}
         self._programs: Dict[str, Any] = {}
-        self.running: List[Any] = []  # events that nobody asks; PoCL 3 crashes when they end without an owner
 
     def allocate(self, size_bytes: int) -> Any:
         """See gpu.Device."""
@@ -158,7 +157,6 @@ class OpenClDevice(Device):
         """See gpu.Device."""
         with _typed(self._cl, "a launch"):
             self._queue.finish()
-        self.running.clear()
 
     def fill(self, handle: Any, size_bytes: int, byte: int) -> None:
         """See gpu.Device."""
@@ -188,7 +186,7 @@ class OpenClDevice(Device):
                 for position, handle in enumerate(handles):
                     function.set_arg(position, handle)
             launches.append((function, launch.global_size, launch.threads))
-        return _OpenClCall(self, launches)
+        return _OpenClCall(self, launches, arguments)
 
     def built(self) -> None:
         """Keep the binaries of what was built from source: now they hold all that PoCL compiled, too."""
@@ -253,14 +251,20 @@ class OpenClDevice(Device):
 
 
 class _OpenClCall(Call):
-    def __init__(self, device: OpenClDevice, launches: Sequence[Tuple[Any, Any, Any]]) -> None:
+    def __init__(
+        self,
+        device: OpenClDevice,
+        launches: Sequence[Tuple[Any, Any, Any]],
+        arguments: Sequence[Sequence[Any]],
+    ) -> None:
         self._device = device
+        self._arguments = arguments  # a kernel does not keep its buffers
         self._launches = launches
         self._flush: Any = None
 
     def start(self) -> None:
         with self._device.typed("a launch"):
-            self._device.running += self._device.enqueue(self._launches)
+            self._device.enqueue(self._launches)
 
     def run(self) -> None:
         self.start()
