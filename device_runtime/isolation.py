@@ -30,6 +30,19 @@ ENDING_S = 0.001  # and whether it has ended, once its pipe is closed
 MAX_ANSWER_BYTES = 1 << 20
 MAX_OUTPUT_BYTES = 1 << 20  # of what the child prints; more is killed by SIGXFSZ
 ADDRESS_SLACK_BYTES = 1 << 30  # address space is cheap: thread stacks, allocator arenas
+# Python ignores or catches the first three; a driver in the parent may have taken the others, and a kernel
+# that raises one must be seen to die of it.
+TAKEN_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGILL,
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+)
 PR_SET_PDEATHSIG = 1
 NONCE_BYTES = 32
 LENGTH = struct.Struct(">I")
@@ -126,8 +139,8 @@ def _be_the_child(
     try:
         os.setsid()
         die_with_parent(parent)
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)  # Python ignores or catches these
+        for number in TAKEN_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         os.dup2(output_fd, 1)
         os.dup2(output_fd, 2)

@@ -91,6 +91,7 @@ def test_the_compiler_says_what_it_refuses(session: Session) -> None:
     assert "error" in result.error.text and ";" in result.error.text
 
 
+@pytest.mark.slow
 def test_a_kernel_that_hangs_is_killed_and_the_next_measurement_is_right(session: Session) -> None:
     started_s = time.monotonic()
     result = session.measure(measure_request(session, twice("hangs"), timeout_s=4.0))

@@ -106,6 +106,16 @@ def test_a_signal_is_named() -> None:
     assert outcome.failure.text == "killed by SIGILL"
 
 
+def test_a_signal_that_a_library_catches_kills_the_child_all_the_same() -> None:
+    before = signal.signal(signal.SIGILL, lambda *_: None)
+    try:
+        outcome = run_isolated(lambda: os.kill(os.getpid(), signal.SIGILL) or {}, LIMITS)
+    finally:
+        signal.signal(signal.SIGILL, before)
+    assert outcome.failure is not None
+    assert outcome.failure.signal == signal.SIGILL
+
+
 def test_the_host_hangs_up() -> None:
     read_fd, write_fd = os.pipe()
     os.close(write_fd)
