@@ -113,11 +113,43 @@ def _accesses(
                 yield from _accesses(item, ranges, private)
         case Allocate(buffer, body):
             yield from _accesses(body, ranges, private | {buffer.name})
-        case Store(buffer, indices, value, _):
-            touched: list[tuple[Buffer, Access]] = [(buffer, Access(indices, True, ranges))]
+        case Store(buffer, indices, value, guard):
+            known = {} if guard is None else _clamps_without_effect(guard)
+            touched: list[tuple[Buffer, bool, tuple[Expr, ...]]] = [(buffer, True, indices)]
             for load in (item for part in (*indices, value) for item in loads(part)):
-                touched.append((load.buffer, Access(load.indices, False, ranges)))
-            yield from ((item, access) for item, access in touched if item.name not in private)
+                touched.append((load.buffer, False, load.indices))
+            for item, writes, places in touched:
+                if item.name not in private:
+                    yield item, Access(tuple(_known(place, known) for place in places), writes, ranges)
+
+
+Clamps = dict[Expr, list[int]]
+"""Bounds k of counters that a guard keeps below k, by counter."""
+
+
+def _clamps_without_effect(guard: Expr) -> Clamps:
+    """What a store happens under: `counter < k and ...`.
+
+    Lowering clamps the indices of a guarded store too, so that an address is in bounds whether or not the
+    store happens; where it does, min(counter, k - 1) is the counter.
+    """
+    if isinstance(guard, Binary) and guard.op == "and":
+        left, right = _clamps_without_effect(guard.left), _clamps_without_effect(guard.right)
+        return left | {counter: left.get(counter, []) + ends for counter, ends in right.items()}
+    if isinstance(guard, Binary) and guard.op == "<" and isinstance(guard.right, Int):
+        return {guard.left: [guard.right.value]}
+    return {}
+
+
+def _known(index: Expr, clamps: Clamps) -> Expr:
+    """The index without the clamps that the guard makes needless."""
+    if not isinstance(index, Binary):
+        return index
+    left, right = _known(index.left, clamps), _known(index.right, clamps)
+    ends = clamps.get(index.left, [])
+    if index.op == "min" and isinstance(right, Int) and any(end <= right.value + 1 for end in ends):
+        return left
+    return Binary(index.op, left, right)
 
 
 def _meet(loop: For, buffer: Buffer, accesses: list[Access], outside: frozenset[str]) -> str:

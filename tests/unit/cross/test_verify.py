@@ -399,6 +399,20 @@ def test_a_shifted_last_tile_may_overlap_only_where_nothing_is_read() -> None:
     refuse(nest((Y,), parallel("p", 3, Block((fill, add)))), "^no-race: .*the shifted last tile overlaps")
 
 
+@pytest.mark.parametrize("end, sound", [(7, True), (8, True), (9, False)])
+def test_a_guard_takes_away_the_clamp_of_a_fused_counter(end: int, sound: bool) -> None:
+    """min(counter, 7) is the counter where the store happens for counters below 8 alone."""
+    counter = plus(times("p", 3), "i")
+    clamped = Store(Y, (op("min", counter, 7),), ONE, op("<", counter, end))
+    both_guards = Store(Y, (op("min", counter, 7),), ONE, op("and", op("<", 0, "i"), op("<", counter, end)))
+    for guarded_store in (clamped, both_guards):
+        program = nest((Y,), parallel("p", 3, loop("i", 3, guarded_store)))
+        if sound:
+            verify(program)
+        else:
+            refuse(program, "^no-race")
+
+
 def test_vectorized_lanes_must_not_meet() -> None:
     refuse(nest((Y,), vectorized("v", 4, store(Y, (0,), ONE))), "^no-race: vectorized loop v")
     verify(nest((Y,), loop("o", 2, vectorized("v", 4, store(Y, (plus(times("o", 4), "v"),), ONE)))))
