@@ -118,9 +118,9 @@ def _accesses(
             touched: list[tuple[Buffer, bool, tuple[Expr, ...]]] = [(buffer, True, indices)]
             for load in (item for part in (*indices, value) for item in loads(part)):
                 touched.append((load.buffer, False, load.indices))
-            for item, writes, places in touched:
-                if item.name not in private:
-                    yield item, Access(tuple(_known(place, known) for place in places), writes, ranges)
+            for used, writes, places in touched:
+                if used.name not in private:
+                    yield used, Access(tuple(_known(place, known) for place in places), writes, ranges)
 
 
 Clamps = dict[Expr, list[int]]
