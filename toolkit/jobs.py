@@ -13,7 +13,7 @@ from boards.target import Target
 from cross.expression.description import to_json
 from cross.expression.operator import Operator
 from cross.loopnest.program import Programs
-from cross.schedule.cpu_sketch import cpu_space
+from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.search import SearchOptions, search_features
 from toolkit.measure.builder import Builder
@@ -56,7 +56,7 @@ def open_job(
     Without `winograd`, convolutions are computed directly only. `weight`: how often a model computes it.
     `search` decides which features its cost model gets.
     """
-    space = cpu_space(operator, target, winograd=winograd)
+    space = space_of(operator, target, winograd=winograd)
     programs = Programs(space)
     job = TuningJob(
         name=name,

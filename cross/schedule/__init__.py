@@ -1,12 +1,12 @@
 """The SPACE of ways: primitives as data, knobs, sketches by rule, spaces.
 
-    space = cpu_space(operator, target)
-    space = gpu_space(operator, target)      # of an OpenCL or CUDA target
+    space = space_of(operator, target)       # cpu_space or gpu_space, by the kind of target
     batch = space.sample(rng, 64)            # int64 [64, K], one configuration a row
 
-Start at primitives.py, then space.py, then cpu_sketch.py and gpu_sketch.py.
+Start at primitives.py, then space.py, then cpu_sketch.py and gpu_sketch.py. choose.py is the door.
 """
 
+from cross.schedule.choose import space_of
 from cross.schedule.cpu_sketch import cpu_space
 from cross.schedule.gpu_sketch import gpu_space
 from cross.schedule.packing import Packing
@@ -22,4 +22,5 @@ __all__ = [
     "ScheduleSpace",
     "cpu_space",
     "gpu_space",
+    "space_of",
 ]

@@ -29,7 +29,7 @@ from boards.target import Target
 from cross.errors import CrossError
 from cross.expression.operator import Operator
 from cross.schedule.alternatives import ALGORITHM
-from cross.schedule.cpu_sketch import cpu_space
+from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
 from device_runtime.protocol import MeasureFailure
 from toolkit.errors import OutputError, ReplayError
@@ -130,7 +130,7 @@ class ReplayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise self._changed("operator", self.operator_key, operator.key)
         kept = {knob.name: knob.choices for knob in self.knobs if knob.name != ALGORITHM}
         try:
-            space = cpu_space(operator, self.target).restricted(kept)
+            space = space_of(operator, self.target).restricted(kept)
         except CrossError as error:
             raise self._changed("schedule space", "the choices that were recorded", str(error)) from error
         if space.key != self.space_key:

@@ -20,7 +20,7 @@ from cross.errors import ExpressionError, ScheduleError
 from cross.expression.description import from_json
 from cross.expression.operator import Operator
 from cross.loopnest.program import Programs
-from cross.schedule.cpu_sketch import cpu_space
+from cross.schedule.choose import space_of
 from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.cost_model.model_file import FeatureFacts, TrainedOperator
 from toolkit.features import make_features
@@ -117,7 +117,7 @@ def _space(
         )
     for operator in operators[key.operator_key]:
         for winograd in (True, False):
-            space = cpu_space(operator, target, winograd=winograd)
+            space = space_of(operator, target, winograd=winograd)
             if space.key == key.space_key:
                 return space
     return "an earlier version of the tool built its schedule space: tune again to have new records"
