@@ -31,7 +31,8 @@ from boards.board import load
 from toolkit.cost_model.base import throughput
 from toolkit.cost_model.choose import TREE_MODELS, make_cost_model
 from toolkit.explore.search import SearchOptions
-from toolkit.features import TreeFeatures, make_features
+from toolkit.features import make_features
+from toolkit.features.tree import CHANNELS
 from toolkit.jobs import BoardOptions, tune_on_board
 from toolkit.measure.session import open_session
 from toolkit.model_job.training_data import training_data
@@ -108,7 +109,7 @@ def speed(name: str, data: Data, seed: int) -> tuple[float, float]:
     noise = np.exp(0.1 * rng.normal(size=FIT_ROWS))
     costs_s = np.where(np.isfinite(data.costs_s), data.costs_s, np.nanmax(data.costs_s))[known] * noise
     asked = table[rng.integers(0, len(table), TREE_SCORE_ROWS if name in TREE_MODELS else SCORE_ROWS)]
-    model = make_cost_model(name, seed, channels=TreeFeatures.channels)
+    model = make_cost_model(name, seed, channels=len(CHANNELS))
     fit_s = score_s = 0.0
     for _ in range(2):
         start_s = time.perf_counter()
@@ -128,7 +129,7 @@ def same_operator(name: str, data: Data, seed: int) -> list[tuple[float, float]]
             continue
         known = min(SAME_ROWS, len(rows) // 2)
         table = data.features[_kind(name, "context")]
-        model = make_cost_model(name, seed, channels=TreeFeatures.channels)
+        model = make_cost_model(name, seed, channels=len(CHANNELS))
         model.fit(table[rows[:known]], data.costs_s[rows[:known]])
         judged.append(_judged(model.predict(table[rows[known:]]), data.costs_s[rows[known:]]))
     return judged
@@ -143,7 +144,7 @@ def new_operator(name: str, data: Data, seed: int, most: int) -> list[tuple[floa
         if len(rows) < LEAST_ROWS or not others.any():
             continue
         table = data.features[_kind(name, "relation")]
-        model = make_cost_model(name, seed, channels=TreeFeatures.channels, patient=True)
+        model = make_cost_model(name, seed, channels=len(CHANNELS), patient=True)
         model.fit(table[others], data.costs_s[others], data.groups[others])
         judged.append(_judged(model.predict(table[rows]), data.costs_s[rows]))
     return judged

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from cross.loopnest.affine import affine, variables
 from cross.loopnest.nodes import (
@@ -28,8 +29,11 @@ from cross.loopnest.nodes import (
     Store,
     Var,
     add,
+    fold,
     mul,
 )
+
+_PART: Final = {"//": "ceildiv", "%": "%"}
 
 Coefficients = dict[str, Expr]
 """What one iteration of each loop adds to an index, by loop variable."""
@@ -126,8 +130,9 @@ def _access(buffer: Buffer, indices: tuple[Expr, ...]) -> Access:
 def coefficients(index: Expr) -> Coefficients:
     """What one iteration of each loop adds to an index.
 
-    The start of a shifted last tile, min(start, last), counts as its start; a loop variable inside any
-    other non-affine part counts as stride 1.
+    The start of a shifted last tile, min(start, last), counts as its start. A quotient of what moves by c
+    moves by ceil(c / n), a remainder by c % n: that is where the first step leads. A loop variable inside
+    any other non-affine part counts as stride 1.
     """
     result: Coefficients = {}
     for term, scale in affine(index)[0].items():
@@ -135,6 +140,12 @@ def coefficients(index: Expr) -> Coefficients:
             inner: Coefficients = {term.name: scale}
         elif isinstance(term, Binary) and term.op == "min":
             inner = {name: mul(value, scale) for name, value in coefficients(term.left).items()}
+        elif isinstance(term, Binary) and term.op in _PART and not variables(term.right):
+            part = _PART[term.op]
+            inner = {
+                name: mul(fold(part, value, term.right), scale)
+                for name, value in coefficients(term.left).items()
+            }
         else:
             inner = dict.fromkeys(sorted(variables(term)), scale)
         for name, value in inner.items():

@@ -18,9 +18,9 @@ from cross.schedule.space import Batch, ScheduleSpace
 from toolkit.features.base import Knobs, Structures, Table
 from toolkit.features.chain import main_chain
 from toolkit.features.configuration import ConfigurationFeatures
-from toolkit.features.nest import NEST_FEATURES, NestColumns
+from toolkit.features.nest import NestColumns
+from toolkit.features.vocabulary import vocabulary_for
 
-LOOP_FEATURES: Final = ("length", "serial", "parallel", "vectorized", "unrolled", "top_down", "bottom_up")
 ACCESS_FEATURES: Final = ("touch", "reuse", "stride")
 KIND: Final = "context"
 
@@ -48,9 +48,10 @@ class ContextFeatures:
     @property
     def names(self) -> list[str]:
         """A name per column, after the structure with the most loops."""
-        names = list(NEST_FEATURES)
+        vocabulary = vocabulary_for(self._structures.programs.space.target)
+        names = list(vocabulary.totals)
         for loop in reversed(self._deepest.chain.loops):
-            names += [f"{loop.var} {feature}" for feature in LOOP_FEATURES]
+            names += [f"{loop.var} {feature}" for feature in vocabulary.loop_features]
             for access in self._deepest.chain.accesses:
                 names += [f"{loop.var} {access.buffer.name} {feature}" for feature in ACCESS_FEATURES]
         return names + self._knobs.names
@@ -68,21 +69,23 @@ class _Structure:
         self.chain = main_chain(nest)
         self._nest = NestColumns(nest)
         self._context = self._nest.context(self.chain)
-        self._per_loop = len(LOOP_FEATURES) + len(ACCESS_FEATURES) * len(self.chain.accesses)
-        self.width = len(NEST_FEATURES) + self._per_loop * len(self.chain.loops)
+        self._own = len(self._nest.vocabulary.loop_features)
+        self._per_loop = self._own + len(ACCESS_FEATURES) * len(self.chain.accesses)
+        self._totals = len(self._nest.vocabulary.totals)
+        self.width = self._totals + self._per_loop * len(self.chain.loops)
 
     def features(self, knobs: Knobs, count: int) -> Table:
         """float32 [count, width]."""
         # Columns are rows here: each is written as one contiguous stretch, and log2 runs over all at once.
         result = np.empty((self.width, count), dtype=np.float32)
         values = self._nest.table(knobs, count)
-        result[: len(NEST_FEATURES)] = self._nest.totals(values)
-        loops = result[len(NEST_FEATURES) :].reshape(len(self.chain.loops), self._per_loop, count)
+        result[: self._totals] = self._nest.totals(values)
+        loops = result[self._totals :].reshape(len(self.chain.loops), self._per_loop, count)
         columns = self._context.columns(values)
         loops[:, 0] = columns.lengths
-        loops[:, 1:5] = columns.kinds  # 0 and 1, which log2(1 + x) leaves as they are
-        loops[:, 5], loops[:, 6] = columns.top_down, columns.inside
-        accesses = loops[:, len(LOOP_FEATURES) :]
+        loops[:, 1 : self._own - 2] = columns.kinds  # 0 and 1, which log2(1 + x) leaves as they are
+        loops[:, self._own - 2], loops[:, self._own - 1] = columns.top_down, columns.inside
+        accesses = loops[:, self._own :]
         accesses[:, 0::3] = columns.touch.swapaxes(0, 1)
         accesses[:, 1::3] = columns.reuse.swapaxes(0, 1) - 1.0  # the log2(1 + x) below must leave log2(reuse)
         accesses[:, 2::3] = columns.stride.swapaxes(0, 1)

@@ -1,6 +1,6 @@
 """Flattened context features: the loop context cut or padded to a fixed depth, one width for all operators.
 
-The innermost FLATTENED_LOOPS loops of the main chain in rows of ROW_FEATURES columns, innermost first. Rows
+The innermost FLATTENED_LOOPS loops of the main chain in rows of `row_features` columns, innermost first. Rows
 keep their place, so that they mean the same only between nests of one pattern. plain.py is the specification.
 """
 
@@ -15,46 +15,54 @@ from cross.loopnest.program import Programs
 from cross.schedule.space import Batch
 from toolkit.features.base import Knobs, Structures, Table
 from toolkit.features.chain import main_chain
-from toolkit.features.context import ACCESS_FEATURES, LOOP_FEATURES
+from toolkit.features.context import ACCESS_FEATURES
 from toolkit.features.loops import LoopColumns
-from toolkit.features.nest import NEST_FEATURES, NestColumns
+from toolkit.features.nest import NestColumns
 from toolkit.features.slots import SLOTS, slotted
 from toolkit.features.tape import Values
+from toolkit.features.vocabulary import Vocabulary, vocabulary_for
 
 FLATTENED_LOOPS: Final = 24
-ROW_FEATURES: Final = LOOP_FEATURES + tuple(f"{slot} {name}" for slot in SLOTS for name in ACCESS_FEATURES)
-WIDTH: Final = len(NEST_FEATURES) + FLATTENED_LOOPS * len(ROW_FEATURES)
 KIND: Final = "flattened"
+_SLOTTED: Final = tuple(f"{slot} {name}" for slot in SLOTS for name in ACCESS_FEATURES)
+
+
+def row_features(vocabulary: Vocabulary) -> tuple[str, ...]:
+    """What is said about a loop."""
+    return vocabulary.loop_features + _SLOTTED
 
 
 class FlattenedFeatures:
     """Features of the configurations of one space: call it with a batch."""
 
     kind = KIND
-    width = WIDTH
 
     def __init__(self, programs: Programs) -> None:
         self._structures = Structures(programs, _Structure)
+        self.width = len(self.names)
 
     @property
     def names(self) -> list[str]:
         """A name per column."""
+        vocabulary = vocabulary_for(self._structures.programs.space.target)
         rows = range(FLATTENED_LOOPS)
-        return [*NEST_FEATURES, *(f"loop{row} {name}" for row in rows for name in ROW_FEATURES)]
+        features = row_features(vocabulary)
+        return [*vocabulary.totals, *(f"loop{row} {name}" for row in rows for name in features)]
 
     def __call__(self, batch: Batch) -> Table:
         """float32 [N, width] for int64 [N, K]."""
-        return self._structures.table(batch, WIDTH)
+        return self._structures.table(batch, self.width)
 
 
 def context_rows(columns: LoopColumns) -> Values:
-    """ROW_FEATURES of every loop, innermost first, as they are before the logarithm: [L, ROW_FEATURES, N]."""
+    """`row_features` of every loop, innermost first, as they are before the logarithm: [L, R, N]."""
     depth, count = columns.lengths.shape
-    rows = np.empty((depth, len(ROW_FEATURES), count))
+    own = columns.kinds.shape[1] + 3
+    rows = np.empty((depth, own + len(_SLOTTED), count))
     rows[:, 0] = columns.lengths
-    rows[:, 1:5] = columns.kinds  # 0 and 1, which log2(1 + x) leaves as they are
-    rows[:, 5], rows[:, 6] = columns.top_down, columns.inside
-    accesses = rows[:, len(LOOP_FEATURES) :]
+    rows[:, 1 : own - 2] = columns.kinds  # 0 and 1, which log2(1 + x) leaves as they are
+    rows[:, own - 2], rows[:, own - 1] = columns.top_down, columns.inside
+    accesses = rows[:, own:]
     touch = slotted(columns.touch)
     accesses[:, 0::3] = touch.swapaxes(0, 1)
     reuse = np.where(touch > 0.0, slotted(columns.reuse) - 1.0, 0.0)  # log2(1 + x) leaves log2(reuse)
@@ -66,18 +74,19 @@ def context_rows(columns: LoopColumns) -> Values:
 class _Structure:
     """One lowered nest, ready to be evaluated."""
 
-    width = WIDTH
-
     def __init__(self, nest: LoopNest) -> None:
         self._nest = NestColumns(nest)
         self._context = self._nest.context(main_chain(nest))
+        vocabulary = self._nest.vocabulary
+        self._totals = len(vocabulary.totals)
+        self.width = self._totals + FLATTENED_LOOPS * len(row_features(vocabulary))
 
     def features(self, knobs: Knobs, count: int) -> Table:
-        """float32 [count, WIDTH]."""
+        """float32 [count, width]."""
         values = self._nest.table(knobs, count)
         rows = context_rows(self._context.columns(values))[:FLATTENED_LOOPS]
-        result = np.zeros((WIDTH, count), dtype=np.float32)
-        start = len(NEST_FEATURES)
+        result = np.zeros((self.width, count), dtype=np.float32)
+        start = self._totals
         result[:start] = self._nest.totals(values)
         result[start : start + rows.shape[0] * rows.shape[1]] = rows.reshape(-1, count)
         result += 1.0

@@ -7,7 +7,6 @@ integers below 2**53 held in float64.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +15,15 @@ from cross.loopnest.nodes import ZERO, LoopKind
 from toolkit.features.chain import Chain
 from toolkit.features.tape import Tape, Values
 
-LOOP_KINDS: Final = (LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.VECTORIZED, LoopKind.UNROLLED)
-
 
 @dataclass(frozen=True, slots=True)
 class LoopColumns:
     """Of a chain of L loops around a statement that touches A buffers, for N configurations.
 
     lengths, top_down (product of the lengths of the loops around), inside (product of a loop's length and
-    those of the loops within): [L, N]. kinds: one-hot in order of LOOP_KINDS, [L, 4, N]. touch (elements of a
-    buffer that the loop and those within touch), stride (elements between two iterations): [A, L, N].
+    those of the loops within): [L, N]. kinds: one-hot in the order of the vocabulary, [L, kinds, N]. touch
+    (elements of a buffer that the loop and those within touch), stride (elements between two iterations):
+    [A, L, N].
     """
 
     lengths: Values
@@ -44,12 +42,15 @@ class LoopColumns:
 class LoopContext:
     """Ready to evaluate a chain over the tables of a tape."""
 
-    def __init__(self, chain: Chain, tape: Tape, unrolled: dict[str, int]) -> None:
+    def __init__(
+        self, chain: Chain, tape: Tape, unrolled: dict[str, int], kinds: tuple[LoopKind, ...]
+    ) -> None:
         loops = chain.loops[::-1]
         self.depth = len(loops)
+        self._serial, self._unrolled = kinds.index(LoopKind.SERIAL), kinds.index(LoopKind.UNROLLED)
         self._lengths = np.array([tape.row(loop.extent) for loop in loops], dtype=np.intp)
-        self._kinds = np.array([[[float(loop.kind is kind)] for kind in LOOP_KINDS] for loop in loops])
-        self._kinds = self._kinds.reshape(self.depth, len(LOOP_KINDS), 1)
+        self._kinds = np.array([[[float(loop.kind is kind)] for kind in kinds] for loop in loops])
+        self._kinds = self._kinds.reshape(self.depth, len(kinds), 1)
         limited = [(place, unrolled[loop.var]) for place, loop in enumerate(loops) if loop.var in unrolled]
         self._limited = np.array([place for place, _ in limited], dtype=np.intp)
         self._flags = np.array([row for _, row in limited], dtype=np.intp)
@@ -70,8 +71,8 @@ class LoopContext:
             flags = table[self._flags]
             kinds = kinds.copy()
             kinds[self._limited] = 0.0
-            kinds[self._limited, LOOP_KINDS.index(LoopKind.SERIAL)] = 1.0 - flags
-            kinds[self._limited, LOOP_KINDS.index(LoopKind.UNROLLED)] = flags
+            kinds[self._limited, self._serial] = 1.0 - flags
+            kinds[self._limited, self._unrolled] = flags
         touch = self._touch.elements(table, lengths)
         return LoopColumns(lengths, kinds, total / inside, inside, touch, np.abs(table[self._stride]))
 

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
-from cross.loopnest.nodes import Expr, Int, LoopNest
+from cross.loopnest.nodes import Expr, Int, LoopNest, Scope
 from toolkit.features.base import Knobs
 from toolkit.features.chain import Chain, main_chain
 from toolkit.features.loops import LoopContext
 from toolkit.features.tape import Tape, Values
-from toolkit.features.totals import COUNTED, arithmetic, local_bytes, workspace_bytes
-from toolkit.features.unrolling import unrolled_rows
-
-NEST_FEATURES: Final = (
-    "statements",
-    "loops",
-    "workspace_bytes",
-    "local_bytes",
-    *(f"{dtype} operations" for dtype in COUNTED),
+from toolkit.features.totals import (
+    arithmetic,
+    barriers,
+    local_bytes,
+    scope_bytes,
+    traffic_bytes,
+    workspace_bytes,
 )
+from toolkit.features.unrolling import unrolled_rows
+from toolkit.features.vocabulary import GPU, vocabulary_of
 
 
 def totals(nest: LoopNest) -> list[Expr]:
-    """NEST_FEATURES as expressions over knobs; `loops` are those of the main chain."""
+    """The totals of the vocabulary as expressions over knobs; `loops` are those of the main chain."""
+    on_chip = [
+        scope_bytes(nest, Scope.SHARED),
+        barriers(nest),
+        traffic_bytes(nest, (Scope.ARGUMENT, Scope.WORKSPACE)),
+        traffic_bytes(nest, (Scope.SHARED,)),
+    ]
     return [
         Int(len(nest.body.statements)),
         Int(len(main_chain(nest).loops)),
         workspace_bytes(nest),
         local_bytes(nest),
         *arithmetic(nest).values(),
+        *(on_chip if vocabulary_of(nest) is GPU else ()),
     ]
 
 
@@ -38,19 +43,20 @@ class NestColumns:
     """The tape of a nest, with the rows of its totals; chains are added before the first table is made."""
 
     def __init__(self, nest: LoopNest) -> None:
+        self.vocabulary = vocabulary_of(nest)
         self._tape = Tape()
         self._unrolled = unrolled_rows(nest.body, self._tape)
         self._totals = np.array([self._tape.row(total) for total in totals(nest)], dtype=np.intp)
 
     def context(self, chain: Chain) -> LoopContext:
         """The loop context of a chain of this nest."""
-        return LoopContext(chain, self._tape, self._unrolled)
+        return LoopContext(chain, self._tape, self._unrolled, self.vocabulary.kinds)
 
     def table(self, knobs: Knobs, count: int) -> Values:
         """What contexts and totals are read from, [rows, count]."""
         return self._tape.run(knobs, count)
 
     def totals(self, table: Values) -> Values:
-        """NEST_FEATURES, [len(NEST_FEATURES), N]."""
+        """The totals of the vocabulary, [totals, N]."""
         found: Values = table[self._totals]
         return found

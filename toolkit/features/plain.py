@@ -13,31 +13,31 @@ from collections.abc import Mapping, Sequence
 from cross.expression.terms import ITEM_BYTES
 from cross.loopnest.nodes import Expr, For, Int, LoopNest
 from toolkit.features.chain import Access, Chain, chain, main_chain, main_store, stores
-from toolkit.features.flattened import FLATTENED_LOOPS, ROW_FEATURES
-from toolkit.features.loops import LOOP_KINDS
+from toolkit.features.flattened import FLATTENED_LOOPS, row_features
 from toolkit.features.nest import totals
 from toolkit.features.relation import BETAS
 from toolkit.features.slots import SLOTS, slot_of
 from toolkit.features.totals import operations
+from toolkit.features.vocabulary import Vocabulary, vocabulary_of
 
 
 def plain_context(nest: LoopNest) -> list[float]:
-    """NEST_FEATURES, then LOOP_FEATURES of every loop of the main chain, innermost first (paper, Table 2).
+    """The totals, then the loop features of every loop of the main chain, innermost first (paper, Table 2).
 
     Each loop's are followed by ACCESS_FEATURES of every buffer of the statement inside. The vectorized
     extractor puts the knobs at the end: `plain_configuration`.
     """
     described = main_chain(nest)
-    result = plain_totals(nest)
+    result, words = plain_totals(nest), vocabulary_of(nest)
     for position in reversed(range(len(described.loops))):
-        result += _loop(described, position)
+        result += _loop(described, position, words)
         for access in described.accesses:
             result += _access(described, position, access)
     return result
 
 
 def plain_totals(nest: LoopNest) -> list[float]:
-    """NEST_FEATURES."""
+    """The totals of the vocabulary."""
     return [_log(_value(total)) for total in totals(nest)]
 
 
@@ -47,12 +47,12 @@ def plain_configuration(values: Sequence[Sequence[int]]) -> list[float]:
 
 
 def plain_flattened(nest: LoopNest) -> list[float]:
-    """NEST_FEATURES, then ROW_FEATURES of the innermost FLATTENED_LOOPS loops; zeros for missing ones."""
+    """The totals, then `row_features` of the innermost FLATTENED_LOOPS loops; zeros for missing ones."""
     described = main_chain(nest)
-    result = plain_totals(nest)
+    result, words = plain_totals(nest), vocabulary_of(nest)
     for row in range(FLATTENED_LOOPS):
         position = len(described.loops) - 1 - row
-        result += _row(described, position) if position >= 0 else [0.0] * len(ROW_FEATURES)
+        result += _row(described, position, words) if position >= 0 else [0.0] * len(row_features(words))
     return result
 
 
@@ -61,7 +61,7 @@ def plain_relation(nest: LoopNest) -> list[float]:
     described = main_chain(nest)
     lengths = [_value(loop.extent) for loop in described.loops]
     result = plain_totals(nest)
-    for kind in LOOP_KINDS:
+    for kind in vocabulary_of(nest).kinds:
         these = [length for loop, length in zip(described.loops, lengths, strict=True) if loop.kind is kind]
         result += [_log(math.prod(these)), _log(max(these, default=1))]
     for slot in range(len(SLOTS)):
@@ -81,7 +81,7 @@ def plain_relation(nest: LoopNest) -> list[float]:
 
 
 def plain_tree(nest: LoopNest, variables: Mapping[str, int]) -> list[float]:
-    """CHANNELS of tree.py for each loop whose variable has a number, depth first; no rows at the end."""
+    """`channels` of tree.py for each loop whose variable has a number, depth first; no rows at the end."""
     result: list[float] = []
     rows: list[str] = []
     for outer, loop in _distinct_loops(nest):
@@ -92,7 +92,7 @@ def plain_tree(nest: LoopNest, variables: Mapping[str, int]) -> list[float]:
         around = [rows.index(item.var) for item in outer if item.var in rows]
         rows.append(loop.var)
         result += [1.0, max(around, default=-1), variables[loop.var], _log(sum(operations(store).values()))]
-        result += _row(described, len(outer))
+        result += _row(described, len(outer), vocabulary_of(nest))
     return result
 
 
@@ -110,10 +110,10 @@ def touch_count(access: Access, loops: Sequence[For]) -> int:
     return count
 
 
-def _loop(described: Chain, position: int) -> list[float]:
-    """LOOP_FEATURES."""
+def _loop(described: Chain, position: int, words: Vocabulary) -> list[float]:
+    """The loop features of the vocabulary."""
     lengths = [_value(loop.extent) for loop in described.loops]
-    kinds = [1.0 if described.loops[position].kind is kind else 0.0 for kind in LOOP_KINDS]
+    kinds = [1.0 if described.loops[position].kind is kind else 0.0 for kind in words.kinds]
     outer, inside = math.prod(lengths[:position]), math.prod(lengths[position:])
     return [_log(lengths[position]), *kinds, _log(outer), _log(inside)]
 
@@ -127,9 +127,9 @@ def _access(described: Chain, position: int, access: Access) -> list[float]:
     return [_log(touched), math.log2(inside / touched), _log(stride)]
 
 
-def _row(described: Chain, position: int) -> list[float]:
-    """ROW_FEATURES of flattened.py."""
-    result = _loop(described, position)
+def _row(described: Chain, position: int, words: Vocabulary) -> list[float]:
+    """`row_features` of flattened.py."""
+    result = _loop(described, position, words)
     for slot in range(len(SLOTS)):
         mine = [
             _access(described, position, access)

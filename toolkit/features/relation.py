@@ -28,70 +28,77 @@ from cross.loopnest.program import Programs
 from cross.schedule.space import Batch
 from toolkit.features.base import Knobs, Structures, Table
 from toolkit.features.chain import main_chain
-from toolkit.features.loops import LOOP_KINDS, LoopColumns
-from toolkit.features.nest import NEST_FEATURES, NestColumns
+from toolkit.features.loops import LoopColumns
+from toolkit.features.nest import NestColumns
 from toolkit.features.slots import SLOTS, slot_of, slotted
 from toolkit.features.tape import Values
+from toolkit.features.vocabulary import Vocabulary, vocabulary_for
 
 BETAS: Final = (*(2.0**exponent for exponent in range(1, 20)), float("inf"))
-KIND_FEATURES: Final = tuple(f"{kind.value} {name}" for kind in LOOP_KINDS for name in ("product", "longest"))
 SLOT_FEATURES: Final = ("item_bytes", "touch", "innermost stride")
 RELATIONS: Final = ("reuse | touch", "touch | reuse", "top_down | touch", "touch | top_down")
-FIXED: Final = len(NEST_FEATURES) + len(KIND_FEATURES) + len(SLOTS) * len(SLOT_FEATURES)
-WIDTH: Final = FIXED + len(RELATIONS) * len(SLOTS) * len(BETAS)
 KIND: Final = "relation"
+
+
+def fixed_features(vocabulary: Vocabulary) -> list[str]:
+    """The columns before the relations."""
+    kinds = [f"{kind.value} {name}" for kind in vocabulary.kinds for name in ("product", "longest")]
+    slots = [f"{slot} {name}" for slot in SLOTS for name in SLOT_FEATURES]
+    return [*vocabulary.totals, *kinds, *slots]
 
 
 class RelationFeatures:
     """Features of the configurations of one space: call it with a batch."""
 
     kind = KIND
-    width = WIDTH
 
     def __init__(self, programs: Programs) -> None:
         self._structures = Structures(programs, _Structure)
+        self.width = len(self.names)
 
     @property
     def names(self) -> list[str]:
         """A name per column."""
-        slots = [f"{slot} {name}" for slot in SLOTS for name in SLOT_FEATURES]
         relations = [f"{slot} {name} < {beta:g}" for name in RELATIONS for slot in SLOTS for beta in BETAS]
-        return [*NEST_FEATURES, *KIND_FEATURES, *slots, *relations]
+        return [*fixed_features(vocabulary_for(self._structures.programs.space.target)), *relations]
 
     def __call__(self, batch: Batch) -> Table:
         """float32 [N, width] for int64 [N, K]."""
-        return self._structures.table(batch, WIDTH)
+        return self._structures.table(batch, self.width)
 
 
 class _Structure:
     """One lowered nest, ready to be evaluated."""
 
-    width = WIDTH
-
     def __init__(self, nest: LoopNest) -> None:
         chain = main_chain(nest)
         self._nest = NestColumns(nest)
+        vocabulary = self._nest.vocabulary
+        self._kinds = len(vocabulary.totals)
+        self._slots_start = self._kinds + 2 * len(vocabulary.kinds)
+        self._fixed = len(fixed_features(vocabulary))
+        self.width = self._fixed + len(RELATIONS) * len(SLOTS) * len(BETAS)
         self._context = self._nest.context(chain)
         self._slots = np.array([slot_of(place) for place in range(len(chain.accesses))], dtype=np.intp)
         item_bytes = [float(ITEM_BYTES[access.buffer.dtype]) for access in chain.accesses]
         self._item_bytes = slotted(np.array(item_bytes).reshape(-1, 1, 1))[:, 0, :]
 
     def features(self, knobs: Knobs, count: int) -> Table:
-        """float32 [count, WIDTH]."""
+        """float32 [count, width]."""
         values = self._nest.table(knobs, count)
         columns = self._context.columns(values)
-        result = np.empty((WIDTH, count), dtype=np.float32)
-        kinds, slots = len(NEST_FEATURES), len(NEST_FEATURES) + len(KIND_FEATURES)
+        result = np.empty((self.width, count), dtype=np.float32)
+        kinds, slots, fixed = self._kinds, self._slots_start, self._fixed
         result[:kinds] = self._nest.totals(values)
         lengths = np.where(columns.kinds > 0.0, columns.lengths[:, None], 1.0)  # [L, kinds, N]
         result[kinds:slots:2] = lengths.prod(axis=0)
         result[kinds + 1 : slots : 2] = lengths.max(axis=0, initial=1.0)
-        result[slots:FIXED:3] = self._item_bytes
+        result[slots:fixed:3] = self._item_bytes
         whole = columns.touch[:, -1:] if self._context.depth else np.ones((len(self._slots), 1, count))
-        result[slots + 1 : FIXED : 3] = slotted(whole)[:, 0]
-        result[slots + 2 : FIXED : 3] = slotted(columns.stride[:, :1])[:, 0] if self._context.depth else 0.0
-        np.log2(result[:FIXED] + np.float32(1.0), out=result[:FIXED])
-        result[FIXED:] = relations(columns, self._slots).reshape(-1, count)
+        result[slots + 1 : fixed : 3] = slotted(whole)[:, 0]
+        result[slots + 2 : fixed : 3] = slotted(columns.stride[:, :1])[:, 0] if self._context.depth else 0.0
+        np.log2(result[:fixed] + np.float32(1.0), out=result[:fixed])
+        result[fixed:] = relations(columns, self._slots).reshape(-1, count)
         return result.T
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Final
 
 from cross.expression.terms import ARITHMETIC, DTYPES, ITEM_BYTES
@@ -30,6 +31,7 @@ from cross.loopnest.nodes import (
     mul,
     product,
 )
+from cross.loopnest.traits import loads
 from toolkit.features.chain import stores
 
 COUNTED: Final = tuple(dtype for dtype in DTYPES if dtype != "bool")
@@ -90,7 +92,44 @@ def workspace_bytes(nest: LoopNest) -> Expr:
 
 def local_bytes(nest: LoopNest) -> Expr:
     """Bytes of the buffers on the stack of a thread, as if all lived at once."""
-    return _bytes(_locals(nest.body))
+    return scope_bytes(nest, Scope.LOCAL)
+
+
+def scope_bytes(nest: LoopNest, scope: Scope) -> Expr:
+    """Bytes of the buffers of a scope that are allocated within the nest, as if all lived at once."""
+    return _bytes(_allocated(nest.body, scope))
+
+
+def traffic_bytes(nest: LoopNest, scopes: Collection[Scope]) -> Expr:
+    """Bytes that all loads from and stores to buffers of some scopes move, those under guards included."""
+    total: Expr = ZERO
+    for loops, store in stores(nest.body):
+        touched = [load.buffer for load in loads(store.value)] + [store.buffer]
+        moved = sum(ITEM_BYTES[buffer.dtype] for buffer in touched if buffer.scope in scopes)
+        total = add(total, mul(Int(moved), product([loop.extent for loop in loops])))
+    return total
+
+
+def barriers(nest: LoopNest) -> Expr:
+    """Barriers of a whole run: one counts for each thread that waits there."""
+    return _barriers(nest.body)
+
+
+def _barriers(statement: Statement) -> Expr:
+    match statement:
+        case For(_, extent, _, body):
+            return mul(extent, _barriers(body))
+        case Block(statements):
+            total: Expr = ZERO
+            for item in statements:
+                total = add(total, _barriers(item))
+            return total
+        case Allocate(_, body):
+            return _barriers(body)
+        case Barrier():
+            return Int(1)
+        case Store():
+            return ZERO
 
 
 def _bytes(buffers: tuple[Buffer, ...]) -> Expr:
@@ -100,13 +139,13 @@ def _bytes(buffers: tuple[Buffer, ...]) -> Expr:
     return total
 
 
-def _locals(statement: Statement) -> tuple[Buffer, ...]:
+def _allocated(statement: Statement, scope: Scope) -> tuple[Buffer, ...]:
     match statement:
         case For(_, _, _, body):
-            return _locals(body)
+            return _allocated(body, scope)
         case Block(statements):
-            return tuple(buffer for item in statements for buffer in _locals(item))
+            return tuple(buffer for item in statements for buffer in _allocated(item, scope))
         case Allocate(buffer, body):
-            return ((buffer,) if buffer.scope is Scope.LOCAL else ()) + _locals(body)
+            return ((buffer,) if buffer.scope is scope else ()) + _allocated(body, scope)
         case Store() | Barrier():
             return ()

@@ -2,13 +2,13 @@
 
 float32 [N, L * C], to be read as [N, L, C]. Rows are the loops that run more than once in some configuration,
 in depth-first order of the nest, so that a parent comes before its children; missing rows are all zero. The
-channels are CHANNELS:
+channels are `channels(vocabulary)`:
 
     exists     1 in every row that is there
     parent     the row of the nearest loop around, -1 for none
     variable   a number of the loop variable within the space, from 0: what an embedding is learnt for
-    ...        the operations of the statement that stands for the loop, then its context, as ROW_FEATURES of
-               flattened.py names them
+    ...        the operations of the statement that stands for the loop, then its context, as `row_features`
+               of flattened.py names them
 
 `exists`, `parent` and `variable` are the same for all configurations of a structure. The context of a loop is
 that of the chain of the statement beneath it that chain.main_store picks. plain.py is the specification.
@@ -23,17 +23,26 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.loopnest.nodes import ONE, Allocate, Block, For, LoopNest, Statement, Store
+from cross.loopnest.nodes import ONE, Allocate, Barrier, Block, For, LoopNest, Statement, Store
 from cross.loopnest.program import Programs
 from cross.schedule.space import Batch
 from toolkit.features.base import Knobs, Structures, Table
 from toolkit.features.chain import Chain, chain, main_store
-from toolkit.features.flattened import ROW_FEATURES, context_rows
+from toolkit.features.flattened import context_rows, row_features
 from toolkit.features.nest import NestColumns
 from toolkit.features.totals import operations
+from toolkit.features.vocabulary import CPU, Vocabulary, vocabulary_for
 
-CHANNELS: Final = ("exists", "parent", "variable", "operations", *ROW_FEATURES)
 KIND: Final = "tree"
+
+
+def channels(vocabulary: Vocabulary) -> tuple[str, ...]:
+    """What is said about a loop in its row."""
+    return ("exists", "parent", "variable", "operations", *row_features(vocabulary))
+
+
+CHANNELS: Final = channels(CPU)
+"""Of CPU programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +62,14 @@ class TreeRow:
 class TreeFeatures:
     """Features of the configurations of one space: call it with a batch.
 
-    `loops` is the largest number of rows of any structure, `channels` is len(CHANNELS).
+    `loops` is the largest number of rows of any structure, `channels` the number of columns of one.
     """
 
     kind = KIND
-    channels = len(CHANNELS)
 
     def __init__(self, programs: Programs) -> None:
+        self._channels = channels(vocabulary_for(programs.space.target))
+        self.channels = len(self._channels)
         self._variables: dict[str, int] = {}
         self._structures = Structures(programs, self._structure)
         self.loops = max(structure.loops for structure in self._structures.all())
@@ -68,7 +78,7 @@ class TreeFeatures:
     @property
     def names(self) -> list[str]:
         """A name per column."""
-        return [f"row{row} {name}" for row in range(self.loops) for name in CHANNELS]
+        return [f"row{row} {name}" for row in range(self.loops) for name in self._channels]
 
     @property
     def variables(self) -> dict[str, int]:
@@ -110,7 +120,7 @@ def _loops(statement: Statement, around: tuple[For, ...]) -> Iterator[tuple[tupl
                 yield from _loops(item, around)
         case Allocate(_, body):
             yield from _loops(body, around)
-        case Store():
+        case Store() | Barrier():
             return
 
 
@@ -119,8 +129,9 @@ class _Structure:
 
     def __init__(self, nest: LoopNest, rows: list[TreeRow], variables: list[int]) -> None:
         self.loops = len(rows)
-        self.width = self.loops * len(CHANNELS)
         self._nest = NestColumns(nest)
+        self._channels = len(channels(self._nest.vocabulary))
+        self.width = self.loops * self._channels
         chains = {row.path: row.chain for row in rows}
         self._contexts = [self._nest.context(chain) for chain in chains.values()]
         constants = [
@@ -138,7 +149,7 @@ class _Structure:
     def features(self, knobs: Knobs, count: int) -> Table:
         """float32 [count, width]."""
         values = self._nest.table(knobs, count)
-        result = np.empty((self.loops, len(CHANNELS), count), dtype=np.float32)
+        result = np.empty((self.loops, self._channels, count), dtype=np.float32)
         result[:, :4] = self._constants[:, :, None]
         for context, (mine, inwards) in zip(self._contexts, self._shown, strict=True):
             result[mine, 4:] = context_rows(context.columns(values))[inwards]

@@ -30,7 +30,7 @@ def _find(statement: Statement, tape: Tape, result: dict[str, int]) -> None:
         case Block(statements):
             for item in statements:
                 _find(item, tape, result)
-        case Store():
+        case Store() | Barrier():
             return
 
 

@@ -112,7 +112,7 @@ def _space(
     target = next((item for name, item in targets if target_key(name, item) == key.target_key), None)
     if target is None:
         return (
-            f"no CPU of board {_board_name(key)} is the one that was measured: train on the machine that "
+            f"no target of board {_board_name(key)} is the one that was measured: train on the machine that "
             "measured, or name the board's file with --board"
         )
     for operator in operators[key.operator_key]:
@@ -124,15 +124,17 @@ def _space(
 
 
 def _targets(name: str, boards: Sequence[Board]) -> Iterator[tuple[str, Target]]:
-    """The CPU targets of the boards of this name, on all of their cores or only on the first ones."""
+    """The targets of the boards of this name, CPUs on all of their cores or only on the first ones."""
     known = [board for board in boards if board.name == name]
     if not known and name in names():
         known = [load(name)]
     for board in known:
         for target in board.targets:
-            if target.kind == "cpu":
-                for threads in range(target.threads, 0, -1):
-                    yield board.name, msgspec.structs.replace(target, cores=target.cores[:threads])
+            if target.kind != "cpu":
+                yield board.name, target
+                continue
+            for threads in range(target.threads, 0, -1):
+                yield board.name, msgspec.structs.replace(target, cores=target.cores[:threads])
 
 
 def _parsed(

@@ -7,16 +7,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from boards.board import load
+from boards.target import Target
 from cross.expression import Operator, compute, exp, maximum, placeholder, reduce_axis, sum
 from cross.expression.conv import conv2d
 from cross.expression.window import Window
 from cross.loopnest import Programs
-from cross.schedule import cpu_space
+from cross.schedule import cpu_space, gpu_space, space_of
 from tests.feature_rows import check, of_every_structure
 from tests.fuzz.operators import FAMILIES, random_operator
 from tests.targets import AVX2_TWO_CORES as TARGET
 from toolkit.errors import InputError
 from toolkit.features import KINDS, ContextFeatures, make_features
+
+POCL = load("pocl").target(None)
 
 
 def _conv() -> Operator:
@@ -51,11 +55,29 @@ def test_vectorized_features_equal_the_plain_ones(operator: Operator, kind: str)
     check(extract, programs, batch)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("operator", [_conv(), _matmul(), _elementwise()], ids=lambda operator: operator.name)
+def test_vectorized_features_of_gpu_programs_equal_the_plain_ones(operator: Operator, kind: str) -> None:
+    programs = Programs(gpu_space(operator, POCL))
+    extract = make_features(kind, programs)
+    assert len(extract.names) == len(set(extract.names)) == extract.width
+    check(extract, programs, of_every_structure(programs, np.random.default_rng(3), 100))
+
+
+def test_features_of_gpu_programs_see_threads_barriers_and_shared_memory() -> None:
+    programs = Programs(gpu_space(_matmul(), POCL))
+    extract = make_features("relation", programs)
+    table = extract(programs.space.sample(np.random.default_rng(0), 64))
+    for name in ("block product", "thread product", "shared_bytes", "barriers", "global_bytes"):
+        assert len(np.unique(table[:, extract.names.index(name)])) > 1, name
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("target", [TARGET, POCL], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_vectorized_features_equal_the_plain_ones_of_any_operator(family: str) -> None:
+def test_vectorized_features_equal_the_plain_ones_of_any_operator(family: str, target: Target) -> None:
     rng = np.random.default_rng([5, *family.encode()])
-    programs = Programs(cpu_space(random_operator(rng, family), TARGET))
+    programs = Programs(space_of(random_operator(rng, family), target))
     batch = of_every_structure(programs, rng, 60)
     for kind in KINDS:
         check(make_features(kind, programs), programs, batch[rng.permutation(len(batch))[:8]])

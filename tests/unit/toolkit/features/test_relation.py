@@ -18,9 +18,10 @@ from tests.nests import load as element
 from toolkit.features import make_features
 from toolkit.features.chain import main_chain
 from toolkit.features.plain import plain_relation, plain_totals
-from toolkit.features.relation import BETAS, FIXED, RELATIONS, RelationFeatures
+from toolkit.features.relation import BETAS, RELATIONS, RelationFeatures, fixed_features
 from toolkit.features.slots import SLOTS
 from toolkit.features.tree import CHANNELS, TreeFeatures
+from toolkit.features.vocabulary import CPU
 
 TARGET = load("host").target()
 
@@ -33,7 +34,9 @@ def _outer_product() -> LoopNest:
 
 
 def _curve(row: list[float], relation: str, slot: str) -> list[float]:
-    start = FIXED + (RELATIONS.index(relation) * len(SLOTS) + SLOTS.index(slot)) * len(BETAS)
+    start = len(fixed_features(CPU)) + (RELATIONS.index(relation) * len(SLOTS) + SLOTS.index(slot)) * len(
+        BETAS
+    )
     return row[start : start + len(BETAS)]
 
 

@@ -1,0 +1,75 @@
+"""What there is to say about a nest: of a CPU program other things than of a GPU program.
+
+A model reads programs of one vocabulary: the tables of the two have different widths, and a stored model
+refuses features of another width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from boards.target import Target
+from cross.loopnest.nodes import Allocate, Barrier, Block, For, LoopKind, LoopNest, Statement, Store
+from toolkit.features.totals import COUNTED
+
+NEST_FEATURES: Final = (
+    "statements",
+    "loops",
+    "workspace_bytes",
+    "local_bytes",
+    *(f"{dtype} operations" for dtype in COUNTED),
+)
+GPU_NEST_FEATURES: Final = ("shared_bytes", "barriers", "global_bytes", "shared_traffic_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Names of the totals of a nest, and the kinds that its loops can have."""
+
+    totals: tuple[str, ...]
+    kinds: tuple[LoopKind, ...]
+
+    @property
+    def loop_features(self) -> tuple[str, ...]:
+        """What is said about each loop, apart from the buffers touched inside it."""
+        kinds = (kind.name.lower() for kind in self.kinds)
+        return ("length", *kinds, "top_down", "bottom_up")
+
+
+CPU: Final = Vocabulary(
+    NEST_FEATURES, (LoopKind.SERIAL, LoopKind.PARALLEL, LoopKind.VECTORIZED, LoopKind.UNROLLED)
+)
+GPU: Final = Vocabulary(
+    (*NEST_FEATURES, *GPU_NEST_FEATURES),
+    (
+        LoopKind.SERIAL,
+        LoopKind.BLOCK,
+        LoopKind.VIRTUAL_THREAD,
+        LoopKind.THREAD,
+        LoopKind.VECTORIZED,
+        LoopKind.UNROLLED,
+    ),
+)
+
+
+def vocabulary_for(target: Target) -> Vocabulary:
+    """The vocabulary of the programs for a target."""
+    return CPU if target.gpu is None else GPU
+
+
+def vocabulary_of(nest: LoopNest) -> Vocabulary:
+    """The vocabulary of a nest. Every GPU program has a loop over blocks, be it of one iteration."""
+    return GPU if _has_blocks(nest.body) else CPU
+
+
+def _has_blocks(statement: Statement) -> bool:
+    match statement:
+        case For(_, _, kind, body):
+            return kind is LoopKind.BLOCK or _has_blocks(body)
+        case Block(statements):
+            return any(map(_has_blocks, statements))
+        case Allocate(_, body):
+            return _has_blocks(body)
+        case Store() | Barrier():
+            return False
