@@ -8,7 +8,6 @@ from boards.description import Board
 from cross.expression.operator import Operator
 from toolkit.jobs import BoardOptions, tune_on_board
 from toolkit.measure.session import open_session
-from toolkit.model_job.job import cpu_target
 from toolkit.model_job.options import DEFAULT_RECORDS, DEFAULT_TRIALS
 from toolkit.progress import Budget, Listener, TuningResult, silent
 from toolkit.records import Records
@@ -27,9 +26,10 @@ def tune_operator(
 ) -> TuningResult:
     """Tune any operator, your own `compute` included, on a board until the budget is spent.
 
-    Raises BoardUnreachable, BoardBusy, RecordsError; what was measured is kept, whatever is raised.
+    `target` is a CPU or a GPU of the board; empty: the one with the highest estimated peak. Raises
+    UnknownTarget, BoardUnreachable, BoardBusy, RecordsError; what was measured is kept, whatever is raised.
     """
-    options = BoardOptions(target=cpu_target(board, target), tuning=tuning or TuningOptions())
+    options = BoardOptions(target=board.target(target or None), tuning=tuning or TuningOptions())
     with Records(records) as store, open_session(board) as session:
         (result,) = tune_on_board(
             [(operator.name, operator)], board, session, store, budget, options=options, on_event=on_event

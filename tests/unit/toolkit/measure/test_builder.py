@@ -8,23 +8,35 @@ import threading
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from boards.board import load
-from cross.loopnest.nodes import Knob, LoopNest
-from device_runtime.protocol import MeasureFailure
-from tests.nests import elementwise, loop, matmul, nest
+from cross.expression import Operator, placeholder
+from cross.expression.dense import dense
+from cross.loopnest import Programs
+from cross.loopnest.nodes import Knob, LoopKind, LoopNest
+from cross.schedule import space_of
+from device_runtime.protocol import GpuModule, MeasureFailure
+from tests.nests import argument, elementwise, loop, matmul, nest
 from tests.nests import load as load_of
 from tests.nests import store as store_to
 from toolkit.measure.builder import Builder, BuiltKernel
 
 TARGET = load("host").target()
+POCL = load("pocl").target()
 
 
 @pytest.fixture(scope="module", name="builder")
 def _builder() -> Iterator[Builder]:
     with Builder(TARGET, workers=2) as builder:
         builder.build([("warm_up", elementwise("exp", 16, 8))])
+        yield builder
+
+
+@pytest.fixture(scope="module", name="gpu_builder")
+def _gpu_builder() -> Iterator[Builder]:
+    with Builder(POCL, workers=1) as builder:
         yield builder
 
 
@@ -123,3 +135,37 @@ def test_closing_ends_the_processes() -> None:
     builder.close()
     assert all(process.poll() is not None for process in started)
     builder.close()
+
+
+def gpu_programs() -> list[LoopNest]:
+    """Three programs that differ, of a matrix product on a GPU."""
+    left, right = placeholder((16, 24), "A"), placeholder((24, 32), "B")
+    programs = Programs(space_of(Operator("product", (left, right), dense(left, right)), POCL))
+    batch = np.unique(programs.space.sample(np.random.default_rng(0), 20), axis=0)
+    return [programs.nest(programs.space.configuration(row)) for row in batch[:3]]
+
+
+def test_a_batch_for_a_gpu_is_one_module_of_programs(gpu_builder: Builder) -> None:
+    built = gpu_builder.build([(f"k{place}", program) for place, program in enumerate(gpu_programs())])
+    kernels = [item for item in built if isinstance(item, BuiltKernel)]
+    assert len({item.artifact.sha256 for item in kernels}) == 1
+    module = GpuModule.from_bytes(kernels[0].artifact.code)
+    assert (module.language, sorted(module.kernels)) == ("opencl", ["k0", "k1", "k2"])
+    assert [item.kernel.symbol for item in kernels] == ["k0", "k1", "k2"]
+    assert len({item.code for item in kernels}) == 3
+
+
+def test_gpu_programs_are_the_same_whatever_they_are_called(gpu_builder: Builder) -> None:
+    program, other, _ = gpu_programs()
+    one, same, different = gpu_builder.build([("tfb_a", program), ("tfb_bc", program), ("tfb_d", other)])
+    assert isinstance(one, BuiltKernel) and isinstance(same, BuiltKernel)
+    assert isinstance(different, BuiltKernel)
+    assert one.code == same.code != different.code
+
+
+def test_a_gpu_program_that_asks_for_too_much_is_a_failure_in_its_place(gpu_builder: Builder) -> None:
+    x, y = argument("X", (8192,), "input"), argument("Y", (8192,), "output")
+    copied = loop("i", 8192, store_to(y, ("i",), load_of(x, "i")), LoopKind.THREAD)
+    built = gpu_builder.build([("a", nest((x, y), loop("b", 1, copied, LoopKind.BLOCK)))])
+    assert isinstance(built[0], MeasureFailure) and built[0].kind == "build"
+    assert "8192 threads a block, cpu has at most 4096" in built[0].text

@@ -1,0 +1,123 @@
+"""Tuning GPU programs for real, on PoCL: what is measured is right, failures have their kind, runs go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from boards.board import Board, load
+from boards.target import Target
+from cross.expression import Operator, compute, placeholder
+from cross.expression.conv import conv2d
+from cross.expression.window import Window
+from device_runtime.protocol import Timing
+from tests.loopback.conftest import in_folder
+from toolkit import Budget, SearchOptions, TuningOptions, tune_operator
+from toolkit.explore.annealing import AnnealingOptions
+from toolkit.jobs import open_job
+from toolkit.measure.builder import Builder
+from toolkit.measure.live import LiveRunner, RunnerOptions
+from toolkit.measure.measurement import Measurement
+from toolkit.measure.session import open_session
+from toolkit.records import Records
+
+TRIALS = 8
+QUICK = TuningOptions(batch=4, search=SearchOptions(annealing=AnnealingOptions(chains=32, steps=8)))
+
+
+@pytest.fixture(scope="module", name="board")
+def _board(tmp_path_factory: pytest.TempPathFactory) -> Board:
+    board = in_folder(load("pocl"), tmp_path_factory.mktemp("pocl") / "device")
+    with open_session(board, lease=False) as session:
+        devices = session.probe()["opencl"]
+    if not any("Portable" in device["platform"] for device in devices):
+        pytest.skip("PoCL is not installed; run `pip install -e .[pocl]`")
+    return board
+
+
+def small_conv() -> Operator:
+    data, weight = placeholder((1, 6, 6, 2), "X"), placeholder((3, 3, 2, 8), "W")
+    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="conv")
+    return Operator("conv", (data, weight), output, frozenset({1}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tuner", ["annealing", "random"])
+def test_a_convolution_is_tuned(tmp_path: Path, board: Board, tuner: str) -> None:
+    """Every output is compared with numpy's; the same call goes on where the last one stopped."""
+    options = replace(QUICK, search=replace(QUICK.search, tuner=tuner))
+    path = tmp_path / "records.db"
+    result = tune_operator(small_conv(), board, Budget(TRIALS), tuning=options, records=path)
+    assert (result.trials, result.measured) == (TRIALS, TRIALS)
+    assert result.best is not None and result.default is not None
+    assert result.best.cost_s is not None and result.default.cost_s is not None
+    assert result.best.cost_s <= result.default.cost_s
+    with Records(path) as records:
+        found = list(records)
+    assert [record.error_text for record in found if record.error_kind] == []
+    assert all(record.max_abs_error is not None and record.max_abs_error < 1e-4 for record in found)
+    assert {record.target_key for record in found} == {f"pocl:{board.target().key}"}
+    again = tune_operator(small_conv(), board, Budget(TRIALS + 2), tuning=options, records=path)
+    assert (again.trials, again.measured) == (TRIALS + 2, 2)
+
+
+def pixels() -> Operator:
+    data = placeholder((128, 128), "X")
+    return Operator("twice", (data,), compute((128, 128), lambda i, j: data[i, j] * 2.0, name="twice"))
+
+
+def lenient(target: Target) -> Target:
+    """The target as if its blocks could have four times the threads."""
+    assert target.gpu is not None
+    most = 4 * target.gpu.max_threads_per_block
+    limits = msgspec.structs.replace(
+        target.gpu, max_threads_per_block=most, max_block_dims=(most, most, most)
+    )
+    changed: Target = msgspec.structs.replace(target, gpu=limits)
+    return changed
+
+
+def measured(
+    board: Board, target: Target, builds_for: Target, options: RunnerOptions, threads: Sequence[int]
+) -> list[Measurement]:
+    """The untuned program of `pixels` with so many threads a block, and then the unchanged one."""
+    _, programs = open_job("twice", pixels(), board, target)
+    space = programs.space
+    untuned = space.describe(space.default())
+    rows = [{**untuned, "twice.threads": [count]} for count in threads]
+    batch = space.batch([space.parse(row) for row in [*rows, untuned]])
+    with Builder(builds_for, workers=1) as builder, open_session(board) as session:
+        return list(LiveRunner(programs, builder, session, options).prepare(batch))
+
+
+QUICKLY = RunnerOptions(Timing(repeat=1, min_repeat_ms=0.1, warmup=0))
+
+
+@pytest.mark.slow
+def test_a_launch_that_the_device_refuses_is_a_failure_of_its_kind(board: Board) -> None:
+    target = lenient(board.target())
+    refused, right = measured(board, target, target, QUICKLY, [16384])
+    assert refused.error is not None and refused.error.kind == "launch"
+    assert "INVALID_WORK_GROUP_SIZE" in refused.error.text
+    assert right.error is None and right.seconds
+
+
+@pytest.mark.slow
+def test_what_asks_for_more_than_the_board_has_is_not_uploaded(board: Board) -> None:
+    refused, right = measured(board, lenient(board.target()), board.target(), QUICKLY, [16384])
+    assert refused.error is not None and refused.error.kind == "build"
+    assert "16384 threads a block, cpu has at most 4096" in refused.error.text
+    assert refused.device_s == 0
+    assert right.error is None and right.seconds
+
+
+@pytest.mark.slow
+def test_a_program_that_takes_too_long_is_a_timeout(board: Board) -> None:
+    options = replace(QUICKLY, timeout_s=0.02)  # PoCL alone takes longer to build a kernel
+    first, second = measured(board, board.target(), board.target(), options, [64])
+    assert first.error is not None and first.error.kind == "timeout"
+    assert second.error is not None and second.error.kind == "timeout"
