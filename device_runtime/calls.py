@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
-import tempfile
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 from device_runtime.buffers import Region
 from device_runtime.check import COMPARABLE
 from device_runtime.cpu import run_kernel
-from device_runtime.cuda import open_cuda
 from device_runtime.gpu_measure import run_gpu_module
+from device_runtime.gpu_open import GPU_FILE_BYTES, GPU_HEADROOM_BYTES, Folders, gpu_folders, open_gpu
 from device_runtime.isolation import Limits, Outcome, run_isolated
 from device_runtime.methods import Context, Method, Reply
-from device_runtime.opencl import open_opencl
 from device_runtime.probe import facts, probe
 from device_runtime.protocol import (
     BAD_REQUEST,
@@ -34,8 +31,6 @@ from device_runtime.protocol import (
 from device_runtime.store import status
 
 HEADROOM_BYTES = 256 << 20  # beyond the request's own buffers: the artifact, thread stacks, allocator
-GPU_HEADROOM_BYTES = 1 << 30  # the driver and its compiler
-GPU_FILE_BYTES = 64 << 20  # of a file that a driver's compiler writes
 
 
 def call_probe(context: Context, params: Dict[str, Any], buffers: List[bytes]) -> Reply:
@@ -100,11 +95,7 @@ def _measure_on_cpu(
 def _measure_on_gpu(
     context: Context, path: str, request: MeasureRequest, inputs: Dict[str, Region]
 ) -> Outcome:
-    """The driver lives in the child; its files go into a folder that is removed however the child ends."""
-    folder = os.path.join(context.device_dir, request.driver)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    scratch = tempfile.mkdtemp(prefix="scratch-", dir=folder)
-    work = functools.partial(_run_on_gpu, path, request, inputs, (folder, scratch))
+    """The driver lives in the child."""
     copies_bytes = 2 * sum(buffer.size_bytes for buffer in request.buffers)  # on a device that is the CPU
     limits = Limits(
         request.timeout_s,
@@ -112,19 +103,16 @@ def _measure_on_gpu(
         limit_address_space=False,
         file_bytes=GPU_FILE_BYTES,
     )
-    try:
+    with gpu_folders(context.device_dir, request.driver) as folders:
+        work = functools.partial(_run_on_gpu, path, request, inputs, folders)
         return run_isolated(work, limits, context.watch_fd)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _run_on_gpu(
-    path: str, request: MeasureRequest, inputs: Dict[str, Region], folders: Tuple[str, str]
+    path: str, request: MeasureRequest, inputs: Dict[str, Region], folders: Folders
 ) -> Dict[str, Any]:
-    if request.driver == "opencl":
-        device = open_opencl(request.device, *folders, request.threads)
-        return run_gpu_module(device, path, request, inputs)
-    return run_gpu_module(open_cuda(request.device), path, request, inputs)
+    device = open_gpu(request.driver, request.device, folders, request.threads)
+    return run_gpu_module(device, path, request, inputs)
 
 
 def _refuse_impossible(request: MeasureRequest) -> None:

@@ -24,14 +24,31 @@ ERROR_CHARACTERS = 1000
 def open_cuda(wanted: str) -> "CudaDevice":
     """A context on the first device whose name holds `wanted`. Raises Fault("link") when there is none."""
     driver = load_pycuda()
+    device = _pick(driver, wanted)
     with typed(driver, "opening the device", "link"):
+        return CudaDevice(driver, device.make_context())
+
+
+def find_cuda(wanted: str) -> Tuple[str, Tuple[int, int], int]:
+    """The device that `open_cuda` would open: name, compute capability, most threads of a block.
+
+    Raises Fault("link").
+    """
+    driver = load_pycuda()
+    device = _pick(driver, wanted)
+    limit = driver.device_attribute.MAX_THREADS_PER_BLOCK
+    return device.name(), device.compute_capability(), device.get_attribute(limit)
+
+
+def _pick(driver: Any, wanted: str) -> Any:
+    with typed(driver, "looking for devices", "link"):
         driver.init()
         devices = [driver.Device(index) for index in range(driver.Device.count())]
         fitting = [device for device in devices if wanted.lower() in device.name().lower()]
         if not fitting:
             known = "; ".join(device.name() for device in devices) or "none"
             raise Fault("link", f"no CUDA device {wanted!r}; there is: {known}")
-        return CudaDevice(driver, fitting[0].make_context())
+        return fitting[0]
 
 
 def cuda_devices() -> List[Dict[str, Any]]:
@@ -90,9 +107,13 @@ class CudaDevice(Device):
     def upload(self, region: Region) -> Any:
         """See gpu.Device."""
         handle = self.allocate(region.size_bytes)
+        self.write(handle, region)
+        return handle
+
+    def write(self, handle: Any, region: Region) -> None:
+        """See gpu.Device."""
         with typed(self.driver, "filling a buffer"):
             self.driver.memcpy_htod(handle, memoryview(region.memory)[: region.size_bytes])
-        return handle
 
     def part(self, handle: Any, offset_bytes: int, size_bytes: int) -> Any:
         """See gpu.Device: an address."""

@@ -45,6 +45,10 @@ class Device(ABC):
         """A buffer with the region's content. Raises Fault("out_of_memory")."""
 
     @abstractmethod
+    def write(self, handle: Any, region: Region) -> None:
+        """Copy the region into a buffer. Raises Fault."""
+
+    @abstractmethod
     def part(self, handle: Any, offset_bytes: int, size_bytes: int) -> Any:
         """A part of a buffer, from a multiple of GPU_ALIGNMENT on. Parts may overlap, as long as no launch
         writes what another argument of it covers and touches."""

@@ -1,9 +1,10 @@
 """A whole model for a GPU: its kernels, its parameters, its memory and its steps, as the runtime loads them.
 
 A msgpack map of the version and the fields of GpuModel, where "module" is the GpuModule's bytes and "steps"
-is [[symbol, [[kind, at], ...]], ...]. A step calls a kernel with buffers of which `kind` says where they are:
-number `at` of the graph's inputs or outputs, or byte `at` of the parameters or the arena, a multiple of
-GPU_ALIGNMENT. Start at GpuModel.
+is [[symbol, [[kind, at, size_bytes], ...]], ...]. A step calls a kernel with buffers of which `kind` says
+where they are: number `at` of the graph's inputs or outputs, or `size_bytes` from byte `at` of the parameters
+or the arena on, a multiple of GPU_ALIGNMENT. What a step writes overlaps nothing that it reads: OpenCL leaves
+undefined what a kernel finds in overlapping parts of a buffer. Start at GpuModel.
 """
 
 from __future__ import annotations
@@ -22,17 +23,15 @@ GPU_ALIGNMENT = 512  # bytes; the largest that a device wants of a part of a buf
 KINDS = ("input", "output", "parameter", "arena")
 MAX_BYTES = 1 << 40
 
-GpuBuffer = Tuple[str, int]
+GpuBuffer = Tuple[str, int, int]
 GpuStep = Tuple[str, Tuple[GpuBuffer, ...]]
 
 
 @dataclass(frozen=True)
 class GpuModel:
-    """`device` and `threads` are those of MeasureRequest; `inputs` and `outputs` are sizes in bytes."""
+    """`inputs` and `outputs` are sizes in bytes; a step's last buffer is the one that it writes."""
 
     module: GpuModule
-    device: str
-    threads: int
     parameters: bytes
     arena_bytes: int
     inputs: Tuple[int, ...]
@@ -40,10 +39,15 @@ class GpuModel:
     steps: Tuple[GpuStep, ...]
 
     @property
-    def memory_bytes(self) -> int:
-        """Of the device, when one instance is open."""
-        scratch = max((kernel.workspace_bytes for kernel in self.module.kernels.values()), default=0)
-        return len(self.parameters) + self.arena_bytes + scratch + sum(self.inputs) + sum(self.outputs)
+    def scratch_bytes(self) -> int:
+        """The largest workspace of a kernel."""
+        return max((kernel.workspace_bytes for kernel in self.module.kernels.values()), default=0)
+
+    @property
+    def threads_per_block(self) -> int:
+        """The most threads that a launch wants in one block."""
+        launches = [launch for kernel in self.module.kernels.values() for launch in kernel.launches]
+        return max(x * y * z for x, y, z in (launch.threads for launch in launches))
 
     def to_bytes(self) -> bytes:
         """As msgpack: the same model gives the same bytes."""
@@ -68,8 +72,6 @@ class GpuModel:
             raise _unexpected("entries", ", ".join(sorted(names)), sorted(map(str, plain)))
         model = cls(
             module=GpuModule.from_bytes(_typed(plain, "module", bytes)),
-            device=_typed(plain, "device", str),
-            threads=_size(plain["threads"], "threads"),
             parameters=_typed(plain, "parameters", bytes),
             arena_bytes=_size(plain["arena_bytes"], "arena_bytes"),
             inputs=tuple(_size(size, "inputs") for size in _typed(plain, "inputs", list)),
@@ -81,20 +83,24 @@ class GpuModel:
 
     def check(self) -> None:
         """Raise ProtocolError where a step names a kernel or a place that is not there."""
-        ends = {
-            "input": len(self.inputs),
-            "output": len(self.outputs),
-            "parameter": len(self.parameters),
-            "arena": self.arena_bytes,
-        }
         for number, (symbol, buffers) in enumerate(self.steps):
+            where = f"step {number}"
             if symbol not in self.module.kernels:
-                raise _unexpected(f"step {number}", "a kernel of the module", symbol)
-            for kind, at in buffers:
-                if not 0 <= at < ends[kind]:
-                    raise _unexpected(f"step {number}", f"{kind} below {ends[kind]}", at)
-                if kind in ("parameter", "arena") and at % GPU_ALIGNMENT:
-                    raise _unexpected(f"step {number}", f"{kind} at a multiple of {GPU_ALIGNMENT}", at)
+                raise _unexpected(where, "a kernel of the module", symbol)
+            for buffer in buffers:
+                self._check_buffer(where, buffer)
+
+    def _check_buffer(self, where: str, buffer: GpuBuffer) -> None:
+        kind, at, size_bytes = buffer
+        if kind in ("input", "output"):
+            sizes = self.inputs if kind == "input" else self.outputs
+            if at >= len(sizes) or sizes[at] != size_bytes:
+                raise _unexpected(where, f"one of the {kind}s, of {sizes} bytes", buffer)
+            return
+        whole_bytes = len(self.parameters) if kind == "parameter" else self.arena_bytes
+        if at % GPU_ALIGNMENT or size_bytes < 1 or at + size_bytes > whole_bytes:
+            expected = f"{kind} from a multiple of {GPU_ALIGNMENT} to at most {whole_bytes}"
+            raise _unexpected(where, expected, buffer)
 
 
 def _step(plain: object) -> GpuStep:
@@ -106,9 +112,9 @@ def _step(plain: object) -> GpuStep:
 
 
 def _buffer(plain: object) -> GpuBuffer:
-    if not isinstance(plain, list) or len(plain) != 2 or plain[0] not in KINDS:
-        raise _unexpected("buffer", f"one of {', '.join(KINDS)} and a place", plain)
-    return plain[0], _size(plain[1], plain[0])
+    if not isinstance(plain, list) or len(plain) != 3 or plain[0] not in KINDS:
+        raise _unexpected("buffer", f"one of {', '.join(KINDS)}, a place and a size", plain)
+    return plain[0], _size(plain[1], plain[0]), _size(plain[2], plain[0])
 
 
 def _typed(plain: Dict[str, Any], name: str, kind: type) -> Any:

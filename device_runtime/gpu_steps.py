@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Sequence
 
 from device_runtime.buffers import Region
 from device_runtime.gpu import SMALLEST_BUFFER_BYTES, Call, Device, launch_arguments
-from device_runtime.protocol import GpuModel
+from device_runtime.protocol import GpuBuffer, GpuModel
 
 
 class ModelCall(Call):
@@ -20,26 +20,23 @@ class ModelCall(Call):
     def __init__(self, device: Device, model: GpuModel, handles: Sequence[Any]) -> None:
         self._device = device
         arena = device.allocate(max(SMALLEST_BUFFER_BYTES, model.arena_bytes))
-        parameters = device.upload(region_of(model.parameters or bytes(SMALLEST_BUFFER_BYTES)))
-        scratch_bytes = max(kernel.workspace_bytes for kernel in model.module.kernels.values())
-        workspace = device.allocate(max(SMALLEST_BUFFER_BYTES, scratch_bytes))
+        parameters = device.upload(_region(model.parameters or bytes(SMALLEST_BUFFER_BYTES)))
+        workspace = device.allocate(max(SMALLEST_BUFFER_BYTES, model.scratch_bytes))
         self._whole = (arena, parameters)  # CUDA's parts are addresses only
-        places: Dict[Any, Any] = {}
-        for number, handle in enumerate(handles):
-            inputs = len(model.inputs)
-            place = ("input", number) if number < inputs else ("output", number - inputs)
-            places[place] = handle
-        for _, buffers in model.steps:
-            for kind, at in buffers:
-                if (kind, at) not in places:
-                    whole, size = (
-                        (arena, model.arena_bytes) if kind == "arena" else (parameters, len(model.parameters))
-                    )
-                    places[kind, at] = device.part(whole, at, size - at)
+        parts: Dict[GpuBuffer, Any] = {}
+
+        def place(buffer: GpuBuffer) -> Any:
+            kind, at, size_bytes = buffer
+            if kind in ("input", "output"):
+                return handles[at if kind == "input" else len(model.inputs) + at]
+            if buffer not in parts:
+                parts[buffer] = device.part(arena if kind == "arena" else parameters, at, size_bytes)
+            return parts[buffer]
+
         self._calls: List[Call] = []
         for symbol, buffers in model.steps:
             kernel = model.module.kernels[symbol]
-            arguments = launch_arguments(kernel, [places[buffer] for buffer in buffers], workspace)
+            arguments = launch_arguments(kernel, [place(buffer) for buffer in buffers], workspace)
             self._calls.append(device.prepare(kernel, arguments))
 
     def start(self) -> None:
@@ -58,7 +55,7 @@ class ModelCall(Call):
         return time.perf_counter() - started_s
 
 
-def region_of(data: bytes) -> Region:
+def _region(data: bytes) -> Region:
     """The bytes as memory that a device can copy from."""
     region = Region(len(data))
     region.memory[: len(data)] = data

@@ -62,6 +62,14 @@ def open_opencl(wanted: str, folder: str, scratch: str, threads: int) -> "OpenCl
         return OpenClDevice(cl, device, Binaries(os.path.join(folder, "binaries")))
 
 
+def find_opencl(wanted: str, scratch: str) -> Tuple[str, int]:
+    """The device that `open_opencl` would open: name, most threads of a block. Raises Fault("link")."""
+    settle(scratch, 1)
+    cl = load_pyopencl()
+    device = pick(cl, wanted)
+    return full_name(device), device.max_work_group_size
+
+
 def opencl_devices(scratch: str) -> List[Dict[str, Any]]:
     """What every OpenCL device of this board can do; none without pyopencl. Sizes in bytes, clock in Hz."""
     settle(scratch, len(os.sched_getaffinity(0)))
@@ -147,6 +155,12 @@ class OpenClDevice(Device):
         host = memoryview(region.memory)[: region.size_bytes]
         with _typed(self._cl, f"a buffer of {region.size_bytes} bytes"):
             return self._cl.Buffer(self._context, flags, hostbuf=host)
+
+    def write(self, handle: Any, region: Region) -> None:
+        """See gpu.Device."""
+        host = memoryview(region.memory)[: region.size_bytes]
+        with _typed(self._cl, "writing an input"):
+            self._cl.enqueue_copy(self._queue, handle, host)
 
     def part(self, handle: Any, offset_bytes: int, size_bytes: int) -> Any:
         """See gpu.Device."""

@@ -12,7 +12,7 @@ from typing import Any, Dict
 
 from device_runtime.protocol import BAD_HASH, REFUSED, ProtocolError
 
-BUNDLE_FORMAT = 1
+BUNDLE_FORMATS = (1, 2)  # 2: with variants for GPUs
 MAX_MANIFEST_BYTES = 1 << 24
 COPY_BYTES = 1 << 20
 PART_PATH = re.compile(r"[a-z0-9][a-z0-9_.-]*(/[a-z0-9][a-z0-9_.-]*)*")
@@ -28,11 +28,12 @@ def bundle_id_of(manifest: bytes) -> str:
 def parse_manifest(data: bytes) -> Plain:
     """A manifest whose signature or hash holds; ProtocolError(REFUSED) when this runtime cannot use it."""
     manifest: Plain = json.loads(data.decode("utf-8"))
-    if manifest.get("format") != BUNDLE_FORMAT:
+    if manifest.get("format") not in BUNDLE_FORMATS:
+        known = ", ".join(map(str, BUNDLE_FORMATS))
         raise ProtocolError(
             REFUSED,
-            f"the bundle has format {manifest.get('format')!r}, this runtime reads {BUNDLE_FORMAT}; pack it "
-            "again with a matching version of the tool",
+            f"the bundle has format {manifest.get('format')!r}, this runtime reads {known}; pack it again "
+            "with a matching version of the tool",
         )
     for part in manifest["parts"]:
         if not PART_PATH.fullmatch(part["path"]):
@@ -45,7 +46,7 @@ def parse_manifest(data: bytes) -> Plain:
 def check_machine(manifest: Plain) -> None:
     """ProtocolError(REFUSED) when the bundle has code for another kind of machine."""
     machine, machines = platform.machine(), manifest["compatibility"]["machines"]
-    if machine not in machines:
+    if machines and machine not in machines:  # without CPU code it runs on any
         raise ProtocolError(
             REFUSED,
             f"the bundle has code for {', '.join(machines)}, this board is {machine}; tune for this board",

@@ -47,7 +47,7 @@ from device_runtime.frames import (
     Stream,
     encode_frame,
 )
-from device_runtime.gpu_model import GPU_ALIGNMENT, GPU_MODEL_VERSION, GpuModel
+from device_runtime.gpu_model import GPU_ALIGNMENT, GPU_MODEL_VERSION, GpuBuffer, GpuModel, GpuStep
 from device_runtime.gpu_module import (
     GPU_MODULE_VERSION,
     WORKSPACE,
@@ -101,9 +101,11 @@ __all__ = [
     "Connection",
     "Frame",
     "FrameDecoder",
+    "GpuBuffer",
     "GpuKernel",
     "GpuModel",
     "GpuModule",
+    "GpuStep",
     "Greeting",
     "Launch",
     "MeasureFailure",

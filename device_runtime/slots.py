@@ -14,11 +14,11 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from device_runtime import run, signature
 from device_runtime.installed import Slots
-from device_runtime.isolation import Limits, Outcome, PeerGone, run_isolated
+from device_runtime.installed_model import InstalledModel, output_sizes, size_bytes
+from device_runtime.isolation import Limits, Outcome, PeerGone
 from device_runtime.methods import Context, Method, Reply
 from device_runtime.protocol import (
     BAD_REQUEST,
-    DTYPE_BYTES,
     MAX_TIMEOUT_S,
     ProtocolError,
     take,
@@ -69,14 +69,14 @@ def call_install(context: Context, params: Plain, buffers: List[bytes]) -> Reply
 
 
 def call_self_test(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
-    """{id, target, timeout_s} -> {passed, failure, outputs, seconds} of an installed slot."""
+    """{id, target, timeout_s} -> {passed, failure, outputs, seconds, variant} of an installed slot."""
     slots, bundle_id = Slots(context.device_dir), take(params, "id", str)
-    model = run.installed_model(slots, bundle_id, take(params, "target", str))
+    model = run.installed_model(slots, bundle_id, take(params, "target", str), context.watch_fd)
     limits = run.limits(model, take(params, "timeout_s", float, 0.001, MAX_TIMEOUT_S))
-    outcome = run_isolated(functools.partial(run.check_golden, model), limits, context.watch_fd)
+    outcome = run.run_model(run.check_golden, model, context.device_dir, limits, context.watch_fd)
     with slots.locked():
         slots.tested(bundle_id, _text(outcome))
-    return Reply(_plain(outcome))
+    return Reply(_plain(outcome, model))
 
 
 def call_activate(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
@@ -88,13 +88,12 @@ def call_activate(context: Context, params: Plain, buffers: List[bytes]) -> Repl
 
 
 def call_health_check(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
-    """{target, timeout_s} -> {id, passed, failure, outputs, seconds} of a start of the current slot."""
+    """{target, timeout_s} -> {id, passed, failure, outputs, seconds, variant}: starts the current slot."""
     timeout_s = take(params, "timeout_s", float, 0.001, MAX_TIMEOUT_S)
     bundle_id, model = _startable(context, params)
     started = run.shared_memory(0)
-    work = functools.partial(run.check_golden, model)
-    outcome = _start(context, bundle_id, work, (run.limits(model, timeout_s), started))
-    return Reply({"id": bundle_id, **_plain(outcome)})
+    outcome = _start(context, (bundle_id, model), run.check_golden, (run.limits(model, timeout_s), started))
+    return Reply({"id": bundle_id, **_plain(outcome, model)})
 
 
 def call_commit(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
@@ -114,7 +113,7 @@ def call_rollback(context: Context, params: Plain, buffers: List[bytes]) -> Repl
 
 
 def call_run(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
-    """{inputs, target, repeat, timeout_s} -> {id, passed, failure, outputs, seconds}.
+    """{inputs, target, repeat, timeout_s} -> {id, passed, failure, outputs, seconds, variant}.
 
     Runs the current slot's model `repeat` times on stored objects (hashes, in the order of the manifest's
     inputs). `outputs` are the hashes of what the last run gave, stored for `read`.
@@ -123,26 +122,30 @@ def call_run(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
     timeout_s = take(params, "timeout_s", float, 0.001, MAX_TIMEOUT_S)
     bundle_id, model = _startable(context, params)
     files = _input_files(context, model, take(params, "inputs", list))
-    results = run.shared_memory(sum(run.output_sizes(model)))
-    work = functools.partial(run.run_on, model, files, repeat, results)
-    outcome = _start(context, bundle_id, work, (run.limits(model, timeout_s), results))
+    sizes = output_sizes(model)
+    results = run.shared_memory(sum(sizes))
+    work = functools.partial(run.run_on, input_files=files, repeat=repeat, results=results)
+    outcome = _start(context, (bundle_id, model), work, (run.limits(model, timeout_s), results))
     hashes = []
     at_bytes = run.FLAG_BYTES
-    for size_bytes in run.output_sizes(model) if outcome.failure is None else ():
-        hashes.append(context.store.add(results[at_bytes : at_bytes + size_bytes]))
-        at_bytes += size_bytes
-    return Reply({"id": bundle_id, **_plain(outcome), "outputs": hashes})
+    for count_bytes in sizes if outcome.failure is None else ():
+        hashes.append(context.store.add(results[at_bytes : at_bytes + count_bytes]))
+        at_bytes += count_bytes
+    return Reply({"id": bundle_id, **_plain(outcome, model), "outputs": hashes})
 
 
-def _startable(context: Context, params: Plain) -> Tuple[str, run.InstalledModel]:
+def _startable(context: Context, params: Plain) -> Tuple[str, InstalledModel]:
     slots = Slots(context.device_dir)
     with slots.locked():
         bundle_id = slots.startable()
-    return bundle_id, run.installed_model(slots, bundle_id, take(params, "target", str))
+    return bundle_id, run.installed_model(slots, bundle_id, take(params, "target", str), context.watch_fd)
 
 
 def _start(
-    context: Context, bundle_id: str, work: Callable[[], Plain], bounds: Tuple[Limits, mmap.mmap]
+    context: Context,
+    started: Tuple[str, InstalledModel],
+    work: Callable[[InstalledModel], Plain],
+    bounds: Tuple[Limits, mmap.mmap],
 ) -> Outcome:
     """Run `work` as a start of the slot; `bounds`: its limits, and the memory whose flag says it has started.
 
@@ -150,10 +153,11 @@ def _start(
     """
     slots = Slots(context.device_dir)
     limits, memory = bounds
+    bundle_id, model = started
     with slots.locked():
         slots.begin_start()
     try:
-        outcome = run_isolated(work, limits, context.watch_fd)
+        outcome = run.run_model(work, model, context.device_dir, limits, context.watch_fd)
     except PeerGone:
         with slots.locked():
             slots.give_up_start(bundle_id)
@@ -169,7 +173,7 @@ def _start(
     return outcome
 
 
-def _input_files(context: Context, model: run.InstalledModel, hashes: List[Any]) -> List[str]:
+def _input_files(context: Context, model: InstalledModel, hashes: List[Any]) -> List[str]:
     """Paths of stored inputs, whose number and sizes fit the model; ProtocolError(BAD_REQUEST)."""
     specs = model.manifest["inputs"]
     if len(hashes) != len(specs):
@@ -179,7 +183,7 @@ def _input_files(context: Context, model: run.InstalledModel, hashes: List[Any])
     files = []
     for spec, sha in zip(specs, hashes):
         path = context.store.path(take_sha({"inputs": sha}, "inputs"))
-        found, expected = os.stat(path).st_size, run.elements(spec) * DTYPE_BYTES[spec["dtype"]]
+        found, expected = os.stat(path).st_size, size_bytes(spec)
         if found != expected:
             what = f"{spec['dtype']} {spec['shape']}"
             text = f"input {spec['name']}: expected {expected} bytes ({what}), found {found}"
@@ -193,7 +197,7 @@ def _text(outcome: Outcome) -> Optional[str]:
     return None if failure is None else f"{failure.kind}: {failure.text}"
 
 
-def _plain(outcome: Outcome) -> Plain:
+def _plain(outcome: Outcome, model: InstalledModel) -> Plain:
     failure = None if outcome.failure is None else to_plain(outcome.failure)
     return {
         "outputs": [],
@@ -201,6 +205,7 @@ def _plain(outcome: Outcome) -> Plain:
         **(outcome.answer or {}),
         "failure": failure,
         "passed": failure is None,
+        "variant": model.choice.plain(),
     }
 
 

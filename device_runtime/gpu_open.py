@@ -1,0 +1,38 @@
+"""Open a GPU in a child process, with folders for what its driver writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from typing import Iterator, Tuple
+
+from device_runtime.cuda import open_cuda
+from device_runtime.gpu import Device
+from device_runtime.opencl import open_opencl
+
+GPU_HEADROOM_BYTES = 1 << 30  # the driver and its compiler
+GPU_FILE_BYTES = 64 << 20  # of a file that a driver's compiler writes
+
+Folders = Tuple[str, str]
+
+
+@contextmanager
+def gpu_folders(device_dir: str, name: str) -> Iterator[Folders]:
+    """Folder `name` of the device directory, which stays, and one in it for what a child's driver writes,
+    which is removed however the child ends."""
+    folder = os.path.join(device_dir, name)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    scratch = tempfile.mkdtemp(prefix="scratch-", dir=folder)
+    try:
+        yield folder, scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def open_gpu(driver: str, wanted: str, folders: Folders, threads: int) -> Device:
+    """The device whose name holds `wanted`, for "opencl" or "cuda". Raises Fault("link") without one."""
+    if driver == "opencl":
+        return open_opencl(wanted, *folders, threads)
+    return open_cuda(wanted)
