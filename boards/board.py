@@ -148,7 +148,7 @@ def _filled_in(board: Board, facts: HostFacts | None) -> Board:
     if not board.probed:
         return board
     known = facts or _host_facts()
-    targets = tuple(pocl_target(target, known) for target in board.targets) or (host_target(known),)
+    targets = (*(pocl_target(target, known) for target in board.targets), host_target(known))
     filled: Board = msgspec.structs.replace(board, targets=targets, memory_bytes=known.memory_bytes)
     return filled
 

@@ -57,7 +57,7 @@ def targets_or_probed(board: Board) -> Iterator[Finding]:
             "false, because only this machine can be probed",
             f"true with link.kind {board.link.kind!r}",
         )
-    elif board.probed and not all(target.device == POCL for target in board.targets):
+    elif board.probed and not all(target.is_pocl for target in board.targets):
         yield (
             "targets",
             f"none, or ones with device {POCL!r}, because `probed` fills them in",

@@ -62,6 +62,11 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return max(1, self.vector_bytes // dtype_bytes)
 
     @property
+    def is_pocl(self) -> bool:
+        """Whether this is OpenCL on the CPU, to check code on: its times say nothing about a GPU."""
+        return self.device == POCL
+
+    @property
     def masks_lanes(self) -> bool:
         """Whether loading or storing a part of a vector costs no more than all of it (AVX-512's masks)."""
         return self.kind == "cpu" and self.triple.startswith("x86_64") and self.vector_bytes == 64

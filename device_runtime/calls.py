@@ -96,10 +96,11 @@ def _measure_on_gpu(
     context: Context, path: str, request: MeasureRequest, inputs: Dict[str, Region]
 ) -> Outcome:
     """The driver lives in the child."""
+    code_bytes = 4 * os.stat(path).st_size  # of a model, with its parameters: read, parsed, uploaded
     copies_bytes = 2 * sum(buffer.size_bytes for buffer in request.buffers)  # on a device that is the CPU
     limits = Limits(
         request.timeout_s,
-        GPU_HEADROOM_BYTES + copies_bytes + _memory_bytes(request),
+        GPU_HEADROOM_BYTES + code_bytes + copies_bytes + _memory_bytes(request),
         limit_address_space=False,
         file_bytes=GPU_FILE_BYTES,
     )

@@ -17,6 +17,7 @@ from benchmarks.kernels.host import board_with
 from benchmarks.kernels.inference import SUITE, Network
 from benchmarks.kernels.tune import WAIT_S, Effort, ProgressLines
 from benchmarks.networks import write
+from toolkit.bundle.manifest import CpuVariant
 from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
 from toolkit.model_job.job import tune
 from toolkit.model_job.options import (
@@ -85,6 +86,7 @@ def _files(name: str, model: Path, report: TuneReport, bundle: VerifiedBundle, s
     """The bundle's library and its golden data as files of their own."""
     golden = bundle.manifest.golden
     (variant,) = bundle.manifest.variants
+    assert isinstance(variant, CpuVariant)
     specs = [*bundle.manifest.inputs, *bundle.manifest.outputs]
     arrays = [
         np.frombuffer(bundle.read_part(part), np.float32).reshape(spec.shape)

@@ -1,4 +1,4 @@
-"""From a fused graph and one kernel per distinct operator to the plan of a model library.
+"""From a fused graph and one kernel per distinct operator to the plan of a model.
 
 Weights are packed here, ahead of time, each in the order in which its kernel reads it; intermediate results
 get their place in the arena; every group becomes one step.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
@@ -16,11 +16,12 @@ import numpy as np
 from boards.target import Target
 from cross.expression.tensor import Tensor
 from cross.schedule.packing import Packing
+from device_runtime.protocol import GPU_ALIGNMENT
 from toolkit.bundle.manifest import TensorSpec
-from toolkit.bundle.plan import BufferRef, ModelPlan, PlannedKernel, Step, aligned, check
+from toolkit.bundle.plan import ALIGNMENT, BufferRef, ModelPlan, PlannedKernel, Step, aligned, check
 from toolkit.errors import InputError
 from toolkit.model.graph import Array, Graph, Group
-from toolkit.model.memory import plan_memory
+from toolkit.model.memory import MemoryPlan, plan_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,10 @@ def assemble(graph: Graph, kernels: Mapping[str, OperatorKernel], target: Target
                 "for each task"
             )
         layers.setdefault(group.operator.key, []).extend(group.nodes)
-    parameters = _Parameters(graph)
-    buffers = _buffers(graph)
+    alignment = ALIGNMENT if target.kind == "cpu" else GPU_ALIGNMENT
+    memory = plan_memory(graph, alignment)
+    parameters = _Parameters(graph, alignment)
+    buffers = _buffers(graph, memory)
     steps = tuple(
         _step(group, kernels[group.operator.key], graph, parameters, buffers) for group in graph.groups
     )
@@ -58,10 +61,11 @@ def assemble(graph: Graph, kernels: Mapping[str, OperatorKernel], target: Target
         outputs=tuple(_spec(graph, name) for name in graph.outputs),
         kernels=tuple(_named(kernels[key].planned, names) for key, names in layers.items()),
         parameters=bytes(parameters.data),
-        arena_bytes=plan_memory(graph).arena_bytes,
+        arena_bytes=memory.arena_bytes,
         steps=steps,
         threads=target.threads,
         cores=target.cores,
+        alignment=alignment,
     )
     check(result)
     return result
@@ -72,6 +76,7 @@ class _Parameters:
     """The packed weights, each distinct content once, at aligned offsets."""
 
     graph: Graph
+    alignment: int
     data: bytearray = field(default_factory=bytearray)
     _offsets: dict[bytes, int] = field(default_factory=dict)
 
@@ -84,7 +89,7 @@ class _Parameters:
         if digest not in self._offsets:
             self._offsets[digest] = len(self.data)
             self.data += content
-            self.data += bytes(aligned(len(self.data)) - len(self.data))
+            self.data += bytes(aligned(len(self.data), self.alignment) - len(self.data))
         return self._offsets[digest]
 
 
@@ -93,9 +98,8 @@ def _packed(array: Array, tensor: Tensor, packing: Packing | None) -> Array:
     return plain if packing is None else packing.apply(plain)
 
 
-def _buffers(graph: Graph) -> dict[str, BufferRef]:
+def _buffers(graph: Graph, memory: MemoryPlan) -> dict[str, BufferRef]:
     """Where every computed value and graph input lies; keyed by the value that owns the memory."""
-    memory = plan_memory(graph)
     found = {place.value: BufferRef("arena", place.offset_bytes) for place in memory.placements}
     found |= {name: BufferRef("input", number) for number, name in enumerate(graph.inputs)}
     found |= {graph.root(name): BufferRef("output", number) for number, name in enumerate(graph.outputs)}
@@ -128,7 +132,7 @@ def _step(
 
 def _named(kernel: PlannedKernel, layers: list[str]) -> PlannedKernel:
     provenance = msgspec.structs.replace(kernel.provenance, layers=tuple(layers))
-    return PlannedKernel(kernel.code, kernel.workspace_bytes, provenance)
+    return replace(kernel, provenance=provenance)
 
 
 def _spec(graph: Graph, name: str) -> TensorSpec:

@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from toolkit.bundle.manifest import FORMAT_VERSION, Manifest
+from toolkit.bundle.manifest import Manifest
 from toolkit.errors import VerificationError
 
 MAGIC = b"TFBUNDLE"
+CONTAINER_VERSION = 1
 HEADER = struct.Struct("<8sIII44x")
 ALIGNMENT = HEADER.size
 MAX_MANIFEST_BYTES = 1 << 24
@@ -42,7 +43,7 @@ class Envelope:
 
 def assemble(manifest: bytes, signature: bytes, parts: Sequence[bytes]) -> bytes:
     """The file for a manifest, its signature and its parts in the manifest's order."""
-    header = HEADER.pack(MAGIC, FORMAT_VERSION, len(manifest), len(signature))
+    header = HEADER.pack(MAGIC, CONTAINER_VERSION, len(manifest), len(signature))
     pieces = [header]
     for data in (manifest, signature, *parts):
         pieces += [data, bytes(_padded(len(data)) - len(data))]
@@ -58,9 +59,10 @@ def read_envelope(stream: BinaryIO, where: str) -> Envelope:
             "name a file that `toolkit tune -o` wrote"
         )
     _, version, manifest_bytes, signature_bytes = HEADER.unpack(header)
-    if version != FORMAT_VERSION:
+    if version != CONTAINER_VERSION:
         raise VerificationError(
-            f"{where} has bundle format {version}, expected {FORMAT_VERSION}; pack it again with this version"
+            f"{where} has bundle format {version}, expected {CONTAINER_VERSION}; pack it again with this "
+            "version"
         )
     if header != HEADER.pack(MAGIC, version, manifest_bytes, signature_bytes):
         raise VerificationError(f"{where}: the header is damaged (bytes 20 to 63 must be zero)")

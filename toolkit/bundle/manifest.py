@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from toolkit.errors import VerificationError
 
-FORMAT_VERSION = 1
+CPU_FORMAT, GPU_FORMAT = 1, 2
+FORMATS = (CPU_FORMAT, GPU_FORMAT)
+"""A bundle has the lowest format that can say what it holds: older runtimes take what they can run."""
 
 DTYPE_BYTES = {"float32": 4, "float64": 8, "float16": 2, "int8": 1, "uint8": 1, "int32": 4, "int64": 8}
 
@@ -62,31 +65,66 @@ class KernelProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The model compiled for one target of a board."""
+    """The model compiled for one target of a board; the manifest's `kind` says which of the three it is."""
 
     target: str
     target_key: str
-    kind: Literal["cpu"]
-    triple: str
-    cpu: str
-    features: tuple[str, ...] = ()
     threads: int
-    cores: tuple[int, ...]
     arena_bytes: int
     workspace_bytes: int
     parameters_bytes: int
-    library: str
-    """Part path of the shared object."""
-    header: str
-    """Part path of its C header."""
     plan: str
     """Part path of the graph and memory plan (JSON)."""
     kernels: tuple[KernelProvenance, ...]
 
     @property
+    def kind(self) -> str:
+        """The kind of its target: "cpu", "opencl" or "cuda"."""
+        return str(self.__struct_config__.tag)
+
+
+class CpuVariant(Variant, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="cpu"):
+    """A shared object with a C header."""
+
+    triple: str
+    cpu: str
+    features: tuple[str, ...] = ()
+    cores: tuple[int, ...]
+    library: str
+    """Part path of the shared object."""
+    header: str
+    """Part path of its C header."""
+
+    @property
     def architecture(self) -> str:
         """What `uname -m` says where this variant runs, for example "aarch64"."""
         return self.triple.split("-", 1)[0]
+
+
+class GpuVariant(Variant, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A GpuModel: kernels with their launches, parameters, steps."""
+
+    device: str
+    """A part of the name of the device, or of its platform; empty: the first GPU."""
+    threads_per_block: int
+    """The most that a launch asks for."""
+    model: str
+    """Part path of the GpuModel (device_runtime/gpu_model.py)."""
+
+
+class OpenClVariant(
+    GpuVariant, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="opencl"
+):
+    """Kernels as source; the board keeps what its driver makes of them."""
+
+
+class CudaVariant(
+    GpuVariant, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="cuda"
+):
+    """Kernels as cubins."""
+
+    compute_capability: str
+    """What the cubins are for, for example "sm_53"."""
 
 
 class Golden(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,6 +141,7 @@ class Compatibility(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     boards: tuple[str, ...]
     machines: tuple[str, ...]
+    """What `uname -m` says; empty, without a CPU variant: any."""
     memory_bytes: int = 0
     """Least memory the model needs; 0: not stated."""
 
@@ -118,18 +157,24 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything about a bundle; see the module's docstring."""
 
-    format: int = FORMAT_VERSION
+    format: int
     name: str
     tool_version: str
     compatibility: Compatibility
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    variants: tuple[Variant, ...]
+    variants: tuple[CpuVariant | OpenClVariant | CudaVariant, ...]
+    """In the order in which the board tries them."""
     golden: Golden
     parts: tuple[Part, ...]
     """Sorted by path; their bytes follow the manifest in this order."""
     notes: dict[str, Any] = {}
     """Facts for readers (search settings, model hash); nothing acts on them."""
+
+
+def format_of(variants: Iterable[Variant]) -> int:
+    """The lowest format that has these variants."""
+    return CPU_FORMAT if all(isinstance(variant, CpuVariant) for variant in variants) else GPU_FORMAT
 
 
 def part_of(path: str, data: bytes) -> Part:
@@ -151,9 +196,9 @@ def decode(data: bytes, where: str = "the manifest") -> Manifest:
         raise VerificationError(
             f"{where} cannot be read: {error}; the file is damaged or no bundle; pack it again"
         ) from error
-    if version != FORMAT_VERSION:
+    if version not in FORMATS:
         raise VerificationError(
-            f"{where} has format {version}, expected {FORMAT_VERSION}; "
+            f"{where} has format {version}, expected {' or '.join(map(str, FORMATS))}; "
             "pack the model again with this version of the tool, or use the version that packed it"
         )
     try:
@@ -186,12 +231,15 @@ def check(manifest: Manifest, where: str = "the manifest") -> None:
                 f"{where} names the part {path!r}; expected lower-case names with / between them"
             )
     sizes = {part.path: part.size_bytes for part in manifest.parts}
-    named = [path for v in manifest.variants for path in (v.library, v.header, v.plan)]
+    named = [path for variant in manifest.variants for path in parts_of(variant)]
     for path in [*named, *manifest.golden.inputs, *manifest.golden.outputs]:
         if path not in sizes:
             raise VerificationError(f"{where} refers to the part {path!r}, which it does not list")
     if not manifest.variants:
         raise VerificationError(f"{where} has no variant; expected at least one compiled target")
+    if manifest.format != format_of(manifest.variants):
+        right = format_of(manifest.variants)
+        raise VerificationError(f"{where} has format {manifest.format}, but its variants are of {right}")
     golden = manifest.golden
     if not 0.0 < golden.rtol < 1.0:
         raise VerificationError(f"{where}: the self-test's rtol is {golden.rtol}; expected between 0 and 1")
@@ -202,3 +250,10 @@ def check(manifest: Manifest, where: str = "the manifest") -> None:
             raise VerificationError(
                 f"{where}: golden data of {found} bytes for tensors of {expected} bytes; pack it again"
             )
+
+
+def parts_of(variant: CpuVariant | GpuVariant) -> tuple[str, ...]:
+    """Part paths of a variant."""
+    if isinstance(variant, CpuVariant):
+        return (variant.library, variant.header, variant.plan)
+    return (variant.model, variant.plan)

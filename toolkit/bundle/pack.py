@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import Target
-from toolkit.bundle import container, library, manifest, plan
-from toolkit.bundle.manifest import Compatibility, Golden, Manifest, TensorSpec, Variant
+from toolkit.bundle import container, manifest, plan
+from toolkit.bundle.build import build
+from toolkit.bundle.manifest import Compatibility, CpuVariant, Golden, Manifest, TensorSpec
 from toolkit.bundle.plan import ModelPlan
 from toolkit.bundle.sign import SigningKey
 from toolkit.errors import InputError, OutputError
@@ -36,7 +37,10 @@ class GoldenData:
 
 @dataclass(frozen=True, slots=True)
 class BundleContents:
-    """All that goes into a bundle; every target's plan has the same graph inputs and outputs."""
+    """All that goes into a bundle; every target's plan has the same graph inputs and outputs.
+
+    A board starts the first plan whose device it has, so the one that should run comes first.
+    """
 
     name: str
     tool_version: str
@@ -56,22 +60,21 @@ def pack(contents: BundleContents, key: SigningKey) -> bytes:
     parts: dict[str, bytes] = {}
     variants = []
     for target, model_plan in contents.plans:
-        built = library.build(model_plan, target)
-        variants.append(_variant(target, model_plan))
-        parts[f"{target.name}/model.so"] = built.shared_object
-        parts[f"{target.name}/model.h"] = built.header
-        parts[f"{target.name}/plan.json"] = plan.document(model_plan)
+        built = build(model_plan, target)
+        variants.append(built.variant)
+        parts |= built.parts
     first = contents.plans[0][1]
     inputs = _golden_parts("input", first.inputs, contents.golden.inputs)
     outputs = _golden_parts("output", first.outputs, contents.golden.outputs)
     parts |= inputs | outputs
     signed = manifest.encode(
         Manifest(
+            format=manifest.format_of(variants),
             name=contents.name,
             tool_version=contents.tool_version,
             compatibility=Compatibility(
                 boards=contents.boards,
-                machines=tuple(sorted({variant.architecture for variant in variants})),
+                machines=tuple(sorted({v.architecture for v in variants if isinstance(v, CpuVariant)})),
                 memory_bytes=max(v.workspace_bytes + v.parameters_bytes for v in variants),
             ),
             inputs=first.inputs,
@@ -116,35 +119,11 @@ def _check(contents: BundleContents) -> None:
         raise InputError(f"bundle {contents.name!r}: two plans for one target among {', '.join(names)}")
     for target, model_plan in contents.plans:
         plan.check(model_plan)
-        if target.kind != "cpu":
-            raise InputError(
-                f"bundle {contents.name!r}: target {target.name!r} is {target.kind}, expected cpu"
-            )
         if (model_plan.inputs, model_plan.outputs) != (first.inputs, first.outputs):
             raise InputError(
                 f"bundle {contents.name!r}: the plan for {target.name!r} has other inputs or outputs than "
                 f"the plan for {names[0]!r}"
             )
-
-
-def _variant(target: Target, model_plan: ModelPlan) -> Variant:
-    return Variant(
-        target=target.name,
-        target_key=target.key,
-        kind="cpu",
-        triple=target.triple,
-        cpu=target.cpu,
-        features=target.features,
-        threads=model_plan.threads,
-        cores=model_plan.cores,
-        arena_bytes=model_plan.arena_bytes,
-        workspace_bytes=model_plan.workspace_bytes,
-        parameters_bytes=len(model_plan.parameters),
-        library=f"{target.name}/model.so",
-        header=f"{target.name}/model.h",
-        plan=f"{target.name}/plan.json",
-        kernels=tuple(kernel.provenance for kernel in model_plan.kernels),
-    )
 
 
 def _golden_parts(

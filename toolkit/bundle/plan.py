@@ -1,7 +1,8 @@
-"""What a model library is made of: kernels, parameters, an arena and the steps in order.
+"""What a compiled model is made of: kernels, parameters, an arena and the steps in order.
 
-A `ModelPlan` is data; `library.build` turns it into one shared object. Offsets are in bytes and multiples of
-ALIGNMENT. The order of the graph's inputs and outputs is the order of `tfb_model`'s buffers.
+A `ModelPlan` is data; `build.build` turns it into a shared object or, for a GPU, into a GpuModel. Offsets are
+in bytes and multiples of its alignment. The order of the graph's inputs and outputs is the order of
+`tfb_model`'s buffers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from toolkit.bundle.manifest import DTYPE_BYTES, KernelProvenance, TensorSpec
 from toolkit.errors import InputError
 
 ALIGNMENT = 64
+"""Of a CPU's buffers."""
 
 PLAN_VERSION = 1
 
@@ -39,11 +41,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class PlannedKernel:
-    """One compiled kernel: `code` is a relocatable ELF object that defines `provenance.symbol`."""
+    """One compiled kernel: `code` is a relocatable ELF object that defines `provenance.symbol`, or for a GPU
+    a GpuModule with that one kernel; `argument_bytes` are the sizes of what it is called with (GPUs only)."""
 
     code: bytes
     workspace_bytes: int
     provenance: KernelProvenance
+    argument_bytes: tuple[int, ...] = ()
 
     @property
     def symbol(self) -> str:
@@ -66,21 +70,22 @@ class ModelPlan:
     threads: int = 1
     cores: tuple[int, ...] = ()
     """Cores the threads are pinned to; empty: not pinned."""
+    alignment: int = ALIGNMENT
 
     @property
     def scratch_bytes(self) -> int:
-        """Largest kernel workspace, rounded up to ALIGNMENT."""
-        return aligned(max((kernel.workspace_bytes for kernel in self.kernels), default=0))
+        """Largest kernel workspace, rounded up."""
+        return aligned(max((kernel.workspace_bytes for kernel in self.kernels), default=0), self.alignment)
 
     @property
     def workspace_bytes(self) -> int:
         """What `tfb_model` needs as its workspace: the arena, then the kernels' scratch."""
-        return aligned(self.arena_bytes) + self.scratch_bytes
+        return aligned(self.arena_bytes, self.alignment) + self.scratch_bytes
 
 
-def aligned(size_bytes: int) -> int:
-    """`size_bytes` rounded up to ALIGNMENT."""
-    return -(-size_bytes // ALIGNMENT) * ALIGNMENT
+def aligned(size_bytes: int, alignment: int = ALIGNMENT) -> int:
+    """`size_bytes` rounded up to a multiple of `alignment`."""
+    return -(-size_bytes // alignment) * alignment
 
 
 def check(plan: ModelPlan) -> None:
@@ -109,9 +114,9 @@ def check(plan: ModelPlan) -> None:
         for ref in step.buffers:
             if not 0 <= ref.at < limits[ref.kind]:
                 raise InputError(f"{where}: {ref.kind} {ref.at} is outside 0..{limits[ref.kind] - 1}")
-            if ref.kind in ("parameter", "arena") and ref.at % ALIGNMENT:
+            if ref.kind in ("parameter", "arena") and ref.at % plan.alignment:
                 raise InputError(
-                    f"{where}: {ref.kind} offset {ref.at} is not a multiple of {ALIGNMENT} bytes"
+                    f"{where}: {ref.kind} offset {ref.at} is not a multiple of {plan.alignment} bytes"
                 )
     written = {step.buffers[-1] for step in plan.steps if step.buffers}
     for number, spec in enumerate(plan.outputs):

@@ -91,6 +91,12 @@ def probe_board(
             for target in board.targets
             if target.kind == "cpu"
         }
+        best_gflops = max((facts.peak_gflops for facts in measured.values()), default=0.0)
+        measured |= {
+            target.name: TargetFacts(key=target.key, cores=target.cores, peak_gflops=best_gflops)
+            for target in board.targets
+            if target.is_pocl  # the same cores
+        }
     facts = BoardFacts(board=board.name, emulated=board.emulated, unix_s=round(time.time()), targets=measured)
     path = facts_path(board, cache_dir)
     _store(facts, path)

@@ -40,9 +40,13 @@ class MemoryPlan:
         return next((place.offset_bytes for place in self.placements if place.value == value), None)
 
 
-def plan_memory(graph: Graph) -> MemoryPlan:
-    """Plan the arena for running `graph.groups` in order."""
-    return place(_lives(graph))
+def plan_memory(graph: Graph, alignment_bytes: int = ALIGNMENT_BYTES) -> MemoryPlan:
+    """Plan the arena for running `graph.groups` in order, with places at multiples of `alignment_bytes`,
+    itself a multiple of ALIGNMENT_BYTES."""
+    lives = _lives(graph)
+    if alignment_bytes != ALIGNMENT_BYTES:  # values of whole multiples lie at whole multiples
+        lives = [replace(life, size_bytes=aligned(life.size_bytes, alignment_bytes)) for life in lives]
+    return place(lives)
 
 
 def place(lives: Sequence[Placement]) -> MemoryPlan:
@@ -85,9 +89,9 @@ _ORDERS: tuple[Callable[[Placement], tuple[float, int, str]], ...] = (
 )
 
 
-def aligned(size_bytes: int) -> int:
-    """Rounded up to ALIGNMENT_BYTES."""
-    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+def aligned(size_bytes: int, alignment_bytes: int = ALIGNMENT_BYTES) -> int:
+    """Rounded up to a multiple of `alignment_bytes`."""
+    return -(-size_bytes // alignment_bytes) * alignment_bytes
 
 
 def _lives(graph: Graph) -> list[Placement]:

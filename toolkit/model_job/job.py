@@ -22,7 +22,7 @@ from toolkit.bundle.pack import BundleContents, GoldenData, pack, write
 from toolkit.bundle.plan import ModelPlan
 from toolkit.bundle.sign import key_file, open_key
 from toolkit.bundle.verify import open_bundle
-from toolkit.errors import CoverageError, InputError, OutputError
+from toolkit.errors import CoverageError, OutputError
 from toolkit.model_job import stages
 from toolkit.model_job.bench import Bench, open_bench, stage
 from toolkit.model_job.kernels import TunedTask, report_operator
@@ -39,20 +39,21 @@ def tune(
 ) -> TuneReport:
     """Tune every operator of `model` on `board` and write a signed bundle.
 
-    With `options.seconds` the call takes that long. Raises ModelError, InputError (nothing to tune for,
-    a budget that is too small), OutputError (the bundle or the records cannot be written), RecordsError,
+    With `options.seconds` the call takes that long. Raises ModelError, UnknownTarget, InputError (a
+    budget that is too small), OutputError (the bundle or the records cannot be written), RecordsError,
     BoardUnreachable, BoardBusy, TimedOut, CoverageError, VerificationError (the whole model computes
     something wrong). Whatever is raised, KeyboardInterrupt included, what was measured is kept.
     """
     started_s = time.monotonic()
     options = options or TuneOptions()
     model = Path(model)
-    target = cpu_target(board, options.target)
+    target = board.target(options.target or None)
     output = Path(options.output or default_output(model, board))
     check_writable(output)
     open_key(key_file(options.config_dir))
     with open_bench(model, board, target, options, on_event) as bench:
         baseline = stages.prepare(bench)
+        fallback = baseline.fallback
         plan = stages.make_plan(bench, baseline) if options.seconds is not None else None
         stages.announce(bench, plan)
         results = stages.tune_tasks(bench, baseline, plan)
@@ -63,8 +64,10 @@ def tune(
         expected_s = sum(item.count * (item.best_s or 0.0) for item in operators)
         latencies = stages.measure(bench, baseline, built, expected_s)
         report = _report(bench, tuned, operators, latencies, model.stem, output)
+        report = replace(report, fallback=fallback.report if fallback else None)
     with stage("pack", on_event) as running:
-        identity = _packed(report, built[0], baseline.golden, target, options)
+        plans = [(target, built[0]), *([(fallback.target, fallback.plan)] if fallback else [])]
+        identity = _packed(report, plans, baseline.golden, options)
         running.summary = str(output)
     return replace(report, bundle_id=identity, wall_s=time.monotonic() - started_s)
 
@@ -81,7 +84,7 @@ def plan_tuning(
     recorded, now. Raises what `tune` raises.
     """
     options = options or TuneOptions()
-    target = cpu_target(board, options.target)
+    target = board.target(options.target or None)
     with open_bench(Path(model), board, target, options, on_event) as bench:
         return stages.make_plan(bench, stages.prepare(bench))
 
@@ -103,26 +106,6 @@ def check_writable(output: Path) -> None:
             f"the bundle cannot be written to {output}: {error.strerror}; "
             "expected a file name in an existing folder that you may write to: name one with -o"
         ) from error
-
-
-def cpu_target(board: Board, name: str) -> Target:
-    """The target to tune for. Raises UnknownTarget, InputError when it is not a CPU."""
-    cpus = [target for target in board.targets if target.kind == "cpu"]
-    if name:
-        target = board.target(name)
-        if target.kind != "cpu":
-            raise InputError(
-                f"target {name!r} of board {board.name} is {target.kind}: models are tuned for CPU targets "
-                f"so far; choose one with --target: {', '.join(cpu.name for cpu in cpus) or 'it has none'}"
-            )
-        return target
-    if not cpus:
-        kinds = ", ".join(sorted({target.kind for target in board.targets}))
-        raise InputError(
-            f"board {board.name} has only {kinds} targets: models are tuned for CPU targets so far; "
-            "choose another board (toolkit boards list)"
-        )
-    return max(cpus, key=lambda target: target.estimated_peak_gflops)
 
 
 def _report(
@@ -154,6 +137,8 @@ def _report(
         records=Path(bench.options.records),
         bundle=output,
         bundle_id="",
+        kind=bench.target.kind,
+        pocl=bench.target.is_pocl,
     )
 
 
@@ -169,19 +154,23 @@ def _check_coverage(reports: Sequence[OperatorReport], options: TuneOptions) -> 
 
 
 def _packed(
-    report: TuneReport, plan: ModelPlan, golden: GoldenData, target: Target, options: TuneOptions
+    report: TuneReport,
+    plans: Sequence[tuple[Target, ModelPlan]],
+    golden: GoldenData,
+    options: TuneOptions,
 ) -> str:
-    """Write the bundle; its id."""
+    """Write the bundle, whose variants a board tries in the order of the plans; its id."""
     contents = BundleContents(
         name=report.model,
         tool_version=TOOL_VERSION,
         boards=(report.board,),
-        plans=((target, plan),),
+        plans=tuple(plans),
         golden=golden,
         notes={
             "seed": options.tuning.seed,
             "tuner": options.tuning.search.tuner,
             "emulated": report.emulated,
+            "pocl": report.pocl,
             "default_seconds": report.default_latency.best_s,
             "seconds": report.tuned_latency.best_s,
         },

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from boards.target import Target
-from cross.compile import kernel_of
+from cross.compile import Argument, kernel_of
 from cross.expression.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
+from device_runtime.protocol import GpuModule
 from toolkit.bundle.assemble import OperatorKernel, assemble
 from toolkit.bundle.manifest import KernelProvenance
 from toolkit.bundle.plan import ModelPlan, PlannedKernel
@@ -67,10 +70,24 @@ def plan_model(
         kernel = kernel_of(symbol, nest)
         packings = tuple(argument.packing for argument in kernel.arguments if argument.role != "output")
         provenance = _provenance(item, symbol, choice(item))
-        kernels[item.task.key] = OperatorKernel(
-            PlannedKernel(code, kernel.workspace_bytes, provenance), packings
+        on_cpu = target.kind == "cpu"
+        planned = PlannedKernel(
+            code=code,
+            workspace_bytes=kernel.workspace_bytes if on_cpu else _scratch_bytes(code, symbol),
+            provenance=provenance,
+            argument_bytes=() if on_cpu else tuple(_size_bytes(argument) for argument in kernel.arguments),
         )
+        kernels[item.task.key] = OperatorKernel(planned, packings)
     return assemble(graph, kernels, target)
+
+
+def _scratch_bytes(code: bytes, symbol: str) -> int:
+    """The workspace of a GPU kernel, which its module states."""
+    return GpuModule.from_bytes(code).kernels[symbol].workspace_bytes
+
+
+def _size_bytes(argument: Argument) -> int:
+    return argument.elements * np.dtype(argument.dtype).itemsize
 
 
 def describe(operator: Operator) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
-from toolkit.bundle.library import ModelLibrary
+from toolkit.bundle.build import BuiltModel
+from toolkit.bundle.manifest import GpuVariant
 from toolkit.bundle.pack import GoldenData
 from toolkit.bundle.plan import ModelPlan
 from toolkit.errors import VerificationError
@@ -30,7 +31,7 @@ def golden_data(graph: Graph, rng: np.random.Generator) -> GoldenData:
 
 
 def measure_model(
-    built: ModelLibrary,
+    built: BuiltModel,
     plan: ModelPlan,
     golden: GoldenData,
     session: Session,
@@ -42,19 +43,21 @@ def measure_model(
     `expected_s` is about what a run takes; it decides how many there are.
     Raises VerificationError when it fails or its outputs are wrong.
     """
-    board = session.board
+    board, variant = session.board, built.variant
     repeats = 1 if board.emulated else _repeats(expected_s)
     result = session.measure(
         MeasureRequest(
-            module=session.put(built.shared_object),
+            module=session.put(built.code),
             symbol=SYMBOL,
             buffers=_buffers(golden, session),
             workspace_bytes=plan.workspace_bytes,
             timing=Timing(number=1, repeat=repeats, min_repeat_ms=0.0, warmup=0 if board.emulated else 3),
             threads=plan.threads,
-            cores=plan.cores,
+            cores=() if isinstance(variant, GpuVariant) else plan.cores,
             timeout_s=max(TIMEOUT_S, board.measure.timeout_s),
             rtol=golden.rtol,
+            driver=variant.kind,
+            device=variant.device if isinstance(variant, GpuVariant) else "",
         )
     )
     if result.error is not None:

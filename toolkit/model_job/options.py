@@ -17,7 +17,17 @@ DEFAULT_TRIALS = 64
 DEFAULT_RECORDS = Path.home() / ".local" / "share" / "tune-for-board" / "records.db"
 
 StageName = Literal[
-    "import", "connect", "compile", "reference", "plan", "tune", "confirm", "build", "measure", "pack"
+    "import",
+    "connect",
+    "compile",
+    "reference",
+    "fallback",
+    "plan",
+    "tune",
+    "confirm",
+    "build",
+    "measure",
+    "pack",
 ]
 
 
@@ -142,11 +152,22 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
+class FallbackReport:
+    """The CPU variant beside a GPU's: `tuned` of its `operators` were tuned by earlier jobs."""
+
+    target: str
+    tuned: int
+    operators: int
+    latency: Latency
+
+
+@dataclass(frozen=True, slots=True)
 class TuneReport:
     """What came of a job.
 
     `measured` trials were run now, during `tuning_s`, of which the board was busy for `device_s`; `accounts`
-    says where the rest went. Where `emulated` is set, no time in here says anything about a chip.
+    says where the rest went. Where `emulated` is set, no time in here says anything about a chip; where
+    `pocl` is, the target is OpenCL on the CPU, and none says anything about a GPU.
     """
 
     model: str
@@ -166,6 +187,9 @@ class TuneReport:
     records: Path
     bundle: Path
     bundle_id: str
+    kind: str = "cpu"
+    pocl: bool = False
+    fallback: FallbackReport | None = None
 
     @property
     def coverage(self) -> float:

@@ -9,7 +9,6 @@ from boards.description import Board
 from toolkit.jobs import open_job
 from toolkit.model.load import load_model
 from toolkit.model.tasks import tasks
-from toolkit.model_job.job import cpu_target
 from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import OperatorReport
 from toolkit.operator_search import known_books
@@ -29,7 +28,7 @@ def recorded_operators(
 
     Raises ModelError, InputError, RecordsError.
     """
-    chosen = cpu_target(board, target)
+    chosen = board.target(target or None)
     found = []
     for task in tasks(load_model(model, shapes)):
         job, _ = open_job(task.name, task.operator, board, chosen, winograd=winograd)

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from toolkit.accounts import Accounts
-from toolkit.bundle.library import ModelLibrary
-from toolkit.bundle.library import build as build_library
+from toolkit.bundle.build import BuiltModel
+from toolkit.bundle.build import build as build_code
 from toolkit.bundle.pack import GoldenData
 from toolkit.bundle.plan import ModelPlan
 from toolkit.measure.live import short_repeats
 from toolkit.model_job.bench import Bench, stage
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
+from toolkit.model_job.fallback import Fallback, build_fallback
 from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, plan_model
 from toolkit.model_job.latency import golden_data, joined, measure_model
 from toolkit.model_job.options import JobListener, Latency, TuningPlanned
@@ -45,17 +46,19 @@ LATELY = 64  # trials
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The model with default schedules, compiled and on the board, and the seconds that each step took.
+    """The model with default schedules, compiled and on the board, and the seconds that each step took;
+    `fallback` is the CPU's model beside a GPU's.
 
     The tuned model will need the same steps: their seconds are what is set aside for it.
     """
 
     plan: ModelPlan
-    library: ModelLibrary
+    built: BuiltModel
     golden: GoldenData
     kernels_s: float
     library_s: float
     put_s: float
+    fallback: Fallback | None
 
 
 def prepare(bench: Bench) -> Baseline:
@@ -70,16 +73,17 @@ def prepare(bench: Bench) -> Baseline:
         times_s = [time.monotonic()]
         plan = plan_model(bench.graph, untuned, default_choice, bench.builder, bench.target)
         times_s.append(time.monotonic())
-        library = build_library(plan, bench.target)
+        built = build_code(plan, bench.target)
         times_s.append(time.monotonic())
-        bench.session.put(library.shared_object)
+        bench.session.put(built.code)
         times_s.append(time.monotonic())
         running.summary = f"{len(plan.kernels)} kernels with default schedules"
     with stage("reference", bench.on_event) as running:
         golden = golden_data(bench.graph, np.random.default_rng(bench.options.tuning.seed))
         running.summary = f"{len(golden.inputs)} inputs, {len(golden.outputs)} outputs by numpy"
     kernels_s, library_s, put_s = np.diff(times_s).tolist()
-    return Baseline(plan, library, golden, kernels_s, library_s, put_s)
+    fallback = build_fallback(bench, golden)
+    return Baseline(plan, built, golden, kernels_s, library_s, put_s, fallback)
 
 
 # ---------------------------------------------------------------------------------------------- the plan
@@ -139,7 +143,7 @@ def _model_round_s(bench: Bench, baseline: Baseline, demands: Sequence[Demand]) 
     known_s = [demand.run_s for demand in demands if math.isfinite(demand.run_s)]
     expected_s = sum(demand.count for demand in demands) * sum(known_s) / max(1, len(known_s))
     started_s = time.monotonic()
-    measure_model(baseline.library, baseline.plan, baseline.golden, bench.session, expected_s=expected_s)
+    measure_model(baseline.built, baseline.plan, baseline.golden, bench.session, expected_s=expected_s)
     return time.monotonic() - started_s
 
 
@@ -147,7 +151,8 @@ def _costs(bench: Bench, baseline: Baseline, demands: Sequence[Demand], round_s:
     """The seconds beside tuning: the tuned model takes what the untuned one took."""
     answers_s = [books.answer_s for books in _books(bench) if books.answer_s]
     answer_s = sum(answers_s) / max(1, len(answers_s))
-    packed_s = baseline.library_s + len(baseline.library.shared_object) / PACKED_BYTES_PER_S
+    packed_s = baseline.library_s + len(baseline.built.code) / PACKED_BYTES_PER_S
+    packed_s += baseline.fallback.linked_s if baseline.fallback else 0.0
     built_s = TUNED_KERNELS * baseline.kernels_s + baseline.library_s + baseline.put_s
     return Costs(
         prepared_s=bench.passed_s,
@@ -279,30 +284,30 @@ def _finalist_count(bench: Bench) -> int:
 # ---------------------------------------------------------------------------------------------- the model
 
 
-def build(bench: Bench, tuned: Sequence[TunedTask]) -> tuple[ModelPlan, ModelLibrary]:
+def build(bench: Bench, tuned: Sequence[TunedTask]) -> tuple[ModelPlan, BuiltModel]:
     """The tuned model, compiled and on the board."""
     with stage("build", bench.on_event) as running:
         plan = plan_model(bench.graph, tuned, best_choice, bench.builder, bench.target)
-        library = build_library(plan, bench.target)
-        bench.session.put(library.shared_object)
+        built = build_code(plan, bench.target)
+        bench.session.put(built.code)
         running.summary = f"{len(plan.kernels)} kernels, {plan.workspace_bytes / 2**20:.1f} MiB of workspace"
-    return plan, library
+    return plan, built
 
 
 def measure(
-    bench: Bench, baseline: Baseline, built: tuple[ModelPlan, ModelLibrary], expected_s: float
+    bench: Bench, baseline: Baseline, built: tuple[ModelPlan, BuiltModel], expected_s: float
 ) -> tuple[Latency, Latency]:
     """Seconds of the default and of the tuned model, measured in turn."""
     with stage("measure", bench.on_event) as running:
-        models = ((baseline.plan, baseline.library), built)
+        models = ((baseline.plan, baseline.built), built)
         found: list[list[Latency]] = [[], []]
         for number in (0, 1) if bench.board.emulated else (0, 1, 1, 0):
             late = bench.options.seconds is not None and bench.passed_s >= bench.options.seconds
             if found[number] and late:
                 break
-            plan, library = models[number]
+            plan, code = models[number]
             found[number].append(
-                measure_model(library, plan, baseline.golden, bench.session, expected_s=expected_s)
+                measure_model(code, plan, baseline.golden, bench.session, expected_s=expected_s)
             )
         default, tuned = (joined(several) for several in found)
         running.summary = f"relative error {tuned.max_relative_error:.1e}"

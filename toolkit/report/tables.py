@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolkit.accounts import Accounts
-from toolkit.model_job.options import Latency, OperatorReport, TuneReport
+from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
 from toolkit.model_job.plan import TuningPlan
 
 EMULATED = "emulated"
@@ -76,18 +76,30 @@ def tune_table(report: TuneReport) -> str:
         ("largest relative error", f"{report.tuned_latency.max_relative_error:.1e}"),
         ("trials", f"{report.measured} now, {report.trials} in all, {rate:.1f} a second"),
         *_accounts(report.accounts),
-        (f"peak of target {report.target}{mark}", peak),
+        (f"peak of target {report.target} ({report.kind}){mark}", peak),
+        *_fallback(report.fallback, mark),
         ("records", str(report.records)),
         ("bundle", f"{report.bundle} ({report.bundle_id})"),
     ]
     title = f"{report.model} on {report.board}"
     if report.emulated:
         title += f": {EMULATED}, the times say nothing about a chip"
+    elif report.pocl:
+        title += ": OpenCL on this machine's CPU, the times say nothing about a GPU"
     return "\n".join([
         title, "",
         operator_table(report.operators, emulated=report.emulated, peak_gflops=report.peak_gflops), "",
         *named(facts),
     ])  # fmt: skip
+
+
+def _fallback(fallback: FallbackReport | None, mark: str) -> list[tuple[str, str]]:
+    """What the bundle holds for a board whose GPU cannot be used."""
+    if fallback is None:
+        return []
+    kernels = f"{fallback.tuned} of {fallback.operators} operators tuned"
+    name = f"CPU variant {fallback.target}{mark}"
+    return [(name, f"{_latency_text(fallback.latency)}; {kernels}")]
 
 
 def plan_table(plan: TuningPlan) -> str:

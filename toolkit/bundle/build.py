@@ -1,0 +1,65 @@
+"""A model plan as the code that a board loads: a shared object for a CPU, a GpuModel for a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from boards.target import Target
+from toolkit.bundle import library, plan
+from toolkit.bundle.gpu_model import gpu_model
+from toolkit.bundle.manifest import CpuVariant, CudaVariant, OpenClVariant
+from toolkit.bundle.plan import ModelPlan
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltModel:
+    """What is measured and packed: `code` is what the board loads, `parts` the variant's files by path."""
+
+    code: bytes
+    variant: CpuVariant | OpenClVariant | CudaVariant
+    parts: dict[str, bytes]
+
+
+def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
+    """Compile and link what is still to be; raises InputError for a bad plan, CrossError from the tools."""
+    plan.check(model_plan)
+    described: dict[str, Any] = {
+        "target": target.name,
+        "target_key": target.key,
+        "threads": model_plan.threads,
+        "arena_bytes": model_plan.arena_bytes,
+        "workspace_bytes": model_plan.workspace_bytes,
+        "parameters_bytes": len(model_plan.parameters),
+        "plan": f"{target.name}/plan.json",
+        "kernels": tuple(kernel.provenance for kernel in model_plan.kernels),
+    }
+    document = {f"{target.name}/plan.json": plan.document(model_plan)}
+    if target.kind == "cpu":
+        built = library.build(model_plan, target)
+        so, header = f"{target.name}/model.so", f"{target.name}/model.h"
+        cpu = CpuVariant(
+            **described,
+            triple=target.triple,
+            cpu=target.cpu,
+            features=target.features,
+            cores=model_plan.cores,
+            library=so,
+            header=header,
+        )
+        return BuiltModel(
+            built.shared_object, cpu, {so: built.shared_object, header: built.header, **document}
+        )
+    model = gpu_model(model_plan)
+    code, path = model.to_bytes(), f"{target.name}/model.gpu"
+    described |= {"device": target.device, "threads_per_block": model.threads_per_block, "model": path}
+    gpu: OpenClVariant | CudaVariant
+    match target.kind:
+        case "opencl":
+            gpu = OpenClVariant(**described)
+        case "cuda":
+            assert target.gpu is not None
+            gpu = CudaVariant(**described, compute_capability=target.gpu.compute_capability)
+        case _:
+            assert_never(target.kind)
+    return BuiltModel(code, gpu, {path: code, **document})

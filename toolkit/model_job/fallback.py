@@ -1,0 +1,80 @@
+"""The CPU variant in a bundle beside a GPU's: what the board runs when the GPU's driver is missing.
+
+It is not tuned by this job: its kernels are the best that the records know for the board's CPU, and default
+schedules where they know none. It is checked and timed on the board like the others.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from boards.description import Board
+from boards.target import Target
+from toolkit.bundle.build import build
+from toolkit.bundle.pack import GoldenData
+from toolkit.bundle.plan import ModelPlan
+from toolkit.jobs import GIVE_WAY, open_job, shares_cores
+from toolkit.measure.builder import Builder
+from toolkit.model_job.bench import Bench, OpenTask, stage
+from toolkit.model_job.confirm import Winner
+from toolkit.model_job.kernels import TunedTask, best_choice, plan_model
+from toolkit.model_job.latency import measure_model
+from toolkit.model_job.options import FallbackReport
+from toolkit.operator_search import known_books
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """The model compiled for the board's CPU; linking it took `linked_s`."""
+
+    target: Target
+    plan: ModelPlan
+    report: FallbackReport
+    linked_s: float
+
+
+def fallback_target(board: Board, target: Target) -> Target | None:
+    """The board's fastest CPU, beside a GPU; None beside a CPU, and where the board file has no CPU."""
+    cpus = [other for other in board.targets if other.kind == "cpu"]
+    if target.kind == "cpu" or not cpus:
+        return None
+    return max(cpus, key=lambda cpu: cpu.estimated_peak_gflops)
+
+
+def build_fallback(bench: Bench, golden: GoldenData) -> Fallback | None:
+    """The model for the board's CPU, checked there. Raises VerificationError, ToolkitError."""
+    target = fallback_target(bench.board, bench.target)
+    if target is None:
+        return None
+    with stage("fallback", bench.on_event) as running:
+        chosen = [_from_records(bench, item, target) for item in bench.tasks]
+        nice = 0 if shares_cores(bench.board) else GIVE_WAY
+        with Builder(target, workers=bench.options.workers, nice=nice) as builder:
+            plan = plan_model(bench.graph, chosen, best_choice, builder, target)
+        started_s = time.monotonic()
+        built = build(plan, target)
+        linked_s = time.monotonic() - started_s
+        tuned = sum(item.result.best is not None for item in chosen)
+        expected_s = sum(item.task.count * (item.winner.seconds or 0.0) for item in chosen)
+        latency = measure_model(built, plan, golden, bench.session, expected_s=expected_s)
+        report = FallbackReport(target.name, tuned, len(chosen), latency)
+        running.summary = f"{target.name}: {tuned} of {len(chosen)} operators tuned by the records"
+    return Fallback(target, plan, report, linked_s)
+
+
+def _from_records(bench: Bench, item: OpenTask, target: Target) -> TunedTask:
+    """The best that the records know of a task on the CPU, or its default schedule."""
+    options = bench.options
+    job, programs = open_job(
+        item.task.name, item.task.operator, bench.board, target, winograd=options.winograd
+    )
+    result = known_books(job, bench.records).result()
+    space = programs.space
+    best = space.parse(result.best.configuration) if result.best else space.default()
+    winner = Winner(
+        best,
+        result.best.cost_s if result.best else None,
+        result.default.cost_s if result.default else None,
+    )
+    return TunedTask(item.task, programs, result, winner)
