@@ -21,6 +21,7 @@ import msgspec
 from boards.board import Board
 from device_runtime.protocol import BAD_HASH, NO_SPACE, NOT_FOUND, REFUSED
 from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.started import StartedVariant
 from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
 from toolkit.errors import (
     BoardUnreachable,
@@ -66,7 +67,7 @@ class FlashOptions:
     dry_run: bool = False
     """Verify and look, but change nothing on the board."""
     target: str = ""
-    """Variant to test, by target name; empty: the first that fits the board."""
+    """Variant to start, by target name; empty: the first whose device the board has."""
     test_timeout_s: float = 120.0
     """Longest that a self-test or health check may take."""
     wait_s: float = 0.0
@@ -121,6 +122,8 @@ class FlashReport:
     max_relative_error: float
     """Of the self-test: largest |error| of any output over that output's largest |expected|."""
     seconds: float
+    variant: StartedVariant | None
+    """What the self-test ran; None when there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,7 @@ class RunResult:
     bundle_id: str
     outputs: tuple[bytes, ...]
     seconds: tuple[float, ...]
+    variant: StartedVariant
 
 
 def flash(
@@ -163,13 +167,13 @@ def flash_over(
     before = _status(answer)
     settled = answer["whole"] and before.current == before.committed == bundle.id
     missing = {} if answer["whole"] else _missing(session, bundle)
-    error = 0.0
+    error, variant = 0.0, None
     if not settled and not options.dry_run:
         if not answer["whole"]:
             _trust(session, bundle, tell)
             _upload(session, bundle, missing, tell)
             _install(session, bundle, tell)
-        error = _self_test(session, bundle, before, options, tell)
+        error, variant = _self_test(session, bundle, before, options, tell)
         _switch(session, bundle, before, options, tell)
     return FlashReport(
         board=session.board.name,
@@ -183,6 +187,7 @@ def flash_over(
         total_bytes=sum(part.size_bytes for part in bundle.manifest.parts),
         max_relative_error=error,
         seconds=time.monotonic() - started_s,
+        variant=variant,
     )
 
 
@@ -240,7 +245,7 @@ def run(
                 f"board {board.name}: the model in slot {answer['id']} failed: {_failure(answer)}"
             )
         outputs = tuple(session.read(sha) for sha in answer["outputs"])
-    return RunResult(answer["id"], outputs, tuple(answer["seconds"]))
+    return RunResult(answer["id"], outputs, tuple(answer["seconds"]), _variant(answer))
 
 
 # -------------------------------------------------------------------------------------------------- steps
@@ -307,8 +312,8 @@ def _install(session: Session, bundle: VerifiedBundle, tell: FlashProgress) -> N
 
 def _self_test(
     session: Session, bundle: VerifiedBundle, before: SlotStatus, options: FlashOptions, tell: FlashProgress
-) -> float:
-    """Largest relative error; RolledBack or VerificationError when it fails: nothing was switched yet."""
+) -> tuple[float, StartedVariant]:
+    """Largest relative error, and what ran; RolledBack or VerificationError when it fails: all is as it was."""
     with _step(tell, "self_test"):
         try:
             answer = session.call(
@@ -318,10 +323,8 @@ def _self_test(
             raise InputError(f"board {session.board.name}, bundle {bundle.path}: {error.text}") from error
     if not answer["passed"]:
         raise _rejected(session, bundle, before.current, f"its self-test failed: {_failure(answer)}")
-    return max(
-        (entry["max_abs_error"] / max(entry["max_abs_reference"], 1e-30) for entry in answer["outputs"]),
-        default=0.0,
-    )
+    errors = [entry["max_abs_error"] / max(entry["max_abs_reference"], 1e-30) for entry in answer["outputs"]]
+    return max(errors, default=0.0), _variant(answer)
 
 
 def _switch(
@@ -380,6 +383,10 @@ def _step(tell: FlashProgress, name: StepName) -> Iterator[None]:
 
 def _silent(event: FlashEvent) -> None:
     """No progress wanted."""
+
+
+def _variant(answer: dict[str, Any]) -> StartedVariant:
+    return msgspec.convert(answer["variant"], StartedVariant)
 
 
 def _status(answer: dict[str, Any]) -> SlotStatus:

@@ -36,7 +36,9 @@ class Arguments(TypedDict):
 @click.option("--rollback", is_flag=True, help="Make the bundle before the current one current again.")
 @click.option("--status", "show", is_flag=True, help="Show what is installed; changes nothing.")
 @click.option("--dry-run", is_flag=True, help="Verify and look, but change nothing on the board.")
-@click.option("--target", default="", help="Variant to test; default: the first that fits the board.")
+@click.option(
+    "--target", default="", help="Variant to start; default: the first that the board has a device for."
+)
 @click.option("--test-timeout", "test_timeout_s", type=duration, default="120s", metavar="TIME",
               show_default=True, help="Longest that the self-test may take.")  # fmt: skip
 @wait_option
@@ -83,6 +85,8 @@ def flash_text(report: FlashReport) -> str:
         f"uploaded {report.missing_bytes / MIB:.1f} of {report.total_bytes / MIB:.1f} MiB in "
         f"{report.seconds:.1f} s",
     ]
+    if report.variant is not None:
+        lines.append(f"runs {report.variant.text}")
     if report.previous:
         lines.append(f"the one before, {report.previous}, is kept: flash --board {report.board} --rollback")
     return "\n".join(lines)

@@ -14,7 +14,9 @@ from toolkit.cli.records import records_option
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @board_option
-@click.option("--target", default="", help="One of the board's targets; default: its fastest CPU.")
+@click.option(
+    "--target", default="", help="One of the board's targets; default: the one with the highest peak."
+)
 @click.option("--shape", "shapes", type=shape, multiple=True, metavar="NAME=1,3,224,224")
 @records_option
 @json_option

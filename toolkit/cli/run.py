@@ -15,28 +15,33 @@ from toolkit.cli.answers import answer, answering, board_option, json_option, wa
 @board_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("."),
               help="Folder for one .npy file per output.  [default: here]")  # fmt: skip
+@click.option("--target", default="", help="Variant; default: the first that the board has a device for.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Runs to time.")
 @wait_option
 @json_option
 @answering
 def run(
-    *, inputs: tuple[str, ...], board_name: str, output: Path, repeat: int, wait_s: float, as_json: bool
-) -> None:
+    *, inputs: tuple[str, ...], board_name: str, output: Path, target: str, repeat: int, wait_s: float,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Run the model that is installed on a board on arrays of your own."""
     board = toolkit.load_board(board_name)
     arrays = {}
     for text in inputs:
         name, _, path = text.rpartition("=")
         arrays[name] = toolkit.read_array(Path(path))
-    result = toolkit.run_installed(board, arrays, repeat=repeat, options=toolkit.FlashOptions(wait_s=wait_s))
+    options = toolkit.FlashOptions(target=target, wait_s=wait_s)
+    result = toolkit.run_installed(board, arrays, repeat=repeat, options=options)
     paths = toolkit.write_arrays(result.outputs, output)
     mark = " (emulated)" if result.emulated else ""
     lines = [str(path) for path in paths]
     lines.append(f"{toolkit.time_text(min(result.seconds))}{mark}, the fastest of {len(result.seconds)} runs")
+    lines.append(result.variant.text)
     content = {
         "bundle_id": result.bundle_id,
         "emulated": result.emulated,
         "outputs": dict(zip(result.outputs, paths, strict=True)),
         "seconds": result.seconds,
+        "variant": result.variant,
     }
     answer("run", content, "\n".join(lines), as_json=as_json)

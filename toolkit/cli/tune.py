@@ -68,7 +68,9 @@ class Arguments(TypedDict):
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @board_option
-@click.option("--target", default="", help="One of the board's targets; default: its fastest CPU.")
+@click.option(
+    "--target", default="", help="One of the board's targets; default: the one with the highest peak."
+)
 @click.option("--trials", type=click.IntRange(min=1), help="Measurements for each operator.  [default: 64]")
 @click.option("--total-trials", "total", type=click.IntRange(min=1),
               help="Instead: for all operators together, given out where the model gets faster.")  # fmt: skip

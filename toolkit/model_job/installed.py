@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from boards.description import Board
 from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.started import StartedVariant
 from toolkit.errors import InputError, OutputError
 from toolkit.flash import FlashOptions, run, status
 
@@ -20,12 +21,13 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """Outputs by name, and the seconds of every run on the board."""
+    """Outputs by name, the seconds of every run on the board, and the variant that ran."""
 
     bundle_id: str
     emulated: bool
     outputs: dict[str, Array]
     seconds: tuple[float, ...]
+    variant: StartedVariant
 
 
 def run_installed(
@@ -48,7 +50,7 @@ def run_installed(
         spec.name: np.frombuffer(raw, dtype=spec.dtype).reshape(spec.shape)
         for spec, raw in zip(slot.outputs, result.outputs, strict=True)
     }
-    return ModelRun(result.bundle_id, board.emulated, outputs, result.seconds)
+    return ModelRun(result.bundle_id, board.emulated, outputs, result.seconds, result.variant)
 
 
 def read_array(path: Path) -> Array:
