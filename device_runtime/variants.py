@@ -52,7 +52,7 @@ def choose(manifest: Plain, target: str, device_dir: str, watch_fd: Optional[int
         try:
             device = _device(variant, device_dir, watch_fd)
         except Fault as fault:
-            reasons.append(f"{variant['target']} ({variant['kind']}): {fault.text}")
+            reasons.append(f"{variant['target']}: {fault.text}")
             continue
         return Choice(variant, device, "; ".join(reasons))
     if reasons:

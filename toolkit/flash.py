@@ -313,7 +313,7 @@ def _install(session: Session, bundle: VerifiedBundle, tell: FlashProgress) -> N
 def _self_test(
     session: Session, bundle: VerifiedBundle, before: SlotStatus, options: FlashOptions, tell: FlashProgress
 ) -> tuple[float, StartedVariant]:
-    """Largest relative error, and what ran; RolledBack or VerificationError when it fails: all is as it was."""
+    """Largest relative error, and what ran. Raises RolledBack or VerificationError; nothing was switched."""
     with _step(tell, "self_test"):
         try:
             answer = session.call(

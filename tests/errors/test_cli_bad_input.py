@@ -114,19 +114,6 @@ def test_an_unknown_target(run: Callable[..., Result], tmp_path: Path) -> None:
     refused(result, "error: Board rock960 has no target named 'a73': expected a72 or a53 or mali.")
 
 
-@pytest.mark.parametrize(
-    ("board", "target", "words"),
-    [
-        ("rock960", "mali", "target 'mali' of board rock960 is opencl"),
-        ("p100", "", "board p100 has only cuda targets"),
-    ],
-)
-def test_targets_that_models_cannot_be_tuned_for(
-    run: Callable[..., Result], tmp_path: Path, board: str, target: str, words: str
-) -> None:
-    refused(run("tune", save(tmp_path, conv()), "--board", board, "--target", target), f"error: {words}")
-
-
 def test_an_output_folder_that_is_not_there(run: Callable[..., Result], tmp_path: Path) -> None:
     refused(
         run(*tune(save(tmp_path, conv())), "-o", "no/such/folder/m.tfb"),

@@ -227,7 +227,7 @@ def test_a_board_that_somebody_holds(flasher: Flasher) -> None:
 
 def test_a_target_that_the_bundle_has_no_code_for(flasher: Flasher) -> None:
     options = dataclasses.replace(flasher.options, target="a72")
-    with pytest.raises(InputError, match=r"has no variant for target 'a72' \(\w+\); it has cpu"):
+    with pytest.raises(InputError, match=r"has no variant for target 'a72'; it has cpu"):
         flashing.flash(flasher.bundle(1), flasher.board, options)
 
 

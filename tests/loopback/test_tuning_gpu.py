@@ -110,7 +110,7 @@ def test_a_launch_that_the_device_refuses_is_a_failure_of_its_kind(board: Board)
 def test_what_asks_for_more_than_the_board_has_is_not_uploaded(board: Board) -> None:
     refused, right = measured(board, lenient(board.target()), board.target(), QUICKLY, [16384])
     assert refused.error is not None and refused.error.kind == "build"
-    assert "16384 threads a block, cpu has at most 4096" in refused.error.text
+    assert "16384 threads a block, opencl has at most 4096" in refused.error.text
     assert refused.device_s == 0
     assert right.error is None and right.seconds
 

@@ -15,6 +15,7 @@ class StartedVariant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """For people: `opencl (opencl) on ...`, or what was fallen back to and why."""
-        found = f"{self.target} ({self.kind}) on {self.device}"
+        """For people: `mali (opencl) on ...`, or what was fallen back to and why."""
+        kind = f" ({self.kind})" if self.kind != self.target else ""
+        found = f"{self.target}{kind} on {self.device}"
         return f"fell back to {found}: {self.reason}" if self.reason else found

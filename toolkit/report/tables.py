@@ -76,7 +76,7 @@ def tune_table(report: TuneReport) -> str:
         ("largest relative error", f"{report.tuned_latency.max_relative_error:.1e}"),
         ("trials", f"{report.measured} now, {report.trials} in all, {rate:.1f} a second"),
         *_accounts(report.accounts),
-        (f"peak of target {report.target} ({report.kind}){mark}", peak),
+        (f"peak of target {report.target}{mark}", peak),
         *_fallback(report.fallback, mark),
         ("records", str(report.records)),
         ("bundle", f"{report.bundle} ({report.bundle_id})"),

@@ -173,7 +173,8 @@ def test_contents_that_contradict_themselves(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "has format 2, expected 1"),
+        ({"format": 3}, "has format 3, expected 1 or 2"),
+        ({"format": 2}, "has format 2, but its variants are of 1"),
         ({"surprise": 1}, "is malformed: .*surprise"),
         ({"variants": []}, "has no variant"),
         ({"parts": []}, "refers to the part .* which it does not list"),
