@@ -10,9 +10,11 @@ from toolkit.features.chain import Chain, main_chain
 from toolkit.features.loops import LoopContext
 from toolkit.features.tape import Tape, Values
 from toolkit.features.totals import (
+    accesses,
     arithmetic,
     barriers,
     local_bytes,
+    register_bytes,
     scope_bytes,
     traffic_bytes,
     workspace_bytes,
@@ -23,11 +25,15 @@ from toolkit.features.vocabulary import GPU, vocabulary_of
 
 def totals(nest: LoopNest) -> list[Expr]:
     """The totals of the vocabulary as expressions over knobs; `loops` are those of the main chain."""
+    memory = (Scope.ARGUMENT, Scope.WORKSPACE)
     on_chip = [
         scope_bytes(nest, Scope.SHARED),
+        register_bytes(nest),
         barriers(nest),
-        traffic_bytes(nest, (Scope.ARGUMENT, Scope.WORKSPACE)),
+        traffic_bytes(nest, memory),
+        accesses(nest, memory),
         traffic_bytes(nest, (Scope.SHARED,)),
+        accesses(nest, (Scope.SHARED,)),
     ]
     return [
         Int(len(nest.body.statements)),

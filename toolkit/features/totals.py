@@ -22,11 +22,13 @@ from cross.loopnest.nodes import (
     Literal,
     Load,
     Lookup,
+    LoopKind,
     LoopNest,
     Scope,
     Select,
     Statement,
     Store,
+    Var,
     add,
     mul,
     product,
@@ -100,18 +102,48 @@ def scope_bytes(nest: LoopNest, scope: Scope) -> Expr:
     return _bytes(_allocated(nest.body, scope))
 
 
+def register_bytes(nest: LoopNest) -> Expr:
+    """Bytes of the register buffers of one thread, as if all lived at once."""
+    total: Expr = ZERO
+    seen = set()
+    for loops, store in stores(nest.body):
+        buffer = store.buffer
+        if buffer.scope is not Scope.REGISTER or buffer.name in seen:
+            continue
+        seen.add(buffer.name)
+        threads = {Var(loop.var) for loop in loops if loop.kind is LoopKind.THREAD}
+        own = [
+            extent for extent, index in zip(buffer.shape, store.indices, strict=True) if index not in threads
+        ]
+        total = add(total, mul(Int(ITEM_BYTES[buffer.dtype]), product(own)))
+    return total
+
+
 def traffic_bytes(nest: LoopNest, scopes: Collection[Scope]) -> Expr:
     """Bytes that all loads from and stores to buffers of some scopes move, those under guards included."""
     total: Expr = ZERO
     for loops, store in stores(nest.body):
-        touched = [load.buffer for load in loads(store.value)] + [store.buffer]
-        moved = sum(ITEM_BYTES[buffer.dtype] for buffer in touched if buffer.scope in scopes)
+        moved = sum(ITEM_BYTES[buffer.dtype] for buffer in _touched(store, scopes))
         total = add(total, mul(Int(moved), product([loop.extent for loop in loops])))
     return total
 
 
+def accesses(nest: LoopNest, scopes: Collection[Scope]) -> Expr:
+    """Loads from and stores to buffers of some scopes, a vector of elements counting once."""
+    total: Expr = ZERO
+    for loops, store in stores(nest.body):
+        runs = product([loop.extent for loop in loops if loop.kind is not LoopKind.VECTORIZED])
+        total = add(total, mul(Int(len(_touched(store, scopes))), runs))
+    return total
+
+
+def _touched(store: Store, scopes: Collection[Scope]) -> list[Buffer]:
+    found = [load.buffer for load in loads(store.value)] + [store.buffer]
+    return [buffer for buffer in found if buffer.scope in scopes]
+
+
 def barriers(nest: LoopNest) -> Expr:
-    """Barriers of a whole run: one counts for each thread that waits there."""
+    """Barriers that all blocks together come to."""
     return _barriers(nest.body)
 
 

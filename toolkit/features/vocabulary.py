@@ -20,7 +20,15 @@ NEST_FEATURES: Final = (
     "local_bytes",
     *(f"{dtype} operations" for dtype in COUNTED),
 )
-GPU_NEST_FEATURES: Final = ("shared_bytes", "barriers", "global_bytes", "shared_traffic_bytes")
+GPU_NEST_FEATURES: Final = (
+    "shared_bytes",
+    "register_bytes",
+    "barriers",
+    "global_bytes",
+    "global_accesses",
+    "shared_traffic_bytes",
+    "shared_accesses",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,12 +64,32 @@ def test_vectorized_features_of_gpu_programs_equal_the_plain_ones(operator: Oper
     check(extract, programs, of_every_structure(programs, np.random.default_rng(3), 100))
 
 
-def test_features_of_gpu_programs_see_threads_barriers_and_shared_memory() -> None:
-    programs = Programs(gpu_space(_matmul(), POCL))
-    extract = make_features("relation", programs)
-    table = extract(programs.space.sample(np.random.default_rng(0), 64))
-    for name in ("block product", "thread product", "shared_bytes", "barriers", "global_bytes"):
-        assert len(np.unique(table[:, extract.names.index(name)])) > 1, name
+def test_features_of_a_gpu_program_by_hand() -> None:
+    """5 blocks of 8x25 threads, each thread a vector of 2, in 3 steps of 8 terms.
+
+    A step fetches 8x8 elements of A, one a thread, and 8x50 of B, two a thread; each is a store to shared
+    memory and a load from global memory. A thread then loads one element of A and a vector of B for each
+    term, and writes one vector of C in the end.
+    """
+    space = gpu_space(_matmul(), POCL)
+    tiles = {"C.i": [1, 8, 1, 1], "C.j": [1, 25, 1, 2], "C.acc.k": [8, 1], "C.fetch.A": [1], "C.fetch.B": [1]}
+    row = space.parse({"shared": [0], "unroll": [64], **tiles})
+    extract = make_features("relation", Programs(space))
+    found = dict(zip(extract.names, 2.0 ** extract(space.batch([row]))[0] - 1.0, strict=True))
+    expected = {
+        "block product": 5,
+        "thread product": 200,
+        "vectorized product": 2,
+        "shared_bytes": 4 * (8 * 8 + 8 * 50),
+        "register_bytes": 4 * 2,
+        "barriers": 5 * 3 * 2,
+        "global_accesses": 15 * (200 + 400) + 5 * 200,
+        "global_bytes": 4 * (15 * (200 + 400) + 5 * 200 * 2),
+        "shared_accesses": 15 * (200 + 400) + 15 * 200 * 8 * 2,
+        "shared_traffic_bytes": 4 * (15 * (200 + 400) + 15 * 200 * 8 * 2 * 2),
+    }
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-5), name
 
 
 @pytest.mark.slow
