@@ -207,7 +207,8 @@ def check_features(saved: SavedModel, found: FeatureFacts, where: str) -> None:
         sizes = [item.channels if expected.channels else item.width for item in (expected, found)]
         raise CostModelError(
             f"{where} was trained on {expected.kind} features with {sizes[0]} {unit}: found {sizes[1]}; "
-            "features of this kind cannot be shared by these operators: choose relation features"
+            "relation, flattened and tree features are shared by all programs for CPUs, or all for GPUs, "
+            f"not by both, others by those of one operator: {_AGAIN} from records of such programs"
         )
 
 

@@ -6,6 +6,7 @@ operator's description and recognized by its key; what cannot be built again is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -60,29 +61,58 @@ class _Group:
     records: list[TuningRecord]
 
 
+_Known = list[tuple[RecordKey, int, ScheduleSpace]]
+"""Keys with the number of their records and their space."""
+
+
 def training_data(records: Records, kind: str, boards: Sequence[Board] = ()) -> TrainingData:
     """Everything that the records teach, as features of this kind.
 
-    boards: take the records of these only; none: of every board whose file ships with the tool. No rows when
-    nothing is left. Raises InputError for unknown features, RecordsError.
+    boards: take the records of these only; none: of every board whose file ships with the tool. Of CPU and
+    GPU programs together, those with more records are taken. No rows when nothing is left. Raises InputError
+    for unknown features, RecordsError.
     """
     operators = _operators(records)
-    groups: list[_Group] = []
+    known: _Known = []
     left_out: list[LeftOut] = []
-    facts = FeatureFacts(kind, 0)
     for key, count in records.keys():  # noqa: SIM118 - not a mapping
         if boards and _board_name(key) not in {board.name for board in boards}:
             continue
         found = _space(key, operators, boards)
         if isinstance(found, str):
             left_out.append(LeftOut(key.operator_key, key.target_key, count, found))
-            continue
-        features = make_features(kind, Programs(found))
-        kept, rows = _parsed(found, records.for_key(key))
-        table = features(found.batch(rows))
-        groups.append(_Group(found.operator.name, key, table, kept))
+        else:
+            known.append((key, count, found))
+    known, others = _of_one_vocabulary(known)
+    groups: list[_Group] = []
+    facts = FeatureFacts(kind, 0)
+    for key, _, space in known:
+        features = make_features(kind, Programs(space))
+        kept, rows = _parsed(space, records.for_key(key))
+        table = features(space.batch(rows))
+        groups.append(_Group(space.operator.name, key, table, kept))
         facts = FeatureFacts(kind, max(facts.width, features.width), getattr(features, "channels", 0))
-    return _joined(groups, facts, tuple(left_out))
+    return _joined(groups, facts, (*left_out, *others))
+
+
+def _of_one_vocabulary(known: _Known) -> tuple[_Known, list[LeftOut]]:
+    """Those of the programs, a CPU's or a GPU's, with more records: features say other things about each."""
+    counts: Counter[bool] = Counter()
+    for _, count, space in known:
+        counts[space.target.kind == "cpu"] += count
+    of_cpus = counts[True] >= counts[False]
+    fewer, more = ("GPU", "CPU") if of_cpus else ("CPU", "GPU")
+    reason = (
+        f"it is of {fewer} programs, most records are of {more} programs: a model reads one kind; keep the "
+        "records of the two in files of their own"
+    )
+    kept, left_out = [], []
+    for key, count, space in known:
+        if (space.target.kind == "cpu") == of_cpus:
+            kept.append((key, count, space))
+        else:
+            left_out.append(LeftOut(key.operator_key, key.target_key, count, reason))
+    return kept, left_out
 
 
 def _operators(records: Records) -> dict[str, list[Operator]]:

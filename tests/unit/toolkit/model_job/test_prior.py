@@ -19,17 +19,19 @@ from cross.expression.dense import dense
 from cross.expression.description import to_json
 from cross.expression.window import Window
 from cross.loopnest.program import Programs
+from cross.schedule.choose import space_of
 from cross.schedule.cpu_sketch import cpu_space
 from toolkit.cli.main import main
 from toolkit.cost_model.gbt import GradientBoostedTrees
-from toolkit.cost_model.model_file import FeatureFacts, Provenance, SavedModel, save
+from toolkit.cost_model.model_file import FeatureFacts, Provenance, SavedModel, check_features, facts, save
 from toolkit.cost_model.model_file import load as load_model
-from toolkit.errors import InputError
+from toolkit.errors import CostModelError, InputError
 from toolkit.explore.annealing import AnnealingOptions
 from toolkit.explore.search import SearchOptions, make_model, make_proposer, search_features
 from toolkit.features import JointFeatures, make_features
 from toolkit.jobs import record_key
 from toolkit.model_job.prior import SHARED_FEATURES, train_prior
+from toolkit.model_job.training_data import training_data
 from toolkit.records import OperatorLine, Records, TuningRecord
 
 PI, ROCK = load("rpi3b"), load("rock960")
@@ -54,11 +56,11 @@ def cost_s(features: np.ndarray, scale: float) -> np.ndarray:
     return np.where(np.arange(len(costs)) % 17 == 3, np.nan, costs)
 
 
-def measured(operator: Operator, board: Board, n: int, scale: float) -> list[TuningRecord]:
-    target = next(item for item in board.targets if item.kind == "cpu")
+def measured(operator: Operator, board: Board, n: int, scale: float, kind: str = "cpu") -> list[TuningRecord]:
+    target = next(item for item in board.targets if item.kind == kind)
     if operator.name == "wide":  # measured on one of the cores only
         target = msgspec.structs.replace(target, cores=target.cores[:1])
-    space = cpu_space(operator, target)
+    space = space_of(operator, target)
     key = record_key(space, board)
     batch = space.sample(np.random.default_rng(1), n)
     costs = cost_s(make_features("relation", Programs(space))(batch), scale)
@@ -172,3 +174,36 @@ def test_a_prior_of_other_features_is_refused(tmp_path: Path) -> None:
     features = search_features(options, Programs(space))
     with pytest.raises(InputError, match=r"p.tfbm was trained on relation features with 5 columns: found"):
         make_model(features, np.random.default_rng(0), options)
+
+
+@pytest.mark.parametrize(("cpu", "gpu"), [(30, 20), (20, 30)])
+def test_a_model_reads_programs_of_cpus_or_of_gpus(tmp_path: Path, cpu: int, gpu: int) -> None:
+    operator = product("small", 64, 96)
+    with Records(tmp_path / "records.db") as records:
+        records.describe(OperatorLine(operator_key=operator.key, description=to_json(operator)))
+        records.add(*measured(operator, ROCK, cpu, 1.0))
+        records.add(*measured(operator, ROCK, gpu, 1.0, "opencl"))
+        data = training_data(records, "relation")
+    (group,), (left,) = data.operators, data.left_out
+    assert (group.records, left.records) == (30, 20)
+    assert ("opencl/" in group.target_key, "opencl/" in left.target_key) == (gpu > cpu, cpu > gpu)
+    assert "a model reads one kind" in left.reason
+    target = next(item for item in ROCK.targets if (item.kind == "cpu") == (cpu > gpu))
+    here = make_features("relation", Programs(space_of(operator, target)))
+    assert data.features.shape == (30, here.width)
+    assert facts(here) == data.facts
+
+
+def test_a_model_of_cpu_programs_is_refused_for_a_gpu(tmp_path: Path) -> None:
+    operator = product("small", 64, 96)
+    mali = next(item for item in ROCK.targets if item.kind == "opencl")
+    of_cpus, of_gpus = (
+        make_features("relation", Programs(space_of(operator, target))) for target in (PI.target(), mali)
+    )
+    model = GradientBoostedTrees(seed=0)
+    table = of_cpus(space_of(operator, PI.target()).sample(np.random.default_rng(0), 20))
+    model.fit(table, np.arange(1.0, 21.0), np.zeros(20, dtype=np.int64))
+    saved = SavedModel("gbt", model, facts(of_cpus), Provenance((), "0", 0, 0.0, 1.0))
+    check_features(saved, facts(of_cpus), "prior.tfbm")
+    with pytest.raises(CostModelError, match="shared by all programs for CPUs, or all for GPUs, not by both"):
+        check_features(saved, facts(of_gpus), "prior.tfbm")
