@@ -9,6 +9,13 @@ does not decide. The ratio is that of speeds, a geometric mean over operators an
 interval at 95 %. Everything measured is kept in the folder --work: the same command goes on where it was
 stopped, and with other operators, more trials or more seeds measures only what is missing.
 
+On a board that is this machine, two processes may measure beside each other, on cores and in device folders
+of their own; one more run then prints all:
+
+    taskset -c 0 python -m benchmarks.gpu_search --operators C1,C2,C3,C4,C5,C6 --device-dir build/device0 &
+    taskset -c 1 python -m benchmarks.gpu_search --operators C7,C8,C9,C10,C11,C12 --device-dir build/device1 &
+    wait; python -m benchmarks.gpu_search
+
 A candidate that is not compiled by the driver, run and checked within --timeout seconds is a failed trial.
 """
 
@@ -22,6 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from benchmarks.experiments.collect import LEARNED, OPERATORS, RANDOM, Progress
@@ -66,9 +74,9 @@ class Setting:
         """How candidates are measured."""
         return replace(RunnerOptions.of(self.board.measure), timeout_s=self.timeout_s)
 
-    def records(self, method: str, seed: int) -> Path:
-        """The records file of a method and seed."""
-        return self.work / f"{self.board.name}-{self.target.name}-{method}-{seed}.db"
+    def records(self, operator: str, method: str, seed: int) -> Path:
+        """The records file of a search."""
+        return self.work / f"{self.board.name}-{self.target.name}-{operator}-{method}-{seed}.db"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,7 @@ def searched(session: Session, setting: Setting, name: str, seed: int) -> None:
     for method, search in METHODS.items():
         tuning = TuningOptions(search=search, seed=seed)
         options = BoardOptions(target=setting.target, timing=setting.timing, tuning=tuning)
-        with Records(setting.records(method, seed)) as records:
+        with Records(setting.records(name, method, seed)) as records:
             if len(_recorded(records, setting, name)) < setting.trials:
                 tune_on_board(
                     [(name, operator)],
@@ -122,7 +130,7 @@ def found_of(session: Session, setting: Setting, name: str, seed: int) -> Found:
     space = programs.space
     recorded: dict[str, list[TuningRecord]] = {}
     for method in METHODS:
-        with Records(setting.records(method, seed)) as records:
+        with Records(setting.records(name, method, seed)) as records:
             recorded[method] = _recorded(records, setting, name)[: setting.trials]
     fastest = {method: _fastest(items) for method, items in recorded.items()}
     contenders = {method: space.parse(item.configuration) for method, item in fastest.items() if item}
@@ -235,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked.work.mkdir(parents=True, exist_ok=True)
     results = []
     try:
-        board = load(asked.board)
+        board = _board(asked.board, asked.device_dir)
         setting = Setting(board, board.target(asked.target), asked.trials, asked.timeout, asked.work)
         with open_session(board, wait_s=WAIT_S, holder="benchmarks.gpu_search") as session:
             for seed in range(asked.seeds):
@@ -256,6 +264,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _board(name: str, device_dir: Path | None) -> Board:
+    board = load(name)
+    if device_dir is None:
+        return board
+    link = msgspec.structs.replace(board.link, device_dir=str(device_dir.absolute()))
+    changed: Board = msgspec.structs.replace(board, link=link)
+    return changed
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu_search",
@@ -270,6 +287,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--timeout", type=float, default=8.0, help="seconds of a measurement, compiler included"
     )
+    parser.add_argument("--device-dir", type=Path, help="where the runtime keeps files; default: the board's")
     parser.add_argument("--work", type=Path, default=Path("build/gpu_search"))
     return parser
 
