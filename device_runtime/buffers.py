@@ -15,7 +15,8 @@ from device_runtime.isolation import LIBC
 from device_runtime.protocol import BAD_REQUEST, ProtocolError
 from device_runtime.store import Store
 
-DEFAULT_CAP_BYTES = 1 << 30
+MOST_KEPT_BYTES = 256 << 20
+KEPT_SHARE = 16  # a board of 512 MiB keeps 32 MiB: every candidate packs its weights in a way of its own
 PROT_READ = 1
 
 
@@ -42,10 +43,20 @@ class Region:
             raise OSError(ctypes.get_errno(), "mprotect of an input buffer")
 
 
-class Inputs:
-    """Objects of the store as read-only regions, kept while they fit; the oldest go first."""
+def kept_bytes(memory_bytes: int) -> int:
+    """How much of a device's memory its server may fill with what was measured before."""
+    return min(MOST_KEPT_BYTES, memory_bytes // KEPT_SHARE)
 
-    def __init__(self, store: Store, cap_bytes: int = DEFAULT_CAP_BYTES) -> None:
+
+def memory_bytes() -> int:
+    """Physical memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class Inputs:
+    """Objects of the store as read-only regions, kept while they fit in `cap_bytes`; the oldest go first."""
+
+    def __init__(self, store: Store, cap_bytes: int) -> None:
         self._store = store
         self._cap_bytes = cap_bytes
         self._regions: Dict[str, Region] = {}

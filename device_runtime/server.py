@@ -15,7 +15,7 @@ import sys
 from typing import Any, Dict, Set, Tuple
 
 from device_runtime import calls, slots
-from device_runtime.buffers import Inputs
+from device_runtime.buffers import Inputs, kept_bytes, memory_bytes
 from device_runtime.isolation import PeerGone, die_with_parent
 from device_runtime.lease import Lease
 from device_runtime.methods import Context, Method, Reply
@@ -52,7 +52,7 @@ MAX_CONNECTIONS = 16
 def make_context(device_dir: str, watch_fd: int) -> Context:
     """The state of one connection; creates the device directory. OSError when that is not possible."""
     store = Store(device_dir)
-    return Context(device_dir, store, Inputs(store), Lease(device_dir), watch_fd)
+    return Context(device_dir, store, Inputs(store, kept_bytes(memory_bytes())), Lease(device_dir), watch_fd)
 
 
 def serve(connection: Connection, context: Context, key: bytes = b"") -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.buffers import Inputs, Region
+from device_runtime.buffers import Inputs, Region, kept_bytes, memory_bytes
 from device_runtime.isolation import Limits, run_isolated
 from device_runtime.protocol import BAD_REQUEST, NOT_FOUND, ProtocolError
 from device_runtime.store import Store
@@ -26,7 +26,7 @@ def test_regions_are_aligned_zeroed_and_fillable() -> None:
 def test_inputs_are_loaded_once_and_read_only(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     sha = store.add(b"some data")
-    inputs = Inputs(store)
+    inputs = Inputs(store, 1 << 20)
     region = inputs.load([(sha, 9)])[sha]
     assert ctypes.string_at(region.address, 9) == b"some data"
     assert inputs.load([(sha, 9), (sha, 9)])[sha] is region
@@ -48,8 +48,18 @@ def test_the_oldest_are_forgotten_but_never_what_is_wanted(tmp_path: Path) -> No
 
 def test_what_does_not_fit_the_request(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    inputs, sha = Inputs(store), store.add(b"1234")
+    inputs, sha = Inputs(store, 1 << 20), store.add(b"1234")
     for wanted, code in (((sha, 5), BAD_REQUEST), (("0" * 64, 4), NOT_FOUND)):
         with pytest.raises(ProtocolError) as refused:
             inputs.load([wanted])
         assert refused.value.code == code
+
+
+@pytest.mark.parametrize("memory_mib, kept_mib", [(512, 32), (1024, 64), (4096, 256), (65536, 256)])
+def test_a_small_board_keeps_little(memory_mib: int, kept_mib: int) -> None:
+    assert kept_bytes(memory_mib << 20) == kept_mib << 20
+
+
+def test_the_memory_of_this_machine_is_known() -> None:
+    found = next(line for line in Path("/proc/meminfo").read_text().splitlines() if "MemTotal" in line)
+    assert abs(memory_bytes() - int(found.split()[1]) * 1024) < 1 << 20
