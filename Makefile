@@ -44,7 +44,7 @@ test: venv  ## set up everything, then run every test that needs no board
 	@$(MAKE) --no-print-directory emulation
 	$(BIN)/python -m pytest -m "not board" $(PYTEST_ARGS)
 
-demo: venv  ## tune, bundle and flash a real network (BOARD=host TRIALS=32, or BOARD=emulated-a53)
+demo: venv  ## tune, bundle and flash a real network (BOARD=host TRIALS=32, or BOARD=emulated-a53, pocl)
 	@$(BIN)/python -m benchmarks.demo BOARD=$(BOARD) TRIALS=$(TRIALS)
 
 bench: venv  ## measure scoring and tuning throughput, then our kernels and networks beside other libraries'

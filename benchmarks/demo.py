@@ -1,9 +1,10 @@
 """The whole way with a real network: SqueezeNet tuned for a board, bundled, flashed, self-tested, and shown.
 
-    python -m benchmarks.demo [BOARD=host|emulated-a53] [TRIALS=32]
+    python -m benchmarks.demo [BOARD=host|emulated-a53|pocl] [TRIALS=32]
 
-It runs the commands that a user would type, and prints each before it runs. Everything it makes lies in
-build/demo; Ctrl-C loses nothing that was measured, and the same command goes on.
+It runs the commands that a user would type, and prints each before it runs; what the installed model gives is
+compared with what onnxruntime gives. Everything it makes lies in build/demo; Ctrl-C loses nothing that was
+measured, and the same command goes on.
 """
 
 from __future__ import annotations
@@ -16,13 +17,19 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import onnx
+import onnxruntime
+
 import toolkit
 from benchmarks.seeded_model import write
 
 FOLDER = Path("build/demo")
 NETWORK = "light_squeezenet"
 WAIT = ("--wait", "2m")  # somebody else may hold the board
-USAGE = 2
+USAGE, WRONG = 2, 6
+TOLERANCE = 1e-4
+"""Of the largest expected value, as in a self-test."""
 
 
 def demo(board_name: str, trials: int) -> int:
@@ -53,14 +60,42 @@ def demo(board_name: str, trials: int) -> int:
             return code
     if code := run(tune, table):
         return code
+    image, outputs = write_image(model, FOLDER / "image.npy"), FOLDER / f"outputs-{board_name}"
     for arguments in (
         ["flash", str(bundle), "--board", board_name, *WAIT],
         ["flash", "--status", "--board", board_name],
+        ["run", str(image), "--board", board_name, "-o", str(outputs), *WAIT],
     ):
         if code := run(arguments):
             return code
+    error = relative_error(model, image, outputs)
+    print(f"largest difference from onnxruntime: {error:.1e} of the largest value", flush=True)
+    if not error <= TOLERANCE:
+        print(f"error: expected at most {TOLERANCE:g}", file=sys.stderr)
+        return WRONG
     print(f"\n{table.read_text()}\nthe demo took {time.monotonic() - started_s:.0f} s", flush=True)
     return 0
+
+
+def write_image(model: Path, path: Path) -> Path:
+    """Random values in the shape of the model's input, as a file."""
+    (value,) = onnx.load(model).graph.input
+    shape = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
+    np.save(path, np.random.default_rng(1).standard_normal(shape).astype(np.float32))
+    return path
+
+
+def relative_error(model: Path, image: Path, outputs: Path) -> float:
+    """Largest difference of the outputs in a folder from onnxruntime's, over the largest of those."""
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    expected = session.run(None, {session.get_inputs()[0].name: np.load(image)})
+    return max(
+        float(
+            np.abs(np.load(outputs / f"{output.name.replace('/', '_')}.npy") - want).max()
+            / np.abs(want).max()
+        )
+        for output, want in zip(session.get_outputs(), expected, strict=True)
+    )
 
 
 def run(arguments: Sequence[str], stdout: Path | None = None) -> int:
