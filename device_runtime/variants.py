@@ -83,14 +83,14 @@ def _find(variant: Plain, scratch: str) -> Plain:
         name, threads = find_opencl(variant["device"], scratch)
     else:
         name, capability, threads = find_cuda(variant["device"])
-        _check_capability(name, capability, variant["compute_capability"])
+        check_capability(name, capability, variant["compute_capability"])
     wanted = variant["threads_per_block"]
     if wanted > threads:
         raise Fault("link", f"it needs {wanted} threads a block, {name} has at most {threads}")
     return {"device": name}
 
 
-def _check_capability(name: str, found: Any, wanted: str) -> None:
+def check_capability(name: str, found: Any, wanted: str) -> None:
     """A cubin runs on its own compute capability, and on later minor ones of the same major one."""
     digits = wanted.rpartition("_")[2]
     major, minor = int(digits[:-1]), int(digits[-1])

@@ -63,6 +63,17 @@ def emulated_board(tmp_path_factory: pytest.TempPathFactory) -> Board:
     return in_folder(load("emulated-a53"), tmp_path_factory.mktemp("emulated"))
 
 
+@pytest.fixture(scope="module")
+def pocl_board(tmp_path_factory: pytest.TempPathFactory) -> Board:
+    """OpenCL on this machine's CPU; skipped where PoCL is not installed."""
+    board = in_folder(load("pocl"), tmp_path_factory.mktemp("pocl") / "device")
+    with open_session(board, lease=False) as session:
+        devices = session.probe()["opencl"]
+    if not any("Portable" in device["platform"] for device in devices):
+        pytest.skip("PoCL is not installed; run `pip install -e .[pocl]`")
+    return board
+
+
 @pytest.fixture
 def session(local_board: Board, tmp_path: Path) -> Iterator[Session]:
     """A session with the local board."""

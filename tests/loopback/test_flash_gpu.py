@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from boards.board import Board, load
+from boards.board import Board
 from tests.bundles import small_model
 from tests.gpu_bundles import gpu_contents
 from tests.loopback.conftest import in_folder
@@ -17,19 +17,10 @@ from toolkit.bundle import pack, sign
 from toolkit.bundle.pack import BundleContents
 from toolkit.errors import InputError, RolledBack, VerificationError
 from toolkit.flash import FlashOptions, FlashReport, RunResult
-from toolkit.measure.session import open_session
 
 pytestmark = pytest.mark.slow
 
 NO_ICD = "/nonexistent"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _pocl(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with open_session(in_folder(load("pocl"), tmp_path_factory.mktemp("probed")), lease=False) as session:
-        devices = session.probe()["opencl"]
-    if not any("Portable" in device["platform"] for device in devices):
-        pytest.skip("PoCL is not installed; run `pip install -e .[pocl]`")
 
 
 class GpuFlasher:
@@ -61,8 +52,8 @@ class GpuFlasher:
 
 
 @pytest.fixture
-def flasher(tmp_path: Path) -> GpuFlasher:
-    return GpuFlasher(in_folder(load("pocl"), tmp_path / "device"), tmp_path)
+def flasher(pocl_board: Board, tmp_path: Path) -> GpuFlasher:
+    return GpuFlasher(in_folder(pocl_board, tmp_path / "device"), tmp_path)
 
 
 def test_the_variant_of_a_device_that_is_there_is_tested_and_runs(flasher: GpuFlasher) -> None:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from benchmarks.seeded_model import write
 from boards.board import Board
 from cross.loopnest import Programs
-from cross.schedule import cpu_space
+from cross.schedule.choose import space_of
 from device_runtime.protocol import BufferRequest, MeasureRequest
 from tests.onnx_models import onnxruntime_values, random_inputs
-from toolkit.bundle import library
+from toolkit.bundle.build import build
 from toolkit.bundle.manifest import TensorSpec
 from toolkit.bundle.plan import BufferRef, ModelPlan, Step
 from toolkit.measure.builder import Builder
@@ -76,7 +76,7 @@ def check_on_board(board: Board, model: Path, seed: int, cache_dir: Path, random
     rng = np.random.default_rng(seed)
     found = []
     for task in tasks(graph):
-        programs = Programs(cpu_space(task.operator, target))
+        programs = Programs(space_of(task.operator, target))
         row = programs.space.sample(rng, 1)[0]
         chosen = programs.space.configuration(row) if random else programs.space.default()
         result = TuningResult(task.name, None, None, task.operator.flops, 0, 0, 0, 0.0, 0.0)
@@ -85,7 +85,7 @@ def check_on_board(board: Board, model: Path, seed: int, cache_dir: Path, random
     with Builder(target, workers=2, timeout_s=120.0) as builder:
         whole = plan_model(graph, found, best_choice, builder, target)
     plan = with_every_layer(whole, graph)
-    built = library.build(plan, target)
+    built = build(plan, target)
     inputs = random_inputs(graph, seed=seed)
     expected = expected_layers(graph, proto, inputs)
     with open_session(board, cache_dir=cache_dir, holder="test_model_layers") as session:
@@ -97,13 +97,15 @@ def check_on_board(board: Board, model: Path, seed: int, cache_dir: Path, random
             sha = session.put(expected[number].tobytes()) if number in expected else ""
             buffers.append(BufferRequest("output", spec.dtype, spec.elements, sha))
         request = MeasureRequest(
-            module=session.put(built.shared_object),
+            module=session.put(built.code),
             symbol="tfb_model",
             buffers=tuple(buffers),
             workspace_bytes=plan.workspace_bytes,
             threads=target.threads,
             timeout_s=300.0,
             rtol=TOLERANCE,
+            driver=target.kind,
+            device=target.device,
         )
         result = session.measure(request)
     assert result.error is None, result.error
@@ -129,3 +131,8 @@ def test_every_layer_of_squeezenet_on_an_emulated_board(
     squeezenet: Path, emulated_board: Board, tmp_path: Path
 ) -> None:
     assert check_on_board(emulated_board, squeezenet, 12, tmp_path) >= 30
+
+
+@pytest.mark.slow
+def test_every_layer_of_squeezenet_by_opencl(squeezenet: Path, pocl_board: Board, tmp_path: Path) -> None:
+    assert check_on_board(pocl_board, squeezenet, 13, tmp_path) >= 30

@@ -9,24 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from boards.board import Board, load
+from boards.board import Board
 from device_runtime.protocol import GpuKernel, GpuModule, Launch, Timing
-from tests.loopback.conftest import in_folder
 from tests.loopback.gpu_modules import BODIES, HEAD, by_way_of_workspace, measure_request, twice
 from toolkit.measure.session import Session, open_session
 from toolkit.report.health import check_board
 
 GRACE_S = 3.0  # a killed measurement is answered this long after its deadline
-
-
-@pytest.fixture(scope="module")
-def pocl_board(tmp_path_factory: pytest.TempPathFactory) -> Board:
-    board = in_folder(load("pocl"), tmp_path_factory.mktemp("pocl") / "device")
-    with open_session(board, lease=False) as session:
-        devices = session.probe()["opencl"]
-    if not any("Portable" in device["platform"] for device in devices):
-        pytest.skip("PoCL is not installed; run `pip install -e .[pocl]`")
-    return board
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import toolkit
-from tests.loopback.tune_board import EMULATED, HOST, board_file, onnxruntime_outputs, write_network
+from boards.board import Board
+from tests.loopback.tune_board import EMULATED, HOST, POCL, board_file, onnxruntime_outputs, write_network
 from tests.signals import interruptible
 from toolkit import emulation
 from toolkit.cli.main import main
@@ -251,3 +252,31 @@ def test_the_whole_way_under_emulation(run: Run, tmp_path: Path) -> None:
     run("flash", "small-emulated-a53.tfb", "--board", board)
     check_outputs(run, board)
     assert "s (emulated), the fastest of 1 runs" in run("run", "x.npy", "--board", board).stdout
+
+
+def test_the_whole_way_by_opencl(
+    run: Run, tmp_path: Path, pocl_board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU's variant beside it takes what an earlier job on the same board recorded for the CPU."""
+    del pocl_board  # PoCL is there
+    write_network(tmp_path)
+    board = board_file(tmp_path, POCL)
+    run(*tune(board, "--target", "cpu", "--trials", 2, "-o", "cpu.tfb"))
+    report = json.loads(run(*tune(board, "--trials", 1, "--json")).stdout)
+    assert (report["target"], report["kind"], report["pocl"]) == ("opencl", "opencl", True)
+    assert all(item["tuned"] and not item["failures"] for item in report["operators"])
+    fallback = report["fallback"]
+    assert fallback["target"] == "cpu"
+    assert fallback["tuned"] == fallback["operators"] == len(report["operators"])
+    assert min(fallback["latency"]["seconds"]) > 0
+    shown = run("report", "small.onnx", "--board", board, "--shape", "x=1,3,14,14", "--records", "r.db")
+    assert shown.stdout.count("conv ") >= 2
+
+    assert (
+        "runs opencl on Portable Computing Language"
+        in run("flash", report["bundle"], "--board", board).stdout
+    )
+    check_outputs(run, board)
+    monkeypatch.setenv("OCL_ICD_VENDORS", "/nonexistent")
+    check_outputs(run, board)
+    assert "fell back to cpu on" in run("run", "x.npy", "--board", board).stdout

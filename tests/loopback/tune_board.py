@@ -56,6 +56,40 @@ clock_hz = 1.2e9
 flops_per_cycle = 8
 """
 
+POCL = """
+name = "pocl"
+title = "PoCL"
+description = "OpenCL on this machine's CPU, with a device folder of its own."
+sources = ["a test"]
+probed = true
+
+[link]
+kind = "local"
+device_dir = "{folder}"
+
+[measure]
+repeat = 1
+min_repeat_ms = 0.1
+timeout_s = 60.0
+
+[[targets]]
+name = "opencl"
+kind = "opencl"
+device = "Portable Computing Language"
+l2_bytes = 262144
+clock_hz = 2.0e9
+flops_per_cycle = 16
+
+[targets.gpu]
+max_threads_per_block = 4096
+max_block_dims = [4096, 4096, 4096]
+shared_memory_bytes = 65536
+registers_per_block = 0
+warp_size = 1
+compute_units = 1
+vector_float_lanes = 8
+"""
+
 
 def board_file(folder: Path, text: str = HOST) -> Path:
     """Writes the board file into `folder`; the device folder is beside it."""
