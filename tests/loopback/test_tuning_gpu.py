@@ -60,6 +60,7 @@ def test_a_convolution_is_tuned(tmp_path: Path, board: Board, tuner: str) -> Non
         found = list(records)
     assert [record.error_text for record in found if record.error_kind] == []
     assert all(record.max_abs_error is not None and record.max_abs_error < 1e-4 for record in found)
+    assert list((Path(board.link.device_dir) / "opencl" / "binaries").iterdir())  # not built again at the end
     assert {record.target_key for record in found} == {f"pocl:{board.target().key}"}
     again = tune_operator(small_conv(), board, Budget(TRIALS + 2), tuning=options, records=path)
     assert (again.trials, again.measured) == (TRIALS + 2, 2)

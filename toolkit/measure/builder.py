@@ -145,9 +145,9 @@ def _built(artifact: Artifact, kernel: Kernel, code: bytes) -> BuiltKernel:
 def program_hash(code: bytes, symbol: str) -> str:
     """SHA-256 in hex of a GPU kernel's program and launches; the kernel's name in them does not count."""
     kernel = GpuModule.from_bytes(code).kernels[symbol]
-    text = kernel.code if isinstance(kernel.code, str) else kernel.code.hex()
-    launches = repr((kernel.workspace_bytes, kernel.launches))
-    return hashlib.sha256(f"{text} {launches}".replace(symbol, "kernel").encode()).hexdigest()
+    program = kernel.code if isinstance(kernel.code, bytes) else kernel.code.encode()
+    launches = repr((kernel.workspace_bytes, kernel.launches)).encode()
+    return hashlib.sha256((program + launches).replace(symbol.encode(), b"kernel")).hexdigest()
 
 
 class _Worker:

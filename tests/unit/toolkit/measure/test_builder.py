@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from boards.board import load
+from boards.target import Target
 from cross.expression import Operator, placeholder
 from cross.expression.dense import dense
 from cross.loopnest import Programs
@@ -137,10 +138,10 @@ def test_closing_ends_the_processes() -> None:
     builder.close()
 
 
-def gpu_programs() -> list[LoopNest]:
+def gpu_programs(target: Target = POCL) -> list[LoopNest]:
     """Three programs that differ, of a matrix product on a GPU."""
     left, right = placeholder((16, 24), "A"), placeholder((24, 32), "B")
-    programs = Programs(space_of(Operator("product", (left, right), dense(left, right)), POCL))
+    programs = Programs(space_of(Operator("product", (left, right), dense(left, right)), target))
     batch = np.unique(programs.space.sample(np.random.default_rng(0), 20), axis=0)
     return [programs.nest(programs.space.configuration(row)) for row in batch[:3]]
 
@@ -161,6 +162,17 @@ def test_gpu_programs_are_the_same_whatever_they_are_called(gpu_builder: Builder
     assert isinstance(one, BuiltKernel) and isinstance(same, BuiltKernel)
     assert isinstance(different, BuiltKernel)
     assert one.code == same.code != different.code
+
+
+@pytest.mark.slow
+def test_cubins_are_the_same_whatever_their_kernels_are_called() -> None:
+    pytest.importorskip("nvidia.cuda_nvrtc")
+    nano = next(item for item in load("jetson-nano").targets if item.kind == "cuda")
+    program, other, _ = gpu_programs(nano)
+    with Builder(nano, workers=1) as builder:
+        built = builder.build([("tfb_a1", program), ("tfb_b2", program), ("tfb_c3", other)])
+    one, same, different = (item.code for item in built if isinstance(item, BuiltKernel))
+    assert one == same != different
 
 
 def test_a_gpu_program_that_asks_for_too_much_is_a_failure_in_its_place(gpu_builder: Builder) -> None:

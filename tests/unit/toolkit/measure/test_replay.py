@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from benchmarks.replay.operators import operator
+from boards.board import load
 from cross.expression import Operator
-from cross.schedule.cpu_sketch import cpu_space
+from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
 from device_runtime.protocol import MeasureFailure
 from tests.loopback.tuning_process import small_dense
@@ -35,10 +36,10 @@ PROVENANCE = Provenance(
 )
 
 
-@pytest.fixture(scope="module", name="space", params=["tiny", "dense"])
+@pytest.fixture(scope="module", name="space", params=["tiny", "dense", "dense on a GPU"])
 def _space(request: pytest.FixtureRequest) -> ScheduleSpace:
     made: Operator = operator("tiny") if request.param == "tiny" else small_dense()
-    full = cpu_space(made, TARGET)
+    full = space_of(made, load("pocl").target() if "GPU" in request.param else TARGET)
     kept = {knob.name: knob.choices[:2] for knob in full.knobs if knob.name != "algorithm"}
     return full.restricted(kept)
 
