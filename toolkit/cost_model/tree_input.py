@@ -14,8 +14,9 @@ LOOPS_STEP: Final = 8
 """The number of loops is padded to a multiple of this: programs of nearly one size share a compilation."""
 EXISTS, PARENT, VARIABLE, CONTEXT, TEXT = 0, 1, 2, 3, 4
 """The first channel of each kind. The context goes on to the last one; the text of a loop, its length and
-annotation, are the first TEXT_CHANNELS of what follows the number of operations."""
-TEXT_CHANNELS: Final = 5
+annotation, are what follows the number of operations, without the last AFTER_TEXT."""
+TEXT_CHANNELS: Final = 5  # at least: of CPU programs, whose loops have four kinds
+AFTER_TEXT: Final = 14  # products of lengths, and what is said about the buffers
 _LEAST_DEVIATION: Final = 1e-3
 
 
@@ -49,7 +50,8 @@ class TreeReader:
     @property
     def inputs(self) -> int:
         """Numbers that the network reads of each loop."""
-        return TEXT_CHANNELS if self.vanilla else self.channels - CONTEXT
+        text = max(TEXT_CHANNELS, self.channels - TEXT - AFTER_TEXT)
+        return text if self.vanilla else self.channels - CONTEXT
 
     def loops(self, features: Rows) -> NDArray[np.float32]:
         """[N, L, channels] of features [N, F]. Raises ValueError when F is no multiple of the channels."""

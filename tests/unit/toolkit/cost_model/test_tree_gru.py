@@ -9,13 +9,18 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import kendalltau
 
+from boards.board import load
+from boards.target import Target
 from tests.synthetic_trees import CHANNELS, LOOPS, tree_features
+from tests.targets import AVX2
 from toolkit.cost_model.base import Objective
 from toolkit.cost_model.choose import make_cost_model
 from toolkit.cost_model.tree_gru import TOGETHER, TrainingOptions, TreeGRU, blocks
 from toolkit.cost_model.tree_input import Scale, TreeReader, measured_scale, padded_depth, trees
 from toolkit.cost_model.tree_network import NetworkShape, initial_parameters, network
 from toolkit.errors import InputError, MissingExtra
+from toolkit.features.tree import channels
+from toolkit.features.vocabulary import vocabulary_for
 
 FEATURES = tree_features(400)
 TABLE = FEATURES.reshape(400, LOOPS, CHANNELS)
@@ -112,3 +117,13 @@ def test_a_tree_model_needs_tree_features() -> None:
         make_cost_model("treegru", 0)
     with pytest.raises(InputError, match="unknown cost model 'forest': expected one of gbt, gbt-regression"):
         make_cost_model("forest", 0)
+
+
+@pytest.mark.parametrize("target", [AVX2, load("pocl").target()], ids=["cpu", "gpu"])
+def test_the_text_of_a_loop_is_its_length_and_annotation(target: Target) -> None:
+    words = vocabulary_for(target)
+    reader = TreeReader(len(channels(words)), vanilla=True)
+    numbered = np.arange(reader.channels, dtype=np.float32)
+    read = [channels(words)[int(number)] for number in reader.read(numbered)]
+    assert read == ["length", *(kind.name.lower() for kind in words.kinds)]
+    assert len(read) == reader.inputs

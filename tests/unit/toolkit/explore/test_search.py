@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from boards.board import load
 from cross.expression import Operator, placeholder
 from cross.expression.conv import conv2d
 from cross.expression.window import Window
 from cross.loopnest.program import Programs
 from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.choose import space_of
 from cross.schedule.cpu_sketch import cpu_space
 from tests.targets import AVX2 as TARGET
 from toolkit.errors import InputError
-from toolkit.explore.annealing import PAPER, WIDE
+from toolkit.explore.annealing import PAPER, WIDE, AnnealingOptions
 from toolkit.explore.search import (
     NETWORK_CHAINS,
     TUNERS,
@@ -102,3 +104,24 @@ def test_a_real_space_is_searched_to_its_end(tuner: str) -> None:
     found = space.ids(np.concatenate(asked)).tolist()
     assert len(set(found)) == len(found)
     assert sorted(found) == sorted(space.ids(points).tolist())
+
+
+@pytest.mark.parametrize("tuner", TUNERS)
+def test_gpu_programs_are_searched_as_others_are(tuner: str) -> None:
+    """What threads cost here is a function of the program: who learns it finds better ones."""
+    space = space_of(small_conv(), load("pocl").target())
+    features = ContextFeatures(Programs(space))
+    annealing = AnnealingOptions(chains=64, steps=6)
+    options = SearchOptions(tuner=tuner, annealing=annealing)
+    proposer = make_proposer(space, features, np.random.default_rng(0), options)
+    found: list[np.ndarray] = []
+    for _ in range(4):
+        batch = proposer.ask(16)
+        assert len(batch) == 16 and space.valid(batch).all()
+        values = space.values(batch)
+        costs = 1.0 / (values["conv.c.4"] * np.minimum(values["conv.x.2"] * values["conv.c.2"], 32))
+        proposer.tell(batch, costs)
+        found.append(costs)
+    assert len({tuple(row) for row in proposer.ask(16)}) == 16
+    if tuner == "annealing":
+        assert np.mean(found[-1]) < 0.5 * np.mean(found[0])
