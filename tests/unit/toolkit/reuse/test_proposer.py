@@ -1,0 +1,184 @@
+"""Reuse as a search: what it asks for, on spaces of every kind that programs come from."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from boards.board import load
+from cross.expression import Operator, compute, maximum, placeholder
+from cross.expression.conv import conv2d, depthwise_conv2d
+from cross.expression.dense import dense
+from cross.expression.window import Window
+from cross.schedule import Configuration, ScheduleSpace, cpu_space, gpu_space
+from tests.targets import AVX2 as TARGET
+from toolkit.explore.proposer import Proposer
+from toolkit.explore.random import RandomProposer
+from toolkit.reuse.cpu_tiles import find_tiles
+from toolkit.reuse.proposer import ReuseProposer
+from toolkit.reuse.rounds import Around, Program, first_round, later_round
+
+
+def conv(size: int, channels: int, filters: int, name: str = "Y") -> Operator:
+    data, weight = placeholder((1, size, size, channels), "X"), placeholder((3, 3, channels, filters), "W")
+    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name=name)
+    return Operator("conv2d", (data, weight), output, constants=frozenset({1}))
+
+
+def depthwise(size: int, channels: int) -> Operator:
+    data, weight = placeholder((1, size, size, channels), "X"), placeholder((3, 3, channels), "W")
+    output = depthwise_conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="Y")
+    return Operator("depthwise", (data, weight), output, constants=frozenset({1}))
+
+
+def product(rows: int, columns: int) -> Operator:
+    left, right = placeholder((rows, 96), "A"), placeholder((96, columns), "B")
+    return Operator("dense", (left, right), dense(left, right, name="Y"), constants=frozenset({1}))
+
+
+def activation(size: int) -> Operator:
+    data = placeholder((size, 33), "A")
+    output = compute((size, 33), lambda i, j: maximum(data[i, j], 0.0), name="Y")
+    return Operator("relu", (data,), output)
+
+
+PAIRS = {
+    "convolution and Winograd": (conv(28, 32, 48), conv(14, 32, 48, "Z")),
+    "depthwise": (depthwise(28, 48), depthwise(14, 32)),
+    "product": (product(128, 96), product(64, 48)),
+    "elementwise": (activation(64), activation(16)),
+}
+
+
+def spaces(names: str) -> tuple[ScheduleSpace, ScheduleSpace]:
+    one, other = PAIRS[names]
+    return cpu_space(one, TARGET), cpu_space(other, TARGET)
+
+
+def tuned(space: ScheduleSpace, seed: int) -> Program:
+    return Program(space, space.configuration(space.sample(np.random.default_rng(seed), 1)[0]))
+
+
+def cost_s(space: ScheduleSpace, rows: np.ndarray) -> np.ndarray:
+    """A landscape without meaning, but the same for everybody."""
+    return 1.0 + (space.ids(rows) % np.uint64(997)).astype(np.float64)
+
+
+def run(proposer: Proposer, space: ScheduleSpace, asks: int, n: int = 8) -> np.ndarray:
+    rows = [np.zeros((0, len(space.knobs)), np.int64)]
+    for _ in range(asks):
+        rows.append(proposer.ask(n))
+        proposer.tell(rows[-1], cost_s(space, rows[-1]))
+    return np.concatenate(rows)
+
+
+@pytest.mark.parametrize("names", PAIRS)
+@pytest.mark.parametrize("seed", range(3))
+def test_asks_for_valid_and_distinct_configurations_and_ends(names: str, seed: int) -> None:
+    space, source = spaces(names)
+    reused = tuned(source, seed)
+    rows = run(ReuseProposer(space, reused), space, asks=40)
+    assert 4 <= len(rows) <= 150
+    assert space.valid(rows).all()
+    assert len(set(space.ids(rows).tolist())) == len(rows)
+    assert np.array_equal(rows, run(ReuseProposer(space, reused), space, asks=40))
+
+
+def test_an_operator_as_large_reuses_the_very_program() -> None:
+    space = cpu_space(conv(28, 32, 48), TARGET)
+    reused = tuned(cpu_space(conv(28, 32, 48, "Z"), TARGET), 1)
+    first = first_round(space, reused)
+    assert first[0].tolist() == list(reused.configuration.indices)
+
+
+def test_the_algorithm_of_the_reused_program_is_kept() -> None:
+    space, source = spaces("convolution and Winograd")
+    for default in source.defaults():
+        rows = first_round(space, Program(source, default))
+        assert set(rows[:, 0].tolist()) == {default.indices[0]}
+
+
+def test_tiles_keep_to_the_size_of_the_reused_ones() -> None:
+    """Register tiles stay near: the register file is the same. Blocks lie in ETO's range for them."""
+    space, source = (cpu_space(item, TARGET, winograd=False) for item in PAIRS["convolution and Winograd"])
+    reused = tuned(source, 5)
+    tiles, source_tiles = find_tiles(space), find_tiles(source)
+    assert tiles is not None and source_tiles is not None
+    wanted = source_tiles.sizes(reused.row)
+    found = [tiles.sizes(row) for row in first_round(space, reused)[1:]]
+    assert found
+    assert all(1 / 1.7 <= sizes.register / wanted.register <= 1.7 for sizes in found)
+    increase = (28 * 28) / (14 * 14)
+    assert all(wanted.block / 1.3 - 2 <= sizes.block <= 1.3 * increase * wanted.block + 2 for sizes in found)
+
+
+def test_of_register_tiles_of_one_size_the_one_with_the_fewest_loads_is_taken() -> None:
+    """For C = A @ B, 4 rows by 3 vectors take 7 loads a step, 12 rows by one vector 13."""
+    space, source = (cpu_space(product(96, 96), TARGET) for _ in range(2))
+    tiles = find_tiles(space)
+    assert tiles is not None
+    names = {axis.name: axis for axis in tiles.axes}
+    row = space.batch([space.default()])[0]
+    rows_axis, vector_axis = tiles.axes
+    for axis, size in ((rows_axis, 4), (vector_axis, 24)):
+        row[axis.column] = next(
+            index for index, choice in enumerate(axis.choices.tolist()) if choice == [1, 1, size]
+        )
+    reused = Program(source, space.configuration(row))
+    found = [tiles.sizes(item).space for item in first_round(space, reused)]
+    assert found[0][rows_axis.name][2] == 4 and found[0][vector_axis.name][2] == 24
+    shapes = {tuple(sizes[name][2] for name in names) for sizes in found}
+    assert all(rows <= 12 and columns >= 8 for rows, columns in shapes)
+
+
+@pytest.mark.parametrize("names", PAIRS)
+def test_later_rounds_change_one_knob(names: str) -> None:
+    space, _ = spaces(names)
+    best = space.batch([space.default()])[0]
+    rows = np.concatenate([later_round(space, best, around) for around in Around])
+    assert len(rows)
+    assert ((rows != best).sum(axis=1) == 1).all()
+
+
+def test_afterwards_the_search_goes_on_and_knows_everything() -> None:
+    space, source = spaces("product")
+    reused = tuned(source, 0)
+    alone = len(run(ReuseProposer(space, reused), space, asks=40))
+    then = RandomProposer(space, np.random.default_rng(0))
+    rows = run(ReuseProposer(space, reused, then), space, asks=40)
+    assert len(rows) > alone
+    assert len(set(space.ids(rows).tolist())) == len(rows)
+
+
+def test_a_batch_may_be_asked_for_while_another_is_measured() -> None:
+    space, source = spaces("depthwise")
+    proposer = ReuseProposer(space, tuned(source, 2))
+    asked = [proposer.ask(8) for _ in range(6)]
+    assert all(len(rows) for rows in asked)
+    together = np.concatenate(asked)
+    assert len(set(space.ids(together).tolist())) == len(together)
+
+
+def test_nothing_but_failures_ends_too() -> None:
+    space, source = spaces("product")
+    proposer = ReuseProposer(space, tuned(source, 0))
+    for _ in range(60):
+        rows = proposer.ask(8)
+        proposer.tell(rows, np.full(len(rows), np.nan))
+    assert len(proposer.ask(8)) == 0
+
+
+def test_gpu_programs_are_reused_knob_by_knob() -> None:
+    target = load("pocl").target()
+    space, source = gpu_space(conv(28, 32, 48), target), gpu_space(conv(14, 32, 48), target)
+    rows = run(ReuseProposer(space, tuned(source, 3)), space, asks=30)
+    assert len(rows) > 8 and space.valid(rows).all()
+
+
+def test_a_program_of_another_kind_gives_what_its_knobs_share() -> None:
+    space, source = cpu_space(conv(28, 32, 48), TARGET), cpu_space(activation(16), TARGET)
+    first = first_round(space, Program(source, Configuration(source.default().indices)))
+    assert space.valid(first).all()
+    assert math.prod(first.shape) > 0

@@ -1,0 +1,186 @@
+"""The rounds of the hierarchical search (ETO, Algorithm 1): what to measure, given the best program so far.
+
+The first round has the tiles that the reused program's hardware features call for, with everything else as in
+that program. Each later round changes one decision of the best program found: length of the reduction's inner
+loops, unrolling, the order of loops; then tiles by a step. Spaces without multi-level tiles, such as those of
+elementwise operators and Winograd convolutions, have the later rounds alone, one knob after the other: their
+first round is the reused program itself.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boards.target import Target
+from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.space import Batch, Configuration, Knob, ScheduleSpace
+from toolkit.reuse.cpu_shapes import Machine, register_shapes, rows_of_block
+from toolkit.reuse.cpu_tiles import find_tiles
+from toolkit.reuse.loops import MajorLoops, NotReusable, major_loops
+from toolkit.reuse.search_cost import block_sizes
+
+REGISTER_TILES = 4
+BLOCKS = 5
+STEPS = 4  # nearest choices of a knob that a round tries
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A tuned program: a space and one of its configurations."""
+
+    space: ScheduleSpace
+    configuration: Configuration
+
+    @property
+    def row(self) -> NDArray[np.int64]:
+        """The configuration, int64 [K]."""
+        found: NDArray[np.int64] = self.space.batch([self.configuration])[0]
+        return found
+
+
+def first_round(space: ScheduleSpace, reused: Program) -> Batch:
+    """What the reused program calls for in `space`, int64 [N, K], each valid; likely the best come first."""
+    if isinstance(space, AlternativeSpaces):
+        number, inner = _same_algorithm(space, reused)
+        return space.embedded(number, first_round(space.spaces[number], inner))
+    if isinstance(reused.space, AlternativeSpaces):
+        return first_round(space, _part(reused.space, reused.row)[1])
+    like = inherited(space, reused)
+    rows = _unique(np.concatenate([like[None], _tiled(space, reused, like)]))
+    return rows[space.valid(rows)]
+
+
+class Around(enum.Enum):
+    """What a later round changes: one at a time of the decisions, or of the tiles."""
+
+    DECISIONS = enum.auto()
+    TILES = enum.auto()
+
+
+def later_round(space: ScheduleSpace, best: NDArray[np.int64], around: Around) -> Batch:
+    """Valid configurations, int64 [N, K], that differ from the best one, int64 [K], in one knob."""
+    if isinstance(space, AlternativeSpaces):
+        number, inner = _part(space, best)
+        return space.embedded(number, later_round(inner.space, inner.row, around))
+    tiles = find_tiles(space)
+    tiled = {axis.column for axis in tiles.axes} if tiles else set()
+    columns = [column for column in range(len(space.knobs)) if (column in tiled) == (around is Around.TILES)]
+    rows = [_neighbours(space, best, column) for column in columns]
+    together = np.concatenate([np.zeros((0, len(space.knobs)), np.int64), *rows])
+    return together[space.valid(together)]
+
+
+def inherited(space: ScheduleSpace, reused: Program) -> NDArray[np.int64]:
+    """The configuration of `space` nearest to the reused one, knob by knob, int64 [K].
+
+    Knobs are told by their names without the operator's; one that the reused program does not have keeps
+    its untuned choice. Not always valid.
+    """
+    row = space.batch([space.default()])[0]
+    known = _values(reused)
+    for column, knob in enumerate(space.knobs):
+        wanted = known.get(_bare(knob.name, space))
+        if wanted is not None and len(wanted) == len(knob.choices[0]):
+            row[column] = int(_distances(knob, wanted).argmin())
+    found: NDArray[np.int64] = row
+    return found
+
+
+def _tiled(space: ScheduleSpace, reused: Program, like: NDArray[np.int64]) -> Batch:
+    """Tiles of the sizes that the reused ones call for; none where either program has no such tiles."""
+    none = np.zeros((0, len(space.knobs)), np.int64)
+    tiles, source_tiles = find_tiles(space), find_tiles(reused.space)
+    if tiles is None or source_tiles is None:
+        return none
+    sizes = source_tiles.sizes(reused.row)
+    try:
+        loops, source = _loops(space), _loops(reused.space)
+    except NotReusable:
+        return none
+    machine = machine_of(space.target)
+    shapes = register_shapes(space, tiles, loops, sizes, like, machine, REGISTER_TILES)
+    blocks = _spread(block_sizes(loops, source, sizes.block), sizes.block)
+    rows = []
+    for block in blocks:
+        for shape in shapes:
+            row = rows_of_block(tiles, loops, sizes, shape, block, like, machine)
+            rows += [] if row is None else [row]
+    return np.stack(rows) if rows else none
+
+
+def machine_of(target: Target) -> Machine:
+    """What the costs of tiles need to know of a CPU target."""
+    return Machine(target.vector_lanes(), target.cache_line_bytes)
+
+
+def _loops(space: ScheduleSpace) -> MajorLoops:
+    return major_loops(space.program, space.operator.name)
+
+
+def _spread(sizes: tuple[int, ...], reused: int) -> list[int]:
+    """At most BLOCKS of the sizes: the nearest to the reused one, and others as far apart as they are."""
+    ordered = sorted(sizes)
+    if len(ordered) > BLOCKS:
+        places = np.linspace(0, len(ordered) - 1, BLOCKS - 1).round().astype(int)
+        nearest = min(ordered, key=lambda size: max(size / reused, reused / size))
+        ordered = sorted({nearest, *(ordered[place] for place in places)})
+    return sorted(ordered, key=lambda size: max(size / reused, reused / size))
+
+
+def _same_algorithm(space: AlternativeSpaces, reused: Program) -> tuple[int, Program]:
+    """The algorithm of the reused program in `space`, and that program within its own space.
+
+    The first algorithm stands for one that `space` does not have.
+    """
+    labels = list(space.knobs[0].labels)
+    if not isinstance(reused.space, AlternativeSpaces):
+        return 0, reused
+    number, inner = _part(reused.space, reused.row)
+    label = reused.space.knobs[0].labels[number]
+    return (labels.index(label), inner) if label in labels else (0, inner)
+
+
+def _part(space: AlternativeSpaces, row: NDArray[np.int64]) -> tuple[int, Program]:
+    number = int(row[0])
+    inner = space.spaces[number]
+    return number, Program(inner, inner.configuration(row[space.columns(number)]))
+
+
+def _neighbours(space: ScheduleSpace, row: NDArray[np.int64], column: int) -> Batch:
+    """The row with the nearest other choices of one knob."""
+    knob = space.knobs[column]
+    order = np.argsort(_distances(knob, knob.choices[row[column]]), kind="stable")
+    chosen = [choice for choice in order.tolist() if choice != row[column]][:STEPS]
+    rows = np.repeat(row[None], len(chosen), axis=0)
+    rows[:, column] = chosen
+    return rows
+
+
+def _distances(knob: Knob, wanted: tuple[int, ...]) -> NDArray[np.float64]:
+    """How far the choices of a knob are from some values, in ratio, [C]."""
+    table = np.log2(np.maximum(np.array(knob.choices, np.float64), 0.5))
+    goal = np.log2(np.maximum(np.array(wanted, np.float64), 0.5))
+    found: NDArray[np.float64] = np.abs(table - goal).sum(axis=1)
+    return found
+
+
+def _values(program: Program) -> Mapping[str, tuple[int, ...]]:
+    """Knob values by the name that knobs of other operators have too."""
+    pairs = zip(program.space.knobs, program.configuration.indices, strict=True)
+    return {_bare(knob.name, program.space): knob.choices[index] for knob, index in pairs}
+
+
+def _bare(name: str, space: ScheduleSpace) -> str:
+    """A knob's name without the name of the operator's output, which stages are called after."""
+    prefix = space.program.output.name
+    return name[len(prefix) :] if name.startswith(prefix) else name
+
+
+def _unique(rows: Batch) -> Batch:
+    """Each row once, in order."""
+    return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
