@@ -1,7 +1,8 @@
 """What machine code says without running it, for any board: python -m benchmarks.static_report COMMAND
 
 kernels: the inner loop of each workload's best recorded kernel (otherwise of the schedule that needs no
-measurement), its spills and the cycles that models predict. No board is needed.
+measurement), its spills and the cycles that models predict; of GPU kernels, the launches against the limits
+of the board. No board is needed.
 tiles: compiles register tiles around the edge of what fits, and says which spill in the inner loop and
 whether the space's constraint on registers says so.
 """
@@ -22,14 +23,16 @@ from boards.target import Target
 from cross.expression import Operator, placeholder
 from cross.expression.conv import conv2d
 from cross.expression.window import Window
-from cross.inspect_code import CodeReport, LoopReport, inspect
-from cross.loopnest import Programs
+from cross.inspect_code import LoopReport, inspect
+from cross.inspect_gpu import inspect_gpu
+from cross.loopnest import LoopNest, Programs
 from cross.machine_code import cortex_a53
 from cross.schedule.cpu_sketch import cpu_space
 from toolkit.jobs import open_job
 from toolkit.records import Records
 from toolkit.report.documents import document
 from toolkit.report.static import static_content, static_table, static_text
+from toolkit.report.static_gpu import static_gpu_content, static_gpu_table
 from toolkit.report.tables import table
 
 CHANNELS = 16
@@ -50,30 +53,38 @@ def main() -> None:
 @main.command()
 @click.argument("names", nargs=-1)
 @click.option("--board", "board_name", default="rpi3b", show_default=True)
+@click.option("--target", "target_name", default="", help="Default: the one with the highest peak.")
 @click.option("--records", type=click.Path(path_type=Path), help="Records to take the best kernels from.")
 @click.option("--json", "as_json", is_flag=True)
-@click.option("--full", is_flag=True, help="Every kernel in full, not a line each.")
-def kernels(names: tuple[str, ...], board_name: str, records: Path | None, as_json: bool, full: bool) -> None:
-    """The inner loops of NAMES (default: all workloads) on a board."""
+@click.option("--full", is_flag=True, help="Every CPU kernel in full, not a line each.")
+def kernels(
+    names: tuple[str, ...], board_name: str, target_name: str, records: Path | None, as_json: bool, full: bool
+) -> None:
+    """The inner loops of NAMES (default: all workloads) on a board; for a GPU, the launches."""
     board = load(board_name)
-    found = [(workload.name, _report(workload, board, records)) for workload in chosen(names)]
-    if as_json:
-        click.echo(document("static-report", {"board": board.name, **static_content(found)}))
-    elif full:
-        click.echo("\n\n".join(static_text(name, report) for name, report in found))
+    target = board.target(target_name or None)
+    nests = [(workload.name, _nest(workload, board, target, records)) for workload in chosen(names)]
+    if target.kind != "cpu":
+        launches = [(name, inspect_gpu("kernel", nest, target)) for name, nest in nests]
+        content = static_gpu_content(launches, target)
+        text = static_gpu_table(launches, target)
     else:
-        click.echo(static_table(found))
+        found = [(name, inspect("kernel", nest, target)) for name, nest in nests]
+        content = static_content(found)
+        text = (
+            "\n\n".join(static_text(name, report) for name, report in found) if full else static_table(found)
+        )
+    click.echo(document("static-report", {"board": board.name, **content}) if as_json else text)
 
 
-def _report(workload: Workload, board: Board, records: Path | None) -> CodeReport:
-    job, programs = open_job(workload.name, operator(workload), board, board.target(None), winograd=False)
+def _nest(workload: Workload, board: Board, target: Target, records: Path | None) -> LoopNest:
+    job, programs = open_job(workload.name, operator(workload), board, target, winograd=False)
     best = None
     if records is not None:
         with Records(records, read_only=True) as store:
             best = store.best(job.key)
     space = programs.space
-    configuration = space.default() if best is None else space.parse(best.configuration)
-    return inspect("kernel", programs.nest(configuration), space.target)
+    return programs.nest(space.default() if best is None else space.parse(best.configuration))
 
 
 # ----------------------------------------------------------------------------------------- register tiles

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from toolkit.accounts import Accounts
-from toolkit.model_job.options import Latency, OperatorReport, TuneReport
+from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
 from toolkit.report.tables import duration, table, time_text, tune_table
 
 CONV = OperatorReport(
@@ -43,6 +43,13 @@ def test_every_line_with_a_time_says_that_it_is_emulated() -> None:
         if line.startswith(("end to end", "peak")):
             assert "(emulated)" in line
     assert "emulated, the times say nothing about a chip" in lines[0]
+
+
+def test_the_table_of_a_job_for_opencl_on_the_cpu(golden: Callable[[str, str], None]) -> None:
+    """It says that this is no GPU, and what the bundle holds beside the OpenCL variant."""
+    fallback = FallbackReport("cpu", 1, 2, Latency((0.5e-3,), 1e-6))
+    report = replace(REPORT, board="pocl", target="opencl", kind="opencl", pocl=True, fallback=fallback)
+    golden("tune_table_pocl.txt", tune_table(report) + "\n")
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
