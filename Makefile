@@ -3,7 +3,8 @@
 PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(shell command -v $(p) 2>/dev/null)))
 VENV ?= .venv
 BOARD ?= host
-TRIALS ?= 32
+# a kernel takes seconds to compile with PoCL
+TRIALS ?= $(if $(filter pocl,$(BOARD)),4,32)
 PYTEST_ARGS ?=
 EXPERIMENTS ?=
 PEERS ?= build/peers
@@ -44,7 +45,7 @@ test: venv  ## set up everything, then run every test that needs no board
 	@$(MAKE) --no-print-directory emulation
 	$(BIN)/python -m pytest -m "not board" $(PYTEST_ARGS)
 
-demo: venv  ## tune, bundle and flash a real network (BOARD=host TRIALS=32, or BOARD=emulated-a53, pocl)
+demo: venv  ## tune, bundle and flash a real network (BOARD=host TRIALS=32, or BOARD=emulated-a53 or pocl)
 	@$(BIN)/python -m benchmarks.demo BOARD=$(BOARD) TRIALS=$(TRIALS)
 
 bench: venv  ## measure scoring and tuning throughput, then our kernels and networks beside other libraries'

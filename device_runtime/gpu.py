@@ -71,7 +71,7 @@ class Device(ABC):
 
     @abstractmethod
     def built(self) -> None:
-        """Called once the kernel has given the right answer: a driver may keep its binary now."""
+        """Called once what was prepared has run: a driver may keep its binaries now."""
 
 
 def launch_arguments(kernel: GpuKernel, handles: Sequence[Any], workspace: Any) -> List[List[Any]]:

@@ -20,6 +20,7 @@ from device_runtime.methods import Context, Method, Reply
 from device_runtime.protocol import (
     BAD_REQUEST,
     MAX_TIMEOUT_S,
+    NOT_FOUND,
     ProtocolError,
     take,
     take_sha,
@@ -135,10 +136,18 @@ def call_run(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
 
 
 def _startable(context: Context, params: Plain) -> Tuple[str, InstalledModel]:
-    slots = Slots(context.device_dir)
+    """The slot to start and its variant. That none of its variants runs here counts as a failed start."""
+    slots, target = Slots(context.device_dir), take(params, "target", str)
     with slots.locked():
         bundle_id = slots.startable()
-    return bundle_id, run.installed_model(slots, bundle_id, take(params, "target", str), context.watch_fd)
+    try:
+        return bundle_id, run.installed_model(slots, bundle_id, target, context.watch_fd)
+    except ProtocolError as error:
+        if target == "" and error.code == NOT_FOUND:
+            with slots.locked():
+                slots.begin_start()
+                slots.end_start(bundle_id, error.text)
+        raise
 
 
 def _start(

@@ -99,6 +99,21 @@ def test_a_bundle_without_a_cpu_variant_needs_the_driver(
     assert flasher.run().variant.kind == "opencl"
 
 
+def test_a_bundle_whose_driver_has_gone_gives_way_to_the_one_before(
+    flasher: GpuFlasher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = flasher.flash()
+    flasher.flash(gpu_contents(2, with_cpu=False))
+    monkeypatch.setenv("OCL_ICD_VENDORS", NO_ICD)
+    for _ in range(3):
+        with pytest.raises(InputError, match="no variant for this board"):
+            flasher.run(2)
+    result = flasher.run(1)
+    assert (result.bundle_id, result.variant.kind) == (first.bundle_id, "cpu")
+    status = flashing.status(flasher.board, flasher.options)
+    assert status.last_failure is not None and "3 failed starts" in status.last_failure["text"]
+
+
 def test_a_device_that_is_too_small_is_not_used(flasher: GpuFlasher) -> None:
     report = flasher.flash(gpu_contents(threads=16384))
     assert report.variant is not None

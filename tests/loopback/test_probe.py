@@ -10,7 +10,7 @@ import pytest
 from boards.board import Board, load
 from boards.target import Target
 from cross.codegen.objects import compile_ir
-from tests.loopback.tune_board import HOST, board_file
+from tests.loopback.tune_board import HOST, POCL, board_file
 from toolkit.measure.peak import (
     BoardFacts,
     accumulators,
@@ -35,6 +35,16 @@ def test_a_probe_fills_in_the_peak(tmp_path: Path) -> None:
     peak = load_board(path, cache_dir=tmp_path).target().peak_gflops
     assert peak is not None and 0.1 < peak < 1e5
     assert peak == found.facts.targets["cpu"].peak_gflops
+
+
+@pytest.mark.slow
+def test_opencl_on_the_cpu_has_the_peak_of_the_cpu(tmp_path: Path) -> None:
+    path = board_file(tmp_path, POCL)
+    probe_board(load_board(path, cache_dir=tmp_path), cache_dir=tmp_path)
+    board = load_board(path, cache_dir=tmp_path)
+    opencl, cpu = board.targets
+    assert opencl.peak_gflops == cpu.peak_gflops is not None
+    assert board.target() is opencl  # the one that the board is for
 
 
 def stored(tmp_path: Path, changes: dict[str, object]) -> float | None:

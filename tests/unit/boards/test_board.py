@@ -71,6 +71,17 @@ def test_the_host_is_filled_in_with_what_was_probed() -> None:
     assert load("host").targets, "this machine is probed"
 
 
+def test_opencl_on_this_machine_has_its_cpu_beside_it() -> None:
+    board = load("pocl", facts=FACTS)
+    opencl, cpu = board.targets
+    assert (opencl.name, opencl.kind, opencl.is_pocl, opencl.cores) == ("opencl", "opencl", True, (2, 3))
+    assert cpu == load("host", facts=FACTS).target()
+    assert board.target() is opencl
+    assert not any(
+        target.is_pocl for name in ("host", "rock960") for target in load(name, facts=FACTS).targets
+    )
+
+
 def test_an_address_changes_the_way_in_and_nothing_else() -> None:
     board, plain = load("rpi3b@pi@192.168.1.7:2222"), load("rpi3b")
     assert (board.link.user, board.link.host, board.link.port) == ("pi", "192.168.1.7", 2222)
