@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from device_runtime.cuda import CudaDevice, cuda_devices, load_pycuda, open_cuda, pointers, typed
+from device_runtime import cuda
+from device_runtime.cuda import CudaDevice, cuda_devices, find_cuda, load_pycuda, open_cuda, pointers, typed
 from device_runtime.gpu import launch_arguments
 from device_runtime.isolation import Fault
 from device_runtime.protocol import WORKSPACE, GpuKernel, Launch
@@ -117,6 +118,40 @@ def test_pycudas_errors_are_typed(device: CudaDevice) -> None:
     with pytest.raises(Fault) as caught, typed(device.driver, "a launch", "launch"):
         raise Stand.Error("cuLaunchKernel failed: too many resources requested for launch")
     assert (caught.value.kind, "too many resources" in caught.value.text) == ("launch", True)
+
+
+class Card:
+    """As pycuda.driver.Device, of a board with two."""
+
+    NAMES = ("Tegra X1", "TITAN X")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    @staticmethod
+    def count() -> int:
+        return len(Card.NAMES)
+
+    def name(self) -> str:
+        return self.NAMES[self.index]
+
+    def compute_capability(self) -> tuple[int, int]:
+        return ((5, 3), (5, 2))[self.index]
+
+    def get_attribute(self, attribute: str) -> int:
+        return {"MAX_THREADS_PER_BLOCK": 1024}[attribute]
+
+
+def test_a_device_is_found_by_a_part_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Stand()
+    driver.Device, driver.init = Card, lambda: None
+    driver.device_attribute = SimpleNamespace(MAX_THREADS_PER_BLOCK="MAX_THREADS_PER_BLOCK")
+    monkeypatch.setattr(cuda, "load_pycuda", lambda: driver)
+    assert find_cuda("") == ("Tegra X1", (5, 3), 1024)
+    assert find_cuda("titan") == ("TITAN X", (5, 2), 1024)
+    with pytest.raises(Fault, match="no CUDA device 'Orin'; there is: Tegra X1; TITAN X") as caught:
+        find_cuda("Orin")
+    assert caught.value.kind == "link"
 
 
 def test_without_pycuda_it_says_what_to_install() -> None:
