@@ -47,7 +47,15 @@ if TYPE_CHECKING:
     from toolkit.report.documents import document
     from toolkit.report.flash_display import FlashDisplay
     from toolkit.report.health import Check, check_board
-    from toolkit.report.tables import accounts_text, operator_table, plan_table, table, time_text, tune_table
+    from toolkit.report.tables import (
+        NO_GPU,
+        accounts_text,
+        operator_table,
+        plan_table,
+        table,
+        time_text,
+        tune_table,
+    )
     from toolkit.report.tune_display import TuneDisplay
     from toolkit.tuning import TuningOptions
     from toolkit.version import TOOL_VERSION
@@ -86,7 +94,7 @@ _HOMES = {
     "toolkit.report.flash_display": ("FlashDisplay",),
     "toolkit.report.health": ("Check", "check_board"),
     "toolkit.report.tables": (
-        "accounts_text", "operator_table", "plan_table", "table", "time_text", "tune_table",
+        "NO_GPU", "accounts_text", "operator_table", "plan_table", "table", "time_text", "tune_table",
     ),
     "toolkit.report.tune_display": ("TuneDisplay",),
     "toolkit.tuning": ("TuningOptions",),
@@ -101,6 +109,7 @@ _PLACES = {
 
 __all__ = [
     "DEFAULT_RECORDS",
+    "NO_GPU",
     "TOOL_VERSION",
     "Accounts",
     "Board",

@@ -29,15 +29,18 @@ def report(
     board = toolkit.load_board(board_name)
     with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
         operators = toolkit.recorded_operators(model, board, opened, target=target, shapes=dict(shapes))
-    peak = next((t.peak_gflops for t in board.targets if t.name == target), None)
-    peak = peak if target else board.target().peak_gflops
-    text = toolkit.operator_table(operators, emulated=board.emulated, peak_gflops=peak)
+    chosen = board.target(target or None)
+    text = toolkit.operator_table(operators, emulated=board.emulated, peak_gflops=chosen.peak_gflops)
+    if chosen.is_pocl:
+        text += f"\n\n{board.name}: {toolkit.NO_GPU}"
     spent = sum((item.spent for item in operators), toolkit.Accounts())
     if spent.wall_s:
         text += f"\n\n{toolkit.accounts_text(spent)}"
     content = {
         "board": board.name,
+        "target": chosen.name,
         "emulated": board.emulated,
+        "pocl": chosen.is_pocl,
         "operators": operators,
         "accounts": spent,
         "overhead_share": spent.overhead_share,

@@ -9,6 +9,7 @@ from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, T
 from toolkit.model_job.plan import TuningPlan
 
 EMULATED = "emulated"
+NO_GPU = "OpenCL on this machine's CPU, the times say nothing about a GPU"
 NOTHING = "-"
 OPERATOR_WIDTH = 46
 ABOVE_PEAK = (
@@ -85,7 +86,7 @@ def tune_table(report: TuneReport) -> str:
     if report.emulated:
         title += f": {EMULATED}, the times say nothing about a chip"
     elif report.pocl:
-        title += ": OpenCL on this machine's CPU, the times say nothing about a GPU"
+        title += f": {NO_GPU}"
     return "\n".join([
         title, "",
         operator_table(report.operators, emulated=report.emulated, peak_gflops=report.peak_gflops), "",
