@@ -271,6 +271,7 @@ def test_the_whole_way_by_opencl(
     assert min(fallback["latency"]["seconds"]) > 0
     shown = run("report", "small.onnx", "--board", board, "--shape", "x=1,3,14,14", "--records", "r.db")
     assert shown.stdout.count("conv ") >= 2
+    assert "pocl: OpenCL on this machine's CPU, the times say nothing about a GPU" in shown.stdout
 
     assert (
         "runs opencl on Portable Computing Language"
