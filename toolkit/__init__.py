@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         tune_table,
     )
     from toolkit.report.tune_display import TuneDisplay
+    from toolkit.reuse.lineage import Descent, lineage, lineage_tree
     from toolkit.tuning import TuningOptions
     from toolkit.version import TOOL_VERSION
 
@@ -97,6 +98,7 @@ _HOMES = {
         "NO_GPU", "accounts_text", "operator_table", "plan_table", "table", "time_text", "tune_table",
     ),
     "toolkit.report.tune_display": ("TuneDisplay",),
+    "toolkit.reuse.lineage": ("Descent", "lineage", "lineage_tree"),
     "toolkit.tuning": ("TuningOptions",),
     "toolkit.version": ("TOOL_VERSION",),
 }  # fmt: skip
@@ -116,6 +118,7 @@ __all__ = [
     "BoardFacts",
     "Budget",
     "Check",
+    "Descent",
     "FlashDisplay",
     "FlashOptions",
     "FlashReport",
@@ -144,6 +147,8 @@ __all__ = [
     "document",
     "fetch_emulation",
     "flash_bundle",
+    "lineage",
+    "lineage_tree",
     "load_board",
     "load_cost_model",
     "load_model",

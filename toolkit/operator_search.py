@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from toolkit.explore.search import SearchOptions, make_proposer
 from toolkit.explore.space import Batch, SearchSpace
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import Runner
-from toolkit.progress import SPENT, Books, Budget
+from toolkit.progress import REUSED, SPENT, Books, Budget
 from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord
 
 SMALLEST_BATCH = 8
@@ -63,6 +63,8 @@ class TuningJob:
 
     `weight`: how often the model computes it. Operators of one `kind` reach similar throughputs.
     `description`: the operator as text (cross.expression.description), kept beside its records, or empty.
+    `begin` makes another search of the usual one; `reused`, the key of the operator whose program it begins
+    with, goes into the records.
     """
 
     name: str
@@ -73,6 +75,8 @@ class TuningJob:
     weight: float = 1.0
     kind: str = ""
     description: str = ""
+    begin: Callable[[Proposer], Proposer] | None = None
+    reused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class OperatorSearch:
         self.started = self.ended = False  # whether the listener was told
         rng = np.random.default_rng([options.seed, len(known)])
         search = make_proposer(job.space, job.features, rng, options.search)
-        self._proposer: Proposer = search
+        self._proposer: Proposer = job.begin(search) if job.begin else search
         for row in job.space.batch(job.space.defaults())[::-1]:
             self._proposer = DefaultFirst(job.space, row, self._proposer)
         self.tell(_configurations(job, known), self.books.costs_s)
@@ -163,7 +167,11 @@ class OperatorSearch:
             error_kind=error.kind if error else "",
             error_text=error.text if error else "",
             max_abs_error=measurement.max_abs_error,
-            facts={**measurement.facts, SPENT: spent.plain()},
+            facts={
+                **measurement.facts,
+                SPENT: spent.plain(),
+                **({REUSED: self.job.reused} if self.job.reused else {}),
+            },
             timestamp_s=time.time(),
             seed=self._options.seed,
             trial=self.books.trials,

@@ -17,6 +17,7 @@ __all__ = [
 ]  # fmt: skip
 
 SPENT = "spent_s"  # among a record's facts: the Accounts of its trial
+REUSED = "reused"  # and the key of the operator whose tuned program its search began with
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,16 @@ from click.testing import CliRunner, Result
 
 import toolkit
 from boards.board import Board
-from tests.loopback.tune_board import EMULATED, HOST, POCL, board_file, onnxruntime_outputs, write_network
+from tests.loopback.tune_board import (
+    EMULATED,
+    HOST,
+    POCL,
+    board_file,
+    onnxruntime_outputs,
+    related_convolutions,
+    write_network,
+)
+from tests.onnx_models import save
 from tests.signals import interruptible
 from toolkit import emulation
 from toolkit.cli.main import main
@@ -98,6 +107,22 @@ def test_an_operator_of_ones_own(tmp_path: Path) -> None:
     assert (result.trials, result.failures) == (6, 0)
     assert result.best is not None
     assert result.best_gflops >= result.default_gflops > 0
+
+
+def test_operators_begin_with_programs_of_others(run: Run, tmp_path: Path) -> None:
+    save(tmp_path, related_convolutions(), "related.onnx")
+    asked = ["tune", "related.onnx", "--board", board_file(tmp_path, HOST), "--records", "r.db"]
+    asked += ["--tuner", "reuse", "--no-winograd", "--trials", 90]
+    plan = json.loads(run(*asked, "--dry-run", "--json").stdout)
+    reusing = {item["name"]: item["reuses"] for item in plan["operators"] if item["reuses"]}
+    assert len(reusing) == 2
+    report = json.loads(run(*asked, "--json").stdout)
+    assert report["tuned_latency"]["max_relative_error"] <= 1e-4
+    shown = json.loads(run("records", "tree", "--records", "r.db", "--json").stdout)
+    assert sum(bool(item["reuses"]) for item in shown["operators"]) == 2
+    assert "└─ conv" in run("records", "tree", "--records", "r.db").stdout
+    again = json.loads(run(*asked, "--json").stdout)
+    assert (again["measured"], again["trials"]) == (0, report["trials"])
 
 
 def test_the_same_command_measures_no_trial_again(run: Run, tmp_path: Path) -> None:

@@ -125,6 +125,19 @@ def small_network() -> Any:
     return model(nodes, {"x": ("N", 3, 14, 14)}, ["y"], weights)
 
 
+def related_convolutions() -> Any:
+    """Three convolutions whose loops compare: one may begin with the program of another."""
+    rng = np.random.default_rng(1)
+    shapes = {"w1": (16, 8, 3, 3), "w2": (32, 16, 3, 3), "w3": (32, 32, 3, 3)}
+    weights = {name: rng.standard_normal(shape).astype(np.float32) * 0.1 for name, shape in shapes.items()}
+    nodes = [
+        node("Conv", ["x", "w1"], "c1", pads=[1, 1, 1, 1]),
+        node("Conv", ["c1", "w2"], "c2", pads=[1, 1, 1, 1]),
+        node("Conv", ["c2", "w3"], "y", pads=[1, 1, 1, 1]),
+    ]
+    return model(nodes, {"x": (1, 8, 14, 14)}, ["y"], weights)
+
+
 def write_network(folder: Path) -> Path:
     """The small network as a file."""
     return save(folder, small_network(), "small.onnx")

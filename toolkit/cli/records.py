@@ -76,3 +76,14 @@ def import_records(*, lines: Path, store: Path | None, as_json: bool) -> None:
     with toolkit.Records(path) as opened:
         new = opened.import_jsonl(lines)
     answer("records-import", {"path": path, "new": new}, f"{new} new records in {path}", as_json=as_json)
+
+
+@records.command("tree")
+@records_option
+@json_option
+@answering
+def show_tree(*, store: Path | None, as_json: bool) -> None:
+    """Draw which operator's search began with whose tuned program."""
+    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+        found = toolkit.lineage(opened)
+    answer("records-tree", {"operators": found}, toolkit.lineage_tree(found), as_json=as_json)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TRIALS = 64
 TUNERS = ("annealing", "genetic", "random", "grid")
+REUSE = "reuse"
 FEATURES = ("context", "relation", "flattened", "configuration", "tree")
 PRESETS = ("wide", "paper")
 COST_MODELS = (
@@ -80,7 +81,8 @@ class Arguments(TypedDict):
 @click.option(
     "--dry-run", is_flag=True, help="Print the plan, by measured seconds per trial, and do no more."
 )
-@click.option("--tuner", type=click.Choice(TUNERS), default="annealing", show_default=True)
+@click.option("--tuner", type=click.Choice((*TUNERS, REUSE)), default=TUNERS[0], show_default=True,
+              help="reuse: begin with programs tuned for similar operators, search the others.")  # fmt: skip
 @click.option("--cost-model", type=click.Choice(COST_MODELS), default="gbt", show_default=True)
 @click.option("--features", type=click.Choice(FEATURES),
               help="What the cost model reads of a program.  [default: what suits it]")  # fmt: skip
@@ -133,8 +135,11 @@ def tune_options(given: Arguments) -> TuneOptions:
     limits = [given["trials"], given["total"], given["budget_s"]]
     if sum(limit is not None for limit in limits) > 1:
         raise click.UsageError("--trials, --total-trials and --budget exclude each other: give one of them")
+    reuse = given["tuner"] == REUSE
+    if reuse and given["total"] is not None:
+        raise click.UsageError("--tuner reuse decides about trials itself: give --trials or --budget")
     search = toolkit.SearchOptions(
-        tuner=given["tuner"],
+        tuner=TUNERS[0] if reuse else given["tuner"],
         cost_model=given["cost_model"],
         features=given["features"] or "",
         prior=given["prior"],
@@ -148,6 +153,7 @@ def tune_options(given: Arguments) -> TuneOptions:
         total=given["total"],
         seconds=given["budget_s"],
         tuning=toolkit.TuningOptions(search=search, seed=given["seed"], early_stop=given["early_stop"]),
+        reuse=reuse,
         shapes=dict(given["shapes"]),
         records=given["records"] or toolkit.DEFAULT_RECORDS,
         output=given["output"],

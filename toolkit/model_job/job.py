@@ -54,10 +54,11 @@ def tune(
     with open_bench(model, board, target, options, on_event) as bench:
         baseline = stages.prepare(bench)
         fallback = baseline.fallback
-        plan = stages.make_plan(bench, baseline) if options.seconds is not None else None
+        timed = options.seconds is not None
+        plan = stages.make_plan(bench, baseline) if timed or options.reuse else None
         stages.announce(bench, plan)
         results = stages.tune_tasks(bench, baseline, plan)
-        tuned = stages.confirm_tasks(bench, results, plan.total_s - plan.finish_s if plan else None)
+        tuned = stages.confirm_tasks(bench, results, plan.total_s - plan.finish_s if plan and timed else None)
         operators = tuple(report_operator(item.task, item.result, item.winner) for item in tuned)
         _check_coverage(operators, options)
         built = stages.build(bench, tuned)

@@ -48,6 +48,9 @@ class TuneOptions:
     """What of `seconds` was over before the job began."""
     tuning: TuningOptions = field(default_factory=TuningOptions)
     """Search, batch size, seed."""
+    reuse: bool = False
+    """Begin operators with the tuned programs of others where that saves trials (ETO); `trials` are those of
+    the operators that reuse nothing."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Shape of every graph input that the model leaves open."""
     records: Path | str = DEFAULT_RECORDS

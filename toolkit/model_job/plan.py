@@ -6,8 +6,8 @@ Pure arithmetic: stages.py measures what goes in (`Demand`, `Costs`), job.py kee
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from toolkit.errors import InputError
 
@@ -45,13 +45,17 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class OperatorPlan:
-    """About how many `trials` an operator will get, beside those that are `recorded`, in `seconds`."""
+    """About how many `trials` an operator will get, beside those that are `recorded`, in `seconds`.
+
+    `reuses` names the operator whose tuned program it begins with; empty: none.
+    """
 
     name: str
     count: int
     recorded: int
     trials: int
     seconds: float
+    reuses: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,26 @@ def plan_trials(
         trials = [round(left * share) for share in shares]
     tuning_s = sum(n * demand.trial_s for n, demand in zip(trials, demands, strict=True))
     return _plan(demands, costs, trials, budget_s=None, tuning_s=tuning_s)
+
+
+def plan_reuses(
+    demands: Sequence[Demand],
+    costs: Costs,
+    steps: Mapping[str, tuple[int, str]],
+    budget_s: float | None = None,
+) -> TuningPlan:
+    """A job in which operators reuse programs: expected trials and what is reused, by operator.
+
+    Operators that are not among the steps are tuned already. With `budget_s` all of it is used: what reuse
+    leaves goes to the search. Raises InputError for a budget that is too small.
+    """
+    trials = [steps.get(demand.name, (0, ""))[0] for demand in demands]
+    tuning_s = sum(n * demand.trial_s for n, demand in zip(trials, demands, strict=True))
+    if budget_s is not None:
+        tuning_s = plan_seconds(demands, costs, budget_s).tuning_s
+    plan = _plan(demands, costs, trials, budget_s=budget_s, tuning_s=tuning_s)
+    named = (replace(item, reuses=steps.get(item.name, (0, ""))[1]) for item in plan.operators)
+    return replace(plan, operators=tuple(named))
 
 
 def _within(demands: Sequence[Demand], seconds: float) -> list[int]:

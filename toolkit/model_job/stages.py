@@ -22,17 +22,20 @@ from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, fi
 from toolkit.model_job.fallback import Fallback, build_fallback
 from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, plan_model
 from toolkit.model_job.latency import golden_data, joined, measure_model
-from toolkit.model_job.options import JobListener, Latency, TuningPlanned
+from toolkit.model_job.options import DEFAULT_TRIALS, JobListener, Latency, TuningPlanned
 from toolkit.model_job.plan import (
     CONFIRM_SHARE,
     Costs,
     Demand,
     TuningPlan,
+    plan_reuses,
     plan_seconds,
     plan_trials,
 )
+from toolkit.model_job.reuse import plan_model_reuse, tune_by_reuse
 from toolkit.operator_search import known_books
 from toolkit.progress import SPENT, Books, Budget, Event, TrialDone, TuningResult
+from toolkit.reuse.plan import ReuseOptions
 from toolkit.tuning import tune_all
 
 CALIBRATED = 3  # operators whose trials are timed before a plan is made, when the records know no times
@@ -99,13 +102,29 @@ def make_plan(bench: Bench, baseline: Baseline) -> TuningPlan:
         demands = _demands(bench)
         costs = _costs(bench, baseline, demands, _model_round_s(bench, baseline, demands))
         options = bench.options
-        if options.seconds is not None:
+        if options.reuse:
+            plan = plan_reuses(demands, costs, _reuse_steps(bench), options.seconds)
+        elif options.seconds is not None:
             plan = plan_seconds(demands, costs, options.seconds)
         else:
             plan = plan_trials(demands, costs, each=options.trials, total=options.total)
         source = f"{measured} trials now" if measured else "the records"
         running.summary = f"by the times of {source}"
     return plan
+
+
+def _reuse_steps(bench: Bench) -> dict[str, tuple[int, str]]:
+    """Expected trials of every operator that is to be tuned, and whose program it begins with."""
+    found = plan_model_reuse(bench, reuse_options(bench))
+    return {
+        found.candidates[step.position].name: (round(step.trials), found.source_name(step))
+        for step in found.plan.steps
+    }
+
+
+def reuse_options(bench: Bench) -> ReuseOptions:
+    """How many trials an operator gets that reuses nothing: with a time for the whole job, as by default."""
+    return ReuseOptions(trials=bench.options.trials or DEFAULT_TRIALS)
 
 
 def _calibrate(bench: Bench) -> int:
@@ -181,8 +200,8 @@ def announce(bench: Bench, plan: TuningPlan | None) -> None:
     bench.on_event(
         TuningPlanned(
             operators=tuple(item.job.name for item in bench.tasks),
-            trials=trials,
-            seconds=plan.tuning_s if plan else None,
+            trials=recorded + plan.trials if plan and options.reuse else trials,
+            seconds=plan.tuning_s if plan and options.seconds is not None else None,
             recorded=recorded,
             emulated=bench.board.emulated,
             plan=plan,
@@ -225,13 +244,17 @@ def tune_tasks(bench: Bench, baseline: Baseline, plan: TuningPlan | None) -> lis
         return plan.total_s - plan.finish_s - confirm_s - begun_s
 
     with stage("tune", bench.on_event) as running:
-        results = tune_all(
-            [(item.job, item.runner) for item in bench.tasks],
-            bench.records,
-            Budget(options.trials, allowed_s if plan else None, options.total),
-            options=bench.tuning,
-            on_event=answers,
-        )
+        seconds = allowed_s if options.seconds is not None else None
+        if options.reuse:
+            results = tune_by_reuse(bench, reuse_options(bench), seconds, answers)
+        else:
+            results = tune_all(
+                [(item.job, item.runner) for item in bench.tasks],
+                bench.records,
+                Budget(options.trials, seconds, options.total),
+                options=bench.tuning,
+                on_event=answers,
+            )
         measured = sum(result.measured for result in results)
         failures = sum(result.failures for result in results)
         trials = sum(result.trials for result in results)

@@ -110,6 +110,10 @@ def plan_table(plan: TuningPlan) -> str:
         [item.name, str(item.count), str(item.recorded), str(item.trials), duration(item.seconds)]
         for item in plan.operators
     ]
+    if any(item.reuses for item in plan.operators):
+        headers.append("begins with the program of")
+        for row, item in zip(rows, plan.operators, strict=True):
+            row.append(item.reuses)
     budget = "" if plan.budget_s is None else f", of {duration(plan.budget_s)} given"
     facts = [
         ("prepared", duration(plan.prepared_s)),

@@ -1,0 +1,80 @@
+"""Plans of reuse: who begins with whose program, in which order, and for how many trials."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.toolkit.reuse.operators import RESNET50, conv, product
+from toolkit.reuse.loops import MajorLoops, reusable
+from toolkit.reuse.plan import Candidate, ReuseOptions, ReusePlan, expected_rounds, plan_reuse
+
+LARGE, MIDDLE, SMALL = product(1, 64, 64, 64), product(1, 32, 64, 64), product(1, 16, 32, 64)
+FREE = ReuseOptions(trials=400, worth=0.0)
+
+
+def plan(*candidates: Candidate, options: ReuseOptions = FREE) -> ReusePlan:
+    return plan_reuse(candidates, options)
+
+
+def parents(found: ReusePlan) -> dict[int, int | None]:
+    return {step.position: step.parent for step in found.steps}
+
+
+def test_one_operator_is_searched_and_the_others_reuse() -> None:
+    found = plan(
+        *(
+            Candidate(name, loops, 0.3, False)
+            for name, loops in zip("abc", (LARGE, MIDDLE, SMALL), strict=True)
+        )
+    )
+    searched = [step for step in found.steps if step.parent is None]
+    assert len(searched) == 1 and searched[0].trials == 400
+    assert len(found.steps) == 3
+    assert found.trials < 400 + 2 * 100
+
+
+def test_programs_are_there_before_they_are_reused() -> None:
+    sizes = [Candidate(str(item), conv(*item), 0.05, False) for item in RESNET50]
+    found = plan_reuse(sizes, FREE)
+    seen: set[int] = set()
+    for generation in found.generations:
+        assert all(step.parent is None or step.parent in seen for step in generation)
+        seen |= {step.position for step in generation}
+    assert seen == set(range(20))
+    assert sum(step.parent is None for step in found.steps) == 8  # as in the paper, without bridges
+
+
+def test_what_is_tuned_costs_nothing_and_is_reused() -> None:
+    found = plan(Candidate("old", LARGE, 0.0, True), Candidate("new", SMALL, 1.0, False))
+    assert parents(found) == {1: 0}
+    assert found.trials == expected_rounds(SMALL, LARGE)
+
+
+def test_an_operator_without_loops_or_relatives_is_searched() -> None:
+    alone = Candidate("b", conv(8, 8, 8, 3), 0.3, False)
+    found = plan(Candidate("a", LARGE, 0.5, False), alone, Candidate("c", None, 0.2, False))
+    assert parents(found) == {0: None, 1: None, 2: None}
+
+
+def test_latency_has_a_price() -> None:
+    """An operator that is nearly the whole model is searched where trials are cheap, whatever reuse saves."""
+    pair = (Candidate("small", SMALL, 0.01, False), Candidate("large", LARGE, 0.99, False))
+    cheapest = parents(plan(*pair, options=ReuseOptions(trials=200, worth=0.0)))
+    assert sorted(parent is None for parent in cheapest.values()) == [False, True]
+    found = parents(plan(*pair, options=ReuseOptions(trials=200, worth=1000.0)))
+    assert found == {0: 1, 1: None}
+
+
+def test_a_small_space_is_not_given_more_trials_than_it_has_points() -> None:
+    found = plan(Candidate("a", None, 1.0, False, most=6.0))
+    assert found.trials == 6.0
+
+
+@pytest.mark.parametrize("one, other", [(SMALL, LARGE), (LARGE, SMALL), (MIDDLE, LARGE)])
+def test_reuse_is_expected_to_take_a_few_dozen_trials(one: MajorLoops, other: MajorLoops) -> None:
+    assert reusable(one, other)
+    assert 24 <= expected_rounds(one, other) <= 44
+
+
+def test_nothing_to_tune_is_an_empty_plan() -> None:
+    assert plan(Candidate("old", LARGE, 1.0, True)).generations == ()

@@ -1,0 +1,225 @@
+"""Tune the operators of a model by reuse: generation by generation, as the plan says (ETO).
+
+The operators that nothing is reused for are searched first; those that begin with their programs follow, and
+so on. An operator whose reuse fails is searched itself, and what hangs on it follows from there. Programs
+that the records know of other operators, tuned for the same code on this board or on one of its family, are
+reused too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from cross.errors import CrossError
+from cross.expression.description import from_json
+from cross.expression.operator import Operator
+from cross.schedule.choose import space_of
+from cross.schedule.space import ScheduleSpace
+from toolkit.explore.proposer import Proposer
+from toolkit.explore.space import size
+from toolkit.measure.live import LiveRunner
+from toolkit.model_job.bench import Bench
+from toolkit.progress import Budget, Listener, TuningResult
+from toolkit.records import TuningRecord
+from toolkit.reuse.loops import MajorLoops, NotReusable, major_loops
+from toolkit.reuse.plan import Candidate, ReuseOptions, ReusePlan, ReuseStep, plan_reuse
+from toolkit.reuse.proposer import ReuseProposer
+from toolkit.reuse.rounds import Program
+from toolkit.tuning import TuningJob, tune_all
+from toolkit.version import TOOL_VERSION
+
+KNOWN_TRIALS = 32  # an operator with fewer records does not count as tuned
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProgram:
+    """An operator that was tuned before: what it is called, and its fastest program."""
+
+    name: str
+    operator_key: str
+    loops: MajorLoops | None
+    program: Program
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReuse:
+    """The plan of a model: its tasks come first among the candidates, then the programs of the records."""
+
+    candidates: tuple[Candidate, ...]
+    known: tuple[KnownProgram, ...]
+    plan: ReusePlan
+
+    def source_name(self, step: ReuseStep) -> str:
+        """Whom a step reuses; "" for nobody."""
+        return "" if step.parent is None else self.candidates[step.parent].name
+
+
+def plan_model_reuse(bench: Bench, options: ReuseOptions) -> ModelReuse:
+    """Who reuses whom in a model."""
+    work = sum(item.task.flops * item.task.count for item in bench.tasks)
+    mine = []
+    for item in bench.tasks:
+        recorded = len(bench.records.for_key(item.job.key))
+        mine.append(
+            Candidate(
+                item.job.name,
+                _loops(item.task.operator),
+                item.task.flops * item.task.count / max(1, work),
+                tuned=recorded >= min(options.trials, size(item.job.space)),
+                most=float(size(item.job.space)),
+            )
+        )
+    own = {item.job.key.operator_key for item in bench.tasks}
+    known = tuple(program for program in known_programs(bench) if program.operator_key not in own)
+    others = [Candidate(program.name, program.loops, 0.0, tuned=True) for program in known]
+    candidates = (*mine, *others)
+    return ModelReuse(candidates, known, plan_reuse(candidates, options))
+
+
+def known_programs(bench: Bench) -> Iterator[KnownProgram]:
+    """Tuned programs of the records that are code for the bench's target."""
+    records, target = bench.records, bench.target
+    described = {line.operator_key: line.description for line in records.operators()}
+    for key, count in records.keys():  # noqa: SIM118 - not a mapping
+        family = key.target_key.partition(":")[2]
+        if count < KNOWN_TRIALS or family != target.key or key.tool_version != TOOL_VERSION:
+            continue
+        try:
+            operator = from_json(described[key.operator_key])
+            space = space_of(operator, target, winograd=bench.options.winograd)
+        except (KeyError, CrossError):
+            continue
+        program = best_program(space, records.best(key)) if space.key == key.space_key else None
+        if program is not None:
+            yield KnownProgram(operator.name, key.operator_key, _loops(operator), program)
+
+
+def best_program(space: ScheduleSpace, best: TuningRecord | None) -> Program | None:
+    """The program of a record; None without one."""
+    return None if best is None else Program(space, space.parse(best.configuration))
+
+
+def tune_by_reuse(
+    bench: Bench,
+    options: ReuseOptions,
+    allowed_s: Callable[[], float] | None,
+    on_event: Listener,
+) -> list[TuningResult]:
+    """Tune all tasks; with `allowed_s` in about so many seconds, and what is left goes to the search.
+
+    Raises what `tune_all` raises.
+    """
+    return _Reuse(bench, options, plan_model_reuse(bench, options), allowed_s, on_event).run()
+
+
+class _Reuse:
+    def __init__(
+        self,
+        bench: Bench,
+        options: ReuseOptions,
+        found: ModelReuse,
+        allowed_s: Callable[[], float] | None,
+        on_event: Listener,
+    ) -> None:
+        self.bench = bench
+        self.options = options
+        self.found = found
+        self.allowed_s = allowed_s
+        self.on_event = on_event
+        self.begun_s = bench.passed_s
+        self.results: dict[int, TuningResult] = {}
+
+    def run(self) -> list[TuningResult]:
+        left = self.found.plan.trials
+        for generation in self.found.plan.generations:
+            expected = sum(step.trials for step in generation)
+            part = expected / left if left else 1.0
+            failed = self.generation(generation, part)
+            self.generation([ReuseStep(step.position, None, step.trials) for step in failed], part)
+            left -= expected
+        rest = [ReuseStep(position, None, 0.0) for position in range(len(self.bench.tasks))]
+        if self.allowed_s is not None:
+            self.generation(rest, 1.0)
+        self.generation([step for step in rest if step.position not in self.results], 0.0)
+        return [self.results[position] for position in range(len(self.bench.tasks))]
+
+    def generation(self, steps: Sequence[ReuseStep], part: float) -> list[ReuseStep]:
+        """Tune the operators of some steps together, in `part` of the time that is left; failed reuses."""
+        if not steps:
+            return []
+        results = tune_all(
+            [self.job(step) for step in steps],
+            self.bench.records,
+            Budget(None if self.allowed_s else self.limit(steps), self.seconds(part)),
+            options=self.bench.tuning,
+            on_event=self.on_event,
+        )
+        for step, result in zip(steps, results, strict=True):
+            earlier = self.results.get(step.position)
+            self.results[step.position] = result if earlier is None else _together(earlier, result)
+        return [step for step in steps if step.parent is not None and self.has_failed(step.position)]
+
+    def limit(self, steps: Sequence[ReuseStep]) -> int:
+        """Trials of each operator: a reuse ends by itself before it has as many as a search."""
+        return 0 if all(step.trials == 0.0 for step in steps) else self.options.trials
+
+    def seconds(self, part: float) -> Callable[[], float] | None:
+        """For a budget: seconds from now."""
+        allowed_s = self.allowed_s
+        if allowed_s is None:
+            return None
+        now_s = self.bench.passed_s - self.begun_s
+        return lambda: part * max(0.0, allowed_s() - now_s)
+
+    def has_failed(self, position: int) -> bool:
+        """Whether an operator was measured, but of what it reused nothing ran without failure."""
+        item = self.bench.tasks[position]
+        space, records = item.job.space, self.bench.records.for_key(item.job.key)
+        untuned = [space.describe(default) for default in space.defaults()]
+        tried = [record for record in records if record.configuration not in untuned]
+        return bool(tried) and all(record.error_kind for record in tried)
+
+    def job(self, step: ReuseStep) -> tuple[TuningJob, LiveRunner]:
+        """A task as the tuner takes it, begun with the program of the step's parent where that has one."""
+        item = self.bench.tasks[step.position]
+        program = None if step.parent is None else self.program(step.parent)
+        if step.parent is None or program is None:
+            return item.job, item.runner
+        begin = functools.partial(_begun_with, item.programs.space, program)
+        return replace(item.job, begin=begin, reused=self.key(step.parent)), item.runner
+
+    def program(self, position: int) -> Program | None:
+        """The tuned program of a candidate, if anything of it ran."""
+        tasks = self.bench.tasks
+        if position >= len(tasks):
+            return self.found.known[position - len(tasks)].program
+        item = tasks[position]
+        return best_program(item.programs.space, self.bench.records.best(item.job.key))
+
+    def key(self, position: int) -> str:
+        """The operator key of a candidate."""
+        tasks = self.bench.tasks
+        if position >= len(tasks):
+            return self.found.known[position - len(tasks)].operator_key
+        return tasks[position].job.key.operator_key
+
+
+def _begun_with(space: ScheduleSpace, program: Program, _: Proposer) -> Proposer:
+    """Reuse instead of the search, which may follow in a later generation."""
+    return ReuseProposer(space, program)
+
+
+def _together(earlier: TuningResult, later: TuningResult) -> TuningResult:
+    """Two runs of one operator as one."""
+    return replace(
+        later, measured=earlier.measured + later.measured, accounts=earlier.accounts + later.accounts
+    )
+
+
+def _loops(operator: Operator) -> MajorLoops | None:
+    try:
+        return major_loops(operator, operator.name)
+    except NotReusable:
+        return None

@@ -1,0 +1,88 @@
+"""Which tuned program came from which: read off the records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cross.errors import ExpressionError
+from cross.expression.description import from_json
+from toolkit.progress import REUSED
+from toolkit.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """An operator on a target: `reuses` is the key of the operator whose program its search began with, empty
+    for none; `best_s` seconds of its fastest program, None where nothing ran without failure."""
+
+    operator: str
+    operator_key: str
+    target_key: str
+    reuses: str
+    trials: int
+    best_s: float | None
+    gflops: float
+
+
+def lineage(records: Records) -> list[Descent]:
+    """Every operator that was tuned, in the order of the store."""
+    described = {line.operator_key: line.description for line in records.operators()}
+    found = []
+    for key, count in records.keys():  # noqa: SIM118 - not a mapping
+        best = records.best(key)
+        seconds = best.cost_s if best else None
+        name, flops = _known(described.get(key.operator_key, ""))
+        reused = {str(record.facts.get(REUSED, "")) for record in records.for_key(key)} - {""}
+        found.append(
+            Descent(
+                operator=name or key.operator_key,
+                operator_key=key.operator_key,
+                target_key=key.target_key,
+                reuses=min(reused, default=""),
+                trials=count,
+                best_s=seconds,
+                gflops=flops / seconds / 1e9 if seconds else 0.0,
+            )
+        )
+    return found
+
+
+def lineage_tree(descents: Iterable[Descent]) -> str:
+    """The same as text: a tree for every operator that began with nobody's program, target by target."""
+    listed = list(descents)
+    lines = []
+    for target in dict.fromkeys(item.target_key for item in listed):
+        mine = [item for item in listed if item.target_key == target]
+        known = {item.operator_key for item in mine}
+        lines.append(target)
+        for root in (item for item in mine if item.reuses not in known):
+            lines += _drawn(root, mine, "  ", "  ", frozenset({root.operator_key}))
+    return "\n".join(lines)
+
+
+def _drawn(item: Descent, all_of: list[Descent], head: str, rest: str, above: frozenset[str]) -> list[str]:
+    speed = f"{item.gflops:.1f} GFLOP/s" if item.best_s else "nothing ran"
+    lines = [f"{head}{item.operator}  {item.operator_key}  {item.trials} trials  {speed}"]
+    below = [
+        child for child in all_of if child.reuses == item.operator_key and child.operator_key not in above
+    ]
+    for child in below:
+        last = child is below[-1]
+        lines += _drawn(
+            child,
+            all_of,
+            rest + ("└─ " if last else "├─ "),
+            rest + ("   " if last else "│  "),
+            above | {child.operator_key},
+        )
+    return lines
+
+
+def _known(description: str) -> tuple[str, int]:
+    """Name and work of a described operator; nothing of one that cannot be read."""
+    try:
+        operator = from_json(description)
+    except ExpressionError:
+        return "", 0
+    return operator.name, operator.flops

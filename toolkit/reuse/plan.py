@@ -1,0 +1,121 @@
+"""Who reuses whom, before anything is measured (ETO, section 6): the plan of tuning a set of operators.
+
+Every operator is either tuned by the search, which takes the trials that the user gives it, or begins with
+the program of another one, which takes the rounds of Algorithm 1. The cheapest choice for all of them
+together is a minimum-cost arborescence. An operator with a tuned program in the records costs nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toolkit.reuse.arborescence import Costs, minimum_arborescence
+from toolkit.reuse.divisors import divisors
+from toolkit.reuse.loops import MajorLoops, reusable
+from toolkit.reuse.rounds import BLOCKS, REGISTER_TILES, STEPS
+from toolkit.reuse.search_cost import block_sizes
+
+LATER_TRIALS = 6 * STEPS  # of the rounds around the best: about six knobs have that many other choices
+LOSS = 0.005  # of an operator's speed: what a reuse is expected to miss, per factor of two between the loops
+WORTH = 100.0  # trials that one per cent of the model's latency is worth
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An operator of a set.
+
+    `loops`: None where it cannot take part in reuse. `share`: its part of the model's work, 0 for one that is
+    only there to be reused. `tuned`: its program is known. `most`: no more trials than the space has points.
+    """
+
+    name: str
+    loops: MajorLoops | None
+    share: float
+    tuned: bool
+    most: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseOptions:
+    """`trials` of the search for an operator that reuses nothing. `worth`: how many trials one per cent of
+    the model's latency is worth; 0 counts trials alone, as the paper does."""
+
+    trials: int
+    worth: float = WORTH
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseStep:
+    """An operator (`position` in the set) that begins with the program of another, or of none (None)."""
+
+    position: int
+    parent: int | None
+    trials: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReusePlan:
+    """The steps, in generations: the operators of one need only programs of generations before it."""
+
+    generations: tuple[tuple[ReuseStep, ...], ...]
+
+    @property
+    def steps(self) -> tuple[ReuseStep, ...]:
+        """All steps in order."""
+        return tuple(step for generation in self.generations for step in generation)
+
+    @property
+    def trials(self) -> float:
+        """Expected trials in all."""
+        return sum(step.trials for step in self.steps)
+
+
+def plan_reuse(candidates: Sequence[Candidate], options: ReuseOptions) -> ReusePlan:
+    """The cheapest plan for all candidates that are not tuned yet."""
+    costs, trials = _costs(candidates, options)
+    parents = minimum_arborescence(costs).parents
+    steps: dict[int, list[ReuseStep]] = {}
+    for position, candidate in enumerate(candidates):
+        if candidate.tuned:
+            continue
+        before = int(parents[position + 1])
+        parent = before - 1 if before else None
+        step = ReuseStep(position, parent, float(trials[before, position + 1]))
+        steps.setdefault(_depth(parents.tolist(), candidates, position + 1), []).append(step)
+    return ReusePlan(tuple(tuple(steps[depth]) for depth in sorted(steps)))
+
+
+def expected_rounds(target: MajorLoops, source: MajorLoops) -> float:
+    """Expected trials of the rounds on a CPU, over the block sizes that the reused program may have."""
+    counts = [min(BLOCKS, len(block_sizes(target, source, block))) for block in divisors(source.points)]
+    return REGISTER_TILES * sum(counts) / len(counts) + LATER_TRIALS
+
+
+def _costs(candidates: Sequence[Candidate], options: ReuseOptions) -> tuple[Costs, Costs]:
+    """Arc costs and expected trials, float64 [N + 1, N + 1]: node 0 is the search, i + 1 candidate i."""
+    count = len(candidates) + 1
+    trials = np.full((count, count), np.inf)
+    losses = np.zeros((count, count))
+    for position, candidate in enumerate(candidates, start=1):
+        trials[0, position] = 0.0 if candidate.tuned else min(options.trials, candidate.most)
+        if candidate.tuned or candidate.loops is None:
+            continue
+        for other, source in enumerate(candidates, start=1):
+            if source.loops is not None and reusable(candidate.loops, source.loops):
+                expected = min(expected_rounds(candidate.loops, source.loops), candidate.most)
+                distance = abs(math.log2(candidate.loops.size / source.loops.size))
+                trials[other, position] = expected
+                losses[other, position] = 100.0 * candidate.share * LOSS * (1.0 + distance)
+    return trials + options.worth * losses, trials
+
+
+def _depth(parents: Sequence[int], candidates: Sequence[Candidate], node: int) -> int:
+    """How many programs must be found before this one."""
+    depth = 0
+    while node and not candidates[node - 1].tuned:
+        node, depth = parents[node], depth + 1
+    return depth
