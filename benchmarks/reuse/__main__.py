@@ -1,0 +1,116 @@
+"""Reuse of tuned programs against searching each operator, on one core of this machine (ETO, Fig. 7).
+
+    python -m benchmarks.reuse pairs                            10 pairs of each family, 400 trials a search
+    python -m benchmarks.reuse pairs --families conv2d norm --pairs 2 --trials 100
+
+For each family random pairs of operators that may reuse each other: the one is tuned by the learned search,
+and again by reuse of the other's tuned program. Throughput is the reuse's best against the search's best of
+all trials, both timed again in turn; the speed-up compares the reuse's time with the search's time until it
+came within 1 % of its best. Everything measured is kept in --work: the same command goes on where it was
+stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from benchmarks.experiments.statistics import mean_interval
+from benchmarks.kernels.columns import aligned
+from benchmarks.reuse.families import FAMILIES
+from benchmarks.reuse.pairs import Bench, Outcome, measure
+from boards.board import load
+from boards.errors import BoardError
+from toolkit.errors import ToolkitError
+from toolkit.measure.builder import Builder
+from toolkit.measure.session import open_session
+
+WORK = Path("build/reuse")
+WAIT_S = 1800.0
+INTERRUPTED = 130
+RESULTS_VERSION = 1
+HEAD = ("family", "pairs", "throughput", "interval", "speed-up", "trials reused", "trials searched")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what is missing and print the table; returns the exit code."""
+    asked = _parser().parse_args(arguments)
+    asked.work.mkdir(parents=True, exist_ok=True)
+    outcomes: list[Outcome] = []
+    try:
+        board = load("host")
+        target = board.target()
+        one_core = msgspec.structs.replace(target, cores=target.cores[:1])
+        with (
+            open_session(board, wait_s=WAIT_S, holder="benchmarks.reuse") as session,
+            Builder(one_core, workers=len(target.cores)) as builder,
+        ):
+            bench = Bench(board, one_core, session, builder, asked.work, asked.trials)
+            for seed in range(asked.pairs):
+                for family in asked.families:
+                    outcomes.append(_kept(bench, family, seed))
+    except (ToolkitError, BoardError) as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted: what is measured is kept, the same command goes on from there", file=sys.stderr)
+        return INTERRUPTED
+    rows = [_row(name, [item for item in outcomes if item.family == name]) for name in asked.families]
+    for line in aligned([HEAD, *rows, _row("all", outcomes)]):
+        print(line)
+    return 0
+
+
+def _kept(bench: Bench, family: str, seed: int) -> Outcome:
+    """The outcome of a pair, measured once."""
+    path = bench.work / f"{family}-{seed}-{bench.trials}.json"
+    if path.is_file():
+        content = json.loads(path.read_text())
+        if content.get("version") == RESULTS_VERSION:
+            return Outcome(**content["outcome"])
+    outcome = measure(bench, family, seed)
+    path.write_text(json.dumps({"version": RESULTS_VERSION, "outcome": asdict(outcome)}, indent=1))
+    print(
+        f"{family} {seed}: throughput {outcome.throughput:.3f}, speed-up {outcome.speedup:.1f}, "
+        f"{outcome.reused_trials} trials against {outcome.searched_trials}",
+        file=sys.stderr,
+        flush=True,
+    )
+    return outcome
+
+
+def _row(name: str, outcomes: Sequence[Outcome]) -> list[str]:
+    """A line of the table: means over pairs, with a 95 % interval of the throughput."""
+    throughput = mean_interval([item.throughput for item in outcomes])
+    return [
+        name,
+        str(len(outcomes)),
+        f"{throughput.estimate:.3f}",
+        f"{throughput.low:.3f}-{throughput.high:.3f}",
+        f"{np.mean([item.speedup for item in outcomes]):.1f}",
+        f"{np.mean([item.reused_trials for item in outcomes]):.0f}",
+        f"{np.mean([item.searched_trials for item in outcomes]):.0f}",
+    ]
+
+
+def _parser() -> argparse.ArgumentParser:
+    lines = (__doc__ or "").splitlines()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reuse", description=lines[0])
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    pairs = commands.add_parser("pairs", help="single pairs of operators")
+    pairs.add_argument("--families", nargs="+", choices=tuple(FAMILIES), default=list(FAMILIES))
+    pairs.add_argument("--pairs", type=int, default=10, help="of each family (default: 10)")
+    pairs.add_argument("--trials", type=int, default=400, help="of a search (default: 400)")
+    pairs.add_argument("--work", type=Path, default=WORK, help=f"finished work (default: {WORK})")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""One pair: an operator tuned by search and by reuse of the other's program, and both winners timed again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.reuse.families import FAMILIES, pair
+from boards.description import Board
+from boards.target import Target
+from cross.expression.operator import Operator
+from cross.loopnest.program import Programs
+from cross.schedule.space import ScheduleSpace
+from toolkit.accounts import Accounts
+from toolkit.explore.proposer import Proposer
+from toolkit.jobs import open_job
+from toolkit.measure.builder import Builder
+from toolkit.measure.live import LiveRunner, RunnerOptions
+from toolkit.measure.session import Session
+from toolkit.model_job.confirm import confirming
+from toolkit.progress import SPENT, Budget
+from toolkit.records import Records, TuningRecord
+from toolkit.reuse.proposer import ReuseProposer
+from toolkit.reuse.rounds import Program
+from toolkit.tuning import TuningJob, TuningOptions, tune_all
+
+ROUNDS = 6  # of timing the two winners again, in turn
+NEAR = 1.01  # of the best time: the search has found it when it is as near
+PLENTY = 10_000  # trials: a reuse ends by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where and how pairs are measured; records of every run are kept in `work`."""
+
+    board: Board
+    target: Target
+    session: Session
+    builder: Builder
+    work: Path
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A pair's result: seconds per call of both winners, and what finding them took.
+
+    `searched_*` counts up to the trial in which the search came within NEAR of its best of all trials,
+    `reused_*` the whole reuse. Seconds of wall time, everything included.
+    """
+
+    family: str
+    seed: int
+    searched_best_s: float
+    reused_best_s: float
+    untuned_s: float
+    searched_trials: int
+    reused_trials: int
+    searched_s: float
+    reused_s: float
+
+    @property
+    def throughput(self) -> float:
+        """Speed of the reuse's program as a part of the search's."""
+        return self.searched_best_s / self.reused_best_s
+
+    @property
+    def speedup(self) -> float:
+        """How much sooner the reuse was done than the search had found its best."""
+        return self.searched_s / self.reused_s
+
+
+def measure(bench: Bench, family: str, seed: int) -> Outcome:
+    """Tune what is missing, then time the winners."""
+    operator, other = pair(family, seed)
+    source = _tuned(bench, f"{family}-{seed}-source", other, family, seed)
+    searched = _tuned(bench, f"{family}-{seed}-searched", operator, family, seed)
+    reused = _tuned(bench, f"{family}-{seed}-reused", operator, family, seed, reuse=source)
+    worked = [found.fastest for found in (searched, reused)]
+    again = _timed_again(bench, searched.programs, worked)
+    found_after, found_s = _until_found(searched.records)
+    return Outcome(
+        family=family,
+        seed=seed,
+        searched_best_s=again[0],
+        reused_best_s=again[1],
+        untuned_s=again[2],
+        searched_trials=found_after,
+        reused_trials=len(reused.records),
+        searched_s=found_s,
+        reused_s=sum(_wall_s(record) for record in reused.records),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuned:
+    programs: Programs
+    job: TuningJob
+    records: list[TuningRecord]
+
+    @property
+    def fastest(self) -> Program:
+        worked = [record for record in self.records if record.cost_s is not None]
+        best = min(worked, key=lambda record: record.cost_s or np.inf)
+        return Program(self.programs.space, self.programs.space.parse(best.configuration))
+
+
+def _tuned(
+    bench: Bench, name: str, operator: Operator, family: str, seed: int, reuse: _Tuned | None = None
+) -> _Tuned:
+    """The records of one run, with what is left of it measured now."""
+    job, programs = open_job(name, operator, bench.board, bench.target, winograd=FAMILIES[family].winograd)
+    if reuse is not None:
+        job = replace(job, begin=functools.partial(_begun, programs.space, reuse.fastest))
+    with Records(bench.work / f"{name}.db") as records:
+        recorded = [record.measurement for record in records.for_key(job.key)]
+        timing = RunnerOptions.of(bench.board.measure)
+        runner = LiveRunner(programs, bench.builder, bench.session, timing, seed=seed, recorded=recorded)
+        budget = Budget(bench.trials if reuse is None else PLENTY)
+        tune_all([(job, runner)], records, budget, options=TuningOptions(seed=seed))
+        return _Tuned(programs, job, records.for_key(job.key))
+
+
+def _begun(space: ScheduleSpace, program: Program, _: Proposer) -> Proposer:
+    return ReuseProposer(space, program)
+
+
+def _timed_again(bench: Bench, programs: Programs, winners: Sequence[Program]) -> list[float]:
+    """The least seconds of each winner and of the untuned program, timed in turn."""
+    timing, space = confirming(bench.board), programs.space
+    order = [*(winner.configuration for winner in winners), space.default()]
+    best_s = dict.fromkeys(order, np.inf)
+    runner = LiveRunner(programs, bench.builder, bench.session, timing)
+    for number in range(ROUNDS):
+        turn = list(best_s)[:: -1 if number % 2 else 1]
+        measured = runner.afresh(timing).prepare(space.batch(turn))
+        for item, result in zip(turn, measured, strict=True):
+            best_s[item] = float(np.fmin(best_s[item], result.cost_s))
+    return [best_s[item] for item in order]
+
+
+def _until_found(records: Sequence[TuningRecord]) -> tuple[int, float]:
+    """Trials and seconds until the search came within NEAR of the best that it ever found."""
+    costs_s = np.array([np.inf if record.cost_s is None else record.cost_s for record in records])
+    trials = int(np.flatnonzero(costs_s <= NEAR * costs_s.min())[0]) + 1
+    return trials, sum(_wall_s(record) for record in records[:trials])
+
+
+def _wall_s(record: TuningRecord) -> float:
+    return Accounts.of(record.facts.get(SPENT, {})).wall_s
