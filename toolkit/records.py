@@ -20,7 +20,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -241,19 +241,20 @@ class Records:
         path = Path(path)
         count = 0
         try:
-            with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, delete=False) as out:
-                try:
-                    for operator in self.operators():
-                        out.write(msgspec.json.encode(operator) + b"\n")
-                    for record in self:
-                        out.write(msgspec.json.encode(record) + b"\n")
-                        count += 1
-                    out.flush()
-                    os.fsync(out.fileno())
-                    os.replace(out.name, path)
-                except BaseException:
-                    os.unlink(out.name)
-                    raise
+            with (
+                tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, delete=False) as out,
+                ExitStack() as unfinished,
+            ):
+                unfinished.callback(os.unlink, out.name)
+                for operator in self.operators():
+                    out.write(msgspec.json.encode(operator) + b"\n")
+                for record in self:
+                    out.write(msgspec.json.encode(record) + b"\n")
+                    count += 1
+                out.flush()
+                os.fsync(out.fileno())
+                os.replace(out.name, path)
+                unfinished.pop_all()
         except OSError as error:
             raise OutputError(
                 f"cannot write the records to {path}: {error.strerror}; name a file in an existing folder "
@@ -342,13 +343,9 @@ class Records:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        with self._connection:  # commits at the end, rolls back where anything is raised
+            self._connection.execute("BEGIN IMMEDIATE")
             yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
 
     def _select(self, where: str, parameters: tuple[str, ...]) -> Iterator[TuningRecord]:
         with self._translated():

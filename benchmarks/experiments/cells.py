@@ -128,9 +128,8 @@ def finish(
             for done, future in enumerate(as_completed(running), start=1):
                 future.result()
                 progress(done, len(missing))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        finally:
+            pool.shutdown(cancel_futures=True)  # some are left only where one failed or this was interrupted
 
 
 def _finish_one(cell: Cell, work: Path) -> None:

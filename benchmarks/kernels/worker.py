@@ -26,6 +26,9 @@ from benchmarks.kernels.turn import Call, take_turn
 from benchmarks.kernels.workloads import Array, Workload, inputs, parsed, reference, relative_error
 
 PROTOCOL_VERSION = 2
+REFUSALS = (ImportError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+"""What a library raises that cannot do what it is asked. Any other error ends the process; processes.py
+reports its last words and starts it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def serve(library: Library) -> None:
     for line in sys.stdin:
         try:
             answer = worker.answer(json.loads(line))
-        except Exception as error:  # noqa: BLE001 - whatever a library raises is the answer
+        except REFUSALS as error:
             answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

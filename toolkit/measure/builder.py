@@ -105,9 +105,10 @@ class Builder:
                     if worker.job is None and waiting:
                         worker.start(waiting.popleft(), jobs, self._timeout_s)
                 self._collect(answers)
-        except BaseException:
-            self._restart(lambda worker: worker.job is not None)
-            raise
+        finally:
+            self._restart(
+                lambda worker: worker.job is not None
+            )  # some are busy only where this was interrupted
         return [answers[index] for index in range(len(jobs))]
 
     def _collect(self, answers: dict[int, bytes | MeasureFailure]) -> None:

@@ -16,6 +16,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -186,8 +187,9 @@ def open_session(
     runtime's archive and the emulation. Raises BoardUnreachable, BoardBusy (names the holder; TimedOut
     when it was waited for), InputError.
     """
-    transport = open_transport(board.link, cache_dir)
-    try:
+    with ExitStack() as unfinished:
+        transport = open_transport(board.link, cache_dir)
+        unfinished.callback(transport.close)
         connection = Connection(transport, FrameDecoder(noise_bytes=NOISE_BYTES))
         greeting = _greet(transport, connection)
         if greeting.challenge:
@@ -195,10 +197,8 @@ def open_session(
         session = Session(board, transport, greeting, connection)
         if lease:
             session.token = _take_lease(session, wait_s, holder or default_holder())
-        return session
-    except BaseException:
-        transport.close()
-        raise
+        unfinished.pop_all()
+    return session
 
 
 def default_holder() -> str:
