@@ -52,6 +52,7 @@ def test_the_manifest_says_where_everything_comes_from(bundle: verify.VerifiedBu
         True,
     )
     assert kernel.configuration == {"tile_i": 4, "order": ["i", "j"]}
+    assert said.format == 1  # what runtimes before GPU variants read
     assert said.compatibility.boards == ("host",)
     assert said.compatibility.machines == (os.uname().machine,)
     assert said.inputs[0].shape == (4, 8)
