@@ -29,6 +29,8 @@ def conv(target: Target, **knobs: list[int]) -> LoopNest:
 @pytest.mark.parametrize(("board", "target_name"), [("pocl", "opencl"), ("jetson-nano", "gpu")])
 def test_what_a_launch_takes_is_what_the_source_says(board: str, target_name: str) -> None:
     target = load(board).target(target_name)
+    if target.kind == "cuda":
+        pytest.importorskip("nvidia.cuda_nvrtc")
     nest = conv(target)
     program = gpu_program("k", nest, target)
     found = inspect_gpu("k", nest, target)
@@ -50,6 +52,7 @@ def test_what_a_thread_keeps_is_its_own_part_of_an_array() -> None:
 
 
 def test_registers_are_those_of_the_cubin() -> None:
+    pytest.importorskip("nvidia.cuda_nvrtc")
     target = load("jetson-nano").target("gpu")
     nest = conv(target)
     (launch,) = inspect_gpu("k", nest, target)

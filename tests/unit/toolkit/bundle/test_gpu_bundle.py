@@ -103,6 +103,7 @@ def test_cubins_are_for_the_board_and_within_its_limits(
     board: str, key: sign.SigningKey, tmp_path: Path
 ) -> None:
     """NVRTC compiles them here, without a GPU; no CUDA device has run them."""
+    pytest.importorskip("nvidia.cuda_nvrtc")
     gpu = load(board).target("gpu")
     assert gpu.gpu is not None
     contents = dataclasses.replace(
