@@ -1,10 +1,11 @@
-"""README and docs stay true: the Python in them uses names that exist, the commands are real ones."""
+"""README and docs stay true: names in the Python exist, commands and options are real and all documented."""
 
 from __future__ import annotations
 
 import ast
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -16,6 +17,8 @@ from toolkit.cli.main import main
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = {"toolkit": [], "tune-for-board": ["tune"], "flash": ["flash"]}
+EVERYWHERE = {"--help", "--json", "--board", "--wait"}
+"""Options that docs/cli.md explains once, before the commands."""
 
 
 def blocks(language: str) -> list[str]:
@@ -51,6 +54,39 @@ def test_commands_parse(line: str) -> None:
         command = command.commands[arguments.pop(0)]
         context = click.Context(command, parent=context)
     command.make_parser(context).parse_args(arguments)
+
+
+def commands(command: click.Command = main, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command with the words that call it."""
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from commands(inner, *words, name)
+    else:
+        yield words, command
+
+
+def entry(words: tuple[str, ...]) -> str:
+    """What docs/cli.md says of a command: its section, or its row in a table."""
+    text = (ROOT / "docs/cli.md").read_text()
+    section = re.search(rf"^## toolkit {' '.join(words)}\b.*?(?=^## )", text, re.DOTALL | re.MULTILINE)
+    if section:
+        return section[0]
+    rows = [line for line in text.splitlines() if line.startswith(f"| `toolkit {words[0]} ")]
+    (row,) = [row for row in rows if re.search(rf"`[^`]*\b{words[-1]}\b", row.split("|")[1])]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), [pytest.param(*found, id=" ".join(found[0])) for found in commands()]
+)
+def test_options_are_documented_and_documented_ones_exist(
+    words: tuple[str, ...], command: click.Command
+) -> None:
+    code = " ".join(re.findall(r"`[^`\n]*`", entry(words)))
+    documented = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", code)) | EVERYWHERE
+    options = [{*one.opts, *one.secondary_opts} for one in command.params if isinstance(one, click.Option)]
+    assert documented - EVERYWHERE <= set().union(*options)
+    assert [one for one in options if not one & documented] == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
