@@ -106,9 +106,7 @@ class Builder:
                         worker.start(waiting.popleft(), jobs, self._timeout_s)
                 self._collect(answers)
         finally:
-            self._restart(
-                lambda worker: worker.job is not None
-            )  # some are busy only where this was interrupted
+            self._restart(lambda worker: worker.job is not None)  # busy ones are left by an interrupt only
         return [answers[index] for index in range(len(jobs))]
 
     def _collect(self, answers: dict[int, bytes | MeasureFailure]) -> None:
