@@ -7,7 +7,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -156,10 +155,8 @@ def test_two_connections_share_the_board_by_lease(tcp_board: Board, compile_kern
         assert second.probe()["machine"] == os.uname().machine
         kernels = Kernels(first, compile_kernels(os.uname().machine))
         assert_right(first, kernels)
-    start_s = time.monotonic()
     with open_session(tcp_board, wait_s=5.0) as third:
         assert third.token > first.token
-    assert time.monotonic() - start_s < 5.0
     assert isinstance(kernels.request("right"), MeasureRequest)
 
 

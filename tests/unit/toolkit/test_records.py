@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
@@ -242,15 +243,37 @@ def test_readers_work_beside_a_writer(path: Path) -> None:
                 first.add(record(2))
 
 
+_CREATE_AT_ONCE = """
+import fcntl, sys
+from toolkit.records import Records
+start = open(sys.argv[1])
+for line in sys.stdin:
+    print("ready", flush=True)
+    fcntl.flock(start, fcntl.LOCK_SH)
+    Records(line.strip()).close()
+    fcntl.flock(start, fcntl.LOCK_UN)
+    print("done", flush=True)
+"""
+
+
 def test_many_processes_may_create_the_same_file_at_once(path: Path) -> None:
-    script = "import sys, time\nfrom toolkit.records import Records\n"
-    script += "while time.time() < float(sys.argv[2]): pass\nRecords(sys.argv[1]).close()"
+    """They wait for a lock that they can share, and begin when the test gives it up."""
+    start = path.with_name("start")
+    start.touch()
+    processes = [_start(_CREATE_AT_ONCE, str(start), stdin=subprocess.PIPE) for _ in range(4)]
     for attempt in range(3):
-        start = str(time.time() + 0.5)
-        file = path.with_name(f"records-{attempt}.db")
-        for process in [_start(script, str(file), start) for _ in range(4)]:
-            _, stderr = process.communicate(timeout=60)
-            assert (process.returncode, stderr) == (0, "")
+        with start.open("w") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            for process in processes:
+                assert process.stdin is not None and process.stdout is not None
+                process.stdin.write(f"{path.with_name(f'records-{attempt}.db')}\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdout is not None and process.stdout.readline() == "done\n"
+    for process in processes:
+        _, stderr = process.communicate(timeout=60)
+        assert (process.returncode, stderr) == (0, "")
 
 
 def test_two_writers_take_turns(path: Path) -> None:
@@ -300,9 +323,12 @@ def test_kill_9_loses_no_acknowledged_record(path: Path, tmp_path: Path) -> None
     assert {seed for seed, _ in acknowledged} == set(range(20))
 
 
-def _start(script: str, *arguments: str, stdout: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
+def _start(
+    script: str, *arguments: str, stdin: int | None = None, stdout: IO[str] | int = subprocess.PIPE
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
+        stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
