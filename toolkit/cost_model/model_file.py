@@ -33,7 +33,7 @@ from toolkit.errors import CostModelError, OutputError
 from toolkit.features import FEATURE_VERSION
 
 MAGIC: Final = b"TFBMODEL"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 HEADER: Final = struct.Struct("<8sIQ32s")
 LARGEST_BYTES: Final = 1 << 28
 _AGAIN: Final = "train it again with toolkit model train"

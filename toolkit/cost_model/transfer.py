@@ -2,15 +2,21 @@
 
 The global model was fitted on records of other operators and targets, over features that mean the same for
 all of them. The local model learns what to add to it, from the first measurements of the operator at hand on.
+The more of these there are, the less the global model counts: it knows which programs are good elsewhere,
+and among the good ones of this operator its certainty about small differences misleads (the paper adds it in
+full).
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from toolkit.cost_model.base import Costs, Groups, Rows, Saveable, check_lengths
+
+HALVED_AFTER: Final = 64
+"""Measurements of the operator at hand after which the global model counts half."""
 
 
 class Transfer:
@@ -27,12 +33,14 @@ class Transfer:
         self.local_model = local_model
         self.columns = columns
         self._fitted = False
+        self._weight = 1.0
 
     def fit(
         self, features: Rows, costs_s: Costs, groups: Groups | None = None, offsets: Rows | None = None
     ) -> None:
         """See CostModel.fit. The global model stays as it is."""
         check_lengths(features, costs_s, groups, offsets)
+        self._weight = HALVED_AFTER / (HALVED_AFTER + len(features))
         known = self._global(features)
         if offsets is not None:
             known = known + offsets
@@ -45,7 +53,8 @@ class Transfer:
         return known + self.local_model.predict(self._own(features)) if self._fitted else known
 
     def _global(self, features: Rows) -> Rows:
-        return self.global_model.predict(np.ascontiguousarray(features[:, : self.columns]))
+        scores: Rows = self.global_model.predict(np.ascontiguousarray(features[:, : self.columns]))
+        return scores * np.float32(self._weight)
 
     def _own(self, features: Rows) -> Rows:
         return features if self.columns is None else np.ascontiguousarray(features[:, self.columns :])
@@ -57,6 +66,7 @@ class Transfer:
             "members": [{"kind": part.kind, "state": part.state()} for part in parts],
             "columns": self.columns,
             "fitted": self._fitted,
+            "weight": self._weight,
         }
 
     @classmethod
@@ -65,4 +75,5 @@ class Transfer:
         global_model, local_model = members
         result = cls(global_model, local_model, columns=state["columns"])
         result._fitted = bool(state["fitted"])
+        result._weight = float(state["weight"])
         return result

@@ -8,7 +8,7 @@ from scipy.stats import kendalltau
 
 from toolkit.cost_model.base import Objective
 from toolkit.cost_model.gbt import GradientBoostedTrees
-from toolkit.cost_model.transfer import Transfer
+from toolkit.cost_model.transfer import HALVED_AFTER, Transfer
 
 RNG = np.random.default_rng(0)
 SOURCES = 6
@@ -60,6 +60,19 @@ def test_each_model_reads_its_own_columns() -> None:
     transfer = Transfer(first, second, columns=3)
     assert np.array_equal(transfer.predict(features), first.predict(features[:, :3]))
     transfer.fit(features, costs_s)
-    added = transfer.predict(features) - first.predict(features[:, :3])
+    known = first.predict(features[:, :3]) * HALVED_AFTER / (HALVED_AFTER + 100)
+    added = transfer.predict(features) - known
     assert added.std() > 0.1
     assert np.allclose(added, second.predict(features[:, 3:]), atol=1e-5)
+
+
+def test_the_global_model_counts_the_less_the_more_is_known() -> None:
+    features, costs_s = operator(3 * HALVED_AFTER, own=0.0, scale=1.0)
+    first = GradientBoostedTrees()
+    first.fit(features, costs_s)
+    transfer, weights = Transfer(first, GradientBoostedTrees()), []
+    for count in (0, HALVED_AFTER, 3 * HALVED_AFTER):
+        if count:
+            transfer.fit(features[:count], costs_s[:count])
+        weights.append(transfer.state()["weight"])
+    assert weights == [1.0, 0.5, 0.25]
