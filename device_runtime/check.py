@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import struct
 from dataclasses import dataclass
-from typing import Dict, Literal
+from typing import Any, Dict, Literal, Sequence, Tuple
+
+from device_runtime.protocol import BufferRequest
 
 FLOOR = 1e-30  # of the allowed error, so that an expected zero may be a denormal
 NATIVE = {"float32": "tfb_compare_f32", "float64": "tfb_compare_f64", "int32": "tfb_compare_i32"}
@@ -56,6 +58,22 @@ class Difference:
             f"max |error| {self.max_abs_error:g} at index {self.worst_index} of {elements}; "
             f"allowed {rtol:g} of max |expected| {self.max_abs_reference:g}"
         )
+
+
+def checked(found: Sequence[Tuple[BufferRequest, Difference]], rtol: float) -> Dict[str, Any]:
+    """The answer to a measurement that is not timed yet, from what its outputs were compared with; it has a
+    "failure" where one of them is wrong."""
+    answer: Dict[str, Any] = {
+        "seconds": [],
+        "number": 0,
+        "max_abs_error": max((difference.max_abs_error for _, difference in found), default=0.0),
+        "max_abs_reference": max((difference.max_abs_reference for _, difference in found), default=0.0),
+    }
+    for buffer, difference in found:
+        if not difference.within(rtol):
+            text = difference.text(buffer.elements, rtol)
+            answer["failure"] = {"kind": "wrong_answer", "text": text, "signal": None}
+    return answer
 
 
 def unwritten_byte(dtype: str) -> int:

@@ -10,9 +10,9 @@ import os
 from typing import Any, Dict, List, Mapping, Tuple
 
 from device_runtime.buffers import Region
-from device_runtime.check import Difference, compare, unwritten_byte
+from device_runtime.check import checked, compare, unwritten_byte
 from device_runtime.isolation import Fault
-from device_runtime.protocol import BufferRequest, MeasureRequest
+from device_runtime.protocol import MeasureRequest
 from device_runtime.timer import time_kernel
 
 ABI_VERSION = 1
@@ -80,19 +80,9 @@ def _make_pool(library: ctypes.CDLL, threads: int, cores: Tuple[int, ...]) -> in
 def _check(
     library: ctypes.CDLL, request: MeasureRequest, own: List[Region], inputs: Mapping[str, Region]
 ) -> Dict[str, Any]:
-    found: List[Tuple[BufferRequest, Difference]] = [
+    found = [
         (buffer, compare(library, buffer.dtype, region.address, inputs[buffer.sha].address, buffer.elements))
         for buffer, region in zip(request.buffers, own)
         if buffer.role == "output" and buffer.sha
     ]
-    answer: Dict[str, Any] = {
-        "seconds": [],
-        "number": 0,
-        "max_abs_error": max((difference.max_abs_error for _, difference in found), default=0.0),
-        "max_abs_reference": max((difference.max_abs_reference for _, difference in found), default=0.0),
-    }
-    for buffer, difference in found:
-        if not difference.within(request.rtol):
-            text = difference.text(buffer.elements, request.rtol)
-            answer["failure"] = {"kind": "wrong_answer", "text": text, "signal": None}
-    return answer
+    return checked(found, request.rtol)

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
 
 from device_runtime.arrays import difference
 from device_runtime.buffers import Region
-from device_runtime.check import Difference, unwritten_byte
+from device_runtime.check import Difference, checked, unwritten_byte
 from device_runtime.gpu import SMALLEST_BUFFER_BYTES, Call, Device, launch_arguments
 from device_runtime.gpu_steps import ModelCall
 from device_runtime.isolation import Fault
@@ -99,14 +99,4 @@ def _check(
             got = Region(buffer.size_bytes)
             device.download(handle, got)
             found.append((buffer, difference(buffer.dtype, got, inputs[buffer.sha], buffer.elements)))
-    answer: Dict[str, Any] = {
-        "seconds": [],
-        "number": 0,
-        "max_abs_error": max((one.max_abs_error for _, one in found), default=0.0),
-        "max_abs_reference": max((one.max_abs_reference for _, one in found), default=0.0),
-    }
-    for buffer, one in found:
-        if not one.within(request.rtol):
-            text = one.text(buffer.elements, request.rtol)
-            answer["failure"] = {"kind": "wrong_answer", "text": text, "signal": None}
-    return answer
+    return checked(found, request.rtol)

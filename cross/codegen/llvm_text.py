@@ -130,11 +130,6 @@ class Writer:
                 return block.known_early[key]
         return None
 
-    def remember(self, key: Hashable, value: Value) -> Value:
-        """Makes a value known in the innermost open block."""
-        self.blocks[-1].known[key] = value
-        return value
-
     def declare(self, declaration: str) -> None:
         """Adds an external declaration to the module."""
         self.declarations.add(f"declare {declaration}")

@@ -9,13 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boards.board import Board, load
+from boards.board import Board
 from boards.target import Target
 from cross.expression import Operator, compute, placeholder
 from cross.expression.conv import conv2d
 from cross.expression.window import Window
 from device_runtime.protocol import Timing
-from tests.loopback.conftest import in_folder
 from toolkit import Budget, SearchOptions, TuningOptions, tune_operator
 from toolkit.explore.annealing import AnnealingOptions
 from toolkit.jobs import open_job
@@ -29,14 +28,10 @@ TRIALS = 8
 QUICK = TuningOptions(batch=4, search=SearchOptions(annealing=AnnealingOptions(chains=32, steps=8)))
 
 
-@pytest.fixture(scope="module", name="board")
-def _board(tmp_path_factory: pytest.TempPathFactory) -> Board:
-    board = in_folder(load("pocl"), tmp_path_factory.mktemp("pocl") / "device")
-    with open_session(board, lease=False) as session:
-        devices = session.probe()["opencl"]
-    if not any("Portable" in device["platform"] for device in devices):
-        pytest.skip("PoCL is not installed; run `pip install -e .[pocl]`")
-    return board
+@pytest.fixture(scope="module")
+def board(pocl_board: Board) -> Board:
+    """The only board that these tests are for."""
+    return pocl_board
 
 
 def small_conv() -> Operator:

@@ -118,11 +118,6 @@ def verify(message: bytes, signature: bytes, trusted: Iterable[PublicKey], where
     return key
 
 
-def signer_of(signature: bytes, where: str) -> PublicKey:
-    """The key that claims to have made `signature`; says nothing about whether the claim holds."""
-    return _split(signature, where)[0]
-
-
 def read_allowed_signers(text: str) -> tuple[PublicKey, ...]:
     """The keys that an allowed_signers file trusts for bundles; lines for other uses are passed over."""
     keys = []

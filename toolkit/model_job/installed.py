@@ -44,7 +44,7 @@ def run_installed(
     if slot is None:
         raise InputError(f"board {board.name} has no current bundle; flash one first")
     given = _named(inputs, slot.inputs)
-    data = [_fitting(given, spec, slot.inputs) for spec in slot.inputs]
+    data = [_fitting(given, spec) for spec in slot.inputs]
     result = run(board, data, repeat, options)
     outputs = {
         spec.name: np.frombuffer(raw, dtype=spec.dtype).reshape(spec.shape)
@@ -95,7 +95,7 @@ def _named(inputs: Mapping[str, Array], specs: Sequence[TensorSpec]) -> Mapping[
     return inputs
 
 
-def _fitting(given: Mapping[str, Array], spec: TensorSpec, specs: Sequence[TensorSpec]) -> bytes:
+def _fitting(given: Mapping[str, Array], spec: TensorSpec) -> bytes:
     array = given[spec.name]
     if array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
         raise InputError(

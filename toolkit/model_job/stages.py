@@ -100,7 +100,7 @@ def make_plan(bench: Bench, baseline: Baseline) -> TuningPlan:
     with stage("plan", bench.on_event) as running:
         measured = _calibrate(bench)
         demands = _demands(bench)
-        costs = _costs(bench, baseline, demands, _model_round_s(bench, baseline, demands))
+        costs = _costs(bench, baseline, _model_round_s(bench, baseline, demands))
         options = bench.options
         if options.reuse:
             plan = plan_reuses(demands, costs, _reuse_steps(bench), options.seconds)
@@ -166,7 +166,7 @@ def _model_round_s(bench: Bench, baseline: Baseline, demands: Sequence[Demand]) 
     return time.monotonic() - started_s
 
 
-def _costs(bench: Bench, baseline: Baseline, demands: Sequence[Demand], round_s: float) -> Costs:
+def _costs(bench: Bench, baseline: Baseline, round_s: float) -> Costs:
     """The seconds beside tuning: the tuned model takes what the untuned one took."""
     answers_s = [books.answer_s for books in _books(bench) if books.answer_s]
     answer_s = sum(answers_s) / max(1, len(answers_s))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.synthetic_space import TilingSpace, everything
+from tests.synthetic_space import TilingSpace, best_after, everything
 from toolkit.cost_model.gbt import GradientBoostedTrees, TreeOptions
 from toolkit.explore.annealing import AnnealingOptions, AnnealingProposer, Best, anneal
 from toolkit.explore.random import RandomProposer
@@ -72,21 +72,13 @@ def learned(seed: int, options: AnnealingOptions) -> AnnealingProposer:
     return AnnealingProposer(SPACE, SPACE.features, model, np.random.default_rng(seed), options)
 
 
-def best_after(proposer: AnnealingProposer | RandomProposer, trials: int) -> float:
-    best = np.inf
-    for _ in range(trials // 16):
-        batch = proposer.ask(16)
-        costs = SPACE.cost_s(batch)
-        proposer.tell(batch, costs)
-        best = min(best, costs.min())
-    return best
-
-
 def test_the_learned_search_beats_random_from_the_second_batch_on() -> None:
     options = AnnealingOptions(chains=256, steps=8)
     seeds = range(5)
-    guided = np.mean([best_after(learned(seed, options), 64) for seed in seeds])
-    blind = np.mean([best_after(RandomProposer(SPACE, np.random.default_rng(seed)), 64) for seed in seeds])
+    guided = np.mean([best_after(SPACE, learned(seed, options), 64) for seed in seeds])
+    blind = np.mean(
+        [best_after(SPACE, RandomProposer(SPACE, np.random.default_rng(seed)), 64) for seed in seeds]
+    )
     assert guided < blind
 
 

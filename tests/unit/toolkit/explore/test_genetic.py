@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.synthetic_space import TilingSpace
+from tests.synthetic_space import TilingSpace, best_after
 from toolkit.explore.genetic import GeneticOptions, GeneticProposer
-from toolkit.explore.proposer import Proposer
 from toolkit.explore.random import RandomProposer
 
 SPACE = TilingSpace()
 
 
-def best_after(proposer: Proposer, trials: int) -> float:
-    best = np.inf
-    for _ in range(trials // 16):
-        batch = proposer.ask(16)
-        costs = SPACE.cost_s(batch)
-        proposer.tell(batch, costs)
-        best = min(best, costs.min())
-    return best
-
-
 def test_evolution_beats_random_search() -> None:
-    bred = np.mean([best_after(GeneticProposer(SPACE, np.random.default_rng(s)), 192) for s in range(6)])
-    blind = np.mean([best_after(RandomProposer(SPACE, np.random.default_rng(s)), 192) for s in range(6)])
+    bred = np.mean(
+        [best_after(SPACE, GeneticProposer(SPACE, np.random.default_rng(s)), 192) for s in range(6)]
+    )
+    blind = np.mean(
+        [best_after(SPACE, RandomProposer(SPACE, np.random.default_rng(s)), 192) for s in range(6)]
+    )
     assert bred < blind
 
 
