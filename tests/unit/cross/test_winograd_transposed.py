@@ -31,11 +31,11 @@ from cross.expression.winograd_transposed import (
     shared_positions,
     winograd_transposed_conv2d,
 )
-from cross.loopnest import Programs, interpret, verify
+from cross.loopnest import Programs
 from cross.schedule import cpu_space
 from cross.schedule.winograd_sketch import winograd_spaces
 from tests.fuzz.kernels import Job, compile_jobs, run_here
-from tests.unit.cross.test_winograd import every_structure, relative_error, uniform
+from tests.unit.cross.test_winograd import assert_every_structure_computes, relative_error, uniform
 
 Array = NDArray[Any]
 
@@ -200,24 +200,10 @@ def test_every_structure_computes_the_convolution(
     batch: int,
     tmp_path: Path,
 ) -> None:
-    """The verifier passes, the interpreter equals float64, and the machine code equals the interpreter."""
     found = of_image(image, geometry)
     operator = with_epilogue(found, *channels, batch)
     space = winograd_spaces(operator, HOST)[filtering(tile, found[0].taps).name]
-    programs, inputs = Programs(space), uniform(operator)
-    want = evaluate(operator, inputs)
-    jobs = []
-    for configuration in every_structure(space, np.random.default_rng(2)):
-        verify(programs.parametric(programs.structure(configuration)).nest, parametric=True)
-        nest = programs.nest(configuration)
-        verify(nest)
-        jobs.append(Job(nest, inputs))
-    interpreted = [interpret(job.nest, inputs) for job in jobs]
-    artifact = compile_jobs(jobs, HOST)
-    for threads in (1, 2):
-        for got, expected in zip(run_here(artifact, jobs, tmp_path, threads), interpreted, strict=True):
-            assert relative_error(expected, want) < LIMIT
-            assert relative_error(got, expected) < LIMIT
+    assert_every_structure_computes(operator, space, tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------ accuracy
