@@ -17,6 +17,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -105,16 +106,17 @@ def save(path: Path | str, saved: SavedModel) -> Path:
     path = Path(path)
     data = to_bytes(saved)
     try:
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, delete=False) as out:
-            try:
-                out.write(data)
-                out.flush()
-                os.fsync(out.fileno())
-                os.fchmod(out.fileno(), 0o644)
-                os.replace(out.name, path)
-            except BaseException:
-                os.unlink(out.name)
-                raise
+        with (
+            tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, delete=False) as out,
+            ExitStack() as unfinished,
+        ):
+            unfinished.callback(os.unlink, out.name)
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+            os.fchmod(out.fileno(), 0o644)
+            os.replace(out.name, path)
+            unfinished.pop_all()
     except OSError as error:
         raise OutputError(
             f"the cost model cannot be written to {path}: {error.strerror}; name a file in an existing "
