@@ -65,6 +65,7 @@ def _values(installed: Installed) -> st.SearchStrategy[Any]:
     return st.sampled_from(known) | plain | nested
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_nonsense_is_refused_and_changes_nothing(installed: Installed, data: st.DataObject) -> None:

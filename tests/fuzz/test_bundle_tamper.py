@@ -56,6 +56,7 @@ def _flipped(data: bytes, at: int, mask: int) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.slow
 def test_every_byte_of_header_manifest_and_signature(
     packed: bytes, opened: verify.VerifiedBundle, refused: Refused
 ) -> None:

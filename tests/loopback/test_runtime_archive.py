@@ -89,6 +89,7 @@ def test_the_runtime_names_only_these_standard_modules() -> None:
     assert named - OWN - {"__future__"} <= STANDARD_LIBRARY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
 def test_other_pythons_run_it(
     interpreter: str, local_board: Board, tmp_path: Path, compile_kernels: CompileKernels
