@@ -207,11 +207,15 @@ def test_trials_shared_by_all_operators(run: Run, tmp_path: Path) -> None:
 
 
 def test_without_measurements_coverage_is_missed(run: Run, tmp_path: Path) -> None:
-    """A board that gives no kernel the time to run: every operator keeps its default schedule."""
+    """A board that gives no kernel the time to run: the operators keep their default schedules.
+
+    A kernel that is done before the runtime first looks at the clock counts all the same, so that one or two
+    of the eight may be measured.
+    """
     write_network(tmp_path)
     board = board_file(tmp_path, f"{HOST}timeout_s = 0.001\n")
-    result = run(*tune(board, "--trials", 1, "--coverage", "50"), code=5)
-    assert "0% of the operators have a measured kernel, 50% were requested" in result.stderr
+    result = run(*tune(board, "--trials", 1, "--coverage", "100"), code=5)
+    assert re.search(r"\d\d?% of the operators have a measured kernel, 100% were requested", result.stderr)
     assert not Path("small-host.tfb").exists()
     run(*tune(board, "--trials", 1))
     assert Path("small-host.tfb").exists()
