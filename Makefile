@@ -6,6 +6,8 @@ BOARD ?= host
 # a kernel takes seconds to compile with PoCL
 TRIALS ?= $(if $(filter pocl,$(BOARD)),4,32)
 PYTEST_ARGS ?=
+# how tests share the cores; PARALLEL= runs them one after the other
+PARALLEL ?= -n auto --maxprocesses 4 --dist worksteal
 EXPERIMENTS ?=
 PEERS ?= build/peers
 BENCH_ARGS ?= --threads 1,2
@@ -38,12 +40,12 @@ check: venv  ## format, lint, types, import contracts and the quick tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -m "not slow and not emulated and not board" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not emulated and not board" $(PARALLEL) $(PYTEST_ARGS)
 
 test: venv  ## set up everything, then run every test that needs no board
 	@.ci/system-packages
 	@$(MAKE) --no-print-directory emulation
-	$(BIN)/python -m pytest -m "not board" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not board" $(PARALLEL) $(PYTEST_ARGS)
 
 demo: venv  ## tune, bundle and flash a real network (BOARD=host TRIALS=32, or BOARD=emulated-a53 or pocl)
 	@$(BIN)/python -m benchmarks.demo BOARD=$(BOARD) TRIALS=$(TRIALS)
