@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.experiments.again import time_again
 from benchmarks.experiments.cells import finish
 from benchmarks.experiments.collect import OPERATORS, collect
 from benchmarks.experiments.live import live_results
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.command == "collect" or asked.live:
             operators = asked.operators or OPERATORS
             collect(asked.work, asked.live_trials, range(asked.live_seeds), operators=operators)
+            time_again(asked.work, asked.live_trials)
         if asked.command == "run":
             results = run(asked)
             _write(results, asked.output or asked.work)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.experiments.again import EARLY, Pair, timed_pairs
 from benchmarks.experiments.collect import LEARNED, OPERATORS, RANDOM, TARGETS_OF_TRANSFER, TRANSFER
 from benchmarks.experiments.collected import Run, programs_of, runs
 from benchmarks.experiments.results import compared, interval, rounded
@@ -36,11 +37,11 @@ Found = Mapping[tuple[str, str], list[Run]]
 
 def live_results(work: Path, trials: int) -> dict[str, Any]:
     """Curves of every operator and the goals, from what has been collected so far."""
-    return summary(runs(work, OPERATORS), trials)
+    return summary(runs(work, OPERATORS), trials, timed_pairs(work, trials))
 
 
-def summary(made: Sequence[Run], trials: int) -> dict[str, Any]:
-    """The same, of the given runs."""
+def summary(made: Sequence[Run], trials: int, again: Sequence[Pair] = ()) -> dict[str, Any]:
+    """The same, of the given runs and of winners that were timed again."""
     found: dict[tuple[str, str], list[Run]] = {}
     for run in made:
         found.setdefault((run.method, run.operator), []).append(run)
@@ -51,7 +52,11 @@ def summary(made: Sequence[Run], trials: int) -> dict[str, Any]:
             for name in OPERATORS
             if any(operator == name for _, operator in found)
         ],
-        "goals": [*_learned_goals(found, trials), *_transfer_goal(found, trials)],
+        "goals": [
+            *_learned_goals(found, trials),
+            *_transfer_goal(found, trials),
+            *_again_goal(again, trials),
+        ],
     }
 
 
@@ -164,6 +169,26 @@ def _transfer_goal(found: Found, trials: int) -> list[dict[str, Any]]:
             "met": max(needed) <= TRANSFER_GOAL,
             "columns": ["operator", "seed", "trials"],
             "rows": rows,
+        }
+    ]
+
+
+def _again_goal(again: Sequence[Pair], trials: int) -> list[dict[str, Any]]:
+    """The same question without luck: of the two winners, timed in turn."""
+    if not again:
+        return []
+    ratio = compare([1.0 / pair.transfer_s for pair in again], [1.0 / pair.scratch_s for pair in again])
+    return [
+        {
+            "name": f"transfer's best of {EARLY} trials against the best of {trials} from scratch, "
+            "both timed again in turn",
+            "unit": "times, geometric mean",
+            "value": interval(ratio.ratio),
+            "verdict": compared(ratio)["verdict"],
+            "goal": "as fast",
+            "met": ratio.ratio.high >= 1.0,
+            "columns": ["operator", "seed", "transfer / scratch"],
+            "rows": [[pair.operator, pair.seed, rounded(pair.scratch_s / pair.transfer_s)] for pair in again],
         }
     ]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.reuse.families import FAMILIES, pair
+from benchmarks.timed_in_turn import timed_in_turn
 from boards.description import Board
 from boards.target import Target
 from cross.expression.operator import Operator
@@ -21,14 +22,12 @@ from toolkit.jobs import open_job
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import Session
-from toolkit.model_job.confirm import confirming
 from toolkit.progress import SPENT, Budget
 from toolkit.records import Records, TuningRecord
 from toolkit.reuse.proposer import ReuseProposer
 from toolkit.reuse.rounds import Program
 from toolkit.tuning import TuningJob, TuningOptions, tune_all
 
-ROUNDS = 6  # of timing the two winners again, in turn
 NEAR = 1.01  # of the best time: the search has found it when it is as near
 PLENTY = 10_000  # trials: a reuse ends by itself
 
@@ -81,7 +80,8 @@ def measure(bench: Bench, family: str, seed: int) -> Outcome:
     searched = _tuned(bench, f"{family}-{seed}-searched", operator, family, seed)
     reused = _tuned(bench, f"{family}-{seed}-reused", operator, family, seed, reuse=source)
     worked = [found.fastest for found in (searched, reused)]
-    again = _timed_again(bench, searched.programs, worked)
+    order = [*(winner.configuration for winner in worked), searched.programs.space.default()]
+    again = timed_in_turn(searched.programs, order, bench.board, bench.session, bench.builder)
     found_after, found_s = _until_found(searched.records)
     return Outcome(
         family=family,
@@ -127,20 +127,6 @@ def _tuned(
 
 def _begun(space: ScheduleSpace, program: Program, _: Proposer) -> Proposer:
     return ReuseProposer(space, program)
-
-
-def _timed_again(bench: Bench, programs: Programs, winners: Sequence[Program]) -> list[float]:
-    """The least seconds of each winner and of the untuned program, timed in turn."""
-    timing, space = confirming(bench.board), programs.space
-    order = [*(winner.configuration for winner in winners), space.default()]
-    best_s = dict.fromkeys(order, np.inf)
-    runner = LiveRunner(programs, bench.builder, bench.session, timing)
-    for number in range(ROUNDS):
-        turn = list(best_s)[:: -1 if number % 2 else 1]
-        measured = runner.afresh(timing).prepare(space.batch(turn))
-        for item, result in zip(turn, measured, strict=True):
-            best_s[item] = float(np.fmin(best_s[item], result.cost_s))
-    return [best_s[item] for item in order]
 
 
 def _until_found(records: Sequence[TuningRecord]) -> tuple[int, float]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
+from benchmarks.experiments.again import FILE, VERSION, Pair, Timed, timed_pairs
 from benchmarks.experiments.collect import LEARNED, RANDOM, TRANSFER
 from benchmarks.experiments.collected import (
     HERE,
@@ -127,3 +129,26 @@ def test_the_narrow_target_has_its_own_code_and_records() -> None:
     here, narrow = target_of(HERE)[1], target_of(NARROW)[1]
     assert narrow.vector_bytes == 16 and narrow.key != here.key
     assert programs_of("C8").space.key != programs_of("C8", NARROW).space.key
+
+
+def test_winners_timed_again_are_kept_and_judged_together(tmp_path: Path) -> None:
+    pairs = tuple(Pair(name, seed, 80, TRIALS, 2e-3, 1e-3) for name in ("C7", "C8") for seed in range(3))
+    (tmp_path / FILE).write_bytes(msgspec.json.encode(Timed(VERSION, pairs)))
+    assert timed_pairs(tmp_path, TRIALS) == pairs
+    assert timed_pairs(tmp_path, TRIALS + 1) == ()
+    (goal,) = summary([], TRIALS, pairs)["goals"]
+    assert goal["value"]["estimate"] == pytest.approx(0.5) and not goal["met"] and goal["verdict"] == "worse"
+    even = [
+        Pair(pair.operator, pair.seed, 80, TRIALS, 1e-3 * (0.99 + 0.01 * pair.seed), 1e-3) for pair in pairs
+    ]
+    (goal,) = summary([], TRIALS, even)["goals"]
+    assert goal["met"] and goal["verdict"] == "tie"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"{", "delete it"), (b'{"version": 99, "pairs": []}', "has version 99")]
+)
+def test_a_file_of_times_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(RecordsError, match=said):
+        timed_pairs(tmp_path, TRIALS)
