@@ -84,11 +84,11 @@ def loaded_elements(loops: MajorLoops, shape: tuple[int, ...], staged: int) -> i
 
 
 def _positions(dimension: Dimension, extents: tuple[int, ...]) -> NDArray[np.int64]:
-    return _reached(dimension, tuple((extents[loop], step) for loop, step in dimension.steps))
+    return reached(dimension, tuple((extents[loop], step) for loop, step in dimension.steps))
 
 
 @lru_cache(maxsize=65536)
-def _reached(dimension: Dimension, steps: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
+def reached(dimension: Dimension, steps: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
     """Positions along one dimension, ascending."""
     found = np.zeros(1, np.int64)
     for extent, step in steps:
