@@ -30,12 +30,14 @@ from benchmarks.experiments.page import page
 from benchmarks.experiments.results import cells_of, study_results
 from benchmarks.experiments.studies import QUICK, STUDIES, possible
 from benchmarks.experiments.zero_shot import zero_shot
+from benchmarks.reuse.results import pair_results
 from boards.errors import BoardError
 from toolkit.cost_model.choose import COST_MODELS
 from toolkit.errors import ToolkitError
 
-RESULTS_VERSION: Final = 1
+RESULTS_VERSION: Final = 2
 WORK: Final = Path("build/experiments")
+REUSE: Final = Path("build/reuse")
 QUICK_SEEDS: Final = 3
 INTERRUPTED: Final = 130
 SAID_EVERY_S: Final = 10.0
@@ -78,6 +80,7 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
         "about": _about(seeds, asked.quick),
         "live": live_results(work, asked.live_trials),
         "studies": [study_results(study, seeds, work, notes) for study, notes in studies],
+        "reuse": {"pairs": pair_results(asked.reuse, asked.live_trials)},
         "zero_shot": zero_shot(work, tuple(asked.without))
         if not asked.quick
         else {"rows": [], "notes": [], "top": 0},
@@ -145,6 +148,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     running.add_argument("--workers", type=int, default=max(1, len(os.sched_getaffinity(0))))
     running.add_argument("--output", type=Path, help="folder of the page (default: --work)")
+    running.add_argument(
+        "--reuse", type=Path, default=REUSE, help=f"what benchmarks.reuse measured (default: {REUSE})"
+    )
     running.add_argument("--live-trials", type=int, default=400)
     running.add_argument("--live-seeds", type=int, default=1)
     collecting = commands.add_parser("collect", help="measure C1 to C12 live, for transfer and the goals")

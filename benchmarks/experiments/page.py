@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from benchmarks.experiments.reuse_section import MISSING, pair_figures, pair_rows
 from benchmarks.experiments.sentences import verdict
 from benchmarks.experiments.statistics import NEAR
 from benchmarks.experiments.svg import COLOURS, Line, chart, legend
@@ -40,6 +41,7 @@ def page(results: Results) -> str:
         *_live(results["live"]),
         *(part for study in results["studies"] for part in _study(study)),
         *_zero_shot(results["zero_shot"]),
+        *_reuse(results["reuse"]),
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
@@ -180,6 +182,22 @@ def _zero_shot(found: Results) -> list[str]:
             _table(columns, rows),
         ]
     return parts + [f'<p class="note">{_text(note)}</p>' for note in found["notes"]]
+
+
+def _reuse(found: Results) -> list[str]:
+    parts = ["<h2>Reuse of tuned programs (ETO)</h2>"]
+    pairs = found["pairs"]
+    if not pairs["families"]:
+        return [*parts, f'<p class="note">No pair was measured: run <code>{MISSING}</code>.</p>']
+    columns, rows = pair_rows(pairs)
+    return [
+        *parts,
+        "<p>For each family random pairs of operators: one is searched with "
+        f"{pairs['trials']} trials, and tuned again by reuse of the other's program. Mean over the pairs "
+        "with its 95 % interval; the paper's figures are of another machine and another backend.</p>",
+        *pair_figures(pairs),
+        _table(columns, rows),
+    ]
 
 
 def _named(landscape: Results) -> str:

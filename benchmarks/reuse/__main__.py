@@ -13,10 +13,8 @@ stopped.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -26,6 +24,7 @@ from benchmarks.experiments.statistics import mean_interval
 from benchmarks.kernels.columns import aligned
 from benchmarks.reuse.families import FAMILIES
 from benchmarks.reuse.pairs import Bench, Outcome, measure
+from benchmarks.reuse.results import keep, kept
 from boards.board import load
 from boards.errors import BoardError
 from toolkit.errors import ToolkitError
@@ -35,7 +34,6 @@ from toolkit.measure.session import open_session
 WORK = Path("build/reuse")
 WAIT_S = 1800.0
 INTERRUPTED = 130
-RESULTS_VERSION = 1
 HEAD = ("family", "pairs", "throughput", "interval", "speed-up", "trials reused", "trials searched")
 
 
@@ -71,12 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _kept(bench: Bench, family: str, seed: int) -> Outcome:
     """The outcome of a pair, measured once."""
     path = bench.work / f"{family}-{seed}-{bench.trials}.json"
-    if path.is_file():
-        content = json.loads(path.read_text())
-        if content.get("version") == RESULTS_VERSION:
-            return Outcome(**content["outcome"])
+    earlier = kept(path)
+    if earlier is not None:
+        return earlier
     outcome = measure(bench, family, seed)
-    path.write_text(json.dumps({"version": RESULTS_VERSION, "outcome": asdict(outcome)}, indent=1))
+    keep(path, outcome)
     print(
         f"{family} {seed}: throughput {outcome.throughput:.3f}, speed-up {outcome.speedup:.1f}, "
         f"{outcome.reused_trials} trials against {outcome.searched_trials}",

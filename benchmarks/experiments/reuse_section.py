@@ -1,0 +1,66 @@
+"""The part of the page about reuse: figures of the ETO paper redrawn from our runs, with theirs beside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from benchmarks.experiments.bars import Bars, bars, bars_legend
+from benchmarks.experiments.svg import COLOURS
+
+Results = Mapping[str, Any]
+MISSING: Final = "python -m benchmarks.reuse pairs"
+
+
+def pair_figures(pairs: Results) -> Iterable[str]:
+    """Figures 7 and 8: throughput of reuse, and how much sooner it is done, by family; legend first."""
+    families: Sequence[Results] = pairs["families"]
+    names = [family["name"] for family in families]
+    for number, (key, title, unit) in enumerate(
+        (
+            ("throughput", "Fig. 7: throughput of reuse, relative to searching", "times"),
+            ("speedup", "Fig. 8: how much sooner reuse was done than the search had its best", "times"),
+        )
+    ):
+        series = [_ours(families, key), _papers(families, key)]
+        if number == 0:
+            yield bars_legend(series)
+        yield bars(title, unit, names, series, level=1.0)
+
+
+def pair_rows(pairs: Results) -> tuple[list[str], list[list[Any]]]:
+    """The same as a table: column names and rows."""
+    columns = ["family", "pairs", "throughput", "speed-up", "trials of reuse", "trials of the search"]
+    rows = [
+        [
+            family["name"],
+            family["pairs"],
+            _shown(family["throughput"]),
+            _shown(family["speedup"]),
+            family["trials_reused"],
+            family["trials_searched"],
+        ]
+        for family in [*pairs["families"], *([pairs["all"]] if pairs["all"] else [])]
+    ]
+    return columns, rows
+
+
+def _ours(families: Sequence[Results], key: str) -> Bars:
+    found = [family[key] for family in families]
+    return Bars(
+        "here: CPU, learned search",
+        COLOURS[0],
+        [item["estimate"] for item in found],
+        [item["low"] for item in found],
+        [item["high"] for item in found],
+    )
+
+
+def _papers(families: Sequence[Results], key: str) -> Bars:
+    stated = [family["paper"][key] if family["paper"] else math.nan for family in families]
+    return Bars("the paper: P100, Ansor", COLOURS[1], stated)
+
+
+def _shown(value: Results) -> str:
+    return f"{value['estimate']:.3f} ({value['low']:.3f} to {value['high']:.3f})"

@@ -1,0 +1,58 @@
+"""What is kept of pairs, and how the page shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.experiments.reuse_section import pair_figures, pair_rows
+from benchmarks.reuse.pairs import Outcome
+from benchmarks.reuse.results import keep, kept, outcomes, pair_results
+
+TRIALS = 400
+
+
+def _outcome(family: str, seed: int, throughput: float, speedup: float) -> Outcome:
+    return Outcome(family, seed, 1e-3, 1e-3 / throughput, 2e-3, 200, 40, 10.0 * speedup, 10.0)
+
+
+def _keep(folder: Path, outcome: Outcome) -> None:
+    keep(folder / f"{outcome.family}-{outcome.seed}-{TRIALS}.json", outcome)
+
+
+def test_outcomes_are_read_back_in_order(tmp_path: Path) -> None:
+    made = [_outcome("conv2d", 0, 0.9, 4.0), _outcome("conv2d", 1, 1.1, 6.0), _outcome("norm", 0, 1.0, 2.0)]
+    for outcome in reversed(made):
+        _keep(tmp_path, outcome)
+    assert outcomes(tmp_path, TRIALS) == made
+    assert outcomes(tmp_path, 100) == []
+
+
+def test_another_version_is_measured_again(tmp_path: Path) -> None:
+    path = tmp_path / f"conv2d-0-{TRIALS}.json"
+    path.write_text('{"version": 99}')
+    assert kept(path) is None
+
+
+def test_the_figures_show_ours_beside_the_paper_s(tmp_path: Path) -> None:
+    for outcome in (_outcome("conv2d", 0, 0.9, 4.0), _outcome("conv2d", 1, 1.1, 6.0)):
+        _keep(tmp_path, outcome)
+    found = pair_results(tmp_path, TRIALS)
+    (family,) = found["families"]
+    assert family["throughput"]["estimate"] == pytest.approx(1.0)
+    assert family["speedup"]["estimate"] == pytest.approx(5.0)
+    assert family["paper"] == {"throughput": 1.068, "speedup": 2.2}
+    legend, throughput, speedup = pair_figures(found)
+    assert "P100" in legend
+    for figure in (throughput, speedup):
+        drawn = ElementTree.fromstring(figure)
+        ours, papers = drawn.iter("rect")
+        assert float(ours.get("height", "")) > 0 and float(papers.get("height", "")) > 0
+    _, rows = pair_rows(found)
+    assert [row[0] for row in rows] == ["conv2d", "all"]
+
+
+def test_without_pairs_there_is_nothing_to_show(tmp_path: Path) -> None:
+    assert pair_results(tmp_path / "none", TRIALS)["families"] == []
