@@ -180,12 +180,16 @@ def gpu_limits_fit(board: Board) -> Iterator[Finding]:
         for name in ("max_threads_per_block", "shared_memory_bytes", "warp_size", "compute_units"):
             if getattr(gpu, name) < 1:
                 yield f"{key}.gpu.{name}", "1 or more", str(getattr(gpu, name))
-        if gpu.registers_per_block < 0:
-            yield f"{key}.gpu.registers_per_block", "0 (unknown) or more", str(gpu.registers_per_block)
+        for name in ("registers_per_block", "registers_per_thread"):
+            if getattr(gpu, name) < 0:
+                yield f"{key}.gpu.{name}", "0 (unknown) or more", str(getattr(gpu, name))
         if min(gpu.max_block_dims) < 1:
             yield f"{key}.gpu.max_block_dims", "three numbers, each 1 or more", str(list(gpu.max_block_dims))
         if gpu.vector_float_lanes not in (1, 2, 4, 8, 16):
             yield f"{key}.gpu.vector_float_lanes", "1, 2, 4, 8 or 16", str(gpu.vector_float_lanes)
+        if gpu.widest_vector_lanes not in (0, 1, 2, 4, 8, 16):
+            expected = "0 (as vector_float_lanes), 1, 2, 4, 8 or 16"
+            yield f"{key}.gpu.widest_vector_lanes", expected, str(gpu.widest_vector_lanes)
 
 
 def devices_fit_kind(board: Board) -> Iterator[Finding]:

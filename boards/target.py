@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 Kind = Literal["cpu", "opencl", "cuda"]
+LONGEST_VECTOR = 16  # lanes: OpenCL C has no longer type
 POCL = "Portable Computing Language"  # what the platform calls itself: OpenCL on the CPU
 
 
@@ -19,11 +20,32 @@ class GpuLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     max_threads_per_block: int
     max_block_dims: tuple[int, int, int]
     shared_memory_bytes: int  # per block, without opting in to more
-    registers_per_block: int  # 32-bit registers; 0: the driver does not say
+    shared_memory_on_chip: bool = True  # false: it is main memory, and a fetch into it only a copy
+    registers_per_block: int  # 32-bit registers that the threads of a block share; 0: unknown
+    registers_per_thread: int = 0  # 32-bit registers, beyond which a thread spills; 0: unknown
     warp_size: int  # threads that run in lockstep; 1: threads are independent
     compute_units: int  # streaming multiprocessors, shader cores
     vector_float_lanes: int  # float32 lanes that the device prefers per load
+    widest_vector_lanes: int = 0  # float32 lanes of the widest vectors worth a trial; 0: vector_float_lanes
     compute_capability: str = ""  # cuda only: "sm_87"
+
+    def vector_lanes(self, dtype_bytes: int = 4) -> int:
+        """Lanes of the widest vectors of a space, of values of `dtype_bytes` bytes; at least one."""
+        floats = self.widest_vector_lanes or self.vector_float_lanes
+        return min(max(floats * 4 // dtype_bytes, 1), LONGEST_VECTOR)
+
+    @property
+    def threads_of_a_launch(self) -> int:
+        """The most threads of a block, whose numbers all lie along the first dimension."""
+        return min(self.max_threads_per_block, self.max_block_dims[0])
+
+    @property
+    def registers_of_a_launch(self) -> int:
+        """Registers beyond which a launch fails; 0: none does, or the number is unknown.
+
+        An OpenCL compiler knows how many threads a block has, and spills what there are no registers for.
+        """
+        return self.registers_per_block if self.compute_capability else 0
 
 
 class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -85,10 +107,11 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         if self.gpu is not None:
             limits = self.gpu
             model = limits.compute_capability or self.machine or "any"
+            shared = limits.shared_memory_bytes if limits.shared_memory_on_chip else 0
+            registers = limits.registers_of_a_launch or limits.registers_per_thread
             return "/".join((
-                self.kind, model, f"threads{limits.max_threads_per_block}",
-                f"shared{limits.shared_memory_bytes}", f"registers{limits.registers_per_block}",
-                f"warp{limits.warp_size}", f"lanes{limits.vector_float_lanes}",
+                self.kind, model, f"threads{limits.max_threads_per_block}", f"shared{shared}",
+                f"registers{registers}", f"warp{limits.warp_size}", f"lanes{limits.vector_lanes()}",
             ))  # fmt: skip
         cpu = f"{self.cpu}({self.machine})" if self.machine else self.cpu
         features = ",".join(self.features) or "default"

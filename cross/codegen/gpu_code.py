@@ -23,10 +23,9 @@ def gpu_program(symbol: str, nest: LoopNest, target: Target) -> Program:
     if limits is None or target.kind not in DIALECTS:
         raise CompileError(f"target {target.name} is of kind {target.kind!r}, expected opencl or cuda")
     program = c_program(symbol, nest, DIALECTS[target.kind])
-    most = min(limits.max_threads_per_block, limits.max_block_dims[0])
     for function in program.functions:
         for what, found, limit in (
-            ("threads a block", function.threads, most),
+            ("threads a block", function.threads, limits.threads_of_a_launch),
             ("bytes of shared memory", function.shared_bytes, limits.shared_memory_bytes),
         ):
             if found > limit:

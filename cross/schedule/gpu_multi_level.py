@@ -13,6 +13,7 @@ banks) and next to each other (S3, S4; S4 of the last axis in vectors).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -41,10 +42,10 @@ from cross.schedule.space import Constraint, Knob, Values
 
 LEVELS = 4  # of space tiles inside a block: virtual threads, threads, outer and inner elements
 LARGEST_VIRTUAL = 8
-REGISTERS_OF_A_THREAD = 255
 OTHER_REGISTERS = 24  # addresses, loop counters, operands on their way
 UNKNOWN_REGISTERS = 128  # accumulators of a thread where the driver does not say how many registers there are
-PREFERRED_TILES = ((1, 16, 1, 4), (1, 8, 4, 1))  # of the last axis and of the longest other one
+PREFERRED_THREADS = (16, 8)  # along the last axis and the longest other one, each of 4 x 4 elements
+PREFERRED_REGISTERS = 48  # of such a thread
 PREFERRED_STEP = 8
 FUSED = "f"
 
@@ -86,11 +87,11 @@ class Contraction:
 
 
 def contraction(plan: Plan, group: Group, limits: GpuLimits) -> Contraction:
-    """The contraction of a group; without shared memory, or steps to fetch for, it has no shared operands."""
+    """The contraction of a group; it has no shared operands where no fetch pays or there are no steps."""
     reduction = group.reduction
     assert reduction is not None
     found = shared_operands(plan.body(reduction)) if wide_axes(reduction.reduce_axes) else []
-    return Contraction(group, tuple(found) if limits.shared_memory_bytes else ())
+    return Contraction(group, tuple(found) if limits.shared_memory_on_chip else ())
 
 
 def is_contraction(plan: Plan, group: Group) -> bool:
@@ -112,7 +113,7 @@ def contraction_knobs(
 ) -> tuple[list[Knob], list[Constraint]]:
     """The tiles of a contraction, and what of them the board can run."""
     owner, space = item.group.owner, item.space
-    vectors = tuple(powers_of_two(max(limits.vector_float_lanes * 4 // ITEM_BYTES[owner.dtype], 1)))
+    vectors = tuple(powers_of_two(limits.vector_lanes(ITEM_BYTES[owner.dtype])))
     others = sorted(space[:-1], key=lambda axis: axis.extent)
     knobs = []
     for axis in space:
@@ -121,24 +122,32 @@ def contraction_knobs(
         knobs.append(Knob(name, fields, thread_tiles(axis.extent, vectors if axis is space[-1] else ())))
         preferred[name] = (1, 1, 1, 1)
         if axis is space[-1] or axis is others[-1]:
-            preferred[name] = PREFERRED_TILES[axis is not space[-1]]
+            preferred[name] = _preferred_tile(limits, axis is space[-1])
     for axis in item.reduce:
         name = f"{item.group.reduction_name}.{axis.name}"
         knobs.append(Knob(name, (item.step(axis, 1), item.step(axis, 2)), reduction_tiles(axis.extent)))
         preferred[name] = (PREFERRED_STEP, 1) if axis.extent >= PREFERRED_STEP else (axis.extent, 1)
     for operand in item.operands:
         name = item.vector(operand)
-        most = max(limits.vector_float_lanes * 4 // ITEM_BYTES[operand.dtype], 1)
-        sizes = [size for size in powers_of_two(most) if size <= operand.contiguous]
+        widest = limits.vector_lanes(ITEM_BYTES[operand.dtype])
+        sizes = [size for size in powers_of_two(widest) if size <= operand.contiguous]
         knobs.append(Knob(name, (name,), tuple((size,) for size in sizes)))
         preferred[name] = (sizes[-1],)
     return knobs, _constraints(item, limits)
 
 
+def _preferred_tile(limits: GpuLimits, last: bool) -> tuple[int, int, int, int]:
+    """16 x 8 threads of 4 x 4 elements, 8 x 8 where there are no registers for more at once."""
+    if not last:
+        return (1, PREFERRED_THREADS[1], 4, 1)
+    needed = PREFERRED_REGISTERS * math.prod(PREFERRED_THREADS)
+    few = 0 < limits.registers_per_block < needed
+    return (1, PREFERRED_THREADS[0] // (2 if few else 1), 1, 4)
+
+
 def _constraints(item: Contraction, limits: GpuLimits) -> list[Constraint]:
     name, space = item.group.owner.name, item.space
-    most = min(limits.max_threads_per_block, limits.max_block_dims[0])
-    registers = limits.registers_per_block
+    most, registers = limits.threads_of_a_launch, limits.registers_of_a_launch
 
     def threads(values: Values) -> NDArray[np.int64]:
         return _product(values, item.threads)
@@ -149,11 +158,11 @@ def _constraints(item: Contraction, limits: GpuLimits) -> list[Constraint]:
         return result
 
     def fits_registers(values: Values) -> NDArray[np.bool_]:
-        own = accumulators(item, values)
-        if not registers:
-            return np.asarray(own <= UNKNOWN_REGISTERS)
+        if not limits.registers_per_thread:
+            return np.asarray(accumulators(item, values) <= UNKNOWN_REGISTERS)
         needed = predicted_registers(item, values)
-        return np.asarray((needed <= REGISTERS_OF_A_THREAD) & (needed * threads(values) <= registers))
+        fits = needed <= limits.registers_per_thread
+        return np.asarray(fits & (needed * threads(values) <= registers) if registers else fits)
 
     rules = [
         Constraint(f"{name}.threads", f"a block has at most {most} threads", fits_block),

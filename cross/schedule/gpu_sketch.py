@@ -5,10 +5,11 @@ The rules, in the order in which they are asked (Ansor's, for GPUs):
 1. Stages are inlined and grouped as for CPUs (plan.py): a reduction and the elementwise stage that follows it
    are one kernel; every group of stages is a launch of its own.
 2. A reduction that combines tensors and reads elements again is tiled SSSRRSRS (gpu_multi_level.py). Where
-   the board has shared memory, blocks fetch its operands' tiles, padding included, or read them where they
-   are: a structural knob. Otherwise constants are packed in loop order.
+   the board has shared memory on its chip, blocks fetch its operands' tiles, padding included, or read them
+   where they are: a structural knob. Otherwise (on a Mali) constants are packed in loop order.
 3. Any other stage is split over blocks and threads (gpu_two_level.py), each thread a vector of elements. A
-   sum of many terms may also be cut in two, so that the threads of a block share it: another algorithm.
+   sum of many terms may also be cut in two, another algorithm: the threads of a block share it, or, without
+   shared memory on the chip, a first launch makes partial sums and a second adds them up.
 
 What no launch may exceed (boards.target.GpuLimits) is a constraint of the space. Start at `gpu_space`.
 """
@@ -61,8 +62,10 @@ def gpu_space(operator: Operator, target: Target) -> ScheduleSpace:
     cut = _with_partial_sums(operator, target.gpu)
     if cut is None:
         return direct
-    across = _space(operator, cut, target, target.gpu)
-    return AlternativeSpaces(operator, target, {"direct": direct, "across threads": across})
+    name = "across threads" if target.gpu.shared_memory_on_chip else "in two launches"
+    return AlternativeSpaces(
+        operator, target, {"direct": direct, name: _space(operator, cut, target, target.gpu)}
+    )
 
 
 def _with_partial_sums(operator: Operator, limits: GpuLimits) -> Operator | None:
@@ -117,7 +120,7 @@ class _Sketch:
 
 def _sketch(plan: Plan, limits: GpuLimits) -> _Sketch:
     partial: dict[str, Tensor] = {}
-    for group in plan.groups:
+    for group in plan.groups if limits.shared_memory_on_chip else ():
         if group.reduction is None or not group.owner.axes:
             continue
         for term in walk(plan.body(group.reduction)):
@@ -136,7 +139,9 @@ def _space(operator: Operator, program: Operator, target: Target, limits: GpuLim
     sketch = _sketch(plan, limits)
     knobs = _structural_knobs(sketch)
     constraints: list[Constraint] = []
-    preferred: dict[str, tuple[int, ...]] = {"padding": (1,)}
+    fetches = any(item.operands for item in sketch.contractions.values())
+    # Where every thread reads the data again and again, checking its edges each time costs more than a copy.
+    preferred: dict[str, tuple[int, ...]] = {"padding": (int(fetches or not sketch.contractions),)}
 
     def add(more: tuple[list[Knob], list[Constraint]]) -> None:
         knobs.extend(more[0])

@@ -27,7 +27,7 @@ from cross.schedule.primitives import (
 from cross.schedule.space import Constraint, Knob, Values
 
 PREFERRED_THREADS = 128
-VECTOR_BYTES = 16  # the widest load of one thread
+VECTOR_BYTES = 16  # the widest load of one instruction
 FUSED = "f"
 
 
@@ -38,9 +38,10 @@ def two_level_knobs(
     if not owner.axes:
         return [], []
     last = owner.axes[-1].extent
-    lanes = max(VECTOR_BYTES // ITEM_BYTES[owner.dtype], 1)
+    item_bytes = ITEM_BYTES[owner.dtype]
+    lanes = max(VECTOR_BYTES // item_bytes, limits.vector_lanes(item_bytes))
     vectors = vector_sizes(last, lanes)
-    most = min(limits.max_threads_per_block, limits.max_block_dims[0], owner.elements)
+    most = min(limits.threads_of_a_launch, owner.elements)
     threads = tuple((count,) for count in powers_of_two(most))
     fields = _threads(owner), _vector(owner)
     knobs = [
@@ -106,7 +107,7 @@ def reduction_across_threads(group: Group, partial: Tensor) -> list[Primitive]:
 
 def partial_results(length: int, limits: GpuLimits) -> int:
     """How many threads share a sum of so many terms."""
-    most = min(limits.max_threads_per_block, limits.max_block_dims[0], PREFERRED_THREADS, max(length // 2, 1))
+    most = min(limits.threads_of_a_launch, PREFERRED_THREADS, max(length // 2, 1))
     return powers_of_two(most)[-1]
 
 

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from boards.board import load
+from boards.target import Target
 from cross.codegen.gpu_code import gpu_program
 from cross.compile import compile
 from cross.expression.reference import evaluate
@@ -55,17 +56,17 @@ def run(queue: Any, kernel: GpuKernel, nest: LoopNest, inputs: list[Array]) -> A
     return got
 
 
-def check(queue: Any, family: str, seed: int) -> None:
+def check(queue: Any, family: str, seed: int, target: Target = POCL) -> None:
     rng = np.random.default_rng([7, seed])
     operator = random_operator(rng, family)
-    space = gpu_space(operator, POCL)
+    space = gpu_space(operator, target)
     programs = Programs(space)
     configuration = space.configuration(space.sample(rng, 1)[0])
     verify(programs.parametric(programs.structure(configuration)).nest, parametric=True)
     nest = programs.nest(configuration)
     verify(nest)
     inputs = random_inputs(operator, rng)
-    kernel = GpuModule.from_bytes(compile([("kernel_0", nest)], POCL).code).kernels["kernel_0"]
+    kernel = GpuModule.from_bytes(compile([("kernel_0", nest)], target).code).kernels["kernel_0"]
     want, interpreted = evaluate(operator, inputs), interpret(nest, inputs)
     for got in (interpreted, run(queue, kernel, nest, inputs)):
         error = np.abs(got - want).max()

@@ -37,7 +37,7 @@ def test_the_key_stays_with_everything_else(change: dict[str, object]) -> None:
 
 def test_keys_are_pinned_because_records_are_kept_by_them() -> None:
     assert A72.key == "cpu/aarch64-unknown-linux-gnu/cortex-a72/+neon/vector16/threads2"
-    assert MALI.key == "opencl/any/threads256/shared32768/registers0/warp1/lanes4"
+    assert MALI.key == "opencl/any/threads256/shared0/registers64/warp1/lanes16"
     assert load("h200").target().key == "cuda/sm_90/threads1024/shared49152/registers65536/warp32/lanes4"
 
 
