@@ -50,7 +50,11 @@ def factorizations(size: int, extents: tuple[int, ...]) -> Shapes:
 @lru_cache(maxsize=65536)
 def block_shape(loops: MajorLoops, size: int, line_bytes: int = GPU_LINE_BYTES) -> BlockShape | None:
     """The shape with the fewest lines, of equal ones the lexicographically first; None: no such size."""
-    shapes = factorizations(size, loops.space)
+    return cheapest_block(loops, factorizations(size, loops.space), line_bytes)
+
+
+def cheapest_block(loops: MajorLoops, shapes: Shapes, line_bytes: int = GPU_LINE_BYTES) -> BlockShape | None:
+    """The shape with the fewest lines among some of one size; None: there are none."""
     if not len(shapes):
         return None
     lines = touched_lines(loops, shapes, line_bytes)
@@ -73,12 +77,20 @@ def touched_lines(loops: MajorLoops, shapes: Shapes, line_bytes: int = GPU_LINE_
 
 def loaded_elements(loops: MajorLoops, shape: tuple[int, ...], staged: int) -> int:
     """Elements of all inputs that a block loads at once, `staged` steps of the split loop at a time."""
-    extents = [*shape, *loops.reduce]
-    if loops.split is not None:
-        extents[len(shape) + loops.split] = staged
-    row = np.array([extents], np.int64)
-    return sum(
-        math.prod(len(_positions(dimension, tuple(row[0].tolist()))) for dimension in dimensions)
+    return sum(input_elements(loops, (*shape, *staged_steps(loops, staged))))
+
+
+def staged_steps(loops: MajorLoops, staged: int) -> tuple[int, ...]:
+    """Steps of each reduction loop in one piece: `staged` of the split loop, all of the others."""
+    return tuple(
+        staged if position == loops.split else extent for position, extent in enumerate(loops.reduce)
+    )
+
+
+def input_elements(loops: MajorLoops, extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements of each input under so many steps of all loops."""
+    return tuple(
+        math.prod(len(_positions(dimension, extents)) for dimension in dimensions)
         for dimensions in loops.inputs
     )
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from toolkit.reuse.block_shape import reached
 from toolkit.reuse.loops import MajorLoops
 
-UNROLL_OPTIONS = (0, 16, 64, 512, 1024)
-
 Sides = Sequence[int]
 
 

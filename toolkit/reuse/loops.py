@@ -7,7 +7,7 @@ loops of one are nowhere longer than those of the other (ETO, section 4).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cross.expression.operator import Operator, reads
@@ -76,6 +76,14 @@ def major_loops(operator: Operator, kind: str) -> MajorLoops:
     index of that stage is not affine.
     """
     stage = max(operator.stages, key=_iterations)
+    return stage_loops(operator, kind, stage, reads(stage))
+
+
+def stage_loops(operator: Operator, kind: str, stage: Tensor, read_by_it: Iterable[Read]) -> MajorLoops:
+    """The loops of one stage of an operator, with what its body reads, each place once and in this order.
+
+    Raises NotReusable when an index is not affine.
+    """
     loops = [*stage.axes, *stage.reduce_axes]
     place = {axis: position for position, axis in enumerate(loops)}
     inputs = tuple(
@@ -83,7 +91,7 @@ def major_loops(operator: Operator, kind: str) -> MajorLoops:
             Dimension(extent, _steps(operator, index, place))
             for extent, index in zip(read.tensor.shape, read.indices, strict=True)
         )
-        for read in dict.fromkeys(reads(stage))
+        for read in dict.fromkeys(read_by_it)
     )
     space = tuple(axis.extent for axis in stage.axes)
     reduce = tuple(axis.extent for axis in stage.reduce_axes)

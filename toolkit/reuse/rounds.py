@@ -10,7 +10,7 @@ first round is the reused program itself.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,11 @@ from toolkit.reuse.search_cost import block_sizes
 REGISTER_TILES = 4
 BLOCKS = 5
 STEPS = 4  # nearest choices of a knob that a round tries
+PASSES = 2
+WORTH = 0.99  # of the time of the best program: what a pass must fall below for another one to follow
+
+Known = Callable[[Batch], NDArray[np.float64]]
+"""Seconds of configurations, [N]: infinite for one that failed, NaN for one that is not measured yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,10 @@ class Program:
 def first_round(space: ScheduleSpace, reused: Program) -> Batch:
     """What the reused program calls for in `space`, int64 [N, K], each valid; likely the best come first."""
     if isinstance(space, AlternativeSpaces):
-        number, inner = _same_algorithm(space, reused)
+        number, inner = same_algorithm(space, reused)
         return space.embedded(number, first_round(space.spaces[number], inner))
     if isinstance(reused.space, AlternativeSpaces):
-        return first_round(space, _part(reused.space, reused.row)[1])
+        return first_round(space, part_of(reused.space, reused.row)[1])
     like = inherited(space, reused)
     rows = _unique(np.concatenate([like[None], _tiled(space, reused, like)]))
     return rows[space.valid(rows)]
@@ -65,7 +70,7 @@ class Around(enum.Enum):
 def later_round(space: ScheduleSpace, best: NDArray[np.int64], around: Around) -> Batch:
     """Valid configurations, int64 [N, K], that differ from the best one, int64 [K], in one knob."""
     if isinstance(space, AlternativeSpaces):
-        number, inner = _part(space, best)
+        number, inner = part_of(space, best)
         return space.embedded(number, later_round(inner.space, inner.row, around))
     tiles = find_tiles(space)
     tiled = {axis.column for axis in tiles.axes} if tiles else set()
@@ -73,6 +78,36 @@ def later_round(space: ScheduleSpace, best: NDArray[np.int64], around: Around) -
     rows = [_neighbours(space, best, column) for column in columns]
     together = np.concatenate([np.zeros((0, len(space.knobs)), np.int64), *rows])
     return together[space.valid(together)]
+
+
+def cpu_rounds(space: ScheduleSpace, reused: Program, known: Known) -> Iterator[Batch]:
+    """The rounds one after the other, each around the fastest program of those before and the untuned ones.
+
+    A pass over all kinds of changes follows another one only where that made the program faster.
+    """
+    first = first_round(space, reused)
+    yield first
+    visited = np.concatenate([first, space.batch(space.defaults())])
+    pass_from_s = np.inf
+    for _ in range(PASSES):
+        best_s = fastest(visited, known)[1]
+        if pass_from_s < np.inf and best_s > WORTH * pass_from_s:
+            return
+        pass_from_s = best_s
+        for around in Around:
+            rows = later_round(space, fastest(visited, known)[0], around)
+            yield rows
+            visited = np.concatenate([visited, rows])
+
+
+def fastest(rows: Batch, known: Known) -> tuple[NDArray[np.int64], float]:
+    """The fastest of some configurations, [N, K], and its seconds; where none ran the first that is still to
+    be measured, or the first of all, and infinity."""
+    costs_s = known(rows)
+    if np.isfinite(costs_s).any():
+        best = int(np.nanargmin(costs_s))
+        return rows[best], float(costs_s[best])
+    return rows[int(np.isnan(costs_s).argmax())], np.inf
 
 
 def inherited(space: ScheduleSpace, reused: Program) -> NDArray[np.int64]:
@@ -84,7 +119,7 @@ def inherited(space: ScheduleSpace, reused: Program) -> NDArray[np.int64]:
     row = space.batch([space.default()])[0]
     known = _values(reused)
     for column, knob in enumerate(space.knobs):
-        wanted = known.get(_bare(knob.name, space))
+        wanted = known.get(bare_name(knob.name, space))
         if wanted is not None and len(wanted) == len(knob.choices[0]):
             row[column] = int(_distances(knob, wanted).argmin())
     found: NDArray[np.int64] = row
@@ -132,7 +167,7 @@ def _spread(sizes: tuple[int, ...], reused: int) -> list[int]:
     return sorted(ordered, key=lambda size: max(size / reused, reused / size))
 
 
-def _same_algorithm(space: AlternativeSpaces, reused: Program) -> tuple[int, Program]:
+def same_algorithm(space: AlternativeSpaces, reused: Program) -> tuple[int, Program]:
     """The algorithm of the reused program in `space`, and that program within its own space.
 
     The first algorithm stands for one that `space` does not have.
@@ -140,12 +175,12 @@ def _same_algorithm(space: AlternativeSpaces, reused: Program) -> tuple[int, Pro
     labels = list(space.knobs[0].labels)
     if not isinstance(reused.space, AlternativeSpaces):
         return 0, reused
-    number, inner = _part(reused.space, reused.row)
+    number, inner = part_of(reused.space, reused.row)
     label = reused.space.knobs[0].labels[number]
     return (labels.index(label), inner) if label in labels else (0, inner)
 
 
-def _part(space: AlternativeSpaces, row: NDArray[np.int64]) -> tuple[int, Program]:
+def part_of(space: AlternativeSpaces, row: NDArray[np.int64]) -> tuple[int, Program]:
     number = int(row[0])
     inner = space.spaces[number]
     return number, Program(inner, inner.configuration(row[space.columns(number)]))
@@ -172,10 +207,10 @@ def _distances(knob: Knob, wanted: tuple[int, ...]) -> NDArray[np.float64]:
 def _values(program: Program) -> Mapping[str, tuple[int, ...]]:
     """Knob values by the name that knobs of other operators have too."""
     pairs = zip(program.space.knobs, program.configuration.indices, strict=True)
-    return {_bare(knob.name, program.space): knob.choices[index] for knob, index in pairs}
+    return {bare_name(knob.name, program.space): knob.choices[index] for knob, index in pairs}
 
 
-def _bare(name: str, space: ScheduleSpace) -> str:
+def bare_name(name: str, space: ScheduleSpace) -> str:
     """A knob's name without the name of the operator's output, which stages are called after."""
     prefix = space.program.output.name
     return name[len(prefix) :] if name.startswith(prefix) else name

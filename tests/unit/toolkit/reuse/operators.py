@@ -16,14 +16,17 @@ def product(batch: int, rows: int, columns: int, inner: int) -> MajorLoops:
 
 
 def conv(outputs: int, size: int, inputs: int, kernel: int, stride: int = 1) -> MajorLoops:
+    """The loops of `conv_operator`."""
+    return major_loops(conv_operator(outputs, size, inputs, kernel, stride), "conv2d")
+
+
+def conv_operator(outputs: int, size: int, inputs: int, kernel: int, stride: int = 1) -> Operator:
     """As ETO writes them: output channels, output size, input channels, kernel, stride; padded inputs."""
     side = (size - 1) * stride + kernel
     data = placeholder((1, inputs, side, side), "data")
     weight = placeholder((outputs, inputs, kernel, kernel), "weight")
     window = Window(strides=(stride, stride))
-    return major_loops(
-        Operator("conv", (data, weight), conv2d(data, weight, window, layout="NCHW")), "conv2d"
-    )
+    return Operator("conv", (data, weight), conv2d(data, weight, window, layout="NCHW"))
 
 
 BERT_BASE = [

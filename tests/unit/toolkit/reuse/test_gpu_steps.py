@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from cross.schedule.gpu_tiles import UNROLL_LIMITS
 from tests.unit.toolkit.reuse.operators import conv, product
 from toolkit.reuse.block_shape import block_shape, factorizations, loaded_elements, touched_lines
 from toolkit.reuse.divisors import divisors
@@ -21,7 +22,6 @@ from toolkit.reuse.gpu_steps import (
 )
 from toolkit.reuse.gpu_threads import Staging, halves, order_by_cost, thread_costs, thread_shapes
 from toolkit.reuse.gpu_unroll import (
-    UNROLL_OPTIONS,
     ThreadBody,
     default_unroll,
     other_unrolls,
@@ -32,7 +32,7 @@ from toolkit.reuse.search_cost import block_sizes, thread_counts
 
 TARGET, SOURCE = conv(128, 28, 256, 1), conv(128, 28, 512, 1)
 SHAPE = (1, 32, 2, 28)
-OPTIONS = {option: option for option in UNROLL_OPTIONS}  # the paper: products stay below the option itself
+OPTIONS = {option: option for option in UNROLL_LIMITS}  # the paper: products stay below the option itself
 
 
 def body_of(inner: tuple[int, ...], fetched: int) -> ThreadBody:
@@ -200,7 +200,7 @@ def test_registers_are_those_of_the_unrolled_loops(seed: int) -> None:
     body = thread_body(*sides, *steps)
     levels = [*enumerate(sides[0]), *enumerate(sides[1]), *enumerate(steps[1], spaces), *enumerate(sides[2])]
     nest = [*enumerate(steps[0], spaces), *levels]  # R1, S1, S3, R2, S4
-    for below in UNROLL_OPTIONS:
+    for below in UNROLL_LIMITS:
         held, written = [1] * (spaces + len(loops.reduce)), 1
         for loop, extent in reversed(nest):
             if extent > 1 and written * extent >= below:

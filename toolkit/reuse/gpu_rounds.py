@@ -1,0 +1,65 @@
+"""The rounds of the hierarchical search on GPUs (ETO, Algorithm 1), over all sizes of a block at once.
+
+First the largest contraction of the operator: the program nearest to the reused one and all numbers of
+threads, then other numbers of fetches, unrolling, and vectors, each around the best program of its size of a
+block. Then, from the best of all sizes, the other contractions and the stages of two levels, one by one: a
+Winograd convolution's batched product comes before its transforms. Everything else is as in the reused one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.space import Batch, ScheduleSpace
+from toolkit.reuse.gpu_block import BlockSearch, Reuse, begin_block, begin_reuse
+from toolkit.reuse.gpu_tiles import gpu_tiles
+from toolkit.reuse.gpu_two_level import two_level_rounds
+from toolkit.reuse.rounds import Known, Program, bare_name, fastest, inherited, part_of, same_algorithm
+from toolkit.reuse.search_cost import block_sizes
+
+
+def gpu_rounds(space: ScheduleSpace, reused: Program, known: Known) -> Iterator[Batch]:
+    """The rounds one after the other, int64 [N, K] each, all valid; likely the best come first."""
+    if isinstance(space, AlternativeSpaces):
+        number, inner = same_algorithm(space, reused)
+        embedded = functools.partial(space.embedded, number)
+        for rows in gpu_rounds(space.spaces[number], inner, lambda rows: known(embedded(rows))):
+            yield embedded(rows)
+    elif isinstance(reused.space, AlternativeSpaces):
+        yield from gpu_rounds(space, part_of(reused.space, reused.row)[1], known)
+    else:
+        yield from _of_one_algorithm(space, reused, known)
+
+
+def _of_one_algorithm(space: ScheduleSpace, reused: Program, known: Known) -> Iterator[Batch]:
+    template = inherited(space, reused)
+    begin = np.stack([template, space.batch([space.default()])[0]])
+    tried = begin[space.valid(begin)]
+    yield tried[:1]
+    sources = {bare_name(tiles.name, reused.space): tiles for tiles in gpu_tiles(reused.space)}
+    for tiles in gpu_tiles(space):
+        source = sources.get(bare_name(tiles.name, space))
+        if source is not None:
+            for rows in tiled_rounds(begin_reuse(space, tiles, source, reused.row, template), known):
+                yield rows
+                tried = np.concatenate([tried, rows])
+            template = fastest(tried, known)[0]
+    yield from two_level_rounds(space, reused, fastest(tried, known)[0], known)
+
+
+def tiled_rounds(reuse: Reuse, known: Known) -> Iterator[Batch]:
+    """The rounds of one contraction: of each size of a block, the sizes nearest to the reused one first."""
+    sizes = block_sizes(reuse.tiles.loops, reuse.source, reuse.reused.block)
+    ordered = sorted(sizes, key=lambda size: max(size / reuse.reused.block, reuse.reused.block / size))
+    searches = [found for size in ordered if (found := begin_block(reuse, size)) is not None]
+    steps: list[Callable[[BlockSearch], Batch]] = [BlockSearch.with_fetches, BlockSearch.with_unrolling]
+    for number, column in reuse.tiles.vectors:
+        steps.append(functools.partial(BlockSearch.with_vectors, number=number, column=column))
+    yield np.concatenate([reuse.none(), *(search.with_threads() for search in searches)])
+    for step in steps:
+        searches = [search for search in searches if search.settle(known)]
+        yield np.concatenate([reuse.none(), *(step(search) for search in searches)])

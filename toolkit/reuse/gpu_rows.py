@@ -1,0 +1,102 @@
+"""Configurations of a GPU space with given tiles: each tile is looked up among the choices of its knob."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.schedule.space import Batch
+from toolkit.reuse.block_shape import Shapes
+from toolkit.reuse.gpu_threads import ThreadShapes, smallest_prime
+from toolkit.reuse.gpu_tiles import GpuTiles, Row, Table, TiledLoop
+
+RADIX = 1 << 20  # above the sides of any tile
+
+Found = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The choices of one loop's knob by what is looked up: `codes` in order, and the choice of each."""
+
+    loop: TiledLoop
+    codes: Table
+    choices: Table
+
+    def find(self, codes: Table) -> tuple[Table, Found]:
+        """The choice for each code, [N], and whether there is one."""
+        places = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+        return self.choices[places], self.codes[places] == codes
+
+
+class GpuRows:
+    """Finds tiles among the knobs of a contraction.
+
+    The two levels inside a thread are split as GetS says: the inner one is the smallest prime, as far as
+    there is such a choice. Of the last space loop the inner one is a vector, whose length is taken over from
+    the reused program where it divides.
+
+    Args:
+        tiles: of the space.
+        vector: length of the reused program's vectors.
+    """
+
+    def __init__(self, tiles: GpuTiles, vector: int) -> None:
+        self.tiles = tiles
+        last = len(tiles.loops.space) - 1
+        self._space = [_space_choices(loop, vector if loop.place == last else 1) for loop in tiles.space]
+        self._reduce = [_choices(loop, loop.table.prod(axis=1), loop.table, 1) for loop in tiles.reduce]
+        self._blocks = {loop.place: np.unique(loop.table.prod(axis=1)) for loop in tiles.space}
+
+    def has_blocks(self, shapes: Shapes) -> Found:
+        """Which blocks, [N, S], the knobs have some tiles for."""
+        found = np.ones(len(shapes), np.bool_)
+        for place, sides in self._blocks.items():
+            found &= np.isin(shapes[:, place], sides)
+        return found
+
+    def with_threads(self, template: Row, shapes: ThreadShapes) -> tuple[Batch, Found]:
+        """The template, int64 [K], with each split of a block; and which of them the knobs have."""
+        rows = np.repeat(template[None], len(shapes), axis=0)
+        found = np.ones(len(shapes), np.bool_)
+        for item in self._space:
+            place = item.loop.place
+            sides = shapes.virtual[:, place], shapes.threads[:, place], shapes.inner[:, place]
+            rows[:, item.loop.column], there = item.find(_code(*sides))
+            found &= there
+        return rows, found
+
+    def with_fetches(self, template: Row, fetched: Sequence[int]) -> Row | None:
+        """The template with so many steps of each reduction loop fetched at once; None: no such choice."""
+        row = template.copy()
+        for item in self._reduce:
+            choice, there = item.find(np.array([fetched[item.loop.place]]))
+            if not there[0]:
+                return None
+            row[item.loop.column] = choice[0]
+        return row
+
+
+def _space_choices(loop: TiledLoop, vector: int) -> Choices:
+    virtual, threads, outer, inner = loop.table.T
+    return _choices(loop, _code(virtual, threads, outer * inner), loop.table[:, 2:], vector)
+
+
+def _choices(loop: TiledLoop, codes: Table, halves: Table, vector: int) -> Choices:
+    """Of the choices with one code the one with the wanted inner half."""
+    rest = halves.prod(axis=1)
+    wanted = np.array(
+        [vector if vector > 1 and side % vector == 0 else smallest_prime(side) for side in rest.tolist()]
+    )
+    away = np.abs(np.log(halves[:, 1] / wanted))
+    order = np.lexsort((away, codes))
+    ordered, first = np.unique(codes[order], return_index=True)
+    return Choices(loop, ordered, order[first])
+
+
+def _code(virtual: Table, threads: Table, rest: Table) -> Table:
+    found: Table = (virtual * RADIX + threads) * RADIX + rest
+    return found

@@ -1,0 +1,73 @@
+"""The simplified search for GPU stages of two levels: threads of a block, elements of a thread (ETO, 5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.expression.tensor import Tensor
+from cross.schedule.plan import make_plan
+from cross.schedule.space import Batch, ScheduleSpace
+from toolkit.reuse.loops import MajorLoops
+from toolkit.reuse.rounds import Known, Program, bare_name, fastest
+from toolkit.reuse.search_cost import block_sizes
+
+Row = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TwoLevel:
+    """A stage of two levels: its loops, without what they read, and the columns of its knobs."""
+
+    name: str
+    loops: MajorLoops
+    threads: int
+    vector: int
+
+
+def two_level_stages(space: ScheduleSpace) -> list[TwoLevel]:
+    """All such stages of a GPU space that its structure may run, in program order."""
+    plan = make_plan(space.program)
+    columns = {knob.name: column for column, knob in enumerate(space.knobs)}
+    stages: list[tuple[Tensor, Tensor | None]] = [(padding, None) for padding in plan.paddings]
+    stages += [(group.owner, group.reduction) for group in plan.groups]
+    found = []
+    for owner, reduction in stages:
+        name = f"{owner.name}.threads"
+        if name in columns:
+            extents = () if reduction is None else tuple(axis.extent for axis in reduction.reduce_axes)
+            loops = MajorLoops(space.operator.name, owner.shape, extents, (), None)
+            found.append(TwoLevel(owner.name, loops, columns[name], columns[f"{owner.name}.vector"]))
+    return found
+
+
+def two_level_rounds(space: ScheduleSpace, reused: Program, best: Row, known: Known) -> Iterator[Batch]:
+    """Two rounds for each stage: threads of a block, and then elements of a thread."""
+    sources = {bare_name(stage.name, reused.space): stage for stage in two_level_stages(reused.space)}
+    tried = best[None]
+    for stage in two_level_stages(space):
+        source = sources.get(bare_name(stage.name, space))
+        if source is None:
+            continue
+        threads = reused.space.knobs[source.threads].choices[reused.row[source.threads]][0]
+        wanted = block_sizes(stage.loops, source.loops, threads)
+        choices = np.array(space.knobs[stage.threads].choices)[:, 0]
+        nearest = {int(np.abs(np.log2(choices / size)).argmin()) for size in wanted}
+        for column, picked in ((stage.threads, sorted(nearest)), (stage.vector, None)):
+            best = fastest(tried, known)[0]
+            rows = _with(space, best, column, picked)
+            yield rows
+            tried = np.concatenate([tried, rows])
+
+
+def _with(space: ScheduleSpace, row: Row, column: int, choices: list[int] | None) -> Batch:
+    """The valid configurations with these choices of one knob, None for all, but the row's own."""
+    options = range(len(space.knobs[column].choices)) if choices is None else choices
+    others = [choice for choice in options if choice != row[column]]
+    rows = np.repeat(row[None], len(others), axis=0)
+    rows[:, column] = others
+    found: Batch = rows[space.valid(rows)]
+    return found
