@@ -3,18 +3,22 @@
 kernels: the inner loop of each workload's best recorded kernel (otherwise of the schedule that needs no
 measurement), its spills and the cycles that models predict; of GPU kernels, the launches against the limits
 of the board. No board is needed.
+mali: AutoTVM's best programs for a Mali, from its public logs, and our configurations that equal them.
 tiles: compiles register tiles around the edge of what fits, and says which spill in the inner loop and
 whether the space's constraint on registers says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from benchmarks.autotvm.mali import equal
+from benchmarks.autotvm.rows import operator as row_operator
+from benchmarks.autotvm.rows import rows
 from benchmarks.kernels.expressions import operator
 from benchmarks.kernels.workloads import Workload, chosen
 from boards.board import load
@@ -28,6 +32,7 @@ from cross.inspect_gpu import inspect_gpu
 from cross.loopnest import LoopNest, Programs
 from cross.machine_code import cortex_a53
 from cross.schedule.cpu_sketch import cpu_space
+from cross.schedule.gpu_sketch import gpu_space
 from toolkit.jobs import open_job
 from toolkit.records import Records
 from toolkit.report.documents import document
@@ -85,6 +90,28 @@ def _nest(workload: Workload, board: Board, target: Target, records: Path | None
             best = store.best(job.key)
     space = programs.space
     return programs.nest(space.default() if best is None else space.parse(best.configuration))
+
+
+@main.command()
+@click.option("--board", "board_name", default="rock960", show_default=True)
+@click.option("--json", "as_json", is_flag=True)
+def mali(board_name: str, as_json: bool) -> None:
+    """Workload, AutoTVM's knobs, and our configuration that is the same program on a board's Mali."""
+    target = load(board_name).target("mali")
+    found = [(row, equal(row, gpu_space(row_operator(row), target))) for row in rows()]
+    if as_json:
+        content = [
+            {"workload": row.text, "autotvm": row.knobs, "ours": same.configuration} for row, same in found
+        ]
+        click.echo(document("autotvm-mali", {"board": board_name, "workloads": content}))
+        return
+    for row, same in found:
+        click.echo(f"{row.text}, {row.seconds * 1e3:.2f} ms\n  AutoTVM {_knobs(row.knobs)}")
+        click.echo(f"  ours    {_knobs(same.configuration)}")
+
+
+def _knobs(knobs: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in knobs.items()).replace("'", "")
 
 
 # ----------------------------------------------------------------------------------------- register tiles

@@ -1,0 +1,92 @@
+"""Rows of AutoTVM's logs: a workload, the knobs of the fastest program that was found for it, its seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cross.expression import Operator, placeholder
+from cross.expression.conv import conv2d, depthwise_conv2d
+from cross.expression.dense import dense
+from cross.expression.elementwise import bias_add
+from cross.expression.window import Window
+
+MALI_FILE = Path(__file__).with_name("mali.json")
+FORMAT = 1
+
+Shape = tuple[int, ...]
+Knobs = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One workload. `shapes` and `arguments` are AutoTVM's: images NCHW, weights OIHW, dense [n, k]."""
+
+    template: str  # such as conv2d_nchw_spatial_pack.mali
+    shapes: tuple[Shape, ...]
+    arguments: tuple[Any, ...]  # strides, padding, dilation, dtype
+    seconds: float
+    knobs: Knobs
+
+    @property
+    def text(self) -> str:
+        """For people: depthwise 14x14x512 3x3/2 512."""
+        data, weight = self.shapes[:2]
+        if self.family == "dense":
+            return f"dense {data[1]} {weight[0]}" + (" + bias" if len(self.shapes) > 2 else "")
+        strides = self.arguments[0]
+        kernel = f"{weight[2]}x{weight[3]}/{strides[0]}"
+        return f"{self.family} {data[2]}x{data[3]}x{data[1]} {kernel} {weight[0]}"
+
+    @property
+    def family(self) -> str:
+        """conv, depthwise or dense."""
+        return self.template.partition("2d")[0].partition(".")[0].removesuffix("_conv")
+
+
+def rows(path: Path = MALI_FILE) -> list[Row]:
+    """The rows of a file, in its order.
+
+    Raises:
+        ValueError: the file has another format.
+    """
+    content = json.loads(path.read_text())
+    if content.get("format") != FORMAT:
+        raise ValueError(f"{path}: expected format {FORMAT}, found {content.get('format')!r}")
+    return [row(item) for item in content["rows"]]
+
+
+def row(item: dict[str, Any]) -> Row:
+    """One row as the file has it."""
+    shapes = tuple(tuple(map(int, shape.split("x"))) for shape in item["shapes"])
+    return Row(item["template"], shapes, tuple(item["arguments"]), item["seconds"], item["knobs"])
+
+
+def operator(row: Row) -> Operator:
+    """The workload as an operator of ours: images NHWC, weights HWIO, dense [k, n]."""
+    if row.family == "dense":
+        return _dense(row.shapes)
+    (_, channels, height, width), (outputs, _, kernel_h, kernel_w) = row.shapes[:2]
+    strides, pads, dilations = map(tuple, row.arguments[:3])
+    window = Window(strides, pads, dilations)
+    data = placeholder((1, height, width, channels), "data")
+    if row.family == "depthwise":
+        weight = placeholder((kernel_h, kernel_w, channels), "weight")
+        output = depthwise_conv2d(data, weight, window, name="y")
+    else:
+        weight = placeholder((kernel_h, kernel_w, channels, outputs), "weight")
+        output = conv2d(data, weight, window, name="y")
+    return Operator(row.family, (data, weight), output, constants=frozenset({1}))
+
+
+def _dense(shapes: Sequence[Shape]) -> Operator:
+    (rows, inner), (columns, _) = shapes[:2]
+    data, weight = placeholder((rows, inner), "data"), placeholder((inner, columns), "weight")
+    output = dense(data, weight, name="y")
+    if len(shapes) == 2:
+        return Operator("dense", (data, weight), output, constants=frozenset({1}))
+    bias = placeholder((columns,), "bias")
+    return Operator("dense", (data, weight, bias), bias_add(output, bias, "z"), constants=frozenset({1, 2}))
