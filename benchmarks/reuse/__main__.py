@@ -1,7 +1,8 @@
-"""Reuse of tuned programs against searching each operator, on one core of this machine (ETO, Fig. 7).
+"""Reuse of tuned programs against searching each operator, on one core of a CPU or on a GPU (ETO, Fig. 7).
 
     python -m benchmarks.reuse pairs                            10 pairs of each family, 400 trials a search
     python -m benchmarks.reuse pairs --families conv2d norm --pairs 2 --trials 100
+    python -m benchmarks.reuse pairs --board pocl --families conv2d --pairs 1 --trials 4    for function alone
 
 For each family random pairs of operators that may reuse each other: the one is tuned by the learned search,
 and again by reuse of the other's tuned program. Throughput is the reuse's best against the search's best of
@@ -31,6 +32,7 @@ from toolkit.errors import ToolkitError
 from toolkit.measure.builder import Builder
 from toolkit.measure.session import open_session
 
+HOST = "host"
 WORK = Path("build/reuse")
 WAIT_S = 1800.0
 INTERRUPTED = 130
@@ -40,17 +42,18 @@ HEAD = ("family", "pairs", "throughput", "interval", "speed-up", "trials reused"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is missing and print the table; returns the exit code."""
     asked = _parser().parse_args(arguments)
-    asked.work.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
     try:
-        board = load("host")
+        board = load(asked.board)
+        work = asked.work if board.name == HOST else asked.work / board.name
+        work.mkdir(parents=True, exist_ok=True)
         target = board.target()
         one_core = msgspec.structs.replace(target, cores=target.cores[:1])
         with (
             open_session(board, wait_s=WAIT_S, holder="benchmarks.reuse") as session,
             Builder(one_core, workers=len(target.cores)) as builder,
         ):
-            bench = Bench(board, one_core, session, builder, asked.work, asked.trials)
+            bench = Bench(board, one_core, session, builder, work, asked.trials)
             for seed in range(asked.pairs):
                 for family in asked.families:
                     outcomes.append(_kept(bench, family, seed))
@@ -103,8 +106,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     pairs = commands.add_parser("pairs", help="single pairs of operators")
     pairs.add_argument("--families", nargs="+", choices=tuple(FAMILIES), default=list(FAMILIES))
+    pairs.add_argument("--board", default=HOST, help=f"a board of the library (default: {HOST})")
     pairs.add_argument("--pairs", type=int, default=10, help="of each family (default: 10)")
-    pairs.add_argument("--trials", type=int, default=400, help="of a search (default: 400)")
+    pairs.add_argument(
+        "--trials", type=int, default=400, help="of a search, and at most of a reuse (default: 400)"
+    )
     pairs.add_argument("--work", type=Path, default=WORK, help=f"finished work (default: {WORK})")
     return parser
 

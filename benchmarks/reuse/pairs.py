@@ -29,7 +29,6 @@ from toolkit.reuse.rounds import Program
 from toolkit.tuning import TuningJob, TuningOptions, tune_all
 
 NEAR = 1.01  # of the best time: the search has found it when it is as near
-PLENTY = 10_000  # trials: a reuse ends by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +119,7 @@ def _tuned(
         recorded = [record.measurement for record in records.for_key(job.key)]
         timing = RunnerOptions.of(bench.board.measure)
         runner = LiveRunner(programs, bench.builder, bench.session, timing, seed=seed, recorded=recorded)
-        budget = Budget(bench.trials if reuse is None else PLENTY)
-        tune_all([(job, runner)], records, budget, options=TuningOptions(seed=seed))
+        tune_all([(job, runner)], records, Budget(bench.trials), options=TuningOptions(seed=seed))
         return _Tuned(programs, job, records.for_key(job.key))
 
 

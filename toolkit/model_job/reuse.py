@@ -23,8 +23,9 @@ from toolkit.measure.live import LiveRunner
 from toolkit.model_job.bench import Bench
 from toolkit.progress import Budget, Listener, TuningResult
 from toolkit.records import TuningRecord
+from toolkit.reuse.gpu_rounds import expected_gpu_rounds
 from toolkit.reuse.loops import MajorLoops, NotReusable, major_loops
-from toolkit.reuse.plan import Candidate, ReuseOptions, ReusePlan, ReuseStep, plan_reuse
+from toolkit.reuse.plan import Candidate, ReuseOptions, ReusePlan, ReuseStep, expected_rounds, plan_reuse
 from toolkit.reuse.proposer import ReuseProposer
 from toolkit.reuse.rounds import Program
 from toolkit.tuning import TuningJob, tune_all
@@ -75,7 +76,8 @@ def plan_model_reuse(bench: Bench, options: ReuseOptions) -> ModelReuse:
     known = tuple(program for program in known_programs(bench) if program.operator_key not in own)
     others = [Candidate(program.name, program.loops, 0.0, tuned=True) for program in known]
     candidates = (*mine, *others)
-    return ModelReuse(candidates, known, plan_reuse(candidates, options))
+    expected = expected_rounds if bench.target.kind == "cpu" else expected_gpu_rounds
+    return ModelReuse(candidates, known, plan_reuse(candidates, options, expected))
 
 
 def known_programs(bench: Bench) -> Iterator[KnownProgram]:

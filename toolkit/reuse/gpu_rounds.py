@@ -17,9 +17,10 @@ from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.space import Batch, ScheduleSpace
 from toolkit.reuse.gpu_block import BlockSearch, Reuse, begin_block, begin_reuse
 from toolkit.reuse.gpu_tiles import gpu_tiles
-from toolkit.reuse.gpu_two_level import two_level_rounds
+from toolkit.reuse.gpu_two_level import expected_two_level_rounds, two_level_rounds
+from toolkit.reuse.loops import MajorLoops
 from toolkit.reuse.rounds import Known, Program, bare_name, fastest, inherited, part_of, same_algorithm
-from toolkit.reuse.search_cost import block_sizes
+from toolkit.reuse.search_cost import block_sizes, expected_trials
 
 
 def gpu_rounds(space: ScheduleSpace, reused: Program, known: Known) -> Iterator[Batch]:
@@ -49,6 +50,19 @@ def _of_one_algorithm(space: ScheduleSpace, reused: Program, known: Known) -> It
                 tried = np.concatenate([tried, rows])
             template = fastest(tried, known)[0]
     yield from two_level_rounds(space, reused, fastest(tried, known)[0], known)
+
+
+def expected_gpu_rounds(target: MajorLoops, source: MajorLoops) -> float:
+    """Expected trials of the rounds on a GPU, over what the reused program may be."""
+    rounds = expected_trials if is_tiled(target) else expected_two_level_rounds
+    return rounds(target, source)
+
+
+def is_tiled(loops: MajorLoops) -> bool:
+    """Whether inputs are combined that are read again along a space loop, as in contractions."""
+    wide = {loop for loop, extent in enumerate(loops.space) if extent > 1}
+    used = [{loop for dimension in item for loop, _ in dimension.steps} for item in loops.inputs]
+    return bool(loops.reduce) and len(used) > 1 and any(not wide <= loops_of for loops_of in used)
 
 
 def tiled_rounds(reuse: Reuse, known: Known) -> Iterator[Batch]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +15,11 @@ from cross.schedule.plan import make_plan
 from cross.schedule.space import Batch, ScheduleSpace
 from toolkit.reuse.loops import MajorLoops
 from toolkit.reuse.rounds import Known, Program, bare_name, fastest
-from toolkit.reuse.search_cost import block_sizes
+from toolkit.reuse.search_cost import MOST_THREADS, block_sizes
 
 Row = NDArray[np.int64]
+
+OTHER_VECTORS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,15 @@ def two_level_rounds(space: ScheduleSpace, reused: Program, best: Row, known: Kn
             rows = _with(space, best, column, picked)
             yield rows
             tried = np.concatenate([tried, rows])
+
+
+def expected_two_level_rounds(target: MajorLoops, source: MajorLoops) -> float:
+    """Expected trials of these rounds for one stage, over the numbers of threads of the reused program."""
+    counts = []
+    for power in range(MOST_THREADS.bit_length()):
+        sizes = block_sizes(target, source, 1 << power)
+        counts.append(len({round(math.log2(size)) for size in sizes}))
+    return sum(counts) / len(counts) + OTHER_VECTORS
 
 
 def _with(space: ScheduleSpace, row: Row, column: int, choices: list[int] | None) -> Batch:

@@ -8,7 +8,7 @@ together is a minimum-cost arborescence. An operator with a tuned program in the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,9 @@ from toolkit.reuse.search_cost import block_sizes
 LATER_TRIALS = 6 * STEPS  # of the rounds around the best: about six knobs have that many other choices
 LOSS = 0.005  # of an operator's speed: what a reuse is expected to miss, per factor of two between the loops
 WORTH = 100.0  # trials that one per cent of the model's latency is worth
+
+Expected = Callable[[MajorLoops, MajorLoops], float]
+"""Expected trials of the rounds for the first operator that begin with a program of the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,12 @@ class ReusePlan:
         return sum(step.trials for step in self.steps)
 
 
-def plan_reuse(candidates: Sequence[Candidate], options: ReuseOptions) -> ReusePlan:
-    """The cheapest plan for all candidates that are not tuned yet."""
-    costs, trials = _costs(candidates, options)
+def plan_reuse(candidates: Sequence[Candidate], options: ReuseOptions, expected: Expected) -> ReusePlan:
+    """The cheapest plan for all candidates that are not tuned yet.
+
+    `expected` says how many trials the rounds take on the target.
+    """
+    costs, trials = _costs(candidates, options, expected)
     parents = minimum_arborescence(costs).parents
     steps: dict[int, list[ReuseStep]] = {}
     for position, candidate in enumerate(candidates):
@@ -95,7 +101,9 @@ def expected_rounds(target: MajorLoops, source: MajorLoops) -> float:
     return REGISTER_TILES * sum(counts) / len(counts) + LATER_TRIALS
 
 
-def _costs(candidates: Sequence[Candidate], options: ReuseOptions) -> tuple[Costs, Costs]:
+def _costs(
+    candidates: Sequence[Candidate], options: ReuseOptions, expected_of: Expected
+) -> tuple[Costs, Costs]:
     """Arc costs and expected trials, float64 [N + 1, N + 1]: node 0 is the search, i + 1 candidate i."""
     count = len(candidates) + 1
     trials = np.full((count, count), np.inf)
@@ -106,7 +114,7 @@ def _costs(candidates: Sequence[Candidate], options: ReuseOptions) -> tuple[Cost
             continue
         for other, source in enumerate(candidates, start=1):
             if source.loops is not None and reusable(candidate.loops, source.loops):
-                expected = min(expected_rounds(candidate.loops, source.loops), candidate.most)
+                expected = min(expected_of(candidate.loops, source.loops), candidate.most)
                 distance = abs(math.log2(candidate.loops.size / source.loops.size))
                 trials[other, position] = expected
                 losses[other, position] = 100.0 * candidate.share * LOSS * (1.0 + distance)

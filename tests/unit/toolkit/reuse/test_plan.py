@@ -13,7 +13,7 @@ FREE = ReuseOptions(trials=400, worth=0.0)
 
 
 def plan(*candidates: Candidate, options: ReuseOptions = FREE) -> ReusePlan:
-    return plan_reuse(candidates, options)
+    return plan_reuse(candidates, options, expected_rounds)
 
 
 def parents(found: ReusePlan) -> dict[int, int | None]:
@@ -35,7 +35,7 @@ def test_one_operator_is_searched_and_the_others_reuse() -> None:
 
 def test_programs_are_there_before_they_are_reused() -> None:
     sizes = [Candidate(str(item), conv(*item), 0.05, False) for item in RESNET50]
-    found = plan_reuse(sizes, FREE)
+    found = plan_reuse(sizes, FREE, expected_rounds)
     seen: set[int] = set()
     for generation in found.generations:
         assert all(step.parent is None or step.parent in seen for step in generation)

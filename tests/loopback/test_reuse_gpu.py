@@ -1,0 +1,75 @@
+"""Reuse on a GPU target for real, on PoCL: what the hierarchical search asks for runs, and is right."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from boards.board import Board
+from cross.expression import Operator, placeholder
+from cross.expression.conv import conv2d
+from cross.expression.dense import dense
+from cross.expression.window import Window
+from cross.schedule import ScheduleSpace, gpu_space
+from device_runtime.protocol import Timing
+from toolkit.explore.proposer import Proposer
+from toolkit.jobs import open_job
+from toolkit.measure.builder import Builder
+from toolkit.measure.live import LiveRunner, RunnerOptions
+from toolkit.measure.session import open_session
+from toolkit.progress import Budget
+from toolkit.records import Records
+from toolkit.reuse.gpu_tiles import gpu_tiles
+from toolkit.reuse.proposer import ReuseProposer
+from toolkit.reuse.rounds import Program
+from toolkit.tuning import TuningOptions, tune_all
+
+TRIALS = 4  # of an operator, the untuned program among them
+QUICKLY = RunnerOptions(Timing(repeat=1, min_repeat_ms=0.1, warmup=0))
+
+
+def conv(filters: int) -> Operator:
+    data, weight = placeholder((1, 6, 6, 2), "X"), placeholder((3, 3, 2, filters), "W")
+    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="Y")
+    return Operator("conv", (data, weight), output, frozenset({1}))
+
+
+def product(rows: int) -> Operator:
+    left, right = placeholder((rows, 12), "A"), placeholder((12, 8), "B")
+    return Operator("product", (left, right), dense(left, right, name="Y"), frozenset({1}))
+
+
+PAIRS = {"conv": (conv(8), conv(4)), "product": (product(16), product(8))}
+
+
+def begun(space: ScheduleSpace, source: ScheduleSpace, _: Proposer) -> Proposer:
+    """As if the untuned program of the other operator were its best one."""
+    return ReuseProposer(space, Program(source, source.default()))
+
+
+@pytest.mark.slow
+def test_operators_begin_with_programs_of_others(tmp_path: Path, pocl_board: Board) -> None:
+    target = pocl_board.target()
+    opened = {name: open_job(name, operator, pocl_board, target) for name, (operator, _) in PAIRS.items()}
+    with (
+        Builder(target, workers=2) as builder,
+        open_session(pocl_board) as session,
+        Records(tmp_path / "r.db") as records,
+    ):
+        jobs = []
+        for name, (job, programs) in opened.items():
+            begin = functools.partial(begun, programs.space, gpu_space(PAIRS[name][1], target))
+            jobs.append((replace(job, begin=begin), LiveRunner(programs, builder, session, QUICKLY)))
+        results = tune_all(jobs, records, Budget(TRIALS), options=TuningOptions(batch=TRIALS))
+        assert [result.measured for result in results] == [TRIALS] * len(PAIRS)
+        for job, programs in opened.values():
+            found = records.for_key(job.key)
+            assert [record.error_text for record in found if record.error_kind] == []
+            assert all((record.max_abs_error or 0.0) < 1e-4 for record in found)
+            space = programs.space
+            (tiles,) = gpu_tiles(space)
+            rows = space.batch([space.parse(record.configuration) for record in found])
+            assert len({tiles.sides(row).block for row in rows}) > 1
