@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from toolkit.cost_model.model_file import ModelCard, SavedModel
     from toolkit.cost_model.model_file import load as load_cost_model
     from toolkit.cost_model.model_file import load_card as load_model_card
+    from toolkit.cost_model.shipped import find_prior, shipped_priors
     from toolkit.emulation import fetch as fetch_emulation
     from toolkit.errors import ToolkitError
     from toolkit.explore.search import SearchOptions, annealing_options
@@ -71,6 +72,7 @@ _HOMES = {
     "toolkit.cost_model.model_file": (
         "ModelCard", "SavedModel", "load_cost_model=load", "load_model_card=load_card",
     ),
+    "toolkit.cost_model.shipped": ("find_prior", "shipped_priors"),
     "toolkit.emulation": ("fetch_emulation=fetch",),
     "toolkit.errors": ("ToolkitError",),
     "toolkit.explore.search": ("SearchOptions", "annealing_options"),
@@ -146,6 +148,7 @@ __all__ = [
     "compute",
     "document",
     "fetch_emulation",
+    "find_prior",
     "flash_bundle",
     "lineage",
     "lineage_tree",
@@ -168,6 +171,7 @@ __all__ = [
     "roll_back",
     "run_installed",
     "runtime_archive",
+    "shipped_priors",
     "slot_status",
     "sum",
     "table",

@@ -31,15 +31,20 @@ def pair_figures(pairs: Results) -> Iterable[str]:
 
 def pair_rows(pairs: Results) -> tuple[list[str], list[list[Any]]]:
     """The same as a table: column names and rows."""
-    columns = ["family", "pairs", "throughput", "speed-up", "trials of reuse", "trials of the search"]
+    columns = [
+        "family", "pairs", "throughput", "speed-up to its best", "to 1 % of it", "trials of reuse",
+        "of the search to its best", "to 1 % of it",
+    ]  # fmt: skip
     rows = [
         [
             family["name"],
             family["pairs"],
             _shown(family["throughput"]),
             _shown(family["speedup"]),
+            _shown(family["near_speedup"]),
             family["trials_reused"],
             family["trials_searched"],
+            family["trials_near"],
         ]
         for family in [*pairs["families"], *([pairs["all"]] if pairs["all"] else [])]
     ]

@@ -16,7 +16,7 @@ from benchmarks.reuse.families import FAMILIES
 from benchmarks.reuse.pairs import Outcome
 from benchmarks.reuse.paper import PAIRS
 
-RESULTS_VERSION: Final = 1
+RESULTS_VERSION: Final = 2
 
 
 def keep(path: Path, outcome: Outcome) -> None:
@@ -61,7 +61,9 @@ def _family(name: str, mine: Sequence[Outcome]) -> dict[str, Any]:
         "pairs": len(mine),
         "throughput": interval(mean_interval([item.throughput for item in mine])),
         "speedup": interval(mean_interval([item.speedup for item in mine])),
+        "near_speedup": interval(mean_interval([item.near_speedup for item in mine])),
         "trials_reused": float(np.mean([item.reused_trials for item in mine])),
         "trials_searched": float(np.mean([item.searched_trials for item in mine])),
+        "trials_near": float(np.mean([item.near_trials for item in mine])),
         "paper": None if paper is None else {"throughput": paper.throughput, "speedup": paper.speedup},
     }

@@ -54,12 +54,32 @@ def train(
     answer("model-train", report, text, as_json=as_json)
 
 
+@model.command("list")
+@json_option
+@answering
+def list_(*, as_json: bool) -> None:
+    """List the models that come with the tool, by the names that --prior takes."""
+    cards = {name: toolkit.load_model_card(path) for name, path in toolkit.shipped_priors().items()}
+    rows = [
+        (name, card.name, card.features.kind, str(sum(item.records for item in card.provenance.operators)),
+         ", ".join(sorted({item.target_key.partition(":")[2] for item in card.provenance.operators})))
+        for name, card in cards.items()
+    ]  # fmt: skip
+    content = [
+        {"name": name, "model": card.name, "features": card.features, "provenance": card.provenance}
+        for name, card in cards.items()
+    ]
+    text = toolkit.table(("name", "model", "features", "records", "measured on"), rows, left=3)
+    answer("model-list", {"models": content}, text, as_json=as_json)
+
+
 @model.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 @answering
 def show(*, file: Path, as_json: bool) -> None:
-    """Say what the model FILE is, what it reads, and what it was trained on."""
+    """Say what the model FILE, or the one of that name, is, what it reads, and what it was trained on."""
+    file = toolkit.find_prior(file)
     card = toolkit.load_model_card(file)
     text = described(file, card.name, card.features, card.provenance)
     content = {"path": file, "name": card.name, "features": card.features, "provenance": card.provenance}

@@ -86,8 +86,8 @@ class Arguments(TypedDict):
 @click.option("--cost-model", type=click.Choice(COST_MODELS), default="gbt", show_default=True)
 @click.option("--features", type=click.Choice(FEATURES),
               help="What the cost model reads of a program.  [default: what suits it]")  # fmt: skip
-@click.option("--prior", type=click.Path(path_type=Path), metavar="FILE",
-              help="A model of `toolkit model train` to begin with, for annealing.")  # fmt: skip
+@click.option("--prior", type=click.Path(path_type=Path), metavar="FILE|NAME",
+              help="A model of `toolkit model train` or `list` to begin with, for annealing.")  # fmt: skip
 @click.option("--preset", type=click.Choice(PRESETS), default="wide", show_default=True,
               help="Annealing: wide populations, or the paper's 128 chains of 500 steps.")  # fmt: skip
 @click.option("--alpha", type=click.FloatRange(min=0), help="Weight of diversity in a batch.")

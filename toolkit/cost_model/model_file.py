@@ -145,7 +145,7 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise CostModelError(
             f"the cost model {path} cannot be read: {error.strerror}; name a file that "
-            "`toolkit model train -o` wrote"
+            "`toolkit model train -o` wrote, or a model of `toolkit model list`"
         ) from error
 
 

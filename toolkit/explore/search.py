@@ -11,7 +11,8 @@ import numpy as np
 from cross.loopnest.program import Programs
 from toolkit.cost_model.base import CostModel
 from toolkit.cost_model.choose import DEFAULT, TREE_MODELS, features_of, make_cost_model
-from toolkit.cost_model.model_file import check_features, facts, load
+from toolkit.cost_model.model_file import check_features, facts
+from toolkit.cost_model.shipped import load_prior
 from toolkit.cost_model.transfer import Transfer
 from toolkit.errors import InputError
 from toolkit.explore.annealing import PRESETS, AnnealingOptions, AnnealingProposer, Features
@@ -107,7 +108,7 @@ def search_features(options: SearchOptions, programs: Programs) -> NamedFeatures
     own = make_features(options.features or features_of(options.cost_model), programs)
     if options.prior is None:
         return own
-    kind = load(options.prior).features.kind
+    kind = load_prior(options.prior).features.kind
     return own if kind == own.kind else JointFeatures(make_features(kind, programs), own)
 
 
@@ -125,6 +126,6 @@ def make_model(features: Features, rng: np.random.Generator, options: SearchOpti
     local = make_cost_model(options.cost_model, seed, channels=facts(own).channels)
     if options.prior is None:
         return local
-    saved = load(options.prior)
+    saved = load_prior(options.prior)
     check_features(saved, facts(shared), str(options.prior))
     return Transfer(saved.model, local, columns=columns)

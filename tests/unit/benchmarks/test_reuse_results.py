@@ -15,7 +15,9 @@ TRIALS = 400
 
 
 def _outcome(family: str, seed: int, throughput: float, speedup: float) -> Outcome:
-    return Outcome(family, seed, 1e-3, 1e-3 / throughput, 2e-3, 200, 40, 10.0 * speedup, 10.0)
+    return Outcome(
+        family, seed, 1e-3, 1e-3 / throughput, 2e-3, 200, 100, 40, 10.0 * speedup, 5.0 * speedup, 10.0
+    )
 
 
 def _keep(folder: Path, outcome: Outcome) -> None:
@@ -43,6 +45,7 @@ def test_the_figures_show_ours_beside_the_paper_s(tmp_path: Path) -> None:
     (family,) = found["families"]
     assert family["throughput"]["estimate"] == pytest.approx(1.0)
     assert family["speedup"]["estimate"] == pytest.approx(5.0)
+    assert family["near_speedup"]["estimate"] == pytest.approx(2.5)
     assert family["paper"] == {"throughput": 1.068, "speedup": 2.2}
     legend, throughput, speedup = pair_figures(found)
     assert "P100" in legend
