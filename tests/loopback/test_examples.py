@@ -1,4 +1,4 @@
-"""The Python of docs/python-api.md that needs no board but this machine, run as it stands."""
+"""The Python of the documents, run as it stands, or with this machine for the board and a smaller network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from tests.loopback.tune_board import related_convolutions
+from tests.onnx_models import save
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ".local/share/tune-for-board/records.db"
@@ -23,6 +27,11 @@ def example(heading: str) -> str:
     found = re.search(rf"^#+ {heading}\n(?:(?!^#).)*?^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert found is not None, heading
     return found[1]
+
+
+def readme_blocks() -> list[str]:
+    """The README's Python, block by block."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
 
 
 def run(folder: Path, code: str) -> str:
@@ -41,6 +50,20 @@ def test_an_operator_then_its_records_and_a_prior(tmp_path: Path) -> None:
     (line,) = run(tmp_path, example("Records")).splitlines()
     assert " 32 TuningRecord(" in line
     assert run(tmp_path, example("Cost models") + "print(options.prior)\n") == "prior.tfbm\n"
+
+
+def test_the_readme_s_model(tmp_path: Path) -> None:
+    """Tuned, bundled, flashed and run: here, and with fewer trials."""
+    save(tmp_path, related_convolutions(), "squeezenet.onnx")
+    np.save(tmp_path / "input.npy", np.zeros((1, 8, 14, 14), np.float32))
+    code = readme_blocks()[0].replace("rpi3b@pi@192.168.1.7", "host").replace("trials=64", "trials=1")
+    printed = run(tmp_path, code + "print(*(array.shape for array in run.outputs.values()))\n")
+    assert printed.splitlines()[-1] == "(1, 32, 14, 14)"
+
+
+def test_the_readme_s_operator(tmp_path: Path) -> None:
+    code = readme_blocks()[1].replace("trials=128", "trials=2")
+    assert float(run(tmp_path, code).split()[0]) > 0
 
 
 def test_a_search(tmp_path: Path) -> None:
