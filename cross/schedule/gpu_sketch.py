@@ -36,6 +36,8 @@ from cross.schedule.gpu_multi_level import (
 )
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
 from cross.schedule.gpu_two_level import (
+    PREFERRED_THREADS,
+    THREADS_OF_A_SUM,
     partial_results,
     reduction_across_threads,
     reduction_in_threads,
@@ -59,18 +61,24 @@ def gpu_space(operator: Operator, target: Target) -> ScheduleSpace:
     if target.gpu is None:
         raise ScheduleError(f"target {target.name} is of kind {target.kind!r}, expected one with GPU limits")
     direct = _space(operator, operator, target, target.gpu)
-    cut = _with_partial_sums(operator, target.gpu)
-    if cut is None:
-        return direct
-    name = "across threads" if target.gpu.shared_memory_on_chip else "in two launches"
-    return AlternativeSpaces(
-        operator, target, {"direct": direct, name: _space(operator, cut, target, target.gpu)}
-    )
+    cut = _cut_sums(operator, target, target.gpu)
+    return AlternativeSpaces(operator, target, {"direct": direct, **cut}) if cut else direct
 
 
-def _with_partial_sums(operator: Operator, limits: GpuLimits) -> Operator | None:
-    """The operator with its long sums cut in two, None where it has none."""
-    found = operator
+def _cut_sums(operator: Operator, target: Target, limits: GpuLimits) -> dict[str, ScheduleSpace]:
+    """The spaces with long sums cut in two, by algorithm: one for each number of threads that share a sum."""
+    found = {}
+    for threads in THREADS_OF_A_SUM if limits.shared_memory_on_chip else (PREFERRED_THREADS,):
+        cut, most = _with_partial_sums(operator, limits, threads)
+        if most:
+            name = f"across {most} threads" if limits.shared_memory_on_chip else "in two launches"
+            found[name] = _space(operator, cut, target, limits)
+    return found
+
+
+def _with_partial_sums(operator: Operator, limits: GpuLimits, threads: int) -> tuple[Operator, int]:
+    """The operator with its long sums cut in two, and the most partial results of one; 0: it has none."""
+    found, most = operator, 0
     plan = make_plan(operator)
     sums = {
         group.reduction.name
@@ -83,8 +91,9 @@ def _with_partial_sums(operator: Operator, limits: GpuLimits) -> Operator | None
             continue
         # rfactor renews the stages behind the one it cuts, not their axes.
         current = next(item for item in found.stages if longest in item.reduce_axes)
-        found = rfactor(found, current, longest, partial_results(longest.extent, limits))
-    return None if found is operator else found
+        count = partial_results(longest.extent, limits, threads)
+        found, most = rfactor(found, current, longest, count), max(most, count)
+    return found, most
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from cross.schedule.primitives import (
 from cross.schedule.space import Constraint, Knob, Values
 
 PREFERRED_THREADS = 128
+THREADS_OF_A_SUM = (32, 128, 512)  # that may share the sum of one element
 VECTOR_BYTES = 16  # the widest load of one instruction
 FUSED = "f"
 
@@ -105,9 +106,9 @@ def reduction_across_threads(group: Group, partial: Tensor) -> list[Primitive]:
     ]
 
 
-def partial_results(length: int, limits: GpuLimits) -> int:
-    """How many threads share a sum of so many terms."""
-    most = min(limits.threads_of_a_launch, PREFERRED_THREADS, max(length // 2, 1))
+def partial_results(length: int, limits: GpuLimits, wanted: int) -> int:
+    """How many threads share a sum of so many terms: `wanted` ones, or as many as there is work for."""
+    most = min(limits.threads_of_a_launch, wanted, max(length // 2, 1))
     return powers_of_two(most)[-1]
 
 

@@ -15,25 +15,47 @@ import numpy as np
 
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.space import Batch, ScheduleSpace
+from toolkit.reuse.gpu_across import numbers_of_threads
 from toolkit.reuse.gpu_block import BlockSearch, Reuse, begin_block, begin_reuse
 from toolkit.reuse.gpu_tiles import gpu_tiles
-from toolkit.reuse.gpu_two_level import expected_two_level_rounds, two_level_rounds
+from toolkit.reuse.gpu_two_level import (
+    expected_two_level_rounds,
+    two_level_rounds,
+    two_level_stages,
+)
 from toolkit.reuse.loops import MajorLoops
-from toolkit.reuse.rounds import Known, Program, bare_name, fastest, inherited, part_of, same_algorithm
+from toolkit.reuse.rounds import (
+    Known,
+    Program,
+    bare_name,
+    fastest,
+    inherited,
+    neighbours,
+    part_of,
+    same_algorithm,
+)
 from toolkit.reuse.search_cost import block_sizes, expected_trials
+
+UNROLL = "unroll"
 
 
 def gpu_rounds(space: ScheduleSpace, reused: Program, known: Known) -> Iterator[Batch]:
     """The rounds one after the other, int64 [N, K] each, all valid; likely the best come first."""
     if isinstance(space, AlternativeSpaces):
         number, inner = same_algorithm(space, reused)
-        embedded = functools.partial(space.embedded, number)
-        for rows in gpu_rounds(space.spaces[number], inner, lambda rows: known(embedded(rows))):
-            yield embedded(rows)
+        numbers = numbers_of_threads(space, reused.space, reused.configuration.indices[0]) or [number]
+        for embedded, part in ((functools.partial(space.embedded, n), space.spaces[n]) for n in numbers):
+            for rows in gpu_rounds(part, inner, _known_within(embedded, known)):
+                yield embedded(rows)
     elif isinstance(reused.space, AlternativeSpaces):
         yield from gpu_rounds(space, part_of(reused.space, reused.row)[1], known)
     else:
         yield from _of_one_algorithm(space, reused, known)
+
+
+def _known_within(embedded: Callable[[Batch], Batch], known: Known) -> Known:
+    """What is known of the configurations of one algorithm."""
+    return lambda rows: known(embedded(rows))
 
 
 def _of_one_algorithm(space: ScheduleSpace, reused: Program, known: Known) -> Iterator[Batch]:
@@ -49,7 +71,22 @@ def _of_one_algorithm(space: ScheduleSpace, reused: Program, known: Known) -> It
                 yield rows
                 tried = np.concatenate([tried, rows])
             template = fastest(tried, known)[0]
-    yield from two_level_rounds(space, reused, fastest(tried, known)[0], known)
+    for rows in two_level_rounds(space, reused, fastest(tried, known)[0], known):
+        yield rows
+        tried = np.concatenate([tried, rows])
+    yield from _other_rounds(space, tried, known)
+
+
+def _other_rounds(space: ScheduleSpace, tried: Batch, known: Known) -> Iterator[Batch]:
+    """Of launches that are neither, such as a Winograd transform's, one knob after the other by a step."""
+    searched = {column for tiles in gpu_tiles(space) for column in tiles.columns}
+    searched |= {column for stage in two_level_stages(space) for column in (stage.threads, stage.vector)}
+    for column, knob in enumerate(space.knobs):
+        if column not in searched and not knob.structural and knob.name != UNROLL:
+            rows = neighbours(space, fastest(tried, known)[0], column)
+            rows = rows[space.valid(rows)]
+            yield rows
+            tried = np.concatenate([tried, rows])
 
 
 def expected_gpu_rounds(target: MajorLoops, source: MajorLoops) -> float:

@@ -54,8 +54,8 @@ class GpuRows:
     def has_blocks(self, shapes: Shapes) -> Found:
         """Which blocks, [N, S], the knobs have some tiles for."""
         found = np.ones(len(shapes), np.bool_)
-        for place, sides in self._blocks.items():
-            found &= np.isin(shapes[:, place], sides)
+        for place in range(shapes.shape[1]):
+            found &= np.isin(shapes[:, place], self._blocks.get(place, [1]))
         return found
 
     def with_threads(self, template: Row, shapes: ThreadShapes) -> tuple[Batch, Found]:

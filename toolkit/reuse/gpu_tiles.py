@@ -82,6 +82,12 @@ class GpuTiles:
     unroll: int
     shared: int | None
 
+    @property
+    def columns(self) -> set[int]:
+        """The columns of all its knobs."""
+        loops = {loop.column for loop in (*self.space, *self.reduce)}
+        return loops | {column for _, column in self.vectors} | {self.unroll}
+
     def is_staged(self, row: Row) -> bool:
         """Whether a configuration fetches inputs into shared memory."""
         return self.shared is not None and bool(row[self.shared] == 0)
@@ -137,12 +143,15 @@ def _tiles_of(space: ScheduleSpace, plan: Plan, group: Group, limits: GpuLimits)
     reads = list(dict.fromkeys(term for term in walk(plan.body(reduction)) if isinstance(term, Read)))
     inputs = {read.tensor.name: position for position, read in enumerate(reads)}
     levels = [tuple(item.field(axis, level) for level in range(1, LEVELS + 1)) for axis in group.owner.axes]
+    space_loops = _tiled(space, levels, columns)
+    if not space_loops:
+        return None  # a stage of a sketch with knobs of its own
     steps = [(item.step(axis, 1), item.step(axis, 2)) for axis in reduction.reduce_axes]
     try:
         return GpuTiles(
             name=group.owner.name,
             loops=stage_loops(space.program, space.operator.name, reduction, reads),
-            space=_tiled(space, levels, columns),
+            space=space_loops,
             reduce=_tiled(space, steps, columns),
             vectors=tuple(
                 (inputs[operand.name], columns[(item.vector(operand),)]) for operand in item.operands

@@ -75,7 +75,7 @@ def later_round(space: ScheduleSpace, best: NDArray[np.int64], around: Around) -
     tiles = find_tiles(space)
     tiled = {axis.column for axis in tiles.axes} if tiles else set()
     columns = [column for column in range(len(space.knobs)) if (column in tiled) == (around is Around.TILES)]
-    rows = [_neighbours(space, best, column) for column in columns]
+    rows = [neighbours(space, best, column) for column in columns]
     together = np.concatenate([np.zeros((0, len(space.knobs)), np.int64), *rows])
     return together[space.valid(together)]
 
@@ -186,7 +186,7 @@ def part_of(space: AlternativeSpaces, row: NDArray[np.int64]) -> tuple[int, Prog
     return number, Program(inner, inner.configuration(row[space.columns(number)]))
 
 
-def _neighbours(space: ScheduleSpace, row: NDArray[np.int64], column: int) -> Batch:
+def neighbours(space: ScheduleSpace, row: NDArray[np.int64], column: int) -> Batch:
     """The row with the nearest other choices of one knob."""
     knob = space.knobs[column]
     order = np.argsort(_distances(knob, knob.choices[row[column]]), kind="stable")

@@ -70,7 +70,8 @@ def test_no_program_has_shared_memory(operator: Operator) -> None:
 def test_long_sums_are_cut_in_two_launches() -> None:
     space = gpu_space(distribution(), MALI)
     assert space.knobs[0].labels == ("direct", "in two launches")
-    assert gpu_space(distribution(), load("h200").target()).knobs[0].labels == ("direct", "across threads")
+    labels = gpu_space(distribution(), load("h200").target()).knobs[0].labels
+    assert labels[0] == "direct" and all(label.startswith("across ") for label in labels[1:])
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])

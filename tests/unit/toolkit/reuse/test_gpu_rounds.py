@@ -240,3 +240,20 @@ def test_a_search_that_was_stopped_goes_the_same_way() -> None:
     resumed.tell(begun, landscape(space, begun))
     rest = np.concatenate(course(resumed, 20))
     assert set(space.ids(np.concatenate([begun, rest])).tolist()) == set(space.ids(whole).tolist())
+
+
+@pytest.mark.parametrize(
+    "rows, terms, expected",
+    [
+        (256, 4096, ["across 32 threads", "across 128 threads"]),
+        (64, 16384, ["across 128 threads", "across 512 threads"]),
+    ],
+)
+def test_threads_that_share_a_sum(rows: int, terms: int, expected: list[str]) -> None:
+    """Four times as many sums call for down to a quarter of the threads, longer ones for up to four times."""
+    target = load("p100").target()
+    space, source = (gpu_space(row_sums(*sides), target) for sides in ((rows, terms), (64, 4096)))
+    number = source.knobs[0].labels.index("across 128 threads")
+    reused = Program(source, source.defaults()[number])
+    chosen = np.unique(np.concatenate(run(space, reused))[:, 0])
+    assert [space.knobs[0].labels[index] for index in chosen] == expected
