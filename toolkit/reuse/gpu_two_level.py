@@ -24,27 +24,32 @@ OTHER_VECTORS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class TwoLevel:
-    """A stage of two levels: its loops, without what they read, and the columns of its knobs."""
+    """A stage of two levels: its loops, without what they read, and the columns of its knobs.
+
+    `padding`: it copies the data with a border, and is no launch where that is done within another one.
+    """
 
     name: str
     loops: MajorLoops
     threads: int
     vector: int
+    padding: bool
 
 
 def two_level_stages(space: ScheduleSpace) -> list[TwoLevel]:
     """All such stages of a GPU space that its structure may run, in program order."""
     plan = make_plan(space.program)
     columns = {knob.name: column for column, knob in enumerate(space.knobs)}
-    stages: list[tuple[Tensor, Tensor | None]] = [(padding, None) for padding in plan.paddings]
-    stages += [(group.owner, group.reduction) for group in plan.groups]
+    stages: list[tuple[Tensor, Tensor | None, bool]] = [(item, None, True) for item in plan.paddings]
+    stages += [(group.owner, group.reduction, False) for group in plan.groups]
     found = []
-    for owner, reduction in stages:
+    for owner, reduction, padding in stages:
         name = f"{owner.name}.threads"
         if name in columns:
             extents = () if reduction is None else tuple(axis.extent for axis in reduction.reduce_axes)
             loops = MajorLoops(space.operator.name, owner.shape, extents, (), None)
-            found.append(TwoLevel(owner.name, loops, columns[name], columns[f"{owner.name}.vector"]))
+            vector = columns[f"{owner.name}.vector"]
+            found.append(TwoLevel(owner.name, loops, columns[name], vector, padding))
     return found
 
 
@@ -54,7 +59,8 @@ def two_level_rounds(space: ScheduleSpace, reused: Program, best: Row, known: Kn
     tried = best[None]
     for stage in two_level_stages(space):
         source = sources.get(bare_name(stage.name, space))
-        if source is None:
+        inlined = stage.padding and space.fields(space.configuration(best)).get("padding") == 1
+        if source is None or inlined:
             continue
         threads = reused.space.knobs[source.threads].choices[reused.row[source.threads]][0]
         wanted = block_sizes(stage.loops, source.loops, threads)

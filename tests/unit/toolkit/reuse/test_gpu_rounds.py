@@ -30,8 +30,9 @@ Costs = Callable[[ScheduleSpace, Batch], NDArray[np.float64]]
 
 
 def padded_conv(size: int, channels: int, filters: int) -> Operator:
-    data, weight = placeholder((1, size, size, channels), "X"), placeholder((3, 3, channels, filters), "W")
-    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="Y")
+    """Of 5 x 5, which has no other algorithm."""
+    data, weight = placeholder((1, size, size, channels), "X"), placeholder((5, 5, channels, filters), "W")
+    output = conv2d(data, weight, Window(pads=(2, 2, 2, 2)), name="Y")
     return Operator("conv2d", (data, weight), output, constants=frozenset({1}))
 
 
@@ -210,6 +211,18 @@ def test_stages_of_two_levels_keep_to_the_range_of_their_threads() -> None:
     threads = {space.knobs[stage.threads].choices[index][0] for index in rows[:, stage.threads].tolist()}
     assert wanted in threads and len(threads) > 1
     assert all(wanted // 2 <= count <= 4 * wanted for count in threads)
+
+
+def test_a_padding_within_the_contraction_is_no_launch_to_search() -> None:
+    space, source = spaces("convolution")
+    (stage,) = two_level_stages(space)
+    column = next(number for number, knob in enumerate(space.knobs) if knob.name == "padding")
+    for inlined in (0, 1):
+        row = source.batch([source.default()])[0]
+        row[column] = inlined
+        rows = np.concatenate(run(space, Program(source, source.configuration(row))))
+        assert set(rows[:, column].tolist()) == {inlined}
+        assert (len(np.unique(rows[:, stage.threads])) > 1) == (not inlined)
 
 
 def test_the_search_that_follows_knows_everything() -> None:
