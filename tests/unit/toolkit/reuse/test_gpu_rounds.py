@@ -11,10 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 from boards.board import load
+from cross.codegen.gpu_code import gpu_program
 from cross.expression import Operator, compute, maximum, placeholder, reduce_axis, sum
 from cross.expression.conv import conv2d, depthwise_conv2d
 from cross.expression.dense import batch_matmul
 from cross.expression.window import Window
+from cross.loopnest.program import Programs
 from cross.schedule import Configuration, ScheduleSpace, gpu_space
 from cross.schedule.space import Batch
 from tests.unit.toolkit.reuse.operators import conv_operator
@@ -136,6 +138,24 @@ def test_example_3_in_the_space_of_its_gpu() -> None:
 
 def _points(sides: TileSides) -> tuple[int, ...]:
     return tuple(outer * inner for outer, inner in zip(sides.outer, sides.inner, strict=True))
+
+
+@pytest.mark.parametrize("names", ["convolution", "depthwise", "products"])
+def test_features_are_those_of_the_generated_code(names: str) -> None:
+    """B, T and M of the launch, read off the configuration alone."""
+    space, _ = spaces(names)
+    tiles, programs = tiles_of(space), Programs(space)
+    staged = set()
+    for row in space.sample(np.random.default_rng(3), 5):
+        nest = programs.nest(space.configuration(row))
+        launch = gpu_program("kernel", nest, space.target).functions[-1]
+        found, sides = tiles.features(row), tiles.sides(row)
+        blocks = (-(-extent // side) for extent, side in zip(tiles.loops.space, sides.block, strict=True))
+        assert launch.blocks == math.prod(blocks)
+        assert launch.threads == found.threads
+        staged.add(tiles.is_staged(row))
+        assert launch.shared_bytes == (4 * found.loaded if tiles.is_staged(row) else 0)
+    assert staged == {True, False}
 
 
 @pytest.mark.parametrize("board", BOARDS)
