@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from cross.codegen.c_dialect import Dialect
+from cross.codegen.c_literals import without_matrices
 from cross.codegen.c_names import Names, identifier, loop_name
 from cross.codegen.c_registers import Use, own_dimensions, runs_as_vector, uses, vector_registers
 from cross.codegen.c_values import Array, Values, conjuncts
@@ -81,7 +82,7 @@ def c_program(symbol: str, nest: LoopNest, dialect: Dialect) -> Program:
     values = Values(dialect, names)
     texts: list[str] = []
     functions: list[Function] = []
-    for shape in launches(nest):
+    for shape in launches(without_matrices(nest)):
         writer = _FunctionWriter(nest, shape, values, offsets)
         name = names.fresh(identifier(f"{symbol}_{writer.written}"))
         texts.append(writer.text(name))
@@ -238,7 +239,7 @@ class _FunctionWriter:
             case Barrier():
                 if self.shape.threads > 1:
                     self.line(self.dialect.barrier)
-            case Allocate(_, body):
+            case Allocate(_, body) if self.shape.threads > 1 or is_done_together(body):
                 self.allocate(statement)
                 self.uniform(body)
             case For(_, _, LoopKind.THREAD, _):

@@ -194,7 +194,7 @@ class _Binder:
     def simplify(self, op: str, left: Expr, right: Expr) -> Expr:
         """Folds literals, and minima and comparisons that the ranges of the loop variables decide."""
         if op in ("and", "or"):
-            return _logic(op, left, right)
+            return fold_logic(op, left, right)
         result = fold(op, left, right)
         if (
             not self.simplifies
@@ -208,7 +208,8 @@ class _Binder:
         return _decide(result, a, b)
 
 
-def _logic(op: str, left: Expr, right: Expr) -> Expr:
+def fold_logic(op: str, left: Expr, right: Expr) -> Expr:
+    """left and right, or left or right, with literals folded."""
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Literal):
             return other if bool(one.value) == (op == "and") else one

@@ -19,6 +19,7 @@ from cross.expression.terms import Axis, Read, Reduce, Term, walk
 from cross.loopnest.affine import affine, from_affine
 from cross.loopnest.bind import PackedDimension, ParametricNest, ParametricPacking
 from cross.loopnest.nodes import (
+    ONE,
     ZERO,
     Allocate,
     Barrier,
@@ -43,8 +44,7 @@ from cross.loopnest.stage import Loop, Stage, resolved_body
 from cross.loopnest.stages import stages
 from cross.loopnest.thread_stages import loops_inside
 from cross.loopnest.translate import translate
-from cross.schedule.packing import Maps
-from cross.schedule.primitives import Schedule
+from cross.schedule.primitives import Pack, Schedule
 
 Leaf = Callable[[], Statement]
 
@@ -240,10 +240,15 @@ class _Lowering:
             used[axis] = used.get(axis, 0) + 1
         return tuple(found)
 
-    def packed(self, name: str, indices: tuple[Expr, ...], maps: Maps) -> Expr:
-        """A read of a constant that is laid out in the order of the loops around the read."""
+    def packed(self, name: str, indices: tuple[Expr, ...], pack: Pack) -> Expr:
+        """A read of a constant that is laid out in the order of the loops around the read, or as it is."""
         if name in self.packings:
             raise ScheduleError(f"Pack: constant {name} is read at more than one place")
+        if not pack.reordered:
+            shape = self.inputs[name].shape
+            dimensions = [PackedDimension(source, extent, ONE, None) for source, extent in enumerate(shape)]
+            self.packings[name] = self.packing(name, pack, dimensions)
+            return Load(self.inputs[name], indices)
         order = {loop.var: position for position, loop in enumerate(self.path)}
         found: list[tuple[int, PackedDimension]] = []
         for source, index in enumerate(indices):
@@ -259,13 +264,17 @@ class _Lowering:
                 extent = self.path[position].extent
                 found.append((position, PackedDimension(source, extent, mul(scale, step), last_start)))
         found.sort(key=lambda item: item[0])
-        old = self.inputs[name]
-        shape = [extent.value for extent in old.shape if isinstance(extent, Int)]
-        for dimension, matrix in maps:
-            shape[dimension] = len(matrix[0])
-        self.packings[name] = ParametricPacking(tuple(shape), tuple(item for _, item in found), maps)
-        self.inputs[name] = replace(old, shape=tuple(dimension.extent for _, dimension in found))
+        dimensions = [dimension for _, dimension in found]
+        self.packings[name] = self.packing(name, pack, dimensions)
+        self.inputs[name] = replace(self.inputs[name], shape=tuple(item.extent for item in dimensions))
         return Load(self.inputs[name], tuple(self.path[position].var for position, _ in found))
+
+    def packing(self, name: str, pack: Pack, dimensions: Sequence[PackedDimension]) -> ParametricPacking:
+        """How an input that is not packed yet becomes what is read of it."""
+        shape = [extent.value for extent in self.inputs[name].shape if isinstance(extent, Int)]
+        for dimension, matrix in pack.maps:
+            shape[dimension] = len(matrix[0])
+        return ParametricPacking(tuple(shape), tuple(dimensions), pack.maps)
 
 
 def _before_ends(stage: Stage, loops: Sequence[Loop]) -> Expr | None:

@@ -10,8 +10,7 @@ from cross.expression.naming import inlined_body
 from cross.expression.tensor import Tensor
 from cross.expression.terms import Axis, AxisKind, Term
 from cross.loopnest.nodes import ONE, ZERO, Binary, Expr, Int, Knob, LoopKind, Var, add, fold, mul, product
-from cross.schedule.packing import Maps
-from cross.schedule.primitives import Factor
+from cross.schedule.primitives import Factor, Pack
 
 
 @dataclass(slots=True)
@@ -75,7 +74,7 @@ class Stage:
     attachment: Attachment | None = None
     hold: str | None = None
     rounded_up: list[Axis] = field(default_factory=list)  # what lies past their ends is not stored
-    packs: dict[str, Maps] = field(default_factory=dict)
+    packs: dict[str, Pack] = field(default_factory=dict)
     fusions: list[Fusion] = field(default_factory=list)
     guarded: list[tuple[Axis, Expr]] = field(default_factory=list)  # axes cut off at these lengths
 

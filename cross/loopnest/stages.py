@@ -306,7 +306,7 @@ def _hold(_: Stages, stage: Stage, primitive: Primitive) -> None:
 
 def _pack(_: Stages, stage: Stage, primitive: Primitive) -> None:
     assert isinstance(primitive, Pack)
-    stage.packs[primitive.tensor] = primitive.maps
+    stage.packs[primitive.tensor] = primitive
 
 
 _APPLY: dict[type, Callable[[Stages, Stage, Primitive], None]] = {

@@ -19,4 +19,4 @@ def space_of(operator: Operator, target: Target, *, winograd: bool = True) -> Sc
     """
     if target.kind == "cpu":
         return cpu_space(operator, target, winograd=winograd)
-    return gpu_space(operator, target)
+    return gpu_space(operator, target, winograd=winograd)

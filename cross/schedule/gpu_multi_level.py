@@ -14,8 +14,8 @@ banks) and next to each other (S3, S4; S4 of the last axis in vectors).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from boards.target import GpuLimits
 from cross.expression.terms import ITEM_BYTES, Axis
 from cross.schedule.gpu_operands import SharedOperand, Sizes, shared_operands
 from cross.schedule.gpu_tiles import powers_of_two, reduction_tiles, thread_tiles
+from cross.schedule.packing import Maps
 from cross.schedule.plan import Group, Plan, packable, wide_axes
 from cross.schedule.primitives import (
     Bind,
@@ -56,11 +57,18 @@ class Contraction:
 
     group: Group
     operands: tuple[SharedOperand, ...]  # none: nothing can be shared
+    apart: int = 0  # so many leading axes of the owner: a contraction each, of which a block computes one
+    maps: Mapping[str, Maps] = field(default_factory=dict)  # of constants, ahead of time
 
     @property
     def space(self) -> list[Axis]:
-        """The owner's axes with more than one element."""
-        return wide_axes(self.group.owner.axes)
+        """The owner's axes with more than one element, of one contraction."""
+        return wide_axes(self.group.owner.axes[self.apart :])
+
+    @property
+    def outside(self) -> list[str]:
+        """The names of the owner's other axes."""
+        return [axis.name for axis in self.group.owner.axes if axis not in self.space]
 
     @property
     def reduce(self) -> list[Axis]:
@@ -218,7 +226,7 @@ def block_sizes(item: Contraction, values: Values) -> Sizes:
     one = np.ones(len(next(iter(values.values()))), dtype=np.int64)
     sizes: dict[Axis, NDArray[np.int64]] = dict.fromkeys((*reduction.axes, *reduction.reduce_axes), one)
     for axis, owned in zip(reduction.axes, item.group.owner.axes, strict=True):
-        if owned.extent > 1:
+        if owned in item.space:
             sizes[axis] = _product(values, [item.field(owned, level) for level in range(1, LEVELS + 1)])
     for axis in item.reduce:
         sizes[axis] = _product(values, [item.step(axis, 1), item.step(axis, 2)])
@@ -227,8 +235,8 @@ def block_sizes(item: Contraction, values: Values) -> Sizes:
 
 def _product(values: Values, fields: Sequence[str]) -> NDArray[np.int64]:
     found = np.ones(len(values[fields[0]]), dtype=np.int64)
-    for field in fields:
-        found = found * values[field]
+    for name in fields:
+        found = found * values[name]
     return found
 
 
@@ -243,7 +251,7 @@ def multi_level(
     Of the paddings, those `inlined` are no stages any more; those `fetched` are computed in shared memory.
     """
     owner, name, space = item.group.owner, item.group.reduction_name, item.space
-    narrow = [axis.name for axis in owner.axes if axis.extent == 1]
+    narrow = item.outside
 
     def level(number: int) -> list[str]:
         return [f"{axis.name}.{number}" for axis in space]
@@ -263,7 +271,7 @@ def multi_level(
         return result + _fetched(plan, item, inlined, fetched)
     assert item.group.reduction is not None
     body = plan.body(item.group.reduction, bool(inlined))
-    return result + [Pack(tensor, name) for tensor in packable(plan, body)]
+    return result + [Pack(tensor, name, item.maps.get(tensor, ())) for tensor in packable(plan, body)]
 
 
 def _annotated(stage: str, space: Sequence[Axis]) -> list[Primitive]:
@@ -280,7 +288,7 @@ def _reduction(item: Contraction) -> list[Primitive]:
     reduction, name = item.group.reduction, item.group.reduction_name
     assert reduction is not None
     own = [
-        axis for axis, owned in zip(reduction.axes, item.group.owner.axes, strict=True) if owned.extent > 1
+        axis for axis, owned in zip(reduction.axes, item.group.owner.axes, strict=True) if owned in item.space
     ]
     narrow = [axis.name for axis in reduction.reduce_axes if axis.extent == 1]
 
@@ -313,6 +321,8 @@ def _fetched(
             result.append(CacheRead(name, stage, "shared"))
             stage = f"{stage}.shared"
             axes = [f"d{position}" for position in range(len(operand.dimensions))]
+            if operand.name in item.maps:
+                result.append(Pack(operand.name, stage, item.maps[operand.name], reordered=False))
         last = axes[-1]
         result += [
             ComputeAt(stage, name, loop, "shared"),

@@ -10,6 +10,7 @@ The rules, in the order in which they are asked (Ansor's, for GPUs):
 3. Any other stage is split over blocks and threads (gpu_two_level.py), each thread a vector of elements. A
    sum of many terms may also be cut in two, another algorithm: the threads of a block share it, or, without
    shared memory on the chip, a first launch makes partial sums and a second adds them up.
+4. A 3x3 convolution has Winograd's algorithms beside the direct one (gpu_winograd.py).
 
 What no launch may exceed (boards.target.GpuLimits) is a constraint of the space. Start at `gpu_space`.
 """
@@ -44,6 +45,7 @@ from cross.schedule.gpu_two_level import (
     two_level,
     two_level_knobs,
 )
+from cross.schedule.gpu_winograd import gpu_winograd_spaces
 from cross.schedule.plan import Group, Plan, make_plan
 from cross.schedule.primitives import CacheWrite, Inline, Primitive, Schedule
 from cross.schedule.space import Constraint, Knob, ScheduleSpace
@@ -52,17 +54,21 @@ SHORTEST_SHARED_SUM = 32  # terms, below which one thread does not take long
 PARTIAL = ".rf"  # how rfactor calls partial results
 
 
-def gpu_space(operator: Operator, target: Target) -> ScheduleSpace:
+def gpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> ScheduleSpace:
     """The schedule space of an operator for an OpenCL or CUDA target.
+
+    `winograd` allows algorithms that multiply less and round more: see docs/accuracy.md.
 
     Raises:
         ScheduleError: the target is no GPU.
     """
     if target.gpu is None:
         raise ScheduleError(f"target {target.name} is of kind {target.kind!r}, expected one with GPU limits")
+    others = _cut_sums(operator, target, target.gpu)
+    if winograd:
+        others |= gpu_winograd_spaces(operator, target, target.gpu)
     direct = _space(operator, operator, target, target.gpu)
-    cut = _cut_sums(operator, target, target.gpu)
-    return AlternativeSpaces(operator, target, {"direct": direct, **cut}) if cut else direct
+    return AlternativeSpaces(operator, target, {"direct": direct, **others}) if others else direct
 
 
 def _cut_sums(operator: Operator, target: Target, limits: GpuLimits) -> dict[str, ScheduleSpace]:

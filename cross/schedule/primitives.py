@@ -171,12 +171,14 @@ class Pack:
     """Lays a constant operand out in the order in which the loops of the stage read it.
 
     With `maps` the operand that is handed over is not the one that the stage reads, but becomes it by linear
-    maps ahead of time (see Packing).
+    maps ahead of time (see Packing). Without `reordered` it is laid out as the tensor is, which may then be
+    read in any order.
     """
 
     tensor: str
     stage: str
     maps: Maps = ()
+    reordered: bool = True
 
 
 Primitive = (

@@ -19,20 +19,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import Target
-from cross.expression.naming import unique_tensors
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor
-from cross.expression.terms import ITEM_BYTES, Axis, Lookup, Read, Select, walk
+from cross.expression.terms import ITEM_BYTES
 from cross.expression.winograd_form import winograd_form
 from cross.expression.winograd_matrices import TILES
-from cross.schedule.packing import Maps
 from cross.schedule.primitives import (
     CacheWrite,
     ComputeAt,
@@ -48,85 +46,14 @@ from cross.schedule.primitives import (
 )
 from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, waste
+from cross.schedule.winograd_stages import WinogradStages, is_worth_a_look, winograd_stages
 
 LOCAL_BYTES = 1 << 20  # at most: V and M of a block are on the stack of a thread, which has a few MiB
 MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector operations
 LARGEST_BLOCK = 64  # tiles in one dimension
 LARGEST_TILE = 14  # of registers, in one dimension
-RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with them
 BLOCK_WASTE = 1.25
 PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
-LEAST_GAIN = 1.3  # in multiplications, counting tiles that reach beyond the image
-WEIGHT_COST = 8  # in multiplications: what reading a weight from beyond the L2 cache costs, at least
-
-
-@dataclass(frozen=True, slots=True)
-class WinogradStages:
-    """The stages of an operator in the order of the computation; see `winograd_conv2d`."""
-
-    paddings: tuple[Tensor, ...]
-    inlined: tuple[str, ...]
-    rows: Tensor
-    data: Tensor
-    products: Tensor
-    half: Tensor
-    tile: Tensor
-    output: Tensor
-    weights: str
-    weight_maps: Maps = ()
-
-    @property
-    def size(self) -> int:
-        """m: outputs in one dimension of a tile, of every phase."""
-        return self.tile.shape[-2]
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Tiles in (height, width)."""
-        return self.tile.shape[1], self.tile.shape[2]
-
-    @property
-    def multiplications(self) -> int:
-        """Of a tile, for an input and an output channel: the positions of all phases."""
-        return math.prod(self.products.shape[:-4])
-
-
-def winograd_stages(operator: Operator) -> WinogradStages | None:
-    """The roles of the stages, None where the operator is no Winograd convolution."""
-    renamed = unique_tensors(operator)
-    stages = [renamed[tensor] for tensor in operator.stages]
-    reductions = [stage for stage in stages if stage.reduce_axes]
-    if [_has_literals(stage) for stage in reductions] != [True, True, False, True, True]:
-        return None
-    rows, data, products, half, tile = reductions
-    output = renamed[operator.output]
-    constants = {renamed[operator.inputs[position]].name for position in operator.constants}
-    read = {term.tensor.name for term in _reads(products)}
-    weights = read - {data.name}
-    ranks = len(output.shape), len(tile.shape)
-    if ranks not in RANKS or len(weights) != 1 or not weights <= constants:
-        return None
-    elementwise = [stage for stage in stages if not stage.reduce_axes and stage is not output]
-    paddings = tuple(stage for stage in elementwise if _pads(stage, rows))
-    inlined = tuple(stage.name for stage in elementwise if stage not in paddings)
-    return WinogradStages(paddings, inlined, rows, data, products, half, tile, output, next(iter(weights)))
-
-
-def _has_literals(stage: Tensor) -> bool:
-    assert stage.body is not None
-    return any(isinstance(term, Lookup) for term in walk(stage.body))
-
-
-def _reads(stage: Tensor) -> list[Read]:
-    assert stage.body is not None
-    return [term for term in walk(stage.body) if isinstance(term, Read)]
-
-
-def _pads(stage: Tensor, rows: Tensor) -> bool:
-    """Whether a stage is the padding that the input transform reads."""
-    assert stage.body is not None
-    guards = any(isinstance(term, Select) for term in walk(stage.body))
-    return guards and any(read.tensor.name == stage.name for read in _reads(rows))
 
 
 def winograd_spaces(operator: Operator, target: Target) -> dict[str, ScheduleSpace]:
@@ -135,24 +62,12 @@ def winograd_spaces(operator: Operator, target: Target) -> dict[str, ScheduleSpa
     for tile in TILES:
         form = winograd_form(operator, tile)
         stages = winograd_stages(form.operator) if form is not None else None
-        if form is None or stages is None or not _worth_a_look(stages, form.algorithm.taps, target):
+        if form is None or stages is None or not is_worth_a_look(stages, form.algorithm.taps, target):
             continue
         maps = tuple((dimension, form.algorithm.weight) for dimension in (form.first, form.first + 1))
         stages = replace(stages, weight_maps=maps)
         found[form.algorithm.name] = _space(operator, form.operator, stages, target)
     return found
-
-
-def _worth_a_look(stages: WinogradStages, taps: int, target: Target) -> bool:
-    """Whether channels fill vectors, and there is clearly less to do than directly.
-
-    There are more weights than directly. With few tiles each is used too seldom to be worth reading.
-    """
-    lanes = target.vector_lanes(ITEM_BYTES[stages.output.dtype])
-    channels = min(stages.data.shape[-1], stages.output.shape[-1])
-    direct = taps**2 * math.prod(stages.output.shape[:-1])
-    tiles = stages.output.shape[0] * math.prod(stages.grid)
-    return channels >= lanes and direct >= LEAST_GAIN * max(tiles, WEIGHT_COST) * stages.multiplications
 
 
 def winograd_space(operator: Operator, target: Target) -> ScheduleSpace | None:
@@ -290,13 +205,7 @@ def _schedule(stages: WinogradStages, target: Target, structure: Mapping[str, in
 
 def _block_loop(stages: WinogradStages) -> tuple[str, str]:
     """The innermost loop over blocks of tiles."""
-    return stages.output.name, f"{_image(stages)[1].name}.0"
-
-
-def _image(stages: WinogradStages) -> tuple[Axis, Axis]:
-    """The axes of the output that the tiles divide."""
-    inner = stages.output.axes[1:-1]
-    return inner[0], inner[len(inner) // 2]
+    return stages.output.name, f"{stages.image[1].name}.0"
 
 
 def _materialized(padding: Tensor, target: Target) -> list[Primitive]:
@@ -317,7 +226,7 @@ def _output(stages: WinogradStages) -> list[Primitive]:
     First its columns, which pass through memory, then row by row of its outputs; phase after phase.
     """
     name, b, c = stages.output.name, stages.output.axes[0].name, stages.output.axes[-1].name
-    h, w = (axis.name for axis in _image(stages))
+    h, w = (axis.name for axis in stages.image)
     phases = [axis.name for axis in stages.output.axes if axis.name not in (b, h, w, c)]
     outer = (b, f"{h}.0", f"{w}.0", f"{h}.1", f"{w}.1", f"{c}.0", *phases)
     order = (*outer, f"{h}.2", f"{w}.2", f"{c}.1")

@@ -1,0 +1,312 @@
+"""Sketches for Winograd convolutions on GPUs: three launches, with V and M in global memory between them.
+
+    V    input transform: a thread transforms a tile of a vector of channels, unrolled, in registers
+    M    products: for every position a matrix product, tiled SSSRRSRS as any contraction (gpu_multi_level.py)
+    out  inverse transform: a thread a tile of a vector of channels, with the elementwise consumers
+
+A padding that is not inlined is a launch before. The tiles of all images have one axis (winograd_flat.py);
+the matrices of the transforms are literals in the unrolled code; the weights are transformed when they are
+packed. Start at `gpu_winograd_spaces`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boards.target import GpuLimits, Target
+from cross.expression.operator import Operator
+from cross.expression.tensor import Tensor
+from cross.expression.terms import ITEM_BYTES, Read, walk
+from cross.expression.winograd_flat import with_flat_tiles
+from cross.expression.winograd_form import winograd_form
+from cross.expression.winograd_matrices import TILES
+from cross.schedule.gpu_multi_level import (
+    OTHER_REGISTERS,
+    REGISTERS_OF_A_THREAD,
+    Contraction,
+    contraction,
+    contraction_knobs,
+    multi_level,
+)
+from cross.schedule.gpu_tiles import THREADS_ALONG_AN_AXIS, UNROLL_LIMITS, powers_of_two, vector_sizes
+from cross.schedule.gpu_two_level import PREFERRED_THREADS, VECTOR_BYTES, two_level, two_level_knobs
+from cross.schedule.plan import Group, Plan, make_plan
+from cross.schedule.primitives import (
+    Bind,
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    Inline,
+    Primitive,
+    Reorder,
+    Schedule,
+    Split,
+    Unroll,
+    Vectorize,
+)
+from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
+from cross.schedule.tiles import WASTE, divisors, waste
+from cross.schedule.winograd_stages import FLAT_RANKS, WinogradStages, is_worth_a_look, winograd_stages
+
+FEWEST_CHANNELS = 16  # read or computed: with fewer, V and M cost more to move than the products save
+PREFERRED_CHANNEL_THREADS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Transform:
+    """A transform as a launch: which axes of its owner threads are spread over, and registers of a thread."""
+
+    owner: Tensor
+    tiles: Mapping[str, int]  # axes with the number of their tiles
+    registers: int  # of a thread, for every element of its vector
+
+    @property
+    def threads(self) -> tuple[str, ...]:
+        """The fields whose product is the number of threads of a block."""
+        return *(self.field(axis) for axis in self.tiles), self.field("channels")
+
+    @property
+    def vector(self) -> str:
+        """The field of the channels that one thread computes."""
+        return f"{self.owner.name}.vector"
+
+    def field(self, axis: str) -> str:
+        """The field of a block's threads along an axis."""
+        return f"{self.owner.name}.{axis}.threads"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sketch:
+    """The launches of a Winograd convolution."""
+
+    plan: Plan
+    stages: WinogradStages
+    data: _Transform
+    products: Contraction
+    output: _Transform
+
+
+def gpu_winograd_spaces(operator: Operator, target: Target, limits: GpuLimits) -> dict[str, ScheduleSpace]:
+    """The spaces of the Winograd forms of an operator by algorithm; empty where none is worth a look."""
+    found = {}
+    for tile in TILES:
+        form = winograd_form(operator, tile)
+        if form is None:
+            continue
+        program = with_flat_tiles(form.operator)
+        stages = winograd_stages(program, FLAT_RANKS)
+        if stages is None or not _has_channels(stages):
+            continue
+        if is_worth_a_look(stages, form.algorithm.taps, target):
+            maps = tuple((dimension, form.algorithm.weight) for dimension in (form.first, form.first + 1))
+            stages = replace(stages, weight_maps=maps)
+            found[form.algorithm.name] = _space(operator, program, stages, target, limits)
+    return found
+
+
+def _has_channels(stages: WinogradStages) -> bool:
+    return min(stages.data.shape[-1], stages.output.shape[-1]) >= FEWEST_CHANNELS
+
+
+def _sketch(program: Operator, stages: WinogradStages, limits: GpuLimits) -> _Sketch:
+    plan = make_plan(program)
+    products = contraction(plan, Group(stages.products, stages.products, True), limits)
+    maps = {stages.weights: stages.weight_maps}
+    # What a thread holds: all of a tile after the first sum, and a line of it after the second.
+    rows, columns = stages.rows.shape[1:3]
+    half, side = stages.half.shape[-3:-1]
+    height, width = (axis.name for axis in stages.image)
+    tiles_down, tiles_across = (-(-axis.extent // stages.size) for axis in stages.image)
+    return _Sketch(
+        plan,
+        stages,
+        _Transform(stages.data, {stages.data.axes[2].name: stages.tiles}, (rows + 1) * columns),
+        replace(products, apart=len(stages.products.axes) - 2, maps=maps),
+        _Transform(stages.output, {height: tiles_down, width: tiles_across}, (half + 1) * side),
+    )
+
+
+# ------------------------------------------------------------------------------------------------ knobs
+
+
+def _space(
+    operator: Operator, program: Operator, stages: WinogradStages, target: Target, limits: GpuLimits
+) -> ScheduleSpace:
+    sketch = _sketch(program, stages, limits)
+    knobs: list[Knob] = []
+    constraints: list[Constraint] = []
+    preferred: dict[str, tuple[int, ...]] = {"padding": (1,), "unroll": (UNROLL_LIMITS[2],)}
+    if sketch.products.operands:
+        knobs.append(Knob("shared", ("shared",), ((0,), (1,)), True, ("operands", "nothing")))
+    if stages.paddings:
+        knobs.append(Knob("padding", ("padding",), ((0,), (1,)), True, ("materialized", "inlined")))
+    for more in (
+        *(two_level_knobs(padding, limits, preferred) for padding in stages.paddings),
+        _transform_knobs(sketch.data, limits, preferred),
+        contraction_knobs(sketch.products, limits, preferred),
+        _transform_knobs(sketch.output, limits, preferred),
+    ):
+        knobs += more[0]
+        constraints += more[1]
+    knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
+    build = partial(_schedule, sketch)
+    return ScheduleSpace(
+        operator, target, tuple(knobs), tuple(constraints), build, preferred, program=program
+    )
+
+
+def _transform_knobs(
+    item: _Transform, limits: GpuLimits, preferred: dict[str, tuple[int, ...]]
+) -> tuple[list[Knob], list[Constraint]]:
+    """A block's threads along the tiles and the channels, and the channels of a thread."""
+    channels = item.owner.shape[-1]
+    vectors = vector_sizes(channels, max(VECTOR_BYTES // ITEM_BYTES[item.owner.dtype], 1))
+    choices = tuple(
+        (threads, vector)
+        for vector in vectors
+        for threads in divisors(channels // vector)
+        if threads <= THREADS_ALONG_AN_AXIS
+    )
+    name = f"{item.owner.name}.channels"
+    knobs = [Knob(name, (item.field("channels"), item.vector), choices)]
+    vector = min(vectors[-1], limits.vector_float_lanes) if limits.warp_size == 1 else 1
+    along = max(t for t, size in choices if size == vector and t <= PREFERRED_CHANNEL_THREADS)
+    preferred[name] = (along, vector)
+    room = min(PREFERRED_THREADS, limits.max_threads_per_block) // along
+    for axis, count in reversed(item.tiles.items()):
+        name = item.field(axis)
+        sizes = _thread_counts(count)
+        chosen = max(size for size in sizes if size <= max(room, 1))
+        knobs.append(Knob(name, (name,), tuple((size,) for size in sizes)))
+        preferred[name] = (chosen,)
+        room //= chosen
+    return knobs, _transform_constraints(item, limits)
+
+
+def _thread_counts(tiles: int) -> list[int]:
+    """How many tiles in a row the threads of a block may take."""
+    sizes = {*powers_of_two(min(tiles, THREADS_ALONG_AN_AXIS)), *divisors(tiles)}
+    return sorted(size for size in sizes if size <= THREADS_ALONG_AN_AXIS and waste(tiles, size) <= WASTE)
+
+
+def _transform_constraints(item: _Transform, limits: GpuLimits) -> list[Constraint]:
+    name, registers = item.owner.name, limits.registers_per_block
+    most = min(limits.max_threads_per_block, limits.max_block_dims[0])
+
+    def threads(values: Values) -> NDArray[np.int64]:
+        result: NDArray[np.int64] = np.prod([values[field] for field in item.threads], axis=0)
+        return result
+
+    def fits_block(values: Values) -> NDArray[np.bool_]:
+        return np.asarray(threads(values) <= most)
+
+    def fits_registers(values: Values) -> NDArray[np.bool_]:
+        needed = values[item.vector] * item.registers + OTHER_REGISTERS
+        fits = np.asarray(needed <= REGISTERS_OF_A_THREAD)
+        return np.asarray(fits & (needed * threads(values) <= registers)) if registers else fits
+
+    return [
+        Constraint(f"{name}.threads", f"a block has at most {most} threads", fits_block),
+        Constraint(
+            f"{name}.registers", "what the threads of a block transform fits registers", fits_registers
+        ),
+    ]
+
+
+# -------------------------------------------------------------------------------------------- schedules
+
+
+def _schedule(sketch: _Sketch, structure: Mapping[str, int]) -> Schedule:
+    stages = sketch.stages
+    source = next(term.tensor for term in walk(sketch.plan.body(stages.rows)) if isinstance(term, Read))
+    result: list[Primitive] = [Inline(name) for name in stages.inlined if name != source.name]
+    result += [CacheWrite(stage.name) for stage in (stages.data, stages.products)]
+    stored = [item for item in stages.paddings if structure["padding"] == 0]
+    for padding in stored:
+        result += two_level(padding)
+    is_computed = source.body is not None and source not in stored
+    shared = structure.get("shared", 1) == 0
+    return (
+        *result,
+        *_data(sketch.data, stages),
+        *(_computed(source, stages.rows) if is_computed else _read_once(source, stages.rows)),
+        *multi_level(sketch.plan, sketch.products, shared, (), ()),
+        *_output(sketch.output, stages),
+        *_read_once(stages.products, stages.half),
+    )
+
+
+def _data(item: _Transform, stages: WinogradStages) -> list[Primitive]:
+    """A thread a tile: its columns, all of them, then row by row of what it stores."""
+    name = stages.data.name
+    x, y, p, c = (axis.name for axis in stages.data.axes)
+    return [
+        Split(name, p, (item.field(p),)),
+        Split(name, c, (item.field("channels"), item.vector)),
+        Reorder(name, (f"{p}.0", f"{c}.0", f"{p}.1", f"{c}.1", x, y, f"{c}.2")),
+        *(Bind(name, f"{axis}.0", "block") for axis in (p, c)),
+        *(Bind(name, f"{axis}.1", "thread") for axis in (p, c)),
+        *(Unroll(name, axis) for axis in (x, y)),
+        Vectorize(name, f"{c}.2"),
+        ComputeAt(f"{name}.acc", name, x, "register"),
+        *_sum(f"{name}.acc", stages.data, 1),
+        ComputeAt(stages.rows.name, name, f"{c}.1", "register"),
+        *_sum(stages.rows.name, stages.rows, 1),
+    ]
+
+
+def _output(item: _Transform, stages: WinogradStages) -> list[Primitive]:
+    """A thread a tile of the output, of one phase: its columns, all of them, then row by row."""
+    name = stages.output.name
+    b, c = stages.output.axes[0].name, stages.output.axes[-1].name
+    h, w = (axis.name for axis in stages.image)
+    phases = [axis.name for axis in stages.output.axes if axis.name not in (b, h, w, c)]
+    blocks, threads = (b, *phases, f"{h}.0", f"{w}.0", f"{c}.0"), (f"{h}.1", f"{w}.1", f"{c}.1")
+    return [
+        *(Split(name, axis, (item.field(axis), stages.size), whole_tiles=True) for axis in (h, w)),
+        Split(name, c, (item.field("channels"), item.vector)),
+        Reorder(name, (*blocks, *threads, f"{h}.2", f"{w}.2", f"{c}.2")),
+        *(Bind(name, loop, "block") for loop in blocks),
+        *(Bind(name, loop, "thread") for loop in threads),
+        *(Unroll(name, f"{axis}.2") for axis in (h, w)),
+        Vectorize(name, f"{c}.2"),
+        ComputeAt(stages.tile.name, name, f"{h}.2", "register"),
+        *_sum(stages.tile.name, stages.tile, len(stages.tile.axes) - 2),
+        ComputeAt(stages.half.name, name, threads[-1], "register"),
+        *_sum(stages.half.name, stages.half, len(stages.half.axes) - 3),
+    ]
+
+
+def _sum(name: str, stage: Tensor, position: int) -> list[Primitive]:
+    """One of the two sums of a transform in registers, written out: an input goes to all of axis `position`."""
+    summed, along, vector = stage.reduce_axes[0].name, stage.axes[position].name, stage.axes[-1].name
+    others = [axis.name for number, axis in enumerate(stage.axes[:-1]) if number != position]
+    return [
+        Reorder(name, (*others, summed, along, vector)),
+        *(Unroll(name, loop) for loop in (*others, summed, along)),
+        Vectorize(name, vector),
+    ]
+
+
+def _computed(source: Tensor, reader: Tensor) -> list[Primitive]:
+    """An input of a transform that is computed (padded) where it is read, a vector in registers at a time."""
+    summed = reader.reduce_axes[0].name
+    return [
+        ComputeAt(source.name, reader.name, summed, "register"),
+        Vectorize(source.name, source.axes[-1].name),
+    ]
+
+
+def _read_once(source: Tensor, reader: Tensor) -> list[Primitive]:
+    """An input of a transform that is read into registers, a vector at a time, and used from there."""
+    name, summed = f"{source.name}.register", reader.reduce_axes[0].name
+    return [
+        CacheRead(reader.name, source.name, "register"),
+        ComputeAt(name, reader.name, summed, "register"),
+        Vectorize(name, f"d{len(source.shape) - 1}"),
+    ]

@@ -1,0 +1,115 @@
+"""What a Winograd convolution consists of: its stages by role, and whether it is worth computing so.
+
+The sketches of CPUs (winograd_sketch.py) and GPUs (gpu_winograd.py) start from `winograd_stages`. Stages have
+the axes that cross/expression/winograd.py gives them, or, for GPUs, one axis for all tiles
+(winograd_flat.py); those of a transposed convolution have its phases besides (winograd_transposed.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from boards.target import Target
+from cross.expression.naming import unique_tensors
+from cross.expression.operator import Operator
+from cross.expression.tensor import Tensor
+from cross.expression.terms import ITEM_BYTES, Axis, Lookup, Read, Select, walk
+from cross.schedule.packing import Maps
+
+RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with them
+FLAT_RANKS = ((4, 4), (6, 6))  # with one axis for all tiles
+LEAST_GAIN = 1.3  # in multiplications, counting tiles that reach beyond the image
+WEIGHT_COST = 8  # in multiplications: what reading a weight from beyond the L2 cache costs, at least
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradStages:
+    """The stages of an operator in the order of the computation; see `winograd_conv2d`."""
+
+    paddings: tuple[Tensor, ...]
+    inlined: tuple[str, ...]
+    rows: Tensor
+    data: Tensor
+    products: Tensor
+    half: Tensor
+    tile: Tensor
+    output: Tensor
+    weights: str
+    weight_maps: Maps = ()
+
+    @property
+    def size(self) -> int:
+        """m: outputs in one dimension of a tile, of every phase."""
+        return self.tile.shape[-2]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles in (height, width)."""
+        return self.tile.shape[1], self.tile.shape[2]
+
+    @property
+    def image(self) -> tuple[Axis, Axis]:
+        """The axes of the output that the tiles divide."""
+        inner = self.output.axes[1:-1]
+        return inner[0], inner[len(inner) // 2]
+
+    @property
+    def multiplications(self) -> int:
+        """Of a tile, for an input and an output channel: the positions of all phases."""
+        return math.prod(self.products.shape[: 2 - len(self.data.shape)])
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of all images."""
+        return math.prod(self.data.shape[2:-1])
+
+
+def winograd_stages(operator: Operator, known: tuple[tuple[int, int], ...] = RANKS) -> WinogradStages | None:
+    """The roles of the stages, None where the operator is no Winograd convolution of those ranks."""
+    renamed = unique_tensors(operator)
+    stages = [renamed[tensor] for tensor in operator.stages]
+    reductions = [stage for stage in stages if stage.reduce_axes]
+    if [_has_literals(stage) for stage in reductions] != [True, True, False, True, True]:
+        return None
+    rows, data, products, half, tile = reductions
+    output = renamed[operator.output]
+    constants = {renamed[operator.inputs[position]].name for position in operator.constants}
+    read = {term.tensor.name for term in _reads(products)}
+    weights = read - {data.name}
+    ranks = len(output.shape), len(tile.shape)
+    if ranks not in known or len(weights) != 1 or not weights <= constants:
+        return None
+    elementwise = [stage for stage in stages if not stage.reduce_axes and stage is not output]
+    paddings = tuple(stage for stage in elementwise if _pads(stage, rows))
+    inlined = tuple(stage.name for stage in elementwise if stage not in paddings)
+    return WinogradStages(paddings, inlined, rows, data, products, half, tile, output, next(iter(weights)))
+
+
+def _has_literals(stage: Tensor) -> bool:
+    assert stage.body is not None
+    return any(isinstance(term, Lookup) for term in walk(stage.body))
+
+
+def _reads(stage: Tensor) -> list[Read]:
+    assert stage.body is not None
+    return [term for term in walk(stage.body) if isinstance(term, Read)]
+
+
+def _pads(stage: Tensor, rows: Tensor) -> bool:
+    """Whether a stage is the padding that the input transform reads."""
+    assert stage.body is not None
+    guards = any(isinstance(term, Select) for term in walk(stage.body))
+    return guards and any(read.tensor.name == stage.name for read in _reads(rows))
+
+
+def is_worth_a_look(stages: WinogradStages, taps: int, target: Target) -> bool:
+    """Whether channels fill vectors, and there is clearly less to do than directly.
+
+    There are more weights than directly. With few tiles each is used too seldom to be worth reading.
+    """
+    lanes = target.vector_lanes(ITEM_BYTES[stages.output.dtype])
+    channels = min(stages.data.shape[-1], stages.output.shape[-1])
+    direct = taps**2 * math.prod(stages.output.shape[:-1])
+    multiplications = max(stages.tiles, WEIGHT_COST) * stages.multiplications
+    return channels >= lanes and direct >= LEAST_GAIN * multiplications
