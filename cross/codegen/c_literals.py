@@ -167,7 +167,7 @@ def _of_vector(statement: Statement) -> tuple[Store | None, Place]:
         isinstance(statement, For) and statement.kind is not LoopKind.VECTORIZED
     ):
         return None, ("", ())
-    lane = {Var(statement.var): Var("")} if isinstance(statement, For) else {}
+    lane: dict[Expr, Expr] = {Var(statement.var): Var("")} if isinstance(statement, For) else {}
     return store, (store.buffer.name, tuple(lane.get(index, index) for index in store.indices))
 
 

@@ -11,9 +11,11 @@ packed. Start at `gpu_winograd_spaces`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +29,6 @@ from cross.expression.winograd_form import winograd_form
 from cross.expression.winograd_matrices import TILES
 from cross.schedule.gpu_multi_level import (
     OTHER_REGISTERS,
-    REGISTERS_OF_A_THREAD,
     Contraction,
     contraction,
     contraction_knobs,
@@ -59,11 +60,11 @@ PREFERRED_CHANNEL_THREADS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Transform:
-    """A transform as a launch: which axes of its owner threads are spread over, and registers of a thread."""
+    """A transform as a launch: which axes of its owner threads are spread over, and what one thread holds."""
 
     owner: Tensor
-    tiles: Mapping[str, int]  # axes with the number of their tiles
-    registers: int  # of a thread, for every element of its vector
+    tiles: dict[str, int]  # axes with the number of their tiles
+    elements: int  # that a thread holds between the two sums, for every channel of its vector
 
     @property
     def threads(self) -> tuple[str, ...]:
@@ -74,6 +75,10 @@ class _Transform:
     def vector(self) -> str:
         """The field of the channels that one thread computes."""
         return f"{self.owner.name}.vector"
+
+    def registers(self, vector: Any) -> Any:
+        """Registers of a thread, estimated, for a vector of so many channels."""
+        return vector * self.elements + OTHER_REGISTERS
 
     def field(self, axis: str) -> str:
         """The field of a block's threads along an axis."""
@@ -90,6 +95,11 @@ class _Sketch:
     products: Contraction
     output: _Transform
 
+    @property
+    def transforms(self) -> tuple[_Transform, _Transform]:
+        """The launches that transform."""
+        return self.data, self.output
+
 
 def gpu_winograd_spaces(operator: Operator, target: Target, limits: GpuLimits) -> dict[str, ScheduleSpace]:
     """The spaces of the Winograd forms of an operator by algorithm; empty where none is worth a look."""
@@ -100,34 +110,36 @@ def gpu_winograd_spaces(operator: Operator, target: Target, limits: GpuLimits) -
             continue
         program = with_flat_tiles(form.operator)
         stages = winograd_stages(program, FLAT_RANKS)
-        if stages is None or not _has_channels(stages):
+        if stages is None or not is_worth_a_look(stages, form.algorithm.taps, target):
             continue
-        if is_worth_a_look(stages, form.algorithm.taps, target):
-            maps = tuple((dimension, form.algorithm.weight) for dimension in (form.first, form.first + 1))
-            stages = replace(stages, weight_maps=maps)
-            found[form.algorithm.name] = _space(operator, program, stages, target, limits)
+        maps = tuple((dimension, form.algorithm.weight) for dimension in (form.first, form.first + 1))
+        sketch = _sketch(program, replace(stages, weight_maps=maps), limits)
+        if _fits(sketch, limits):
+            found[form.algorithm.name] = _space(operator, program, sketch, target, limits)
     return found
 
 
-def _has_channels(stages: WinogradStages) -> bool:
-    return min(stages.data.shape[-1], stages.output.shape[-1]) >= FEWEST_CHANNELS
+def _fits(sketch: _Sketch, limits: GpuLimits) -> bool:
+    """Whether there are channels enough, and registers for the transform of a tile."""
+    channels = min(sketch.stages.data.shape[-1], sketch.stages.output.shape[-1])
+    most = limits.registers_per_thread or math.inf
+    return channels >= FEWEST_CHANNELS and all(item.registers(1) <= most for item in sketch.transforms)
 
 
 def _sketch(program: Operator, stages: WinogradStages, limits: GpuLimits) -> _Sketch:
     plan = make_plan(program)
     products = contraction(plan, Group(stages.products, stages.products, True), limits)
     maps = {stages.weights: stages.weight_maps}
-    # What a thread holds: all of a tile after the first sum, and a line of it after the second.
-    rows, columns = stages.rows.shape[1:3]
-    half, side = stages.half.shape[-3:-1]
     height, width = (axis.name for axis in stages.image)
     tiles_down, tiles_across = (-(-axis.extent // stages.size) for axis in stages.image)
     return _Sketch(
         plan,
         stages,
-        _Transform(stages.data, {stages.data.axes[2].name: stages.tiles}, (rows + 1) * columns),
+        _Transform(stages.data, {stages.data.axes[2].name: stages.tiles}, math.prod(stages.rows.shape[1:3])),
         replace(products, apart=len(stages.products.axes) - 2, maps=maps),
-        _Transform(stages.output, {height: tiles_down, width: tiles_across}, (half + 1) * side),
+        _Transform(
+            stages.output, {height: tiles_down, width: tiles_across}, math.prod(stages.half.shape[-3:-1])
+        ),
     )
 
 
@@ -135,9 +147,9 @@ def _sketch(program: Operator, stages: WinogradStages, limits: GpuLimits) -> _Sk
 
 
 def _space(
-    operator: Operator, program: Operator, stages: WinogradStages, target: Target, limits: GpuLimits
+    operator: Operator, program: Operator, sketch: _Sketch, target: Target, limits: GpuLimits
 ) -> ScheduleSpace:
-    sketch = _sketch(program, stages, limits)
+    stages = sketch.stages
     knobs: list[Knob] = []
     constraints: list[Constraint] = []
     preferred: dict[str, tuple[int, ...]] = {"padding": (1,), "unroll": (UNROLL_LIMITS[2],)}
@@ -174,10 +186,12 @@ def _transform_knobs(
     )
     name = f"{item.owner.name}.channels"
     knobs = [Knob(name, (item.field("channels"), item.vector), choices)]
-    vector = min(vectors[-1], limits.vector_float_lanes) if limits.warp_size == 1 else 1
+    # Threads in lockstep read side by side; others are worth more work each.
+    lanes, most = limits.vector_float_lanes if limits.warp_size == 1 else 1, limits.registers_per_thread
+    vector = max(size for size in vectors if size <= lanes and (not most or item.registers(size) <= most))
     along = max(t for t, size in choices if size == vector and t <= PREFERRED_CHANNEL_THREADS)
     preferred[name] = (along, vector)
-    room = min(PREFERRED_THREADS, limits.max_threads_per_block) // along
+    room = min(PREFERRED_THREADS, limits.threads_of_a_launch) // along
     for axis, count in reversed(item.tiles.items()):
         name = item.field(axis)
         sizes = _thread_counts(count)
@@ -195,8 +209,7 @@ def _thread_counts(tiles: int) -> list[int]:
 
 
 def _transform_constraints(item: _Transform, limits: GpuLimits) -> list[Constraint]:
-    name, registers = item.owner.name, limits.registers_per_block
-    most = min(limits.max_threads_per_block, limits.max_block_dims[0])
+    name, most, registers = item.owner.name, limits.threads_of_a_launch, limits.registers_of_a_launch
 
     def threads(values: Values) -> NDArray[np.int64]:
         result: NDArray[np.int64] = np.prod([values[field] for field in item.threads], axis=0)
@@ -206,16 +219,15 @@ def _transform_constraints(item: _Transform, limits: GpuLimits) -> list[Constrai
         return np.asarray(threads(values) <= most)
 
     def fits_registers(values: Values) -> NDArray[np.bool_]:
-        needed = values[item.vector] * item.registers + OTHER_REGISTERS
-        fits = np.asarray(needed <= REGISTERS_OF_A_THREAD)
-        return np.asarray(fits & (needed * threads(values) <= registers)) if registers else fits
+        needed: NDArray[np.int64] = item.registers(values[item.vector])
+        fits = needed <= limits.registers_per_thread
+        return np.asarray(fits & (needed * threads(values) <= registers) if registers else fits)
 
-    return [
-        Constraint(f"{name}.threads", f"a block has at most {most} threads", fits_block),
-        Constraint(
-            f"{name}.registers", "what the threads of a block transform fits registers", fits_registers
-        ),
-    ]
+    rules = [Constraint(f"{name}.threads", f"a block has at most {most} threads", fits_block)]
+    if limits.registers_per_thread:
+        rule = "what the threads of a block transform fits their registers"
+        rules.append(Constraint(f"{name}.registers", rule, fits_registers))
+    return rules
 
 
 # -------------------------------------------------------------------------------------------- schedules
@@ -283,7 +295,7 @@ def _output(item: _Transform, stages: WinogradStages) -> list[Primitive]:
 
 
 def _sum(name: str, stage: Tensor, position: int) -> list[Primitive]:
-    """One of the two sums of a transform in registers, written out: an input goes to all of axis `position`."""
+    """One of the two sums of a transform in registers, written out: an input goes to all of a line."""
     summed, along, vector = stage.reduce_axes[0].name, stage.axes[position].name, stage.axes[-1].name
     others = [axis.name for number, axis in enumerate(stage.axes[:-1]) if number != position]
     return [
