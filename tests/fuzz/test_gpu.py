@@ -15,7 +15,8 @@ from cross.compile import compile
 from cross.expression.reference import evaluate
 from cross.loopnest import LoopNest, Programs, interpret, to_text, verify
 from cross.nvrtc import compile_cubin, usage
-from cross.schedule import gpu_space
+from cross.schedule import ScheduleSpace, gpu_space
+from cross.schedule.gpu_winograd import gpu_winograd_spaces
 from device_runtime.pocl import PLATFORM, name_cpu, settle
 from device_runtime.protocol import WORKSPACE, GpuKernel, GpuModule
 from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
@@ -58,19 +59,22 @@ def run(queue: Any, kernel: GpuKernel, nest: LoopNest, inputs: list[Array]) -> A
 
 def check(queue: Any, family: str, seed: int, target: Target = POCL) -> None:
     rng = np.random.default_rng([7, seed])
-    operator = random_operator(rng, family)
-    space = gpu_space(operator, target)
-    programs = Programs(space)
+    compare(queue, gpu_space(random_operator(rng, family), target), rng, f"{family} {seed}")
+
+
+def compare(queue: Any, space: ScheduleSpace, rng: np.random.Generator, what: str) -> None:
+    """A random program of a space, interpreted and on PoCL, against numpy."""
+    programs, operator = Programs(space), space.operator
     configuration = space.configuration(space.sample(rng, 1)[0])
     verify(programs.parametric(programs.structure(configuration)).nest, parametric=True)
     nest = programs.nest(configuration)
     verify(nest)
     inputs = random_inputs(operator, rng)
-    kernel = GpuModule.from_bytes(compile([("kernel_0", nest)], target).code).kernels["kernel_0"]
+    kernel = GpuModule.from_bytes(compile([("kernel_0", nest)], space.target).code).kernels["kernel_0"]
     want, interpreted = evaluate(operator, inputs), interpret(nest, inputs)
     for got in (interpreted, run(queue, kernel, nest, inputs)):
         error = np.abs(got - want).max()
-        assert error <= TOLERANCE * np.abs(want).max(), f"{family} {seed}: {error}\n{to_text(nest)}"
+        assert error <= TOLERANCE * np.abs(want).max(), f"{what}: {error}\n{to_text(nest)}"
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -83,6 +87,18 @@ def test_opencl_equals_interpreter_and_reference(queue: Any, family: str) -> Non
 def test_a_thousand_pairs_on_pocl(queue: Any, seed: int) -> None:
     for family in sorted(FAMILIES):
         check(queue, family, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["winograd", "winograd transposed"])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_winograd_algorithms_on_pocl(queue: Any, family: str, seed: int) -> None:
+    assert POCL.gpu is not None
+    rng = np.random.default_rng([11, seed])
+    found = gpu_winograd_spaces(random_operator(rng, family), POCL, POCL.gpu)
+    assert found
+    for name, space in found.items():
+        compare(queue, space, rng, f"{family} {seed} by {name}")
 
 
 @pytest.mark.parametrize("board", ["jetson-nano", "h200"])
