@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from cross.expression.dense import batch_matmul
 from cross.expression.window import Window
 from cross.loopnest.program import Programs
 from cross.schedule import Configuration, ScheduleSpace, gpu_space
+from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.space import Batch
 from tests.unit.toolkit.reuse.operators import conv_operator
 from toolkit.explore.random import RandomProposer
@@ -35,6 +35,12 @@ def padded_conv(size: int, channels: int, filters: int) -> Operator:
     """Of 5 x 5, which has no other algorithm."""
     data, weight = placeholder((1, size, size, channels), "X"), placeholder((5, 5, channels, filters), "W")
     output = conv2d(data, weight, Window(pads=(2, 2, 2, 2)), name="Y")
+    return Operator("conv2d", (data, weight), output, constants=frozenset({1}))
+
+
+def winograd_conv(size: int) -> Operator:
+    data, weight = placeholder((1, size, size, 32), "X"), placeholder((3, 3, 32, 32), "W")
+    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="Y")
     return Operator("conv2d", (data, weight), output, constants=frozenset({1}))
 
 
@@ -207,12 +213,7 @@ def test_sizes_of_which_nothing_ran_are_given_up() -> None:
 
 
 def test_without_shared_memory_there_is_nothing_to_fetch() -> None:
-    target = load("rock960").target("mali")
-    assert target.gpu is not None
-    limits = msgspec.structs.replace(target.gpu, shared_memory_bytes=0)
-    space, source = (
-        gpu_space(item, msgspec.structs.replace(target, gpu=limits)) for item in PAIRS["convolution"]
-    )
+    space, source = spaces("convolution", "rock960")
     tiles = tiles_of(space)
     reused = untuned(source)
     first, threads, fetches, *_ = run(space, reused)
@@ -231,6 +232,24 @@ def test_stages_of_two_levels_keep_to_the_range_of_their_threads() -> None:
     threads = {space.knobs[stage.threads].choices[index][0] for index in rows[:, stage.threads].tolist()}
     assert wanted in threads and len(threads) > 1
     assert all(wanted // 2 <= count <= 4 * wanted for count in threads)
+
+
+def test_products_of_a_winograd_convolution_come_before_its_transforms() -> None:
+    target = load("jetson-nano").target()
+    space, source = (gpu_space(winograd_conv(size), target) for size in (28, 14))
+    assert isinstance(space, AlternativeSpaces)
+    number = space.knobs[0].labels.index("F(4x4,3x3)")
+    rounds = run(space, Program(source, source.defaults()[number]))
+    assert all((rows[:, 0] == number).all() for rows in rounds)
+    tiles = tiles_of(space.spaces[number])
+    columns = sorted(space.columns(number).start + column for column in tiles.columns)
+    changing = [
+        {column for column in range(1, len(space.knobs)) if len(np.unique(rows[:, column])) > 1}
+        for rows in rounds
+    ]
+    products = [position for position, found in enumerate(changing) if found & set(columns)]
+    transforms = [position for position, found in enumerate(changing) if found - set(columns)]
+    assert products and transforms and max(products) < min(transforms)
 
 
 def test_a_padding_within_the_contraction_is_no_launch_to_search() -> None:
