@@ -19,6 +19,7 @@ import click
 from benchmarks.autotvm.mali import equal
 from benchmarks.autotvm.rows import operator as row_operator
 from benchmarks.autotvm.rows import rows
+from benchmarks.gpu_launches import launches_of
 from benchmarks.kernels.expressions import operator
 from benchmarks.kernels.workloads import Workload, chosen
 from boards.board import load
@@ -28,7 +29,6 @@ from cross.expression import Operator, placeholder
 from cross.expression.conv import conv2d
 from cross.expression.window import Window
 from cross.inspect_code import LoopReport, inspect
-from cross.inspect_gpu import inspect_gpu
 from cross.loopnest import LoopNest, Programs
 from cross.machine_code import cortex_a53
 from cross.schedule.cpu_sketch import cpu_space
@@ -37,7 +37,6 @@ from toolkit.jobs import open_job
 from toolkit.records import Records
 from toolkit.report.documents import document
 from toolkit.report.static import static_content, static_table, static_text
-from toolkit.report.static_gpu import static_gpu_content, static_gpu_table
 from toolkit.report.tables import table
 
 CHANNELS = 16
@@ -48,6 +47,9 @@ AVX2 = Target(
     name="avx2", kind="cpu", triple="x86_64-unknown-linux-gnu", cpu="x86-64-v3", vector_bytes=32,
     vector_registers=16, l2_bytes=1 << 20, clock_hz=3e9, flops_per_cycle=32.0,
 )  # fmt: skip
+
+
+COMPILED = click.option("--compile", "compiled", is_flag=True, help="Ask PoCL and clang to accept OpenCL C.")
 
 
 @click.group(help=__doc__)
@@ -62,17 +64,22 @@ def main() -> None:
 @click.option("--records", type=click.Path(path_type=Path), help="Records to take the best kernels from.")
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--full", is_flag=True, help="Every CPU kernel in full, not a line each.")
+@COMPILED
 def kernels(
-    names: tuple[str, ...], board_name: str, target_name: str, records: Path | None, as_json: bool, full: bool
+    names: tuple[str, ...],
+    board_name: str,
+    target_name: str,
+    records: Path | None,
+    as_json: bool,
+    full: bool,
+    compiled: bool,
 ) -> None:
     """The inner loops of NAMES (default: all workloads) on a board; for a GPU, the launches."""
     board = load(board_name)
     target = board.target(target_name or None)
     nests = [(workload.name, _nest(workload, board, target, records)) for workload in chosen(names)]
     if target.kind != "cpu":
-        launches = [(name, inspect_gpu("kernel", nest, target)) for name, nest in nests]
-        content = static_gpu_content(launches, target)
-        text = static_gpu_table(launches, target)
+        content, text = launches_of(nests, target, compiled)
     else:
         found = [(name, inspect("kernel", nest, target)) for name, nest in nests]
         content = static_content(found)
@@ -95,19 +102,21 @@ def _nest(workload: Workload, board: Board, target: Target, records: Path | None
 @main.command()
 @click.option("--board", "board_name", default="rock960", show_default=True)
 @click.option("--json", "as_json", is_flag=True)
-def mali(board_name: str, as_json: bool) -> None:
-    """Workload, AutoTVM's knobs, and our configuration that is the same program on a board's Mali."""
+@COMPILED
+def mali(board_name: str, as_json: bool, compiled: bool) -> None:
+    """Workload, AutoTVM's knobs, and our configuration that is the same program; then their launches."""
     target = load(board_name).target("mali")
-    found = [(row, equal(row, gpu_space(row_operator(row), target))) for row in rows()]
-    if as_json:
-        content = [
-            {"workload": row.text, "autotvm": row.knobs, "ours": same.configuration} for row, same in found
-        ]
-        click.echo(document("autotvm-mali", {"board": board_name, "workloads": content}))
-        return
-    for row, same in found:
-        click.echo(f"{row.text}, {row.seconds * 1e3:.2f} ms\n  AutoTVM {_knobs(row.knobs)}")
-        click.echo(f"  ours    {_knobs(same.configuration)}")
+    lines, workloads, nests = [], [], []
+    for row in rows():
+        space = gpu_space(row_operator(row), target)
+        same = equal(row, space)
+        workloads.append({"workload": row.text, "autotvm": row.knobs, "ours": same.configuration})
+        lines.append(f"{row.text}, {row.seconds * 1e3:.2f} ms")
+        lines += [f"  AutoTVM {_knobs(row.knobs)}", f"  ours    {_knobs(same.configuration)}"]
+        nests.append((row.text, Programs(space).nest(space.parse(same.configuration))))
+    content, text = launches_of(nests, target, compiled)
+    content |= {"board": board_name, "workloads": workloads}
+    click.echo(document("autotvm-mali", content) if as_json else "\n".join([*lines, "", text]))
 
 
 def _knobs(knobs: Mapping[str, object]) -> str:

@@ -3,7 +3,8 @@
     for launch in inspect_gpu("conv_0", nest, target): launch.threads, launch.shared_bytes, launch.registers
 
 Registers are NVRTC's, read from the cubin: OpenCL's compilers are on the board. What a thread keeps for
-itself by the source (`private_bytes`) is known for every language.
+itself by the source (`private_bytes`: sums, copies) is known for every language; addresses and operands on
+their way come on top of it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from cross.loopnest.nodes import Allocate, Block, Buffer, For, Int, LoopNest, St
 from cross.loopnest.threads import THREAD_PRIVATE, LaunchShape, launches
 from cross.nvrtc import Usage, compile_cubin, usage
 
+REGISTER_BYTES = 4
 VECTOR = re.compile(r"\b(?:char|double|float|half|int|long|short|uchar|vload|vstore)(2|4|8|16)\b")
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchReport:
     """One launch. `private_bytes` and `registers` are of a thread, `shared_bytes` of a block; `registers` is
-    None for OpenCL. `vector_lanes`: of the widest vector in the kernel's source, 1 without any."""
+    None for OpenCL. `vector_lanes`: of the widest vector in the launch's source, 1 without any."""
 
     name: str
     blocks: int
@@ -38,15 +40,23 @@ class LaunchReport:
     registers: int | None
 
     def shares(self, target: Target) -> dict[str, float]:
-        """What a block takes of what the board has, by name; above 1 it cannot run."""
+        """What a block takes of what the board has, by name; above 1 it cannot run.
+
+        For OpenCL registers are what the source keeps in them; above 1 the board's compiler spills.
+        """
         limits = target.gpu
         assert limits is not None
         found = {
-            "threads": self.threads / limits.max_threads_per_block,
+            "threads": self.threads / limits.threads_of_a_launch,
             "shared memory": self.shared_bytes / limits.shared_memory_bytes,
         }
-        if self.registers is not None and limits.registers_per_block:
-            found["registers"] = self.threads * self.registers / limits.registers_per_block
+        own = self.registers
+        if own is None and target.kind == "opencl":
+            own = self.private_bytes // REGISTER_BYTES
+        if own is not None and limits.registers_per_block:
+            found["registers"] = self.threads * own / limits.registers_per_block
+        if own is not None and limits.registers_per_thread:
+            found["registers of a thread"] = own / limits.registers_per_thread
         return found
 
 
@@ -58,7 +68,6 @@ def inspect_gpu(symbol: str, nest: LoopNest, target: Target) -> tuple[LaunchRepo
             NvrtcMissing where a CUDA target needs it.
     """
     program = gpu_program(symbol, nest, target)
-    lanes = max((int(found) for found in VECTOR.findall(program.source)), default=1)
     used: dict[str, Usage] = {}
     if target.kind == "cuda":
         assert target.gpu is not None
@@ -70,11 +79,17 @@ def inspect_gpu(symbol: str, nest: LoopNest, target: Target) -> tuple[LaunchRepo
             threads=function.threads,
             shared_bytes=function.shared_bytes,
             private_bytes=_private_bytes(shape),
-            vector_lanes=lanes,
+            vector_lanes=_vector_lanes(program.source, function.name),
             registers=used[function.name].registers if used else None,
         )
         for function, shape in zip(program.functions, launches(nest), strict=True)
     )
+
+
+def _vector_lanes(source: str, function: str) -> int:
+    """Lanes of the widest vector in a function."""
+    body = source[source.index(f" {function}(") :].partition("\n}")[0]
+    return max((int(found) for found in VECTOR.findall(body)), default=1)
 
 
 def _private_bytes(shape: LaunchShape) -> int:

@@ -1,0 +1,103 @@
+"""OpenCL compilers that can be asked on this machine whether they accept a source: PoCL's and clang's.
+
+    for front_end in (pocl(scratch), clang()): front_end.refusal(source)
+
+Neither is a board's own compiler; both check what the standard says. clang comes with the ziglang wheel,
+which lacks its OpenCL header; PoCL's wheel has it. Debian's clang has its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from device_runtime.isolation import Fault
+from device_runtime.opencl import OPTIONS, load_pyopencl, pick
+from device_runtime.pocl import PLATFORM, name_cpu, settle
+
+CLANG_OPTIONS = (
+    "-x", "cl", *OPTIONS, "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
+    "-Wno-unknown-pragmas", "-Wno-unused-variable", "-Wno-unused-const-variable",
+)  # fmt: skip
+HEADERS = ".libs/share/pocl/include"  # in PoCL's wheel
+TIMEOUT_S = 60.0
+
+
+class FrontEndMissing(Exception):
+    """A front end is not on this machine; the message says how to get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """A compiler by name and version; `refusal` gives its text for a source, empty where it accepts it."""
+
+    name: str
+    refusal: Callable[[str], str]
+
+
+def pocl(scratch: str) -> FrontEnd:
+    """PoCL, in this process, which keeps its files in the folder `scratch` as long as it runs.
+
+    Raises:
+        FrontEndMissing: no PoCL, or no pyopencl.
+    """
+    settle(scratch, 1)
+    try:
+        cl = load_pyopencl()
+        device = pick(cl, PLATFORM)
+    except Fault as fault:
+        raise FrontEndMissing(f"PoCL: {fault}; pip install 'tune-for-board[pocl]'") from fault
+    name_cpu(device.int_ptr)
+    context = cl.Context([device])
+
+    def refusal(source: str) -> str:
+        try:
+            cl.Program(context, source).build(OPTIONS)
+        except cl.Error as error:
+            return str(error)
+        return ""
+
+    return FrontEnd(f"PoCL {device.driver_version}", refusal)
+
+
+def clang() -> FrontEnd:
+    """clang 14 or newer: the one in PATH, otherwise ziglang's with the header of PoCL's wheel.
+
+    Raises:
+        FrontEndMissing: none of them is there.
+    """
+    command = _clang_command()
+
+    def refusal(source: str) -> str:
+        ran = _run([*command, *CLANG_OPTIONS, "-"], source)
+        return ran.stderr if ran.returncode else ""
+
+    return FrontEnd(_run([*command, "--version"]).stdout.partition("\n")[0], refusal)
+
+
+def _run(command: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+def _clang_command() -> Sequence[str]:
+    found = shutil.which("clang")
+    if found is not None:
+        return [found]
+    headers = _package("pocl_binary_distribution")
+    if headers is None or _package("ziglang") is None:
+        raise FrontEndMissing(
+            "clang: not in PATH, and ziglang's needs the header of PoCL's wheel; "
+            "apt-get install clang, or pip install 'tune-for-board[pocl]'"
+        )
+    return [sys.executable, "-m", "ziglang", "clang", "-I", str(headers / HEADERS)]
+
+
+def _package(name: str) -> Path | None:
+    """The folder of an installed package."""
+    spec = importlib.util.find_spec(name)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
