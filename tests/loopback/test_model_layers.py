@@ -6,7 +6,7 @@ that all layers of one run can be compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from benchmarks.seeded_model import write
 from boards.board import Board
 from cross.loopnest import Programs
-from cross.schedule.choose import space_of
+from cross.schedule import Configuration, ScheduleSpace, space_of
 from device_runtime.protocol import BufferRequest, MeasureRequest
-from tests.onnx_models import onnxruntime_values, random_inputs
+from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save
 from toolkit.bundle.build import build
 from toolkit.bundle.manifest import TensorSpec
 from toolkit.bundle.plan import BufferRef, ModelPlan, Step
@@ -35,6 +35,7 @@ from toolkit.model_job.kernels import TunedTask, best_choice, plan_model
 from toolkit.progress import TuningResult
 
 Array = NDArray[Any]
+Pick = Callable[[ScheduleSpace, np.random.Generator], Configuration]
 TOLERANCE = 1e-4
 
 
@@ -70,15 +71,29 @@ def expected_layers(graph: Graph, proto: Any, inputs: Mapping[str, Array]) -> di
     return expected
 
 
-def check_on_board(board: Board, model: Path, seed: int, cache_dir: Path, random: bool = False) -> int:
+def untuned(space: ScheduleSpace, rng: np.random.Generator) -> Configuration:
+    """The program of a model without records."""
+    return space.default()
+
+
+def at_random(space: ScheduleSpace, rng: np.random.Generator) -> Configuration:
+    """Any program."""
+    return space.configuration(space.sample(rng, 1)[0])
+
+
+def last_algorithm(space: ScheduleSpace, rng: np.random.Generator) -> Configuration:
+    """The untuned program of the algorithm that is named last: of convolutions Winograd's with large tiles."""
+    return space.defaults()[-1]
+
+
+def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: Pick = untuned) -> int:
     """Runs all layers once on the board and asserts each; returns how many were compared."""
-    graph, proto, target = load_model(model), onnx.load(model), board.target(None)
+    graph, proto, target = load_model(path), onnx.load(path), board.target(None)
     rng = np.random.default_rng(seed)
     found = []
     for task in tasks(graph):
         programs = Programs(space_of(task.operator, target))
-        row = programs.space.sample(rng, 1)[0]
-        chosen = programs.space.configuration(row) if random else programs.space.default()
+        chosen = pick(programs.space, rng)
         result = TuningResult(task.name, None, None, task.operator.flops, 0, 0, 0, 0.0, 0.0)
         found.append(TunedTask(task, programs, result, Winner(chosen, None, None)))
 
@@ -118,11 +133,11 @@ def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("random", [False, True], ids=["default", "random"])
+@pytest.mark.parametrize("pick", [untuned, at_random])
 def test_every_layer_of_squeezenet_on_this_machine(
-    squeezenet: Path, local_board: Board, tmp_path: Path, random: bool
+    squeezenet: Path, local_board: Board, tmp_path: Path, pick: Pick
 ) -> None:
-    assert check_on_board(local_board, squeezenet, 11, tmp_path, random) >= 30
+    assert check_on_board(local_board, squeezenet, 11, tmp_path, pick) >= 30
 
 
 @pytest.mark.emulated
@@ -136,3 +151,28 @@ def test_every_layer_of_squeezenet_on_an_emulated_board(
 @pytest.mark.slow
 def test_every_layer_of_squeezenet_by_opencl(squeezenet: Path, pocl_board: Board, tmp_path: Path) -> None:
     assert check_on_board(pocl_board, squeezenet, 13, tmp_path) >= 30
+
+
+def convolutions(folder: Path) -> Path:
+    """A 3x3 convolution with ReLU, and a transposed one of what it gives."""
+    rng = np.random.default_rng(5)
+    weights = {
+        "w1": rng.uniform(-0.1, 0.1, (16, 16, 3, 3)).astype(np.float32),
+        "w2": rng.uniform(-0.1, 0.1, (16, 16, 4, 4)).astype(np.float32),
+    }
+    nodes = [
+        node("Conv", ["x", "w1"], "c", pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], "r"),
+        node("ConvTranspose", ["r", "w2"], "y", strides=[2, 2], pads=[1, 1, 1, 1]),
+    ]
+    return save(folder, model(nodes, {"x": (1, 16, 9, 9)}, ["y"], weights))
+
+
+@pytest.mark.slow
+def test_layers_by_winograd_by_opencl(pocl_board: Board, tmp_path: Path) -> None:
+    """Their weights are transformed when they are packed, their kernels are several launches each."""
+    path = convolutions(tmp_path)
+    found = [space_of(task.operator, pocl_board.target(None)) for task in tasks(load_model(path))]
+    labels = {label for space in found for label in (space.knobs[0].labels or ())}
+    assert {"F(4x4,3x3)", "F(4x4,2x2)"} <= labels
+    assert check_on_board(pocl_board, path, 17, tmp_path, last_algorithm) >= 2

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.networks import NETWORKS, write
 from boards.board import Board
-from tests.loopback.test_model_layers import check_on_board
+from tests.loopback.test_model_layers import at_random, check_on_board
 
 # layers that are compared, at least: most of the network, and each of its convolutions
 LAYERS = {
@@ -36,7 +36,7 @@ def test_every_layer_of_a_network_with_random_schedules(
 ) -> None:
     size = {"bert": 24, "dcgan": 16, "yolo": 64}[name]
     model = write(name, tmp_path / f"{name}.onnx", seed=4, size=size)
-    assert check_on_board(local_board, model, 14, tmp_path, random=True) >= LAYERS[name]
+    assert check_on_board(local_board, model, 14, tmp_path, at_random) >= LAYERS[name]
 
 
 @pytest.mark.emulated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,8 +35,8 @@ def board(pocl_board: Board) -> Board:
     return pocl_board
 
 
-def small_conv() -> Operator:
-    data, weight = placeholder((1, 6, 6, 2), "X"), placeholder((3, 3, 2, 8), "W")
+def small_conv(channels: tuple[int, int] = (2, 8), image: int = 6) -> Operator:
+    data, weight = placeholder((1, image, image, channels[0]), "X"), placeholder((3, 3, *channels), "W")
     output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="conv")
     return Operator("conv", (data, weight), output, frozenset({1}))
 
@@ -59,6 +60,21 @@ def test_a_convolution_is_tuned(tmp_path: Path, board: Board, tuner: str) -> Non
     assert {record.target_key for record in found} == {f"pocl:{board.target().key}"}
     again = tune_operator(small_conv(), board, Budget(TRIALS + 2), tuning=options, records=path)
     assert (again.trials, again.measured) == (TRIALS + 2, 2)
+
+
+@pytest.mark.slow
+def test_every_algorithm_of_a_convolution_is_measured(tmp_path: Path, board: Board) -> None:
+    """The direct one and Winograd's, each first untuned; every output is compared with numpy's."""
+    path = tmp_path / "records.db"
+    result = tune_operator(small_conv((16, 16), 8), board, Budget(4), tuning=QUICK, records=path)
+    assert (result.trials, result.failures) == (4, 0)
+    with Records(path) as records:
+        found = list(records)
+    assert [record.error_text for record in found if record.error_kind] == []
+    assert {record.configuration["algorithm"][0] for record in found[:3]} == {0, 1, 2}
+    assert all(record.max_abs_error is not None and record.max_abs_error < 1e-4 for record in found)
+    fastest = min(found, key=lambda record: record.cost_s or math.inf)
+    assert result.best is not None and result.best.configuration == fastest.configuration
 
 
 def pixels() -> Operator:
