@@ -82,7 +82,7 @@ def at_random(space: ScheduleSpace, rng: np.random.Generator) -> Configuration:
 
 
 def last_algorithm(space: ScheduleSpace, rng: np.random.Generator) -> Configuration:
-    """The untuned program of the algorithm that is named last: of convolutions Winograd's with large tiles."""
+    """The untuned program of the algorithm named last: of convolutions Winograd's with large tiles."""
     return space.defaults()[-1]
 
 
