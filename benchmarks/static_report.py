@@ -16,8 +16,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.autotvm.mali import equal
-from benchmarks.autotvm.rows import operator as row_operator
+from benchmarks.autotvm.mali import equal, space_of
 from benchmarks.autotvm.rows import rows
 from benchmarks.gpu_launches import launches_of
 from benchmarks.kernels.expressions import operator
@@ -32,7 +31,6 @@ from cross.inspect_code import LoopReport, inspect
 from cross.loopnest import LoopNest, Programs
 from cross.machine_code import cortex_a53
 from cross.schedule.cpu_sketch import cpu_space
-from cross.schedule.gpu_sketch import gpu_space
 from toolkit.jobs import open_job
 from toolkit.records import Records
 from toolkit.report.documents import document
@@ -108,7 +106,7 @@ def mali(board_name: str, as_json: bool, compiled: bool) -> None:
     target = load(board_name).target("mali")
     lines, workloads, nests = [], [], []
     for row in rows():
-        space = gpu_space(row_operator(row), target)
+        space = space_of(row, target)
         same = equal(row, space)
         workloads.append({"workload": row.text, "autotvm": row.knobs, "ours": same.configuration})
         lines.append(f"{row.text}, {row.seconds * 1e3:.2f} ms")

@@ -2,10 +2,10 @@
 
     for row in rows(): found = equal(row, space); found.configuration, found.program
 
-Its templates conv2d_nchw_spatial_pack, depthwise_conv2d_nchw and dense, of which Mali's share of TopHub
-consists but for Winograd, tile the same loops as our contractions do: blocks, threads and elements of a
-thread along channels, height and width, one of them in vectors, the input channels outside, the taps of the
-kernel inside and written out or not. `equal` builds the configuration from the knobs, lowers it, and reads
+Its templates conv2d_nchw_spatial_pack, depthwise_conv2d_nchw and dense tile the same loops as our
+contractions do: blocks, threads and elements of a thread along channels, height and width, one of them in
+vectors, the input channels outside, the taps of the kernel inside and written out or not. Its
+conv2d_nchw_winograd is in winograd.py. `equal` builds the configuration from the knobs, lowers it, and reads
 the tiles back from the loop nest. What it does not compare, because it differs by design:
 
 - Layout: theirs is NCHW and packs data and weights by tiles before the kernel; ours is NHWC, packs the
@@ -16,39 +16,26 @@ the tiles back from the loop nest. What it does not compare, because it differs 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-from benchmarks.autotvm.rows import Knobs, Row
+from benchmarks.autotvm import winograd
+from benchmarks.autotvm.programs import Equal, NoEqual, Program, contraction_of
+from benchmarks.autotvm.rows import Row, operator
+from boards.target import Target
 from cross.errors import ScheduleError
 from cross.loopnest import LoopNest, Programs
-from cross.loopnest.nodes import Allocate, Block, For, LoopKind, Statement
-from cross.loopnest.threads import extent_of
+from cross.schedule.gpu_sketch import gpu_space
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
 from cross.schedule.space import ScheduleSpace
 
 
-class NoEqual(Exception):
-    """The space has no such program; the message says what it has not."""
+def space_of(row: Row, target: Target) -> ScheduleSpace:
+    """The space of a row's operator on a GPU, of the algorithm that the row takes.
 
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What a tuned kernel is, by output axis; `written_out` by axis of the reduction: iterations."""
-
-    blocks: dict[str, int]
-    threads: dict[str, int]
-    elements: dict[str, int]
-    lanes: int  # of the vectors along the last axis
-    written_out: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Equal:
-    """A configuration of our space, described, and the program that both are."""
-
-    configuration: dict[str, list[int]]
-    program: Program
+    Raises:
+        NoEqual: the algorithm is none of ours for the operator.
+    """
+    if row.family == "winograd":
+        return winograd.space_of(row, target)
+    return gpu_space(operator(row), target, winograd=False)
 
 
 def equal(row: Row, space: ScheduleSpace) -> Equal:
@@ -85,6 +72,8 @@ def theirs(row: Row) -> Program:
     Raises:
         NoEqual: its vectors run along another axis than ours, or a loop runs that ours write out.
     """
+    if row.family == "winograd":
+        return winograd.theirs(row)
     splits = _splits(row)
     annotated = _annotations(row)
     along = [axis for axis, kind in annotated.items() if kind == "vec" and splits[axis][2] > 1]
@@ -137,6 +126,8 @@ def _written_out(row: Row) -> dict[str, int]:
 
 def tiles(row: Row, space: ScheduleSpace) -> dict[str, list[int]]:
     """The knobs of our space with a row's tiles; elements in as few levels as the space has for them."""
+    if row.family == "winograd":
+        return winograd.tiles(row, space)
     program = theirs(row)
     knobs = {knob.name.rpartition(".")[2]: knob for knob in space.knobs}
     last = next(reversed(program.elements))
@@ -156,7 +147,7 @@ def _inner(elements: int) -> int:
     return next(inner for inner in range(1, elements + 1) if elements % inner == 0 and elements // inner <= 8)
 
 
-def _inside(row: Row) -> Knobs:
+def _inside(row: Row) -> dict[str, int]:
     """How far the reduction's loops run inside the one over input channels."""
     if row.family == "dense":
         return {"k": row.knobs["c_unroll"][1]}
@@ -164,44 +155,7 @@ def _inside(row: Row) -> Knobs:
 
 
 def ours(nest: LoopNest, row: Row) -> Program:
-    """The program of a bound nest of the row's operator: its last launch, read from the loops."""
-    loops = {_place(loop): loop for loop in _loops(nest.body.statements[-1])}
-
-    def extent(axis: str, level: int) -> int:
-        loop = loops.get((axis, level))
-        return 1 if loop is None else extent_of(loop)
-
-    axes = list(_splits(row))
-    vector = loops.get((axes[-1], 4))
-    in_vectors = vector is not None and vector.kind is LoopKind.VECTORIZED
-    unrolled = {axis: loops.get((axis, 1)) for axis in _written_out(row)}
-    return Program(
-        blocks={axis: extent(axis, 0) for axis in axes},
-        threads={axis: extent(axis, 2) for axis in axes},
-        elements={axis: extent(axis, 1) * extent(axis, 3) * extent(axis, 4) for axis in axes},
-        lanes=extent(axes[-1], 4) if in_vectors else 1,
-        written_out={
-            axis: extent_of(loop) if loop is not None and loop.kind is LoopKind.UNROLLED else 1
-            for axis, loop in unrolled.items()
-        },
-    )
-
-
-def _place(loop: For) -> tuple[str, int]:
-    """The axis and the level of a loop called like y.acc.kh.1; -1 for a loop that sets sums to 0."""
-    axis, _, level = loop.var.removesuffix(".init").rpartition(".")
-    return axis.rpartition(".")[2], -1 if loop.var.endswith(".init") else int(level)
-
-
-def _loops(statement: Statement) -> Iterator[For]:
-    match statement:
-        case For(_, _, _, body):
-            yield statement
-            yield from _loops(body)
-        case Allocate(_, body):
-            yield from _loops(body)
-        case Block(statements):
-            for item in statements:
-                yield from _loops(item)
-        case _:
-            return
+    """The program of a bound nest of the row's operator."""
+    if row.family == "winograd":
+        return winograd.ours(nest)
+    return contraction_of(nest.body.statements[-1], list(_splits(row)), list(_written_out(row)))

@@ -16,6 +16,12 @@ from cross.expression.window import Window
 
 MALI_FILE = Path(__file__).with_name("mali.json")
 FORMAT = 1
+FAMILIES = {
+    "conv2d_nchw_spatial_pack.mali": "conv",
+    "conv2d_nchw_winograd.mali": "winograd",
+    "depthwise_conv2d_nchw.mali": "depthwise",
+    "dense.mali": "dense",
+}
 
 Shape = tuple[int, ...]
 Knobs = dict[str, Any]
@@ -43,8 +49,8 @@ class Row:
 
     @property
     def family(self) -> str:
-        """conv, depthwise or dense."""
-        return self.template.partition("2d")[0].partition(".")[0].removesuffix("_conv")
+        """conv, winograd, depthwise or dense."""
+        return FAMILIES[self.template]
 
 
 def rows(path: Path = MALI_FILE) -> list[Row]:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.autotvm.mali import equal
-from benchmarks.autotvm.rows import operator as row_operator
+from benchmarks.autotvm.mali import equal, space_of
 from benchmarks.autotvm.rows import rows
 from benchmarks.front_ends import FrontEnd, FrontEndMissing, clang, pocl
 from benchmarks.gpu_launches import accepted
@@ -35,7 +34,7 @@ def untuned(name: str) -> LoopNest:
 
 def autotvms(place: int) -> LoopNest:
     row = rows()[place]
-    space = gpu_space(row_operator(row), MALI)
+    space = space_of(row, MALI)
     return Programs(space).nest(space.parse(equal(row, space).configuration))
 
 
@@ -51,6 +50,6 @@ def test_untuned_kernels_and_autotvms_are_accepted(tmp_path: Path) -> None:
     for name in ("pocl", "clang"):
         started(name, str(tmp_path))
     nests = [(name, untuned(name)) for name in ("C1", "C6", "D3", "M1024", "BERT.qk")]
-    nests += [(f"AutoTVM {place}", autotvms(place)) for place in (1, 6, 8, 13, 18)]
+    nests += [(f"AutoTVM {place}", autotvms(place)) for place in (1, 6, 8, 13, 20)]
     verdicts = accepted(nests, MALI, str(tmp_path))
     assert [line.rpartition(" accepts ")[2] for line in verdicts] == ["10 of 10", "10 of 10"], verdicts
