@@ -3,6 +3,7 @@
     python -m benchmarks.reuse pairs                            10 pairs of each family, 400 trials a search
     python -m benchmarks.reuse pairs --families conv2d norm --pairs 2 --trials 100
     python -m benchmarks.reuse pairs --board pocl --families conv2d --pairs 1 --trials 4    for function alone
+    python -m benchmarks.reuse select                           who reuses whom in the sets of Table 2
 
 For each family random pairs of operators that may reuse each other: the one is tuned by the learned search,
 and again by reuse of the other's tuned program. Throughput is the reuse's best against the search's best of
@@ -26,6 +27,8 @@ from benchmarks.kernels.columns import aligned
 from benchmarks.reuse.families import FAMILIES
 from benchmarks.reuse.pairs import Bench, Outcome, measure
 from benchmarks.reuse.results import keep, kept
+from benchmarks.reuse.select_table import print_selections
+from benchmarks.reuse.sets import NETWORKS
 from boards.board import load
 from boards.errors import BoardError
 from toolkit.errors import ToolkitError
@@ -43,8 +46,19 @@ HEAD = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is missing and print the table; returns the exit code."""
+    """Run a command; returns the exit code."""
     asked = _parser().parse_args(arguments)
+    code: int = asked.run(asked)
+    return code
+
+
+def _select(asked: argparse.Namespace) -> int:
+    print_selections(asked.sets, as_json=asked.json)
+    return 0
+
+
+def _pairs(asked: argparse.Namespace) -> int:
+    """Measure what is missing and print the table."""
     outcomes: list[Outcome] = []
     try:
         board = load(asked.board)
@@ -118,6 +132,11 @@ def _parser() -> argparse.ArgumentParser:
         "--trials", type=int, default=400, help="of a search, and at most of a reuse (default: 400)"
     )
     pairs.add_argument("--work", type=Path, default=WORK, help=f"finished work (default: {WORK})")
+    pairs.set_defaults(run=_pairs)
+    chosen = commands.add_parser("select", help="who reuses whom in operator sets, without a board")
+    chosen.add_argument("--sets", nargs="+", choices=tuple(NETWORKS), default=list(NETWORKS))
+    chosen.add_argument("--json", action="store_true")
+    chosen.set_defaults(run=_select)
     return parser
 
 

@@ -1,8 +1,7 @@
 """The shape of a block for its size: the one that touches the fewest memory lines (ETO, GetBShape).
 
-All shapes of one size are weighed at once. A block that starts at the origin touches, in every input and over
-the whole reduction, positions that are a product of one set for each dimension; the lines under them are
-counted by the places that rows start at within a line, so that no address is listed.
+All shapes of one size, or of all sizes, are weighed at once. A block starts at the origin and runs over the
+whole reduction.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.reuse.divisors import divisors
+from toolkit.reuse.lines import Side, lines_under
 from toolkit.reuse.loops import Dimension, MajorLoops
 
 GPU_LINE_BYTES: Final = 32
@@ -30,6 +30,31 @@ class BlockShape:
 
     shape: tuple[int, ...]
     lines: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockShapes:
+    """The best shape of every size, in the order of the sizes.
+
+    `sizes` [D]: the divisors of the points; `shapes` [D, A]; `lines` [D]: what each touches; `loads` [D]:
+    elements of all inputs that one loads at once, for one step of the split loop.
+    """
+
+    sizes: NDArray[np.int64]
+    shapes: Shapes
+    lines: NDArray[np.int64]
+    loads: NDArray[np.int64]
+
+
+@lru_cache(maxsize=4096)
+def block_shapes(loops: MajorLoops, line_bytes: int = GPU_LINE_BYTES) -> BlockShapes:
+    """What `block_shape` finds for all sizes, in one go."""
+    columns = np.meshgrid(*map(divisors, loops.space), indexing="ij")
+    shapes = np.stack([column.ravel() for column in columns], axis=1)
+    sizes, lines = shapes.prod(axis=1), touched_lines(loops, shapes, line_bytes)
+    order = np.lexsort((lines, sizes))
+    best = order[np.flatnonzero(np.diff(sizes[order], prepend=0))]
+    return BlockShapes(sizes[best], shapes[best], lines[best], _loads(loops, shapes[best], 1))
 
 
 def factorizations(size: int, extents: tuple[int, ...]) -> Shapes:
@@ -67,11 +92,12 @@ def touched_lines(loops: MajorLoops, shapes: Shapes, line_bytes: int = GPU_LINE_
 
     Every input starts at a line. float32 elements.
     """
-    reduce = np.broadcast_to(np.array(loops.reduce, np.int64), (len(shapes), len(loops.reduce)))
-    extents = np.concatenate([shapes, reduce], axis=1)
+    extents = _extents(loops, shapes)
     total = np.zeros(len(shapes), np.int64)
     for dimensions in loops.inputs:
-        total += _lines(dimensions, extents, line_bytes // FLOAT_BYTES)
+        used = sorted({loop for dimension in dimensions for loop, _ in dimension.steps})
+        own, which = _distinct(extents, used)
+        total += lines_under(_sides(dimensions, own), line_bytes // FLOAT_BYTES)[which]
     return total
 
 
@@ -95,6 +121,23 @@ def input_elements(loops: MajorLoops, extents: tuple[int, ...]) -> tuple[int, ..
     )
 
 
+def _loads(loops: MajorLoops, shapes: Shapes, staged: int) -> NDArray[np.int64]:
+    """`loaded_elements` of many shapes, int64 [N]."""
+    extents = _extents(loops, shapes)
+    if loops.split is not None:
+        extents[:, shapes.shape[1] + loops.split] = staged
+    total = np.zeros(len(shapes), np.int64)
+    for dimensions in loops.inputs:
+        total += np.prod([side.counts for side in _sides(dimensions, extents)], axis=0)
+    return total
+
+
+def _extents(loops: MajorLoops, shapes: Shapes) -> Shapes:
+    """Extents of all loops for blocks that run over the whole reduction, int64 [N, L]."""
+    reduce = np.broadcast_to(np.array(loops.reduce, np.int64), (len(shapes), len(loops.reduce)))
+    return np.concatenate([shapes, reduce], axis=1)
+
+
 def _positions(dimension: Dimension, extents: tuple[int, ...]) -> NDArray[np.int64]:
     return reached(dimension, tuple((extents[loop], step) for loop, step in dimension.steps))
 
@@ -108,56 +151,21 @@ def reached(dimension: Dimension, steps: tuple[tuple[int, int], ...]) -> NDArray
     return found[found < dimension.extent]
 
 
-def _lines(dimensions: tuple[Dimension, ...], extents: Shapes, line: int) -> NDArray[np.int64]:
-    """Lines of `line` elements under one input, int64 [N]: every distinct set of extents once."""
-    used = sorted({loop for dimension in dimensions for loop, _ in dimension.steps})
-    place = {loop: position for position, loop in enumerate(used)}
-    local = tuple(
-        Dimension(dimension.extent, tuple((place[loop], step) for loop, step in dimension.steps))
-        for dimension in dimensions
-    )
-    rows = map(tuple, extents[:, used].tolist())
-    return np.array([_lines_of(local, row, line) for row in rows], np.int64)
+def _sides(dimensions: tuple[Dimension, ...], extents: Shapes) -> list[Side]:
+    """Where blocks of these extents, int64 [N, L], reach into the dimensions of one input."""
+    return [_side(dimension, extents) for dimension in dimensions]
 
 
-@lru_cache(maxsize=1 << 20)
-def _lines_of(dimensions: tuple[Dimension, ...], extents: tuple[int, ...], line: int) -> int:
-    sets = [_positions(dimension, extents) for dimension in dimensions]
-    return lines_under(sets, tuple(dimension.extent for dimension in dimensions), line)
+def _side(dimension: Dimension, extents: Shapes) -> Side:
+    rows, which = _distinct(extents, [loop for loop, _ in dimension.steps])
+    sets = [_positions(dimension, row) for row in map(tuple, rows.tolist())]
+    return Side(dimension.extent, sets, which)
 
 
-def lines_under(sets: list[NDArray[np.int64]], shape: tuple[int, ...], line: int) -> int:
-    """Lines of `line` elements under the product of position sets in a row-major array.
-
-    Dimensions that are covered whole are joined with the one before, so that rows are as long as they can be;
-    then only rows that begin in the line in which the one before ends share one.
-    """
-    sets, sides = list(sets), list(shape)
-    while len(sets) > 1 and len(sets[-1]) == sides[-1]:
-        width = sides.pop()
-        sets.pop()
-        sets[-1] = (sets[-1][:, None] * width + np.arange(width)[None, :]).reshape(-1)
-        sides[-1] *= width
-    if len(sets) == 1:
-        return len(np.unique(sets[0] // line))
-    stride = sides[-1]
-    starts = np.zeros(line, np.int64)  # how many rows begin at each place within a line
-    starts[0] = 1
-    strides = np.cumprod([1, *sides[:0:-1]])[::-1]
-    for positions, step in zip(sets[:-1], strides[:-1], strict=True):
-        places = np.bincount((positions * int(step)) % line, minlength=line)
-        starts = np.array([np.dot(starts, np.roll(places[::-1], place + 1)) for place in range(line)])
-    last = sets[-1]
-    own = np.array([len(np.unique((last + place) // line)) for place in range(line)])
-    shared = _shared(sets, strides, stride, line) if stride - int(last[-1]) + int(last[0]) <= line else 0
-    return int(np.dot(starts, own)) - shared
-
-
-def _shared(sets: list[NDArray[np.int64]], strides: NDArray[np.int64], stride: int, line: int) -> int:
-    """Rows that begin in the line where the row directly before them ends; by listing them, for they are few
-    elements apart only in narrow arrays."""
-    rows = np.zeros(1, np.int64)
-    for positions, step in zip(sets[:-1], strides[:-1], strict=True):
-        rows = (rows[:, None] + (positions * int(step))[None, :]).reshape(-1)
-    ends, begins = (rows[:-1] + sets[-1][-1]) // line, (rows[1:] + sets[-1][0]) // line
-    return int(np.count_nonzero((ends == begins) & (np.diff(rows) > 0)))
+def _distinct(extents: Shapes, loops: list[int]) -> tuple[Shapes, NDArray[np.int64]]:
+    """Rows of extents that differ in some loops, and which of them each row [N] is like."""
+    keys = np.zeros(len(extents), np.int64)
+    for loop in loops:
+        keys = keys * (int(extents[:, loop].max()) + 1) + extents[:, loop]
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    return extents[first], which

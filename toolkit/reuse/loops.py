@@ -75,7 +75,7 @@ def major_loops(operator: Operator, kind: str) -> MajorLoops:
     kind: operator type and sketches, in any words; only equal kinds compare. Raises NotReusable when an
     index of that stage is not affine.
     """
-    stage = max(operator.stages, key=_iterations)
+    stage = main_stage(operator)
     return stage_loops(operator, kind, stage, reads(stage))
 
 
@@ -98,6 +98,11 @@ def stage_loops(operator: Operator, kind: str, stage: Tensor, read_by_it: Iterab
     return MajorLoops(kind, space, reduce, inputs, _split(inputs, len(space), reduce))
 
 
+def main_stage(operator: Operator) -> Tensor:
+    """The stage with the most iterations, the first of several."""
+    return max(operator.stages, key=_iterations)
+
+
 def _iterations(stage: Tensor) -> int:
     return stage.elements * math.prod(axis.extent for axis in stage.reduce_axes)
 
@@ -115,7 +120,7 @@ def _split(inputs: tuple[tuple[Dimension, ...], ...], spaces: int, reduce: tuple
 
 
 def _steps(operator: Operator, index: Term, place: Mapping[Axis, int]) -> tuple[tuple[int, int], ...]:
-    found = _affine(index)
+    found = affine(index)
     if found is None:
         raise NotReusable(
             f"operator {operator.name}: an index of its main stage is not affine, so that its loops say "
@@ -124,7 +129,7 @@ def _steps(operator: Operator, index: Term, place: Mapping[Axis, int]) -> tuple[
     return tuple(sorted((place[axis], abs(step)) for axis, step in found[0].items() if step))
 
 
-def _affine(term: Term) -> tuple[dict[Axis, int], int] | None:
+def affine(term: Term) -> tuple[dict[Axis, int], int] | None:
     """Coefficients by axis and the constant; None when there is more to the term."""
     match term:
         case Axis():
@@ -132,9 +137,9 @@ def _affine(term: Term) -> tuple[dict[Axis, int], int] | None:
         case Const(value, _):
             return {}, int(value)
         case Cast(_, value):
-            return _affine(value)
+            return affine(value)
         case Binary(("+" | "-") as op, left, right):
-            one, other = _affine(left), _affine(right)
+            one, other = affine(left), affine(right)
             if one is None or other is None:
                 return None
             sign = 1 if op == "+" else -1
@@ -143,7 +148,7 @@ def _affine(term: Term) -> tuple[dict[Axis, int], int] | None:
                 steps[axis] = steps.get(axis, 0) + sign * step
             return steps, one[1] + sign * other[1]
         case Binary("*", left, right):
-            one, other = _affine(left), _affine(right)
+            one, other = affine(left), affine(right)
             if one is None or other is None or (one[0] and other[0]):
                 return None
             (steps, constant), (_, factor) = (one, other) if one[0] else (other, one)

@@ -1,0 +1,119 @@
+"""Who reuses whom in the operator sets, by the paper's measure: expected trials alone (ETO, Table 2).
+
+Operators of different kinds never reuse each other: each kind is a graph of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from benchmarks.reuse.sets import SetOperator
+from toolkit.reuse.arborescence import Costs
+from toolkit.reuse.block_shape import GPU_LINE_BYTES, block_shapes, touched_lines
+from toolkit.reuse.bridge_operator import bridge_operator
+from toolkit.reuse.bridges import Extents, all_bridges, one_hop_bridges
+from toolkit.reuse.loops import MajorLoops, major_loops, reusable
+from toolkit.reuse.search_cost import expected_trials
+from toolkit.reuse.steiner import steiner_tree
+
+BACKEND_TRIALS: Final = 1000.0
+"""Of an operator that reuses nothing, as in the paper."""
+
+BRIDGES: Final[dict[str, Callable[[Sequence[Extents]], tuple[Extents, ...]]]] = {
+    "none": lambda _: (),
+    "one-hop": one_hop_bridges,
+    "all": all_bridges,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The choice for a set: `trials` expected in all, `searched` operators that reuse nothing, and `used` of
+    the `bridges`. Seconds of making bridges, of estimating costs and of finding the tree."""
+
+    bridges: int
+    used: int
+    searched: int
+    trials: float
+    made_s: float
+    costs_s: float
+    tree_s: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.made_s + self.costs_s + self.tree_s
+
+
+def select(operators: Sequence[SetOperator], bridges: str) -> Selection:
+    """The cheapest choice with the bridges of one of BRIDGES."""
+    kinds = dict.fromkeys(item.kind for item in operators)
+    parts = [_select([item for item in operators if item.kind == kind], bridges) for kind in kinds]
+    return Selection(
+        bridges=sum(part.bridges for part in parts),
+        used=sum(part.used for part in parts),
+        searched=sum(part.searched for part in parts),
+        trials=sum(part.trials for part in parts),
+        made_s=sum(part.made_s for part in parts),
+        costs_s=sum(part.costs_s for part in parts),
+        tree_s=sum(part.tree_s for part in parts),
+    )
+
+
+def _select(operators: Sequence[SetOperator], bridges: str) -> Selection:
+    times_s = [time.perf_counter()]
+    loops = [item.loops for item in operators]
+    found = BRIDGES[bridges]([item.extents for item in loops])
+    loops += [_bridge(operators, extents) for extents in found]
+    times_s.append(time.perf_counter())
+    costs = choice_graph(loops)
+    times_s.append(time.perf_counter())
+    tree = steiner_tree(costs, range(1, len(operators) + 1))
+    times_s.append(time.perf_counter())
+    made_s, costs_s, tree_s = np.diff(times_s).tolist()
+    return Selection(
+        bridges=len(found),
+        used=sum(node > len(operators) for _, node in tree.arcs),
+        searched=sum(source == 0 for source, _ in tree.arcs),
+        trials=tree.cost,
+        made_s=made_s,
+        costs_s=costs_s,
+        tree_s=tree_s,
+    )
+
+
+def choice_graph(loops: Sequence[MajorLoops]) -> Costs:
+    """Expected trials, float64 [N + 1, N + 1]: node 0 is the backend tuner, inf where nothing is reusable."""
+    costs = np.full((len(loops) + 1, len(loops) + 1), np.inf)
+    costs[0, 1:] = BACKEND_TRIALS
+    for position, target in enumerate(loops, start=1):
+        for number, source in enumerate(loops, start=1):
+            if reusable(target, source):
+                costs[number, position] = expected_trials(target, source)
+    return costs
+
+
+def slowest_step_s(operators: Sequence[SetOperator]) -> tuple[float, SetOperator]:
+    """Most seconds that weighing all shapes of all block sizes of an operator takes; and whose."""
+    taken = []
+    for item in operators:
+        shapes = block_shapes(item.loops).shapes
+        started_s = time.perf_counter()
+        touched_lines(item.loops, shapes, GPU_LINE_BYTES)
+        taken.append((time.perf_counter() - started_s, item))
+    return max(taken, key=lambda pair: pair[0])
+
+
+def _bridge(operators: Sequence[SetOperator], extents: Extents) -> MajorLoops:
+    """The loops of a bridge, made like an operator that is nowhere smaller."""
+    like = next(
+        item
+        for item in operators
+        if all(own >= extent for own, extent in zip(item.loops.extents, extents, strict=True))
+    )
+    return major_loops(bridge_operator(like.operator, extents), like.kind)

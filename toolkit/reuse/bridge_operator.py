@@ -1,0 +1,76 @@
+"""A real operator for a bridge: the main stage of one that is there, with other loops.
+
+What that stage reads becomes an input of just the extents that its loops reach: stride 1, dilation 1, no
+padding. What comes behind it (bias, activation) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cross.expression.operator import Operator
+from cross.expression.tensor import Tensor, placeholder
+from cross.expression.terms import Axis, AxisKind, Read, Reduce, Term, rebuild, substitute
+from cross.expression.terms import children as parts_of
+from toolkit.reuse.loops import NotReusable, affine, main_stage
+
+
+def bridge_operator(like: Operator, extents: Sequence[int]) -> Operator:
+    """An operator of the same kind whose major loops have these extents, space loops first.
+
+    like: any operator of the kind. Raises NotReusable when its main stage is no reduction over affine reads.
+    """
+    stage = main_stage(like)
+    if not isinstance(stage.body, Reduce):
+        raise NotReusable(
+            f"operator {like.name}: its main stage is no reduction, so that there is nothing that a bridge "
+            "could tell it; leave out its bridges"
+        )
+    loops = [*stage.axes, *stage.reduce_axes]
+    fresh = {axis: replace(axis, extent=extent) for axis, extent in zip(loops, extents, strict=True)}
+    inputs: dict[Tensor, Tensor] = {}
+    body = _rebuilt(like, stage.body.body, fresh, inputs)
+    reduced = Reduce(stage.body.combiner, body, tuple(fresh[axis] for axis in stage.reduce_axes))
+    axes = tuple(fresh[axis] for axis in stage.axes)
+    output = Tensor(stage.name, tuple(axis.extent for axis in axes), stage.dtype, axes, reduced)
+    known = {like.inputs[position] for position in like.constants}
+    constants = frozenset(position for position, tensor in enumerate(inputs) if tensor in known)
+    return Operator(like.name, tuple(inputs.values()), output, constants)
+
+
+def _rebuilt(like: Operator, term: Term, fresh: Mapping[Axis, Axis], inputs: dict[Tensor, Tensor]) -> Term:
+    """The term over the fresh axes; what it reads is added to `inputs`."""
+    if not isinstance(term, Read):
+        parts = [_rebuilt(like, part, fresh, inputs) for part in parts_of(term)]
+        return rebuild(term, parts) if parts else substitute(term, dict(fresh))
+    dimensions = [_plain(like, index, fresh) for index in term.indices]
+    shape = tuple(1 + sum(axis.extent - 1 for axis in axes) for axes in dimensions)
+    if term.tensor in inputs and inputs[term.tensor].shape != shape:
+        raise NotReusable(
+            f"operator {like.name}: its main stage reads {term.tensor.name} at several places, of which a "
+            "bridge would make inputs of different shapes; leave out its bridges"
+        )
+    tensor = inputs.setdefault(term.tensor, placeholder(shape, term.tensor.name, term.tensor.dtype))
+    return tensor[tuple(_total(axes) for axes in dimensions)]
+
+
+def _plain(like: Operator, index: Term, fresh: Mapping[Axis, Axis]) -> list[Axis]:
+    """The axes that step along a dimension, which a bridge adds up with steps of 1."""
+    found = affine(index)
+    steps = found[0] if found else {}
+    loops = [axis for axis, step in steps.items() if step]
+    several = [steps[axis] for axis in loops if axis.kind is AxisKind.SPACE]
+    if found is None or (len(several) > 1 and set(several) != {1}):
+        raise NotReusable(
+            f"operator {like.name}: its main stage reads at an index that is no window over one loop; leave "
+            "out its bridges"
+        )
+    return [fresh[axis] for axis in loops]
+
+
+def _total(axes: Sequence[Axis]) -> Term | int:
+    total: Term | int = 0
+    for axis in axes:
+        total = axis + total
+    return total
