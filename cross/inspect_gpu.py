@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from boards.target import Target
+from boards.target import GpuLimits, Target
 from cross.codegen.c_registers import own_dimensions
 from cross.codegen.gpu_code import gpu_program
 from cross.codegen.llvm_region import size_bytes
@@ -24,12 +24,14 @@ from cross.nvrtc import Usage, compile_cubin, usage
 
 REGISTER_BYTES = 4
 VECTOR = re.compile(r"\b(?:char|double|float|half|int|long|short|uchar|vload|vstore)(2|4|8|16)\b")
+REGISTERS_AT_ONCE = 8  # that a thread of CUDA gets; and whole warps get them
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchReport:
-    """One launch. `private_bytes` and `registers` are of a thread, `shared_bytes` of a block; `registers` is
-    None for OpenCL. `vector_lanes`: of the widest vector in the launch's source, 1 without any."""
+    """One launch. `shared_bytes` is of a block; `private_bytes`, `registers` and `local_bytes`, which are in
+    memory for want of registers, are of a thread, the last two None for OpenCL. `vector_lanes`: of the
+    widest vector in the launch's source, 1 without any."""
 
     name: str
     blocks: int
@@ -38,26 +40,32 @@ class LaunchReport:
     private_bytes: int
     vector_lanes: int
     registers: int | None
+    local_bytes: int | None
 
     def shares(self, target: Target) -> dict[str, float]:
         """What a block takes of what the board has, by name; above 1 it cannot run.
 
         For OpenCL registers are what the source keeps in them; above 1 the board's compiler spills.
         """
-        limits = target.gpu
-        assert limits is not None
-        found = {
-            "threads": self.threads / limits.threads_of_a_launch,
-            "shared memory": self.shared_bytes / limits.shared_memory_bytes,
-        }
-        own = self.registers
-        if own is None and target.kind == "opencl":
-            own = self.private_bytes // REGISTER_BYTES
-        if own is not None and limits.registers_per_block:
-            found["registers"] = self.threads * own / limits.registers_per_block
-        if own is not None and limits.registers_per_thread:
-            found["registers of a thread"] = own / limits.registers_per_thread
-        return found
+        assert target.gpu is not None
+        own = self.private_bytes // REGISTER_BYTES if target.kind == "opencl" else self.registers
+        return shares(target.gpu, self.threads, self.shared_bytes, own)
+
+
+def shares(limits: GpuLimits, threads: int, shared_bytes: int, registers: int | None) -> dict[str, float]:
+    """What a block takes of what the board has, by name; above 1 it cannot run."""
+    found = {
+        "threads": threads / limits.threads_of_a_launch,
+        "shared memory": shared_bytes / limits.shared_memory_bytes,
+    }
+    if registers is not None and limits.registers_per_block:
+        taken = threads * registers
+        if limits.compute_capability:
+            taken = _up(threads, limits.warp_size) * _up(registers, REGISTERS_AT_ONCE)
+        found["registers"] = taken / limits.registers_per_block
+    if registers is not None and limits.registers_per_thread:
+        found["registers of a thread"] = registers / limits.registers_per_thread
+    return found
 
 
 def inspect_gpu(symbol: str, nest: LoopNest, target: Target) -> tuple[LaunchReport, ...]:
@@ -81,6 +89,7 @@ def inspect_gpu(symbol: str, nest: LoopNest, target: Target) -> tuple[LaunchRepo
             private_bytes=_private_bytes(shape),
             vector_lanes=_vector_lanes(program.source, function.name),
             registers=used[function.name].registers if used else None,
+            local_bytes=used[function.name].local_bytes if used else None,
         )
         for function, shape in zip(program.functions, launches(nest), strict=True)
     )
@@ -90,6 +99,10 @@ def _vector_lanes(source: str, function: str) -> int:
     """Lanes of the widest vector in a function."""
     body = source[source.index(f" {function}(") :].partition("\n}")[0]
     return max((int(found) for found in VECTOR.findall(body)), default=1)
+
+
+def _up(count: int, unit: int) -> int:
+    return -(-count // unit) * unit
 
 
 def _private_bytes(shape: LaunchShape) -> int:

@@ -29,7 +29,7 @@ _SECTION_HEADER = struct.Struct(
 )  # ELF64: name, type, flags, addr, offset, size, link, info, ...
 _SYMBOL_TABLE, _SYMBOL_BYTES = 2, 24
 _SHARED = ".nv.shared."
-_SIZED, _REGCOUNT = 4, 0x2F  # attributes of .nv.info
+_SIZED, _FRAME_SIZE, _REGCOUNT = 4, 0x11, 0x2F  # attributes of .nv.info
 
 
 class NvrtcMissing(CompileError):
@@ -42,6 +42,7 @@ class Usage:
 
     registers: int  # of a thread
     shared_bytes: int  # of a block
+    local_bytes: int  # of a thread: what it keeps in memory, because its registers do not suffice
 
 
 def compile_cubin(source: str, architecture: str) -> bytes:
@@ -113,11 +114,11 @@ def _wheel() -> Sequence[Path]:
 
 
 def usage(cubin: bytes) -> dict[str, Usage]:
-    """Registers and static shared memory by function, as the cubin states them.
+    """Registers, static shared memory and stack by function, as the cubin states them.
 
-    Section .nv.info lists attributes; REGCOUNT names a function's symbol and the registers of a thread.
-    `.nv.shared.<function>` is as long as the function's shared memory (from sm_90 on with 1024 bytes that the
-    driver keeps for itself).
+    Section .nv.info lists attributes; REGCOUNT names a function's symbol and the registers of a thread,
+    FRAME_SIZE its stack. `.nv.shared.<function>` is as long as the function's shared memory (from sm_90 on
+    with 1024 bytes that the driver keeps for itself).
 
     Raises:
         CompileError: the bytes are no 64-bit ELF file.
@@ -125,14 +126,18 @@ def usage(cubin: bytes) -> dict[str, Usage]:
     sections = _sections(cubin)
     symbols = next(item for item in sections.values() if item[1] == _SYMBOL_TABLE)
     names = _contents(cubin, list(sections.values())[symbols[6]])
-    registers = {
-        _name(names, struct.unpack_from("<I", cubin, symbols[4] + _SYMBOL_BYTES * symbol)[0]): count
-        for symbol, count in _register_counts(_contents(cubin, sections[".nv.info"]))
-    }
+    counts: dict[str, dict[int, int]] = {}
+    for kind, symbol, count in _counts(_contents(cubin, sections[".nv.info"])):
+        name = _name(names, struct.unpack_from("<I", cubin, symbols[4] + _SYMBOL_BYTES * symbol)[0])
+        counts.setdefault(name, {})[kind] = count
     shared = {
         name.removeprefix(_SHARED): item[5] for name, item in sections.items() if name.startswith(_SHARED)
     }
-    return {name: Usage(count, shared.get(name, 0)) for name, count in registers.items()}
+    return {
+        name: Usage(found[_REGCOUNT], shared.get(name, 0), found.get(_FRAME_SIZE, 0))
+        for name, found in counts.items()
+        if _REGCOUNT in found
+    }
 
 
 def _sections(cubin: bytes) -> dict[str, tuple[int, ...]]:
@@ -154,14 +159,17 @@ def _name(names: bytes, start: int) -> str:
     return names[start : names.index(b"\0", start)].decode()
 
 
-def _register_counts(attributes: bytes) -> Iterator[tuple[int, int]]:
-    """Symbol and number of every REGCOUNT among attributes: format, kind, then a size or the value itself."""
+def _counts(attributes: bytes) -> Iterator[tuple[int, int, int]]:
+    """Kind, symbol and number of every attribute with a number of a symbol.
+
+    An attribute is its format and kind, then a size and as many bytes, or the value itself.
+    """
     place = 0
     while place + 4 <= len(attributes):
         form, kind, size = struct.unpack_from("<BBH", attributes, place)
         place += 4
         if form == _SIZED:
-            if kind == _REGCOUNT:
+            if size == 8:
                 symbol, count = struct.unpack_from("<II", attributes, place)
-                yield symbol, count
+                yield kind, symbol, count
             place += size

@@ -17,7 +17,7 @@ from cross.codegen.c_dialect import Dialect
 from cross.codegen.c_literals import without_matrices
 from cross.codegen.c_names import Names, identifier, loop_name
 from cross.codegen.c_registers import Use, own_dimensions, runs_as_vector, uses, vector_registers
-from cross.codegen.c_values import Array, Values, conjuncts
+from cross.codegen.c_values import Array, Values, conjuncts, guarded_reads
 from cross.codegen.llvm_ir import workspace_offsets
 from cross.codegen.llvm_region import size_bytes
 from cross.errors import CompileError
@@ -37,6 +37,7 @@ from cross.loopnest.nodes import (
 )
 from cross.loopnest.printer import buffer_text
 from cross.loopnest.threads import LaunchShape, extent_of, is_done_together, launches, region
+from cross.loopnest.traits import dtype_of
 
 INDENT = "    "
 UNROLLED = (LoopKind.UNROLLED, LoopKind.VIRTUAL_THREAD, LoopKind.VECTORIZED)
@@ -275,7 +276,8 @@ class _FunctionWriter:
             case For() if runs_as_vector(statement) and self.vector(statement):
                 return
             case For():
-                self.loop(statement, self.own_work)
+                with self._read_before(statement):
+                    self.loop(statement, self.own_work)
             case Store():
                 with self._guarded(statement.guard):
                     value = self.values.scalar(statement.value)
@@ -293,6 +295,28 @@ class _FunctionWriter:
             self.braces(f"for (int {name} = 0; {name} < {extent}; ++{name})"),
         ):
             body(loop.body)
+
+    @contextmanager
+    def _read_before(self, loop: For) -> Iterator[None]:
+        """Within, what all lanes of a vectorized loop read under one condition has been read, by one branch.
+
+        Compilers merge such branches, in time that grows with the square of their number.
+        """
+        match loop:
+            case For(var, _, LoopKind.VECTORIZED, Store(_, _, value, None)):
+                found = dict.fromkeys(guarded_reads(value, var))
+            case _:
+                found = {}
+        with self.braces() if found else nullcontext():
+            texts = [self.values.scalar(item) for item in found]
+            for line in self.values.take_lines():
+                self.line(line)
+            for item, text in zip(found, texts, strict=True):
+                name = self.values.kept[item] = self.names.fresh("read")
+                self.line(f"const {self.values.type(dtype_of(item))} {name} = {text};")
+            yield
+        for item in found:
+            self.names.free(self.values.kept.pop(item))
 
     def vector(self, loop: For) -> bool:
         """A store of one vector; False where the language has none for it."""

@@ -32,7 +32,7 @@ from cross.loopnest.nodes import (
     add,
     mul,
 )
-from cross.loopnest.traits import dtype_of, variables
+from cross.loopnest.traits import dtype_of, loads, parts, variables
 
 _INFIX = {"+": "+", "-": "-", "*": "*", "/": "/", "<": "<", "<=": "<=", "==": "==", "and": "&&", "or": "||"}
 _NAMED = ("//", "%", "min", "max", "ceildiv")
@@ -52,6 +52,7 @@ class Values:
         self.helpers: set[str] = set()
         self.dtypes: set[str] = set()
         self.assumed: set[Expr] = set()
+        self.kept: dict[Expr, str] = {}  # guarded reads that have been made, and where their values are
         self._lanes: dict[str, int] = {}
         self._named: dict[Expr, str] = {}
         self._lines: list[str] = []
@@ -91,6 +92,8 @@ class Values:
             case Call(function, arguments):
                 return self._call(function, dtype_of(expression), [self.scalar(item) for item in arguments])
             case Select(condition, then, otherwise):
+                if expression in self.kept:
+                    return self.kept[expression]
                 left = self._open(condition)
                 if left is None:
                     return self.scalar(then)
@@ -339,6 +342,15 @@ def conjuncts(condition: Expr) -> set[Expr]:
     if isinstance(condition, Binary) and condition.op == "and":
         return {condition} | conjuncts(condition.left) | conjuncts(condition.right)
     return {condition}
+
+
+def guarded_reads(expression: Expr, var: str) -> Iterator[Select]:
+    """What an expression reads under a condition, and finds the same for every value of a variable."""
+    if isinstance(expression, Select) and var not in variables(expression) and any(loads(expression)):
+        yield expression
+        return
+    for part in parts(expression):
+        yield from guarded_reads(part, var)
 
 
 def multiple_of(expression: Expr, var: str = "") -> int:

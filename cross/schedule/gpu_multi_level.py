@@ -44,11 +44,14 @@ from cross.schedule.space import Constraint, Knob, Values
 LEVELS = 4  # of space tiles inside a block: virtual threads, threads, outer and inner elements
 LARGEST_VIRTUAL = 8
 OTHER_REGISTERS = 24  # addresses, loop counters, operands on their way
+MOST_WRITTEN_OUT = 2048  # multiply-adds of a thread's code: compilers take minutes for a few times as many
+MOST_GUARDED = 256  # of them at the image's edge, where each is a branch
 UNKNOWN_REGISTERS = 128  # accumulators of a thread where the driver does not say how many registers there are
 PREFERRED_THREADS = (16, 8)  # along the last axis and the longest other one, each of 4 x 4 elements
 PREFERRED_REGISTERS = 48  # of such a thread
 PREFERRED_STEP = 8
 FUSED = "f"
+_NEVER, _ALWAYS = np.array([0]), np.array([1])  # of structural knobs that a space does not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +175,18 @@ def _constraints(item: Contraction, limits: GpuLimits) -> list[Constraint]:
         fits = needed <= limits.registers_per_thread
         return np.asarray(fits & (needed * threads(values) <= registers) if registers else fits)
 
+    def is_short(values: Values) -> NDArray[np.bool_]:
+        guarded = np.asarray((values.get("padding", _NEVER) == 1) & (values.get("shared", _ALWAYS) != 0))
+        lanes = values[item.field(space[-1], LEVELS)]
+        branches = written_out(item, values, lanes, values["unroll"])
+        sums = written_out(item, values, np.ones_like(lanes), values["unroll"] * lanes)
+        return np.asarray((sums <= MOST_WRITTEN_OUT) & (~guarded | (branches <= MOST_GUARDED)))
+
+    code = f"a thread's code has at most {MOST_WRITTEN_OUT} multiply-adds, {MOST_GUARDED} of them guarded"
     rules = [
         Constraint(f"{name}.threads", f"a block has at most {most} threads", fits_block),
         Constraint(f"{name}.registers", "a block's accumulators fit its registers", fits_registers),
+        Constraint(f"{name}.code", code, is_short),
     ]
     if not item.operands:
         return rules
@@ -207,6 +219,23 @@ def predicted_registers(item: Contraction, values: Values) -> NDArray[np.int64]:
     """Registers of one thread, estimated: sums, one operand for each row and column of them, addresses."""
     edges = sum(_product(values, [item.field(axis, level) for level in (3, 4)]) for axis in item.space)
     found: NDArray[np.int64] = accumulators(item, values) + edges + OTHER_REGISTERS
+    return found
+
+
+def written_out(
+    item: Contraction, values: Values, lanes: NDArray[np.int64], limit: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """At most how many multiply-adds, each of so many lanes, the code of one thread has, [N].
+
+    Those of its sums are always written out, and with them the innermost reduction: what the source leaves a
+    loop, a compiler unrolls. The reduction's middle loops are, where that keeps the limit.
+    """
+    sums = accumulators(item, values) // lanes
+    inner, middle = (
+        _product(values, [item.step(axis, level) for axis in item.reduce]) if item.reduce else 1
+        for level in (2, 1)
+    )
+    found: NDArray[np.int64] = np.maximum(sums * inner, np.minimum(limit, sums * inner * middle))
     return found
 
 

@@ -12,7 +12,7 @@ from cross.errors import CompileError
 from cross.expression import Operator, placeholder
 from cross.expression.conv import conv2d
 from cross.expression.window import Window
-from cross.inspect_gpu import inspect_gpu
+from cross.inspect_gpu import inspect_gpu, shares
 from cross.loopnest import LoopNest, Programs
 from cross.nvrtc import compile_cubin, usage
 from cross.schedule.choose import space_of
@@ -58,7 +58,29 @@ def test_registers_are_those_of_the_cubin() -> None:
     (launch,) = inspect_gpu("k", nest, target)
     needs = usage(compile_cubin(gpu_program("k", nest, target).source, "sm_53"))[launch.name]
     assert launch.registers == needs.registers > 0
-    assert launch.shares(target)["registers"] == pytest.approx(launch.threads * needs.registers / 32768)
+    assert launch.local_bytes == needs.local_bytes == 0
+    assert launch.shares(target)["registers of a thread"] == needs.registers / 255
+
+
+def test_registers_are_given_to_whole_warps_in_eights() -> None:
+    limits = load("jetson-nano").target("gpu").gpu
+    assert limits is not None
+    assert shares(limits, 33, 0, 25)["registers"] == 64 * 32 / 32768
+    assert shares(limits, 64, 0, 32)["registers"] == 64 * 32 / 32768
+
+
+def test_what_does_not_fit_the_registers_of_a_thread_is_counted() -> None:
+    pytest.importorskip("nvidia.cuda_nvrtc")
+    sums = " ".join(f"float s{number} = x[{number}];" for number in range(80))
+    uses = " ".join(f"s{number} = s{number} * x[i] + s{(number + 7) % 80};" for number in range(80))
+    total = " + ".join(f"s{number}" for number in range(80))
+    source = (
+        'extern "C" __global__ __launch_bounds__(1024) void k(const float *x, float *y, int n) '
+        f"{{ {sums} for (int i = 0; i < n; ++i) {{ {uses} }} *y = {total}; }}"
+    )
+    found = usage(compile_cubin(source, "sm_53"))["k"]
+    assert found.registers == 32  # 32768 for 1024 threads
+    assert found.local_bytes >= 4 * (80 - 32)
 
 
 def test_opencl_has_no_register_count() -> None:

@@ -1,0 +1,92 @@
+"""How much code one thread of a contraction may have: what the constraint counts, and what is written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from boards.board import load
+from boards.target import Target
+from cross.codegen.gpu_code import gpu_program
+from cross.expression import Operator, placeholder
+from cross.expression.conv import conv2d
+from cross.expression.window import Window
+from cross.loopnest import Programs
+from cross.loopnest.nodes import Allocate, Block, For, Int, LoopKind, Statement, Store
+from cross.schedule.choose import space_of
+from cross.schedule.gpu_multi_level import MOST_WRITTEN_OUT
+from cross.schedule.space import ScheduleSpace
+
+WRITTEN_OUT = (LoopKind.UNROLLED, LoopKind.VIRTUAL_THREAD, LoopKind.VECTORIZED)
+JETSON = load("jetson-nano").target("gpu")
+LONG = {
+    "padding": [1], "shared": [1], "conv.y": [2, 1, 1, 1], "conv.x": [1, 1, 7, 1], "conv.c": [1, 4, 1, 4],
+    "conv.acc.kh": [1, 3], "conv.acc.kw": [1, 3], "conv.acc.kc": [4, 2], "unroll": [16],
+}  # fmt: skip
+
+
+def conv_space(target: Target) -> ScheduleSpace:
+    data, weight = placeholder((1, 14, 14, 64), "X"), placeholder((3, 3, 64, 32), "W")
+    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="conv")
+    return space_of(Operator("conv", (data, weight), output, frozenset({1})), target)
+
+
+def is_valid(space: ScheduleSpace, **knobs: list[int]) -> bool:
+    configuration = space.parse({**space.describe(space.default()), **LONG, **knobs})
+    return bool(space.valid(space.batch([configuration]))[0])
+
+
+def multiply_adds(statement: Statement, times: int = 1) -> int:
+    """The most that one store is repeated in the source, its unrolled loops written out."""
+    match statement:
+        case For(_, Int(extent), kind, body):
+            return multiply_adds(body, times * extent if kind in WRITTEN_OUT else times)
+        case Allocate(_, body):
+            return multiply_adds(body, times)
+        case Block(statements):
+            return max(multiply_adds(item, times) for item in statements)
+        case Store():
+            return times
+        case _:
+            return 0
+
+
+def test_programs_are_short_enough_to_compile() -> None:
+    space = conv_space(JETSON)
+    programs = Programs(space)
+    for row in space.sample(np.random.default_rng(0), 60):
+        nest = programs.nest(space.configuration(row))
+        assert multiply_adds(nest.body) <= MOST_WRITTEN_OUT, space.describe(space.configuration(row))
+
+
+def test_branches_at_the_edge_of_the_image_are_counted_apart() -> None:
+    space = conv_space(JETSON)
+    assert is_valid(space, **{"conv.acc.kc": [4, 1]})  # 2 * 7 * 9 reads
+    assert is_valid(space)  # 2 * 7 * 18 = 252
+    assert not is_valid(space, **{"conv.acc.kc": [4, 4]})
+    assert is_valid(space, **{"conv.acc.kc": [4, 4]}, padding=[0])  # nothing is guarded
+    assert not is_valid(space, **{"conv.acc.kc": [4, 8]}, padding=[0])  # 2 * 7 * 4 * 72 multiply-adds
+    assert not is_valid(space, unroll=[512])  # the middle loop would be written out as well
+
+
+def test_what_all_lanes_read_under_a_condition_is_read_once() -> None:
+    space = conv_space(JETSON)
+    nest = Programs(space).nest(space.parse({**space.describe(space.default()), **LONG}))
+    source = gpu_program("k", nest, JETSON).source
+    (definition,) = [line.strip() for line in source.splitlines() if "const float read = " in line]
+    assert " ? X[" in definition and definition.endswith(" : 0.0f);")
+    (use,) = [line for line in source.splitlines() if "(read * " in line]
+    assert "?" not in use
+    assert source.index("const float read") < source.index(
+        "for (int c_4 = 0", source.index("const float read")
+    )
+
+
+@pytest.mark.parametrize("board", ["pocl", "rock960"])
+def test_vectors_read_once_by_themselves(board: str) -> None:
+    target = next(item for item in load(board).targets if item.kind == "opencl")
+    space = conv_space(target)
+    described = space.describe(space.default())
+    knobs = {name: value for name, value in LONG.items() if name in described}
+    source = gpu_program("k", Programs(space).nest(space.parse({**described, **knobs})), target).source
+    assert "float read = " not in source
