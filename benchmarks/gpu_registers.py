@@ -41,7 +41,7 @@ from cross.inspect_gpu import shares
 from cross.loopnest import Programs
 from cross.nvrtc import NvrtcMissing, compile_cubin, usage
 from cross.schedule.choose import space_of
-from cross.schedule.gpu_sketch import predicted_needs
+from cross.schedule.gpu_operands import shared_size
 from cross.schedule.space import Configuration
 from toolkit.report.documents import document
 
@@ -174,23 +174,24 @@ def compiled(name: str, programs: Programs, configuration: Configuration) -> Pai
 
 
 def _launches(programs: Programs, configuration: Configuration) -> Iterator[Launch]:
-    target, expected = programs.space.target, predicted_needs(programs.space, configuration)
+    target, needs = programs.space.target, programs.space.needs(configuration)
+    inner = programs.space.alternative(programs.structure(configuration))[0]
+    stages = {identifier(f"{SYMBOL}_{stage.name}"): stage.name for stage in inner.program.stages}
     assert target.gpu is not None
     architecture = target.gpu.compute_capability
     program = gpu_program(SYMBOL, programs.nest(configuration), target)
     used = usage(compile_cubin(program.source, architecture))
-    stages = {identifier(f"{SYMBOL}_{stage}"): needs for stage, needs in expected.items()}
     for function in program.functions:
-        taken, needs = used[function.name], stages[function.name]
-        shared = max(taken.shared_bytes - RESERVED_BYTES.get(architecture, 0), 0)
+        taken, stage = used[function.name], stages[function.name]
+        shared = shared_size(max(taken.shared_bytes - RESERVED_BYTES.get(architecture, 0), 0))
         found = shares(target.gpu, function.threads, shared, taken.registers)
         limit, share = max(found.items(), key=lambda item: item[1])
         yield Launch(
             name=function.name,
             threads=function.threads,
-            expected_registers=needs.registers,
+            expected_registers=needs.get(f"{stage}.registers"),
             registers=taken.registers,
-            expected_shared_bytes=needs.shared_bytes,
+            expected_shared_bytes=needs.get(f"{stage}.shared", 0),
             shared_bytes=shared,
             local_bytes=taken.local_bytes,
             limit=limit,

@@ -38,6 +38,7 @@ from cross.loopnest.nodes import (
 from cross.loopnest.printer import buffer_text
 from cross.loopnest.threads import LaunchShape, extent_of, is_done_together, launches, region
 from cross.loopnest.traits import dtype_of
+from cross.schedule.gpu_operands import shared_size
 
 INDENT = "    "
 UNROLLED = (LoopKind.UNROLLED, LoopKind.VIRTUAL_THREAD, LoopKind.VECTORIZED)
@@ -187,7 +188,7 @@ class _FunctionWriter:
             array = self._array(buffer)
             text = f"{self.dialect.shared}{kind} {array.name}{array.dimensions};  // {buffer_text(buffer)}"
             self.shared.append(text)
-            self.shared_bytes += size_bytes(buffer)
+            self.shared_bytes += shared_size(size_bytes(buffer))
             return
         lanes = self.vectors.get(buffer.name, 0)
         array = self._array(buffer, self.own.get(buffer.name, frozenset()), lanes)

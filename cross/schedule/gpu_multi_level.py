@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import GpuLimits
-from cross.expression.terms import ITEM_BYTES, Axis
+from cross.expression.terms import ITEM_BYTES, Axis, Read, walk
 from cross.schedule.gpu_operands import SharedOperand, Sizes, shared_operands
 from cross.schedule.gpu_tiles import powers_of_two, reduction_tiles, thread_tiles
 from cross.schedule.packing import Maps
@@ -51,7 +51,6 @@ PREFERRED_THREADS = (16, 8)  # along the last axis and the longest other one, ea
 PREFERRED_REGISTERS = 48  # of such a thread
 PREFERRED_STEP = 8
 FUSED = "f"
-_NEVER, _ALWAYS = np.array([0]), np.array([1])  # of structural knobs that a space does not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,7 @@ class Contraction:
 
     group: Group
     operands: tuple[SharedOperand, ...]  # none: nothing can be shared
+    is_padded: bool = False  # whether it reads a padding
     apart: int = 0  # so many leading axes of the owner: a contraction each, of which a block computes one
     maps: Mapping[str, Maps] = field(default_factory=dict)  # of constants, ahead of time
 
@@ -102,7 +102,10 @@ def contraction(plan: Plan, group: Group, limits: GpuLimits) -> Contraction:
     reduction = group.reduction
     assert reduction is not None
     found = shared_operands(plan.body(reduction)) if wide_axes(reduction.reduce_axes) else []
-    return Contraction(group, tuple(found) if limits.shared_memory_on_chip else ())
+    paddings = {padding.name for padding in plan.paddings}
+    read = {term.tensor.name for term in walk(plan.body(reduction)) if isinstance(term, Read)}
+    operands = tuple(found) if limits.shared_memory_on_chip else ()
+    return Contraction(group, operands, not paddings.isdisjoint(read))
 
 
 def is_contraction(plan: Plan, group: Group) -> bool:
@@ -168,32 +171,49 @@ def _constraints(item: Contraction, limits: GpuLimits) -> list[Constraint]:
         result: NDArray[np.bool_] = (threads(values) <= most) & (virtual <= LARGEST_VIRTUAL)
         return result
 
+    def needed_registers(values: Values) -> NDArray[np.int64]:
+        return predicted_registers(item, values)
+
     def fits_registers(values: Values) -> NDArray[np.bool_]:
         if not limits.registers_per_thread:
             return np.asarray(accumulators(item, values) <= UNKNOWN_REGISTERS)
-        needed = predicted_registers(item, values)
+        needed = needed_registers(values)
         fits = needed <= limits.registers_per_thread
         return np.asarray(fits & (needed * threads(values) <= registers) if registers else fits)
 
-    def is_short(values: Values) -> NDArray[np.bool_]:
-        guarded = np.asarray((values.get("padding", _NEVER) == 1) & (values.get("shared", _ALWAYS) != 0))
-        lanes = values[item.field(space[-1], LEVELS)]
-        branches = written_out(item, values, lanes, values["unroll"])
-        sums = written_out(item, values, np.ones_like(lanes), values["unroll"] * lanes)
-        return np.asarray((sums <= MOST_WRITTEN_OUT) & (~guarded | (branches <= MOST_GUARDED)))
-
-    code = f"a thread's code has at most {MOST_WRITTEN_OUT} multiply-adds, {MOST_GUARDED} of them guarded"
-    rules = [
+    rule = "a block's accumulators fit its registers"
+    return [
         Constraint(f"{name}.threads", f"a block has at most {most} threads", fits_block),
-        Constraint(f"{name}.registers", "a block's accumulators fit its registers", fits_registers),
-        Constraint(f"{name}.code", code, is_short),
+        Constraint(f"{name}.registers", rule, fits_registers, needed_registers),
+        _short_code(item),
+        *(_shared_memory(item, limits) if item.operands else ()),
     ]
-    if not item.operands:
-        return rules
 
-    def fits_shared(values: Values) -> NDArray[np.bool_]:
-        used = shared_bytes(item, values)
-        return np.asarray((values["shared"] != 0) | (used <= limits.shared_memory_bytes))
+
+def _short_code(item: Contraction) -> Constraint:
+    lanes_field = item.field(item.space[-1], LEVELS)
+
+    def is_short(values: Values) -> NDArray[np.bool_]:
+        lanes, limit = values[lanes_field], values["unroll"]
+        found: NDArray[np.bool_] = written_out(item, values, 1, limit * lanes) <= MOST_WRITTEN_OUT
+        if item.is_padded and "padding" in values:
+            branches = written_out(item, values, lanes, limit)
+            fetched = values["shared"] == 0 if "shared" in values else False
+            found &= (values["padding"] == 0) | fetched | (branches <= MOST_GUARDED)
+        return found
+
+    rule = f"a thread's code has at most {MOST_WRITTEN_OUT} multiply-adds, of guarded reads {MOST_GUARDED}"
+    return Constraint(f"{item.group.owner.name}.code", rule, is_short)
+
+
+def _shared_memory(item: Contraction, limits: GpuLimits) -> list[Constraint]:
+    name, limit = item.group.owner.name, limits.shared_memory_bytes
+
+    def needed(values: Values) -> NDArray[np.int64]:
+        return np.where(values["shared"] == 0, shared_bytes(item, values), 0)
+
+    def fits(values: Values) -> NDArray[np.bool_]:
+        return np.asarray(needed(values) <= limit)
 
     def whole_vectors(values: Values) -> NDArray[np.bool_]:
         result = np.ones(len(values["shared"]), dtype=np.bool_)
@@ -201,10 +221,9 @@ def _constraints(item: Contraction, limits: GpuLimits) -> list[Constraint]:
             result &= operand.region(block_sizes(item, values))[-1] % values[item.vector(operand)] == 0
         return np.asarray(result | (values["shared"] != 0))
 
-    limit = limits.shared_memory_bytes
+    rule = f"the operands' tiles fit {limit} bytes of shared memory"
     return [
-        *rules,
-        Constraint(f"{name}.shared", f"the operands' tiles fit {limit} bytes of shared memory", fits_shared),
+        Constraint(f"{name}.shared", rule, fits, needed),
         Constraint(f"{name}.fetch", "rows of the operands' tiles are whole vectors", whole_vectors),
     ]
 
@@ -223,7 +242,7 @@ def predicted_registers(item: Contraction, values: Values) -> NDArray[np.int64]:
 
 
 def written_out(
-    item: Contraction, values: Values, lanes: NDArray[np.int64], limit: NDArray[np.int64]
+    item: Contraction, values: Values, lanes: NDArray[np.int64] | int, limit: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """At most how many multiply-adds, each of so many lanes, the code of one thread has, [N].
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cross.expression.terms import ITEM_BYTES, Axis, Binary, Const, Read, Select, Term, walk
 
+SHARED_ALIGNMENT = 16  # bytes: every array in shared memory starts at a multiple
 Sizes = Mapping[Axis, NDArray[np.int64]]
 """How far a block's tile reaches along every axis, for N configurations."""
+
+
+Bytes = TypeVar("Bytes", int, NDArray[np.int64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +40,17 @@ class SharedOperand:
         return found
 
     def region_bytes(self, sizes: Sizes) -> NDArray[np.int64]:
-        """The memory that a tile of the operand takes, [N]."""
+        """The shared memory that a tile of the operand takes, [N]."""
         count = len(next(iter(sizes.values())))
         total = np.full(count, ITEM_BYTES[self.dtype], dtype=np.int64)
         for reach in self.region(sizes):
             total = total * reach
-        return total
+        return shared_size(total)
+
+
+def shared_size(content: Bytes) -> Bytes:
+    """The shared memory that an array of so many bytes takes up."""
+    return -(-content // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
 
 
 def shared_operands(body: Term) -> list[SharedOperand]:

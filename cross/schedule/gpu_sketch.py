@@ -21,14 +21,12 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from boards.target import GpuLimits, Target
 from cross.errors import ScheduleError
 from cross.expression.operator import Operator
 from cross.expression.rfactor import rfactor
 from cross.expression.tensor import Tensor
-from cross.expression.terms import ITEM_BYTES, Read, walk
+from cross.expression.terms import Read, walk
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.gpu_multi_level import (
     Contraction,
@@ -36,14 +34,13 @@ from cross.schedule.gpu_multi_level import (
     contraction_knobs,
     is_contraction,
     multi_level,
-    predicted_registers,
-    shared_bytes,
 )
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
 from cross.schedule.gpu_two_level import (
     PREFERRED_THREADS,
     THREADS_OF_A_SUM,
     partial_results,
+    partial_sums,
     reduction_across_threads,
     reduction_in_threads,
     two_level,
@@ -52,7 +49,7 @@ from cross.schedule.gpu_two_level import (
 from cross.schedule.gpu_winograd import gpu_winograd_spaces
 from cross.schedule.plan import Group, Plan, make_plan
 from cross.schedule.primitives import CacheWrite, Inline, Primitive, Schedule
-from cross.schedule.space import Configuration, Constraint, Knob, ScheduleSpace
+from cross.schedule.space import Constraint, Knob, ScheduleSpace
 
 SHORTEST_SHARED_SUM = 32  # terms, below which one thread does not take long
 PARTIAL = ".rf"  # how rfactor calls partial results
@@ -171,7 +168,9 @@ def _space(operator: Operator, program: Operator, target: Target, limits: GpuLim
     for group in plan.groups:
         if group.owner.name in sketch.contractions:
             add(contraction_knobs(sketch.contractions[group.owner.name], limits, preferred))
-        elif group.owner.name not in sketch.partial and not sketch.is_partial(group):
+        elif group.owner.name in sketch.partial:
+            constraints.append(partial_sums(group.owner, sketch.partial[group.owner.name], limits))
+        elif not sketch.is_partial(group):
             add(two_level_knobs(group.owner, limits, preferred))
     if any(group.reduction is not None for group in plan.groups):
         knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
@@ -214,28 +213,3 @@ def _schedule(sketch: _Sketch, structure: Mapping[str, int]) -> Schedule:
         elif not sketch.is_partial(group):
             result += reduction_in_threads(group)
     return tuple(result)
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What the constraints of a space expect a launch to take; `registers` is None where none asks."""
-
-    registers: int | None  # of a thread
-    shared_bytes: int  # of a block
-
-
-def predicted_needs(space: ScheduleSpace, configuration: Configuration) -> dict[str, Needs]:
-    """The needs of every launch of a configuration of a GPU space, by the stage that it computes."""
-    structure = tuple(configuration.indices[position] for position in space.structural)
-    program = space.alternative(structure)[0].program
-    assert space.target.gpu is not None
-    sketch = _sketch(make_plan(program), space.target.gpu)
-    values = {name: np.array([value]) for name, value in space.fields(configuration).items()}
-    found = {stage.name: Needs(None, 0) for stage in program.stages}
-    for name, partial in sketch.partial.items():
-        found[name] = Needs(None, partial.axes[-1].extent * ITEM_BYTES[partial.dtype])
-    for name, item in sketch.contractions.items():
-        fetches = bool(item.operands) and values["shared"][0] == 0
-        shared = int(shared_bytes(item, values)[0]) if fetches else 0
-        found[name] = Needs(int(predicted_registers(item, values)[0]), shared)
-    return found

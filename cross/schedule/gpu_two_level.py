@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from boards.target import GpuLimits
 from cross.expression.tensor import Tensor
 from cross.expression.terms import ITEM_BYTES
+from cross.schedule.gpu_operands import shared_size
 from cross.schedule.gpu_tiles import powers_of_two, vector_sizes
 from cross.schedule.plan import Group
 from cross.schedule.primitives import (
@@ -104,6 +105,25 @@ def reduction_across_threads(group: Group, partial: Tensor) -> list[Primitive]:
         Reorder(partial.name, (*axes, *reduce)),
         Bind(partial.name, axes[-1], "thread"),
     ]
+
+
+def partial_sums(owner: Tensor, partial: Tensor, limits: GpuLimits) -> Constraint:
+    """That the partial results of a block's sum fit its shared memory."""
+    used = shared_size(partial.axes[-1].extent * ITEM_BYTES[partial.dtype])
+    limit = limits.shared_memory_bytes
+
+    def fits_shared(values: Values) -> NDArray[np.bool_]:
+        return np.full(_count(values), used <= limit)
+
+    def needed(values: Values) -> NDArray[np.int64]:
+        return np.full(_count(values), used)
+
+    rule = f"the partial results of a sum fit {limit} bytes of shared memory"
+    return Constraint(f"{owner.name}.shared", rule, fits_shared, needed)
+
+
+def _count(values: Values) -> int:
+    return len(next(iter(values.values())))
 
 
 def partial_results(length: int, limits: GpuLimits, wanted: int) -> int:

@@ -218,15 +218,19 @@ def _transform_constraints(item: _Transform, limits: GpuLimits) -> list[Constrai
     def fits_block(values: Values) -> NDArray[np.bool_]:
         return np.asarray(threads(values) <= most)
 
+    def needed_registers(values: Values) -> NDArray[np.int64]:
+        result: NDArray[np.int64] = item.registers(values[item.vector])
+        return result
+
     def fits_registers(values: Values) -> NDArray[np.bool_]:
-        needed: NDArray[np.int64] = item.registers(values[item.vector])
+        needed = needed_registers(values)
         fits = needed <= limits.registers_per_thread
         return np.asarray(fits & (needed * threads(values) <= registers) if registers else fits)
 
     rules = [Constraint(f"{name}.threads", f"a block has at most {most} threads", fits_block)]
     if limits.registers_per_thread:
         rule = "what the threads of a block transform fits their registers"
-        rules.append(Constraint(f"{name}.registers", rule, fits_registers))
+        rules.append(Constraint(f"{name}.registers", rule, fits_registers, needed_registers))
     return rules
 
 

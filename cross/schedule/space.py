@@ -61,11 +61,15 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A rule that every legal configuration obeys, evaluated for a whole batch at once."""
+    """A rule that every legal configuration obeys, evaluated for a whole batch at once.
+
+    `needed` is what of a limit configurations are expected to take, [N], where the rule is about that.
+    """
 
     name: str
     rule: str
     holds: Callable[[Values], NDArray[np.bool_]]
+    needed: Callable[[Values], NDArray[np.int64]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,13 @@ class ScheduleSpace:
         for constraint in self.constraints:
             result &= constraint.holds(values)
         return result
+
+    def needs(self, configuration: Configuration) -> dict[str, int]:
+        """What of their limits the constraints expect a configuration to take, by their names."""
+        structure = tuple(configuration.indices[position] for position in self.structural)
+        constraints = self.alternative(structure)[0].constraints
+        values = self.values(self.batch([configuration]))
+        return {item.name: int(item.needed(values)[0]) for item in constraints if item.needed is not None}
 
     def ids(self, batch: Batch) -> NDArray[np.uint64]:
         """A number per configuration, [N]: mixed radix, unique in spaces of fewer than 2**64 points."""

@@ -1,4 +1,4 @@
-"""How much code one thread of a contraction may have: what the constraint counts, and what is written out."""
+"""What constraints expect GPU programs to take, and what these take: shared memory, code of one thread."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cross.loopnest import Programs
 from cross.loopnest.nodes import Allocate, Block, For, Int, LoopKind, Statement, Store
 from cross.schedule.choose import space_of
 from cross.schedule.gpu_multi_level import MOST_WRITTEN_OUT
+from cross.schedule.gpu_operands import shared_size
 from cross.schedule.space import ScheduleSpace
 
 WRITTEN_OUT = (LoopKind.UNROLLED, LoopKind.VIRTUAL_THREAD, LoopKind.VECTORIZED)
@@ -28,7 +29,7 @@ LONG = {
 def conv_space(target: Target) -> ScheduleSpace:
     data, weight = placeholder((1, 14, 14, 64), "X"), placeholder((3, 3, 64, 32), "W")
     output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="conv")
-    return space_of(Operator("conv", (data, weight), output, frozenset({1})), target)
+    return space_of(Operator("conv", (data, weight), output, frozenset({1})), target, winograd=False)
 
 
 def is_valid(space: ScheduleSpace, **knobs: list[int]) -> bool:
@@ -57,6 +58,24 @@ def test_programs_are_short_enough_to_compile() -> None:
     for row in space.sample(np.random.default_rng(0), 60):
         nest = programs.nest(space.configuration(row))
         assert multiply_adds(nest.body) <= MOST_WRITTEN_OUT, space.describe(space.configuration(row))
+
+
+@pytest.mark.parametrize("board", ["jetson-nano", "pocl"])
+def test_shared_memory_is_what_the_space_says(board: str) -> None:
+    target = next(item for item in load(board).targets if item.gpu is not None)
+    space = conv_space(target)
+    programs = Programs(space)
+    sizes = set()
+    for row in space.sample(np.random.default_rng(1), 40):
+        configuration = space.configuration(row)
+        *_, last = gpu_program("k", programs.nest(configuration), target).functions
+        assert last.shared_bytes == space.needs(configuration).get("conv.shared", 0)
+        sizes.add(last.shared_bytes)
+    assert len(sizes) > 5
+
+
+def test_arrays_in_shared_memory_start_at_multiples_of_16_bytes() -> None:
+    assert [shared_size(size) for size in (0, 4, 16, 3576)] == [0, 16, 16, 3584]
 
 
 def test_branches_at_the_edge_of_the_image_are_counted_apart() -> None:
