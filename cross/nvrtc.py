@@ -99,7 +99,8 @@ def _library() -> ctypes.CDLL:
         return library
     raise NvrtcMissing(
         f"compiling for CUDA needs NVRTC ({LIBRARY}), which is not installed; "
-        "install the extra [cuda]: pip install 'tune-for-board[cuda]'"
+        "install the extra [cuda]: pip install 'tune-for-board[cuda]'; on a host without CUDA, where pycuda "
+        "cannot be built, its wheel alone: pip install nvidia-cuda-nvrtc-cu12"
     )
 
 
