@@ -23,7 +23,7 @@ from toolkit.explore.search import SearchOptions, make_proposer
 from toolkit.explore.space import Batch, SearchSpace
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import Runner
-from toolkit.progress import REUSED, SPENT, Books, Budget
+from toolkit.progress import BRIDGE, REUSED, SPENT, Books, Budget
 from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord
 
 SMALLEST_BATCH = 8
@@ -64,7 +64,7 @@ class TuningJob:
     `weight`: how often the model computes it. Operators of one `kind` reach similar throughputs.
     `description`: the operator as text (cross.expression.description), kept beside its records, or empty.
     `begin` makes another search of the usual one; `reused`, the key of the operator whose program it begins
-    with, goes into the records.
+    with, goes into the records, and so does `bridge`: no model has the operator.
     """
 
     name: str
@@ -77,6 +77,7 @@ class TuningJob:
     description: str = ""
     begin: Callable[[Proposer], Proposer] | None = None
     reused: str = ""
+    bridge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,7 @@ class OperatorSearch:
                 **measurement.facts,
                 SPENT: spent.plain(),
                 **({REUSED: self.job.reused} if self.job.reused else {}),
+                **({BRIDGE: True} if self.job.bridge else {}),
             },
             timestamp_s=time.time(),
             seed=self._options.seed,

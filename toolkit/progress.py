@@ -18,6 +18,7 @@ __all__ = [
 
 SPENT = "spent_s"  # among a record's facts: the Accounts of its trial
 REUSED = "reused"  # and the key of the operator whose tuned program its search began with
+BRIDGE = "bridge"  # true where no model has the operator: it was tuned to be reused
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,29 +6,25 @@ Operators of different kinds never reuse each other: each kind is a graph of its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 import numpy as np
 
 from benchmarks.reuse.sets import SetOperator
 from toolkit.reuse.arborescence import Costs
 from toolkit.reuse.block_shape import GPU_LINE_BYTES, block_shapes, touched_lines
-from toolkit.reuse.bridge_operator import bridge_operator
-from toolkit.reuse.bridges import Extents, all_bridges, one_hop_bridges
-from toolkit.reuse.loops import MajorLoops, major_loops, reusable
+from toolkit.reuse.bridge_operator import bridge_operators
+from toolkit.reuse.bridges import Hops
+from toolkit.reuse.loops import MajorLoops, reusable
 from toolkit.reuse.search_cost import expected_trials
 from toolkit.reuse.steiner import steiner_tree
 
 BACKEND_TRIALS: Final = 1000.0
 """Of an operator that reuses nothing, as in the paper."""
 
-BRIDGES: Final[dict[str, Callable[[Sequence[Extents]], tuple[Extents, ...]]]] = {
-    "none": lambda _: (),
-    "one-hop": one_hop_bridges,
-    "all": all_bridges,
-}
+HOPS: Final = get_args(Hops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +46,10 @@ class Selection:
         return self.made_s + self.costs_s + self.tree_s
 
 
-def select(operators: Sequence[SetOperator], bridges: str) -> Selection:
-    """The cheapest choice with the bridges of one of BRIDGES."""
+def select(operators: Sequence[SetOperator], hops: Hops) -> Selection:
+    """The cheapest choice with these bridges."""
     kinds = dict.fromkeys(item.kind for item in operators)
-    parts = [_select([item for item in operators if item.kind == kind], bridges) for kind in kinds]
+    parts = [_select([item for item in operators if item.kind == kind], hops) for kind in kinds]
     return Selection(
         bridges=sum(part.bridges for part in parts),
         used=sum(part.used for part in parts),
@@ -65,11 +61,11 @@ def select(operators: Sequence[SetOperator], bridges: str) -> Selection:
     )
 
 
-def _select(operators: Sequence[SetOperator], bridges: str) -> Selection:
+def _select(operators: Sequence[SetOperator], hops: Hops) -> Selection:
     times_s = [time.perf_counter()]
     loops = [item.loops for item in operators]
-    found = BRIDGES[bridges]([item.extents for item in loops])
-    loops += [_bridge(operators, extents) for extents in found]
+    found = bridge_operators([(item.operator, item.loops) for item in operators], hops)
+    loops += [bridge.loops for bridge in found]
     times_s.append(time.perf_counter())
     costs = choice_graph(loops)
     times_s.append(time.perf_counter())
@@ -107,13 +103,3 @@ def slowest_step_s(operators: Sequence[SetOperator]) -> tuple[float, SetOperator
         touched_lines(item.loops, shapes, GPU_LINE_BYTES)
         taken.append((time.perf_counter() - started_s, item))
     return max(taken, key=lambda pair: pair[0])
-
-
-def _bridge(operators: Sequence[SetOperator], extents: Extents) -> MajorLoops:
-    """The loops of a bridge, made like an operator that is nowhere smaller."""
-    like = next(
-        item
-        for item in operators
-        if all(own >= extent for own, extent in zip(item.loops.extents, extents, strict=True))
-    )
-    return major_loops(bridge_operator(like.operator, extents), like.kind)

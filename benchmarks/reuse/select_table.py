@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from benchmarks.kernels.columns import aligned
-from benchmarks.reuse.select import BRIDGES, Selection, select, slowest_step_s
+from benchmarks.reuse.select import HOPS, Selection, select, slowest_step_s
 from benchmarks.reuse.sets import operator_set, union
 
 UNION = "all together"
@@ -24,7 +24,7 @@ def print_selections(names: Sequence[str], *, as_json: bool) -> None:
         sets[UNION] = union(tuple(names))
     step_s, slowest = slowest_step_s(union(tuple(names)))
     found = {
-        (name, bridges): select(operators, bridges) for name, operators in sets.items() for bridges in BRIDGES
+        (name, bridges): select(operators, bridges) for name, operators in sets.items() for bridges in HOPS
     }
     if as_json:
         lines = [

@@ -138,6 +138,20 @@ def related_convolutions() -> Any:
     return model(nodes, {"x": (1, 8, 14, 14)}, ["y"], weights)
 
 
+def crossing_convolutions() -> Any:
+    """Three convolutions none of which may begin with the program of another: what one has more of in one
+    loop it has less of in another."""
+    rng = np.random.default_rng(2)
+    shapes = {"w1": (32, 8, 3, 3), "w2": (8, 32, 3, 3), "w3": (16, 8, 5, 5)}
+    weights = {name: rng.standard_normal(shape).astype(np.float32) * 0.1 for name, shape in shapes.items()}
+    nodes = [
+        node("Conv", ["x", "w1"], "c1", pads=[1, 1, 1, 1]),
+        node("Conv", ["c1", "w2"], "c2", pads=[1, 1, 1, 1]),
+        node("Conv", ["c2", "w3"], "y", pads=[2, 2, 2, 2]),
+    ]
+    return model(nodes, {"x": (1, 8, 10, 10)}, ["y"], weights)
+
+
 def write_network(folder: Path) -> Path:
     """The small network as a file."""
     return save(folder, small_network(), "small.onnx")

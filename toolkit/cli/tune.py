@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack, get_args
 
 import click
 
@@ -21,6 +21,7 @@ from toolkit.cli.answers import (
     shape,
     wait_option,
 )
+from toolkit.reuse.bridges import Hops
 
 if TYPE_CHECKING:
     from toolkit import TuneOptions
@@ -46,6 +47,7 @@ class Arguments(TypedDict):
     total: int | None
     budget_s: float | None
     tuner: str
+    bridges: Hops
     cost_model: str
     features: str | None
     prior: Path | None
@@ -83,6 +85,8 @@ class Arguments(TypedDict):
 )
 @click.option("--tuner", type=click.Choice((*TUNERS, REUSE)), default=TUNERS[0], show_default=True,
               help="reuse: begin with programs tuned for similar operators, search the others.")  # fmt: skip
+@click.option("--bridges", type=click.Choice(get_args(Hops)), default="one-hop", show_default=True,
+              help="For --tuner reuse: further operators that may be tuned only to be reused.")  # fmt: skip
 @click.option("--cost-model", type=click.Choice(COST_MODELS), default="gbt", show_default=True)
 @click.option("--features", type=click.Choice(FEATURES),
               help="What the cost model reads of a program.  [default: what suits it]")  # fmt: skip
@@ -154,6 +158,7 @@ def tune_options(given: Arguments) -> TuneOptions:
         seconds=given["budget_s"],
         tuning=toolkit.TuningOptions(search=search, seed=given["seed"], early_stop=given["early_stop"]),
         reuse=reuse,
+        bridges=given["bridges"],
         shapes=dict(given["shapes"]),
         records=given["records"] or toolkit.DEFAULT_RECORDS,
         output=given["output"],

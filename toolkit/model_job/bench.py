@@ -77,6 +77,31 @@ def stage(name: StageName, on_event: JobListener) -> Iterator[Stage]:
     on_event(StageDone(name, time.monotonic() - started_s, running.summary))
 
 
+def open_task(
+    task: TuningTask,
+    board: Board,
+    target: Target,
+    builder: Builder,
+    session: Session,
+    records: Records,
+    options: TuneOptions,
+) -> OpenTask:
+    """A task with its space, and a runner that knows what is recorded."""
+    job, programs = open_job(
+        task.name,
+        task.operator,
+        board,
+        target,
+        winograd=options.winograd,
+        weight=task.count,
+        search=options.tuning.search,
+    )
+    recorded = [record.measurement for record in records.for_key(job.key)]
+    timing, seed = RunnerOptions.of(board.measure), options.tuning.seed
+    runner = LiveRunner(programs, builder, session, timing, seed=seed, recorded=recorded)
+    return OpenTask(task, job, programs, runner)
+
+
 @contextmanager
 def open_bench(
     model: Path, board: Board, target: Target, options: TuneOptions, on_event: JobListener
@@ -93,22 +118,7 @@ def open_bench(
             session = open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s)
             running.summary = f"{board.name}, {session.hello.machine}, Python {session.hello.python}"
         with session:
-            opened = []
-            for task in found:
-                job, programs = open_job(
-                    task.name,
-                    task.operator,
-                    board,
-                    target,
-                    winograd=options.winograd,
-                    weight=task.count,
-                    search=options.tuning.search,
-                )
-                timing = RunnerOptions.of(board.measure)
-                recorded = [record.measurement for record in records.for_key(job.key)]
-                seed = options.tuning.seed
-                runner = LiveRunner(programs, builder, session, timing, seed=seed, recorded=recorded)
-                opened.append(OpenTask(task, job, programs, runner))
+            opened = [open_task(task, board, target, builder, session, records, options) for task in found]
             yield Bench(
                 board=board,
                 target=target,

@@ -25,9 +25,10 @@ from toolkit.bundle.verify import open_bundle
 from toolkit.errors import CoverageError, OutputError
 from toolkit.model_job import stages
 from toolkit.model_job.bench import Bench, open_bench, stage
-from toolkit.model_job.kernels import TunedTask, report_operator
+from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import JobListener, Latency, OperatorReport, TuneOptions, TuneReport
 from toolkit.model_job.plan import TuningPlan
+from toolkit.progress import TuningResult
 from toolkit.version import TOOL_VERSION
 
 
@@ -57,15 +58,15 @@ def tune(
         timed = options.seconds is not None
         plan = stages.make_plan(bench, baseline) if timed or options.reuse else None
         stages.announce(bench, plan)
-        results = stages.tune_tasks(bench, baseline, plan)
+        results, bridges = stages.tune_tasks(bench, baseline, plan)
         tuned = stages.confirm_tasks(bench, results, plan.total_s - plan.finish_s if plan and timed else None)
         operators = tuple(report_operator(item.task, item.result, item.winner) for item in tuned)
         _check_coverage(operators, options)
         built = stages.build(bench, tuned)
         expected_s = sum(item.count * (item.best_s or 0.0) for item in operators)
         latencies = stages.measure(bench, baseline, built, expected_s)
-        report = _report(bench, tuned, operators, latencies, model.stem, output)
-        report = replace(report, fallback=fallback.report if fallback else None)
+        report = _report(bench, [*results, *bridges], operators, latencies, model.stem, output)
+        report = replace(report, fallback=fallback.report if fallback else None, bridges=len(bridges))
     with stage("pack", on_event) as running:
         plans = [(target, built[0]), *([(fallback.target, fallback.plan)] if fallback else [])]
         identity = _packed(report, plans, baseline.golden, options)
@@ -111,14 +112,13 @@ def check_writable(output: Path) -> None:
 
 def _report(
     bench: Bench,
-    tuned: Sequence[TunedTask],
+    results: Sequence[TuningResult],
     operators: tuple[OperatorReport, ...],
     latencies: tuple[Latency, Latency],
     name: str,
     output: Path,
 ) -> TuneReport:
     """Everything but what the bundle's bytes decide."""
-    results = [item.result for item in tuned]
     accounts = sum((result.accounts for result in results), Accounts())
     return TuneReport(
         model=name,

@@ -11,6 +11,7 @@ from typing import Literal
 from toolkit.accounts import Accounts
 from toolkit.model_job.plan import TuningPlan
 from toolkit.progress import Event
+from toolkit.reuse.bridges import Hops
 from toolkit.tuning import TuningOptions
 
 DEFAULT_TRIALS = 64
@@ -51,6 +52,9 @@ class TuneOptions:
     reuse: bool = False
     """Begin operators with the tuned programs of others where that saves trials (ETO); `trials` are those of
     the operators that reuse nothing."""
+    bridges: Hops = "one-hop"
+    """Operators that no model has, tuned where reusing them saves more trials: none, the smallest common ones
+    of two operators, or also those of bridges."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Shape of every graph input that the model leaves open."""
     records: Path | str = DEFAULT_RECORDS
@@ -193,6 +197,8 @@ class TuneReport:
     kind: str = "cpu"
     pocl: bool = False
     fallback: FallbackReport | None = None
+    bridges: int = 0
+    """How many bridges were tuned for reuse; `trials`, `measured` and the times count theirs too."""
 
     @property
     def coverage(self) -> float:

@@ -47,7 +47,8 @@ class Costs:
 class OperatorPlan:
     """About how many `trials` an operator will get, beside those that are `recorded`, in `seconds`.
 
-    `reuses` names the operator whose tuned program it begins with; empty: none.
+    `reuses` names the operator whose tuned program it begins with; empty: none. `bridge`: it is tuned only to
+    be reused, no model has it, and its `count` is 0.
     """
 
     name: str
@@ -56,6 +57,7 @@ class OperatorPlan:
     trials: int
     seconds: float
     reuses: str = ""
+    bridge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +117,23 @@ def plan_reuses(
     costs: Costs,
     steps: Mapping[str, tuple[int, str]],
     budget_s: float | None = None,
+    bridges: Sequence[Demand] = (),
 ) -> TuningPlan:
     """A job in which operators reuse programs: expected trials and what is reused, by operator.
 
-    Operators that are not among the steps are tuned already. With `budget_s` all of it is used: what reuse
-    leaves goes to the search. Raises InputError for a budget that is too small.
+    Operators that are not among the steps are tuned already; `bridges` are tuned beside them. With `budget_s`
+    all of it is used: what reuse leaves goes to the search. Raises InputError for a budget that is too small.
     """
-    trials = [steps.get(demand.name, (0, ""))[0] for demand in demands]
-    tuning_s = sum(n * demand.trial_s for n, demand in zip(trials, demands, strict=True))
+    all_of = [*demands, *bridges]
+    trials = [steps.get(demand.name, (0, ""))[0] for demand in all_of]
+    tuning_s = sum(n * demand.trial_s for n, demand in zip(trials, all_of, strict=True))
     if budget_s is not None:
         tuning_s = plan_seconds(demands, costs, budget_s).tuning_s
-    plan = _plan(demands, costs, trials, budget_s=budget_s, tuning_s=tuning_s)
-    named = (replace(item, reuses=steps.get(item.name, (0, ""))[1]) for item in plan.operators)
+    plan = _plan(all_of, costs, trials, budget_s=budget_s, tuning_s=tuning_s)
+    named = (
+        replace(item, reuses=steps.get(item.name, (0, ""))[1], bridge=number >= len(demands))
+        for number, item in enumerate(plan.operators)
+    )
     return replace(plan, operators=tuple(named))
 
 

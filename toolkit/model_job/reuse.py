@@ -19,10 +19,13 @@ from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.space import size
+from toolkit.jobs import target_key
 from toolkit.measure.live import LiveRunner
-from toolkit.model_job.bench import Bench
+from toolkit.model.tasks import TuningTask
+from toolkit.model_job.bench import Bench, OpenTask, open_task
 from toolkit.progress import Budget, Listener, TuningResult
 from toolkit.records import TuningRecord
+from toolkit.reuse.bridge_operator import Bridge, bridge_operators
 from toolkit.reuse.gpu_rounds import expected_gpu_rounds
 from toolkit.reuse.loops import MajorLoops, NotReusable, major_loops
 from toolkit.reuse.plan import Candidate, ReuseOptions, ReusePlan, ReuseStep, expected_rounds, plan_reuse
@@ -46,11 +49,18 @@ class KnownProgram:
 
 @dataclass(frozen=True, slots=True)
 class ModelReuse:
-    """The plan of a model: its tasks come first among the candidates, then the programs of the records."""
+    """The plan of a model: its tasks come first among the candidates, then the programs of the records, then
+    the bridges."""
 
     candidates: tuple[Candidate, ...]
     known: tuple[KnownProgram, ...]
+    bridges: tuple[Bridge, ...]
     plan: ReusePlan
+
+    def bridge(self, position: int) -> Bridge | None:
+        """The bridge among the candidates; None for other candidates."""
+        first = len(self.candidates) - len(self.bridges)
+        return self.bridges[position - first] if position >= first else None
 
     def source_name(self, step: ReuseStep) -> str:
         """Whom a step reuses; "" for nobody."""
@@ -62,22 +72,61 @@ def plan_model_reuse(bench: Bench, options: ReuseOptions) -> ModelReuse:
     work = sum(item.task.flops * item.task.count for item in bench.tasks)
     mine = []
     for item in bench.tasks:
-        recorded = len(bench.records.for_key(item.job.key))
+        count = len(bench.records.for_key(item.job.key))
         mine.append(
             Candidate(
                 item.job.name,
                 _loops(item.task.operator),
                 item.task.flops * item.task.count / max(1, work),
-                tuned=recorded >= min(options.trials, size(item.job.space)),
+                tuned=count >= min(options.trials, size(item.job.space)),
                 most=float(size(item.job.space)),
             )
         )
     own = {item.job.key.operator_key for item in bench.tasks}
-    known = tuple(program for program in known_programs(bench) if program.operator_key not in own)
-    others = [Candidate(program.name, program.loops, 0.0, tuned=True) for program in known]
-    candidates = (*mine, *others)
+    bridges = _bridges(bench, mine, options)
+    theirs = {bridge.operator.key for bridge in bridges}
+    known = tuple(item for item in known_programs(bench) if item.operator_key not in own | theirs)
+    recorded = _recorded(bench)
+    candidates = (
+        *mine,
+        *(Candidate(program.name, program.loops, 0.0, tuned=True) for program in known),
+        *(
+            Candidate(
+                bridge.name,
+                bridge.loops,
+                0.0,
+                tuned=recorded.get(bridge.operator.key, 0) >= options.trials,
+                bridge=True,
+            )
+            for bridge in bridges
+        ),
+    )
     expected = expected_rounds if bench.target.kind == "cpu" else expected_gpu_rounds
-    return ModelReuse(candidates, known, plan_reuse(candidates, options, expected))
+    return ModelReuse(candidates, known, bridges, plan_reuse(candidates, options, expected))
+
+
+def _bridges(bench: Bench, mine: Sequence[Candidate], options: ReuseOptions) -> tuple[Bridge, ...]:
+    """Bridges between a model's operators, where some are to be tuned; none that the model has itself."""
+    own = {item.job.key.operator_key for item in bench.tasks}
+    if all(candidate.tuned for candidate in mine):
+        return ()
+    pairs = [
+        (item.task.operator, candidate.loops)
+        for item, candidate in zip(bench.tasks, mine, strict=True)
+        if candidate.loops is not None
+    ]
+    found = bridge_operators(pairs, options.bridges)
+    return tuple(bridge for bridge in found if bridge.operator.key not in own)
+
+
+def _recorded(bench: Bench) -> dict[str, int]:
+    """How many records there are of each operator on the bench's board and target."""
+    mine = target_key(bench.board.name, bench.target)
+    found: dict[str, int] = {}
+    for key, count in bench.records.keys():  # noqa: SIM118 - not a mapping
+        if key.target_key == mine and key.tool_version == TOOL_VERSION:
+            found[key.operator_key] = max(count, found.get(key.operator_key, 0))
+    return found
 
 
 def known_programs(bench: Bench) -> Iterator[KnownProgram]:
@@ -108,10 +157,11 @@ def tune_by_reuse(
     options: ReuseOptions,
     allowed_s: Callable[[], float] | None,
     on_event: Listener,
-) -> list[TuningResult]:
-    """Tune all tasks; with `allowed_s` in about so many seconds, and what is left goes to the search.
+) -> tuple[list[TuningResult], list[TuningResult]]:
+    """Tune all tasks and the bridges of the plan, and return what came of both.
 
-    Raises what `tune_all` raises.
+    With `allowed_s` in about so many seconds, and what is left goes to the search of the tasks. Raises what
+    `tune_all` raises.
     """
     return _Reuse(bench, options, plan_model_reuse(bench, options), allowed_s, on_event).run()
 
@@ -132,8 +182,9 @@ class _Reuse:
         self.on_event = on_event
         self.begun_s = bench.passed_s
         self.results: dict[int, TuningResult] = {}
+        self.opened = dict(enumerate(bench.tasks))
 
-    def run(self) -> list[TuningResult]:
+    def run(self) -> tuple[list[TuningResult], list[TuningResult]]:
         left = self.found.plan.trials
         for generation in self.found.plan.generations:
             expected = sum(step.trials for step in generation)
@@ -145,7 +196,8 @@ class _Reuse:
         if self.allowed_s is not None:
             self.generation(rest, 1.0)
         self.generation([step for step in rest if step.position not in self.results], 0.0)
-        return [self.results[position] for position in range(len(self.bench.tasks))]
+        results = [self.results[position] for position in sorted(self.results)]
+        return results[: len(self.bench.tasks)], results[len(self.bench.tasks) :]
 
     def generation(self, steps: Sequence[ReuseStep], part: float) -> list[ReuseStep]:
         """Tune the operators of some steps together, in `part` of the time that is left; failed reuses."""
@@ -177,7 +229,7 @@ class _Reuse:
 
     def has_failed(self, position: int) -> bool:
         """Whether an operator was measured, but of what it reused nothing ran without failure."""
-        item = self.bench.tasks[position]
+        item = self.task(position)
         space, records = item.job.space, self.bench.records.for_key(item.job.key)
         untuned = [space.describe(default) for default in space.defaults()]
         tried = [record for record in records if record.configuration not in untuned]
@@ -185,27 +237,47 @@ class _Reuse:
 
     def job(self, step: ReuseStep) -> tuple[TuningJob, LiveRunner]:
         """A task as the tuner takes it, begun with the program of the step's parent where that has one."""
-        item = self.bench.tasks[step.position]
+        item = self.task(step.position)
         program = None if step.parent is None else self.program(step.parent)
         if step.parent is None or program is None:
             return item.job, item.runner
         begin = functools.partial(_begun_with, item.programs.space, program)
         return replace(item.job, begin=begin, reused=self.key(step.parent)), item.runner
 
+    def task(self, position: int) -> OpenTask:
+        """A task of the model, or a bridge as one, opened when it is needed."""
+        if position not in self.opened:
+            bridge = self.found.bridge(position)
+            assert bridge is not None
+            self.opened[position] = _open_bridge(self.bench, bridge)
+        return self.opened[position]
+
+    def is_known(self, position: int) -> bool:
+        """Whether a candidate is a program of the records."""
+        return position >= len(self.bench.tasks) and self.found.bridge(position) is None
+
     def program(self, position: int) -> Program | None:
         """The tuned program of a candidate, if anything of it ran."""
-        tasks = self.bench.tasks
-        if position >= len(tasks):
-            return self.found.known[position - len(tasks)].program
-        item = tasks[position]
+        if self.is_known(position):
+            return self.found.known[position - len(self.bench.tasks)].program
+        item = self.task(position)
         return best_program(item.programs.space, self.bench.records.best(item.job.key))
 
     def key(self, position: int) -> str:
         """The operator key of a candidate."""
-        tasks = self.bench.tasks
-        if position >= len(tasks):
-            return self.found.known[position - len(tasks)].operator_key
-        return tasks[position].job.key.operator_key
+        if self.is_known(position):
+            return self.found.known[position - len(self.bench.tasks)].operator_key
+        return self.task(position).job.key.operator_key
+
+
+def _open_bridge(bench: Bench, bridge: Bridge) -> OpenTask:
+    """A bridge like a task that no group of the model computes."""
+    operator = bridge.operator
+    task = TuningTask(operator, operator.key, 0, (bridge.name,), operator.flops)
+    opened = open_task(
+        task, bench.board, bench.target, bench.builder, bench.session, bench.records, bench.options
+    )
+    return replace(opened, job=replace(opened.job, weight=1.0, bridge=True))
 
 
 def _begun_with(space: ScheduleSpace, program: Program, _: Proposer) -> Proposer:

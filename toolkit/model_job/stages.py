@@ -32,7 +32,7 @@ from toolkit.model_job.plan import (
     plan_seconds,
     plan_trials,
 )
-from toolkit.model_job.reuse import plan_model_reuse, tune_by_reuse
+from toolkit.model_job.reuse import ModelReuse, plan_model_reuse, tune_by_reuse
 from toolkit.operator_search import known_books
 from toolkit.progress import SPENT, Books, Budget, Event, TrialDone, TuningResult
 from toolkit.reuse.plan import ReuseOptions
@@ -103,7 +103,9 @@ def make_plan(bench: Bench, baseline: Baseline) -> TuningPlan:
         costs = _costs(bench, baseline, _model_round_s(bench, baseline, demands))
         options = bench.options
         if options.reuse:
-            plan = plan_reuses(demands, costs, _reuse_steps(bench), options.seconds)
+            found = plan_model_reuse(bench, reuse_options(bench))
+            bridges = _bridge_demands(found, demands)
+            plan = plan_reuses(demands, costs, _reuse_steps(found), options.seconds, bridges)
         elif options.seconds is not None:
             plan = plan_seconds(demands, costs, options.seconds)
         else:
@@ -113,18 +115,24 @@ def make_plan(bench: Bench, baseline: Baseline) -> TuningPlan:
     return plan
 
 
-def _reuse_steps(bench: Bench) -> dict[str, tuple[int, str]]:
+def _reuse_steps(found: ModelReuse) -> dict[str, tuple[int, str]]:
     """Expected trials of every operator that is to be tuned, and whose program it begins with."""
-    found = plan_model_reuse(bench, reuse_options(bench))
     return {
         found.candidates[step.position].name: (round(step.trials), found.source_name(step))
         for step in found.plan.steps
     }
 
 
+def _bridge_demands(found: ModelReuse, demands: Sequence[Demand]) -> list[Demand]:
+    """The bridges that the plan tunes; a trial of one takes what others take."""
+    usual_s = sum(demand.trial_s for demand in demands) / max(1, len(demands))
+    chosen = (found.candidates[step.position] for step in found.plan.steps)
+    return [Demand(item.name, 0, 0, 0, math.nan, usual_s) for item in chosen if item.bridge]
+
+
 def reuse_options(bench: Bench) -> ReuseOptions:
     """How many trials an operator gets that reuses nothing: with a time for the whole job, as by default."""
-    return ReuseOptions(trials=bench.options.trials or DEFAULT_TRIALS)
+    return ReuseOptions(bench.options.trials or DEFAULT_TRIALS, bridges=bench.options.bridges)
 
 
 def _calibrate(bench: Bench) -> int:
@@ -230,8 +238,10 @@ class _Answers:
         self._listener(event)
 
 
-def tune_tasks(bench: Bench, baseline: Baseline, plan: TuningPlan | None) -> list[TuningResult]:
-    """Algorithm 1 for all tasks together.
+def tune_tasks(
+    bench: Bench, baseline: Baseline, plan: TuningPlan | None
+) -> tuple[list[TuningResult], list[TuningResult]]:
+    """Algorithm 1 for all tasks together: what came of them, and of bridges that were tuned beside them.
 
     With a plan, tuning ends when what follows needs the rest of the budget, by the board's pace of late.
     """
@@ -245,8 +255,9 @@ def tune_tasks(bench: Bench, baseline: Baseline, plan: TuningPlan | None) -> lis
 
     with stage("tune", bench.on_event) as running:
         seconds = allowed_s if options.seconds is not None else None
+        bridges: list[TuningResult] = []
         if options.reuse:
-            results = tune_by_reuse(bench, reuse_options(bench), seconds, answers)
+            results, bridges = tune_by_reuse(bench, reuse_options(bench), seconds, answers)
         else:
             results = tune_all(
                 [(item.job, item.runner) for item in bench.tasks],
@@ -255,11 +266,12 @@ def tune_tasks(bench: Bench, baseline: Baseline, plan: TuningPlan | None) -> lis
                 options=bench.tuning,
                 on_event=answers,
             )
-        measured = sum(result.measured for result in results)
-        failures = sum(result.failures for result in results)
-        trials = sum(result.trials for result in results)
+        both = [*results, *bridges]
+        measured = sum(result.measured for result in both)
+        failures = sum(result.failures for result in both)
+        trials = sum(result.trials for result in both)
         running.summary = f"{measured} trials now, {trials} in all, {failures} of them failed"
-    return results
+    return results, bridges
 
 
 def confirm_tasks(bench: Bench, results: Sequence[TuningResult], deadline_s: float | None) -> list[TunedTask]:

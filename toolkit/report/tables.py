@@ -79,6 +79,7 @@ def tune_table(report: TuneReport) -> str:
         *_accounts(report.accounts),
         (f"peak of target {report.target}{mark}", peak),
         *_fallback(report.fallback, mark),
+        *([("bridges", f"{report.bridges} tuned to be reused")] if report.bridges else []),
         ("records", str(report.records)),
         ("bundle", f"{report.bundle} ({report.bundle_id})"),
     ]
@@ -107,7 +108,13 @@ def plan_table(plan: TuningPlan) -> str:
     """What a job is going to do: each operator's trials and minutes, then the stages."""
     headers = ["operator", "runs", "recorded", "trials", "time"]
     rows = [
-        [item.name, str(item.count), str(item.recorded), str(item.trials), duration(item.seconds)]
+        [
+            item.name,
+            "bridge" if item.bridge else str(item.count),
+            str(item.recorded),
+            str(item.trials),
+            duration(item.seconds),
+        ]
         for item in plan.operators
     ]
     if any(item.reuses for item in plan.operators):

@@ -7,19 +7,56 @@ padding. What comes behind it (bias, activation) is left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cross.expression.operator import Operator
 from cross.expression.tensor import Tensor, placeholder
 from cross.expression.terms import Axis, AxisKind, Read, Reduce, Term, rebuild, substitute
 from cross.expression.terms import children as parts_of
-from toolkit.reuse.loops import NotReusable, affine, main_stage
+from toolkit.reuse.bridges import Extents, Hops, bridges_of
+from toolkit.reuse.loops import MajorLoops, NotReusable, affine, main_stage, major_loops
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """An operator that nobody asked for, with its major loops."""
+
+    operator: Operator
+    loops: MajorLoops
+
+    @property
+    def name(self) -> str:
+        """What plans call it: its kind and its loops."""
+        return f"bridge {self.loops.kind} {'x'.join(map(str, self.loops.extents))}"
+
+
+def bridge_operators(operators: Sequence[tuple[Operator, MajorLoops]], hops: Hops) -> list[Bridge]:
+    """The bridges between operators of any kinds; kinds of which none can be made are left out."""
+    kinds: dict[tuple[str, int, int], list[tuple[Operator, MajorLoops]]] = {}
+    for operator, loops in operators:
+        kinds.setdefault((loops.kind, len(loops.space), len(loops.reduce)), []).append((operator, loops))
+    found = []
+    for alike in kinds.values():
+        for extents in bridges_of([loops.extents for _, loops in alike], hops):
+            # One that is nowhere smaller: what it reads only once, the bridge does too.
+            like = next(pair for pair in alike if _covers(pair[1].extents, extents))
+            try:
+                operator = bridge_operator(like[0], extents)
+                found.append(Bridge(operator, major_loops(operator, like[1].kind)))
+            except NotReusable:
+                break
+    return found
+
+
+def _covers(larger: Extents, extents: Extents) -> bool:
+    return all(one >= other for one, other in zip(larger, extents, strict=True))
 
 
 def bridge_operator(like: Operator, extents: Sequence[int]) -> Operator:
     """An operator of the same kind whose major loops have these extents, space loops first.
 
-    like: any operator of the kind. Raises NotReusable when its main stage is no reduction over affine reads.
+    like: an operator of the kind whose loops are nowhere shorter. Raises NotReusable when its main stage is
+    no reduction over affine reads.
     """
     stage = main_stage(like)
     if not isinstance(stage.body, Reduce):

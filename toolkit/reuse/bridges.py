@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Literal, assert_never
 
 Extents = tuple[int, ...]
+Hops = Literal["none", "one-hop", "all"]
 
 
 def comparable(one: Extents, other: Extents) -> bool:
@@ -33,3 +35,16 @@ def all_bridges(operators: Sequence[Extents]) -> tuple[Extents, ...]:
     while new := one_hop_bridges(known):
         known += new
     return tuple(known[len(dict.fromkeys(operators)) :])
+
+
+def bridges_of(operators: Sequence[Extents], hops: Hops) -> tuple[Extents, ...]:
+    """The bridges of operators of one kind, as far as they are wanted."""
+    match hops:
+        case "none":
+            return ()
+        case "one-hop":
+            return one_hop_bridges(operators)
+        case "all":
+            return all_bridges(operators)
+        case _:
+            assert_never(hops)

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from cross.errors import ExpressionError
 from cross.expression.description import from_json
-from toolkit.progress import REUSED
+from toolkit.progress import BRIDGE, REUSED
 from toolkit.records import Records
 
 
 @dataclass(frozen=True, slots=True)
 class Descent:
     """An operator on a target: `reuses` is the key of the operator whose program its search began with, empty
-    for none; `best_s` seconds of its fastest program, None where nothing ran without failure."""
+    for none; `best_s` seconds of its fastest program, None where nothing ran without failure. `bridge`: no
+    model has it, it was tuned to be reused."""
 
     operator: str
     operator_key: str
@@ -23,6 +24,7 @@ class Descent:
     trials: int
     best_s: float | None
     gflops: float
+    bridge: bool = False
 
 
 def lineage(records: Records) -> list[Descent]:
@@ -33,7 +35,8 @@ def lineage(records: Records) -> list[Descent]:
         best = records.best(key)
         seconds = best.cost_s if best else None
         name, flops = _known(described.get(key.operator_key, ""))
-        reused = {str(record.facts.get(REUSED, "")) for record in records.for_key(key)} - {""}
+        facts = [record.facts for record in records.for_key(key)]
+        reused = {str(known.get(REUSED, "")) for known in facts} - {""}
         found.append(
             Descent(
                 operator=name or key.operator_key,
@@ -43,6 +46,7 @@ def lineage(records: Records) -> list[Descent]:
                 trials=count,
                 best_s=seconds,
                 gflops=flops / seconds / 1e9 if seconds else 0.0,
+                bridge=bool(facts) and all(known.get(BRIDGE) for known in facts),
             )
         )
     return found
@@ -63,7 +67,8 @@ def lineage_tree(descents: Iterable[Descent]) -> str:
 
 def _drawn(item: Descent, all_of: list[Descent], head: str, rest: str, above: frozenset[str]) -> list[str]:
     speed = f"{item.gflops:.1f} GFLOP/s" if item.best_s else "nothing ran"
-    lines = [f"{head}{item.operator}  {item.operator_key}  {item.trials} trials  {speed}"]
+    name = f"{item.operator} (bridge)" if item.bridge else item.operator
+    lines = [f"{head}{name}  {item.operator_key}  {item.trials} trials  {speed}"]
     below = [
         child for child in all_of if child.reuses == item.operator_key and child.operator_key not in above
     ]

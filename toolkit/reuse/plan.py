@@ -2,7 +2,8 @@
 
 Every operator is either tuned by the search, which takes the trials that the user gives it, or begins with
 the program of another one, which takes the rounds of Algorithm 1. The cheapest choice for all of them
-together is a minimum-cost arborescence. An operator with a tuned program in the records costs nothing more.
+together is a minimum-cost arborescence, and with bridges, operators that are only tuned to be reused, a
+directed Steiner tree. An operator with a tuned program in the records costs nothing more.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from toolkit.reuse.arborescence import Costs, minimum_arborescence
-from toolkit.reuse.divisors import divisors
+from toolkit.reuse.arborescence import Costs
+from toolkit.reuse.bridges import Hops
 from toolkit.reuse.loops import MajorLoops, reusable
 from toolkit.reuse.rounds import BLOCKS, REGISTER_TILES, STEPS
-from toolkit.reuse.search_cost import block_sizes
+from toolkit.reuse.search_cost import block_size_counts
+from toolkit.reuse.steiner import steiner_tree
 
 LATER_TRIALS = 6 * STEPS  # of the rounds around the best: about six knobs have that many other choices
 LOSS = 0.005  # of an operator's speed: what a reuse is expected to miss, per factor of two between the loops
@@ -33,6 +35,7 @@ class Candidate:
 
     `loops`: None where it cannot take part in reuse. `share`: its part of the model's work, 0 for one that is
     only there to be reused. `tuned`: its program is known. `most`: no more trials than the space has points.
+    `bridge`: nobody asked for it, it is tuned where that saves trials.
     """
 
     name: str
@@ -40,15 +43,17 @@ class Candidate:
     share: float
     tuned: bool
     most: float = math.inf
+    bridge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReuseOptions:
     """`trials` of the search for an operator that reuses nothing. `worth`: how many trials one per cent of
-    the model's latency is worth; 0 counts trials alone, as the paper does."""
+    the model's latency is worth; 0 counts trials alone, as the paper does. `bridges` that may be tuned."""
 
     trials: int
     worth: float = WORTH
+    bridges: Hops = "one-hop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +83,18 @@ class ReusePlan:
 
 
 def plan_reuse(candidates: Sequence[Candidate], options: ReuseOptions, expected: Expected) -> ReusePlan:
-    """The cheapest plan for all candidates that are not tuned yet.
+    """The cheapest plan for all candidates that are not tuned yet, with the bridges that pay.
 
     `expected` says how many trials the rounds take on the target.
     """
     costs, trials = _costs(candidates, options, expected)
-    parents = minimum_arborescence(costs).parents
+    asked = [node for node, item in enumerate(candidates, start=1) if not item.bridge]
+    parents = steiner_tree(costs, asked).parents
     steps: dict[int, list[ReuseStep]] = {}
     for position, candidate in enumerate(candidates):
-        if candidate.tuned:
-            continue
         before = int(parents[position + 1])
+        if candidate.tuned or before < 0:
+            continue
         parent = before - 1 if before else None
         step = ReuseStep(position, parent, float(trials[before, position + 1]))
         steps.setdefault(_depth(parents.tolist(), candidates, position + 1), []).append(step)
@@ -97,8 +103,8 @@ def plan_reuse(candidates: Sequence[Candidate], options: ReuseOptions, expected:
 
 def expected_rounds(target: MajorLoops, source: MajorLoops) -> float:
     """Expected trials of the rounds on a CPU, over the block sizes that the reused program may have."""
-    counts = [min(BLOCKS, len(block_sizes(target, source, block))) for block in divisors(source.points)]
-    return REGISTER_TILES * sum(counts) / len(counts) + LATER_TRIALS
+    counts = np.minimum(BLOCKS, block_size_counts(target, source))
+    return REGISTER_TILES * float(counts.mean()) + LATER_TRIALS
 
 
 def _costs(

@@ -45,6 +45,13 @@ def thread_counts(
     return divisors_between(reused / blocks, reused * increase / blocks, size)
 
 
+def block_size_counts(target: MajorLoops, source: MajorLoops) -> Places:
+    """How many sizes of a block there are to try for each divisor of the source's points, int64 [R]."""
+    reused = _reused(source.points)
+    block, _ = _sizes(target, _Pair.of(target, source), reused)
+    return np.bincount(block, minlength=len(reused.sizes))
+
+
 def expected_trials(target: MajorLoops, source: MajorLoops) -> float:
     """Expected measurements of the hierarchical search for `target` that reuses a program of `source`.
 

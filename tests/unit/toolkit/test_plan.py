@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from toolkit.errors import InputError
-from toolkit.model_job.plan import CONFIRM_SHARE, Costs, Demand, plan_seconds, plan_trials
+from toolkit.model_job.plan import CONFIRM_SHARE, Costs, Demand, plan_reuses, plan_seconds, plan_trials
+from toolkit.report.tables import plan_table
 
 HEAVY = Demand("conv", 2, 200_000_000, 0, 1e-3, 0.1)
 LIGHT = Demand("pool", 1, 0, 0, 1e-5, 0.05)
@@ -77,3 +78,19 @@ def test_an_operator_without_a_time_is_judged_by_its_work() -> None:
     assert plan.operators[0].trials == plan.operators[1].trials
     nothing = plan_seconds([replace(HEAVY, run_s=math.nan), unknown], COSTS, 100.0)
     assert nothing.operators[0].trials == nothing.operators[1].trials
+
+
+def test_bridges_are_tuned_beside_the_operators() -> None:
+    bridge = Demand("bridge conv 8x8", 0, 0, 0, math.nan, 0.2)
+    steps = {"conv": (100, ""), "bridge conv 8x8": (40, "conv"), "pool": (30, "bridge conv 8x8")}
+    plan = plan_reuses([HEAVY, LIGHT], COSTS, steps, bridges=[bridge])
+    assert [(item.name, item.trials, item.reuses, item.bridge) for item in plan.operators] == [
+        ("conv", 100, "", False),
+        ("pool", 30, "bridge conv 8x8", False),
+        ("bridge conv 8x8", 40, "conv", True),
+    ]
+    assert plan.trials == 170
+    assert plan.tuning_s == pytest.approx(100 * 0.1 + 30 * 0.05 + 40 * 0.2)
+    row = next(line for line in plan_table(plan).splitlines() if line.lstrip().startswith("bridge conv"))
+    assert row.split("8x8")[1].split()[0] == "bridge"
+    assert row.rstrip().endswith("conv")

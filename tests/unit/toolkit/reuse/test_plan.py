@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.toolkit.reuse.operators import RESNET50, conv, product
+from toolkit.reuse.bridges import one_hop_bridges
 from toolkit.reuse.loops import MajorLoops, reusable
 from toolkit.reuse.plan import Candidate, ReuseOptions, ReusePlan, expected_rounds, plan_reuse
 
@@ -78,3 +79,48 @@ def test_reuse_is_expected_to_take_a_few_dozen_trials(one: MajorLoops, other: Ma
 
 def test_nothing_to_tune_is_an_empty_plan() -> None:
     assert plan(Candidate("old", LARGE, 1.0, True)).generations == ()
+
+
+WIDE, DEEP, TALL = product(1, 16, 256, 64), product(1, 16, 64, 256), product(1, 64, 64, 64)
+COMMON = product(1, 16, 64, 64)
+
+
+def wide_deep_tall(*, bridge: bool, worth: float = 0.0, trials: int = 400, known: bool = False) -> ReusePlan:
+    """Three operators of which none can reuse another, and what is common to all of them."""
+    asked = [
+        Candidate(name, loops, 0.3, False) for name, loops in zip("wdt", (WIDE, DEEP, TALL), strict=True)
+    ]
+    bridges = [Candidate("b", COMMON, 0.0, known, bridge=True)] if bridge else []
+    return plan(*asked, *bridges, options=ReuseOptions(trials, worth))
+
+
+def test_a_bridge_is_tuned_where_that_saves_trials() -> None:
+    assert parents(wide_deep_tall(bridge=False)) == {0: None, 1: None, 2: None}
+    found = wide_deep_tall(bridge=True)
+    assert parents(found) == {0: None, 3: 0, 1: 3, 2: 3}  # the bridge begins with one that is searched
+    assert [[step.position for step in generation] for generation in found.generations] == [[0], [3], [1, 2]]
+    assert found.trials < wide_deep_tall(bridge=False).trials == 1200
+
+
+def test_a_bridge_that_does_not_pay_is_left_out() -> None:
+    for found in (wide_deep_tall(bridge=True, worth=1000.0), wide_deep_tall(bridge=True, trials=40)):
+        assert parents(found) == {0: None, 1: None, 2: None}
+
+
+def test_a_bridge_of_the_records_costs_nothing() -> None:
+    found = wide_deep_tall(bridge=True, known=True, trials=60)
+    assert parents(found) == {0: 3, 1: 3, 2: 3}
+
+
+def test_bridges_make_resnet_50_cheaper() -> None:
+    loops = [conv(*item) for item in RESNET50]
+    asked = [Candidate(str(number), item, 0.05, False) for number, item in enumerate(loops)]
+    extents = one_hop_bridges([item.extents for item in loops])
+    bridges = [
+        Candidate("bridge", conv(o, h, i, k), 0.0, False, bridge=True) for _, o, h, _, i, k, _ in extents
+    ]
+    without, found = plan(*asked), plan(*asked, *bridges)
+    assert found.trials < 0.6 * without.trials
+    used = [step for step in found.steps if step.position >= len(asked)]
+    assert 0 < len(used) < len(bridges)
+    assert all(any(other.parent == step.position for other in found.steps) for step in used)
