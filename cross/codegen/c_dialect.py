@@ -21,7 +21,10 @@ class Dialect:
     barrier: str
     constant: str  # before a table of constants
     infinity: Mapping[str, str]  # by dtype
-    types: Mapping[str, str]  # by dtype
+    types: Mapping[str, str]  # of values, by dtype
+    stored: Mapping[str, str]  # of elements in memory, where it is another one
+    load: Mapping[str, str]  # by dtype of `stored`: {space}, {lanes} ("": a scalar), {address}
+    store: Mapping[str, str]  # the same with a {value}
     functions: Mapping[str, Mapping[str, str]]  # by dtype, then by function of the grammar: {0}, {1}
     preludes: Mapping[str, str]  # by dtype: what must stand before its first use
     vectors: bool  # whether arithmetic runs on vectors; otherwise only loads and stores do

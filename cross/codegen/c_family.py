@@ -160,14 +160,14 @@ class _FunctionWriter:
     def _pointer(self, buffer: Buffer) -> str:
         return self.dialect.pointer.format(
             qualifier="" if buffer.name in self.stored else "const ",
-            type=self.values.type(buffer.dtype),
+            type=self.values.stored_type(buffer.dtype),
             name=self._array(buffer).name,
         )
 
     def _workspace(self, buffer: Buffer) -> str:
         text = self.dialect.cast.format(
             qualifier="" if buffer.name in self.stored else "const ",
-            type=self.values.type(buffer.dtype),
+            type=self.values.stored_type(buffer.dtype),
             name=self._array(buffer).name,
             offset=self.offsets[buffer.name],
         )
@@ -183,14 +183,13 @@ class _FunctionWriter:
     def allocate(self, statement: Allocate) -> None:
         """Declares a buffer: shared ones at the start of the function."""
         buffer = statement.buffer
-        kind = self.values.type(buffer.dtype)
         if buffer.scope is Scope.SHARED:
-            array = self._array(buffer)
+            kind, array = self.values.stored_type(buffer.dtype), self._array(buffer)
             text = f"{self.dialect.shared}{kind} {array.name}{array.dimensions};  // {buffer_text(buffer)}"
             self.shared.append(text)
             self.shared_bytes += shared_size(size_bytes(buffer))
             return
-        lanes = self.vectors.get(buffer.name, 0)
+        kind, lanes = self.values.type(buffer.dtype), self.vectors.get(buffer.name, 0)
         array = self._array(buffer, self.own.get(buffer.name, frozenset()), lanes)
         self.line(f"{kind}{lanes or ''} {array.name}{array.dimensions};")
 
@@ -282,7 +281,7 @@ class _FunctionWriter:
             case Store():
                 with self._guarded(statement.guard):
                     value = self.values.scalar(statement.value)
-                    self._write(f"{self.values.element(statement.buffer, statement.indices)} = {value};")
+                    self._write(self.values.assignment(statement.buffer, statement.indices, value))
             case Barrier():
                 raise CompileError(f"{self.nest.name}: a barrier inside what one thread does")
 
@@ -334,18 +333,18 @@ class _FunctionWriter:
             place = array.place(self.values, store.indices, loop.var, lanes)
             if place is None:
                 self._write_lanes(store, loop.var, f"{kind}{lanes}", value)
-            elif array.lanes:
-                self._write(f"{place} = {value};")
             else:
-                template = self.dialect.store_vector
-                self._write(template.format(type=kind, lanes=lanes, address=place, value=value))
+                self._write(array.vector_assignment(self.values, place, lanes, value))
         return True
 
     def _write_lanes(self, store: Store, var: str, kind: str, value: str) -> None:
         """A vector whose lanes do not lie side by side in memory."""
         name = self.names.fresh("lanes")
-        lanes = self.values.elements(Load(store.buffer, store.indices), var, int(kind.lstrip(_LETTERS)))
-        texts = [f"{target} = {name}.s{number:x};" for number, target in enumerate(lanes)]
+        texts = []
+        for number in range(int(kind.lstrip(_LETTERS))):
+            with self.values.lane(var, number):
+                value_of_lane = f"{name}.s{number:x}"
+                texts.append(self.values.assignment(store.buffer, store.indices, value_of_lane))
         with self.braces():
             self._write(f"const {kind} {name} = {value};", *texts)
         self.names.free(name)

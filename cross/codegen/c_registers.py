@@ -23,7 +23,7 @@ from cross.loopnest.threads import THREAD_PRIVATE, extent_of
 from cross.loopnest.traits import loads, variables
 
 VECTOR_LANES = (2, 4, 8, 16)
-VECTOR_DTYPES = ("float32", "float64", "int32")
+VECTOR_DTYPES = ("float16", "float32", "float64", "int32")
 
 
 @dataclass(frozen=True, slots=True)

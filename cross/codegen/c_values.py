@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from cross.codegen.c_dialect import Dialect
 from cross.codegen.c_names import Names
 from cross.errors import CompileError
+from cross.expression.terms import FLOATS
 from cross.loopnest.affine import affine
 from cross.loopnest.bounds import Interval, bounds, is_index
 from cross.loopnest.nodes import (
@@ -84,7 +85,7 @@ class Values:
             case Literal(value, dtype):
                 return self.literal(value, dtype)
             case Load(buffer, indices):
-                return self.element(buffer, indices)
+                return self.arrays[buffer.name].load(self, indices)
             case Lookup(matrix, row, column, dtype):
                 return self._lookup(matrix, row, column, dtype)
             case Binary():
@@ -104,9 +105,14 @@ class Values:
             case _:
                 raise CompileError(f"{expression} is left after binding")
 
-    def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        """An element of a buffer."""
-        return self.arrays[buffer.name].element(self, indices)
+    def assignment(self, buffer: Buffer, indices: tuple[Expr, ...], value: str) -> str:
+        """The statement that stores a value as an element of a buffer."""
+        array = self.arrays[buffer.name]
+        element = array.element(self, indices)
+        if array.converts(self.dialect):
+            template = self.dialect.store[buffer.dtype]
+            return template.format(space=array.space, lanes="", address=f"&{element}", value=value)
+        return f"{element} = {value};"
 
     def integer(self, expression: Expr) -> str:
         """The text of an index, put together from its terms."""
@@ -128,14 +134,18 @@ class Values:
         self.dtypes.add(dtype)
         return self.dialect.types[dtype]
 
+    def stored_type(self, dtype: str) -> str:
+        """The C type of a dtype's elements in memory."""
+        return self.dialect.stored.get(dtype, "") or self.type(dtype)
+
     def literal(self, value: float | int | bool, dtype: str) -> str:
         """A constant of a dtype."""
-        if dtype not in ("float32", "float64"):
+        if dtype not in FLOATS:
             return str(int(value))
         if math.isinf(value):
             text = self.dialect.infinity[dtype]
             return text if value > 0 else f"(-{text})"
-        text = repr(float(value)) + ("f" if dtype == "float32" else "")
+        text = repr(float(value)) + ("" if dtype == "float64" else "f")
         return text if value >= 0 else f"({text})"
 
     def _lookup(self, matrix: tuple[tuple[float, ...], ...], row: Expr, column: Expr, dtype: str) -> str:
@@ -234,6 +244,8 @@ class Values:
             case Binary("min" | "max" as op, left, right) if self.dialect.vectors:
                 sides = [self.vector(side, var, lanes) for side in (left, right)]
                 return self._call(op, dtype, sides)
+            case Cast(to, value, source) if self.type(to) == self.type(source):
+                return self.vector(value, var, lanes)
             case Call(function, arguments) if self.dialect.vectors and dtype != "bool":
                 return self._call(function, dtype, [self.vector(item, var, lanes) for item in arguments])
             case _:
@@ -288,6 +300,23 @@ class Array:
         """The dimensions of a declaration."""
         return "".join(f"[{self.extents[place]}]" for place in self.kept)
 
+    @property
+    def space(self) -> str:
+        """OpenCL's address space."""
+        return "__global" if self.flat else "__local"
+
+    def converts(self, dialect: Dialect) -> bool:
+        """Whether elements in memory are of another type than their values."""
+        return self.buffer.dtype in dialect.stored and (self.flat or self.buffer.scope is Scope.SHARED)
+
+    def load(self, values: Values, indices: tuple[Expr, ...]) -> str:
+        """The value of one element."""
+        element = self.element(values, indices)
+        if not self.converts(values.dialect):
+            return element
+        template = values.dialect.load[self.buffer.dtype]
+        return template.format(space=self.space, lanes="", address=f"&{element}")
+
     def element(self, values: Values, indices: tuple[Expr, ...]) -> str:
         """One element; of a register of vectors the component that the last index names."""
         if self.flat:
@@ -309,8 +338,19 @@ class Array:
         place = self.place(values, indices, var, lanes)
         if place is None or self.lanes:
             return place
-        kind = values.type(self.buffer.dtype)
-        return values.dialect.load_vector.format(type=kind, lanes=lanes, address=place)
+        kind, template = values.type(self.buffer.dtype), values.dialect.load_vector
+        if self.converts(values.dialect):
+            template = values.dialect.load[self.buffer.dtype]
+        return template.format(type=kind, space=self.space, lanes=lanes, address=place)
+
+    def vector_assignment(self, values: Values, place: str, lanes: int, value: str) -> str:
+        """The statement that stores a vector at the place that `place` gave."""
+        if self.lanes:
+            return f"{place} = {value};"
+        kind, template = values.type(self.buffer.dtype), values.dialect.store_vector
+        if self.converts(values.dialect):
+            template = values.dialect.store[self.buffer.dtype]
+        return template.format(type=kind, space=self.space, lanes=lanes, address=place, value=value)
 
     def place(self, values: Values, indices: tuple[Expr, ...], var: str, lanes: int) -> str | None:
         """Where all lanes are one vector: a register of vectors, or the address of lane 0; else None."""

@@ -13,6 +13,18 @@ _INTEGERS = {
     "bool": "unsigned char",
 }
 
+_HALF = """\
+__device__ static inline float load_half(const unsigned short *place) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(*place));
+    return value;
+}
+__device__ static inline void store_half(unsigned short *place, float value) {
+    unsigned short half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    *place = half;
+}"""
+
 CUDA_C = Dialect(
     language="cuda",
     kernel='extern "C" __global__ __launch_bounds__({threads})\nvoid {name}',
@@ -25,16 +37,20 @@ CUDA_C = Dialect(
     barrier="__syncthreads();",
     constant="__constant__ const ",
     infinity={
+        "float16": "__int_as_float(0x7f800000)",
         "float32": "__int_as_float(0x7f800000)",
         "float64": "__longlong_as_double(0x7ff0000000000000LL)",
     },
-    types={**_INTEGERS, "float32": "float", "float64": "double"},
+    types={**_INTEGERS, "float16": "float", "float32": "float", "float64": "double"},
+    stored={"float16": "unsigned short"},
+    load={"float16": "load_half({address})"},
+    store={"float16": "store_half({address}, {value});"},
     functions={
-        "float32": float_functions("f"),
+        **dict.fromkeys(("float16", "float32"), float_functions("f")),
         "float64": float_functions(""),
         **dict.fromkeys(_INTEGERS, INTEGER_FUNCTIONS),
     },
-    preludes={},
+    preludes={"float16": _HALF},
     vectors=False,
     load_vector="*({type}{lanes} const *){address}",
     store_vector="*({type}{lanes} *){address} = {value};",

@@ -27,10 +27,16 @@ OPENCL_C = Dialect(
     thread="get_local_id(0)",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     constant="__constant ",
-    infinity={"float32": "INFINITY", "float64": "(double)INFINITY"},
-    types={**_INTEGERS, "float32": "float", "float64": "double"},
+    infinity={"float16": "INFINITY", "float32": "INFINITY", "float64": "(double)INFINITY"},
+    # Half floats are only stored: what reads and writes them is in OpenCL C without an extension.
+    types={**_INTEGERS, "float16": "float", "float32": "float", "float64": "double"},
+    stored={"float16": "ushort"},
+    load={"float16": "vload_half{lanes}(0, ({space} const half *){address})"},
+    store={"float16": "vstore_half{lanes}_rte({value}, 0, ({space} half *){address});"},
     functions={
-        "float32": {**_OVERLOADED, "sigmoid": "(1.0f / (1.0f + exp(-{0})))"},
+        **dict.fromkeys(
+            ("float16", "float32"), {**_OVERLOADED, "sigmoid": "(1.0f / (1.0f + exp(-{0})))"}
+        ),
         "float64": _OVERLOADED,
         **dict.fromkeys(_INTEGERS, INTEGER_FUNCTIONS),
     },
