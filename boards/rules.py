@@ -198,6 +198,12 @@ def devices_fit_kind(board: Board) -> Iterator[Finding]:
             yield f"{key}.device", "nothing, because the kind is 'cpu'", repr(target.device)
 
 
+def storage_fits_kind(board: Board) -> Iterator[Finding]:
+    for key, target in _targets(board):
+        if target.kind == "cpu" and target.storage != "float32":
+            yield f"{key}.storage", "float32, because the kind is 'cpu'", repr(target.storage)
+
+
 def compute_capability_fits_kind(board: Board) -> Iterator[Finding]:
     for key, target in _targets(board):
         if target.gpu is None:
@@ -276,6 +282,7 @@ RULES: tuple[tuple[str, Rule], ...] = tuple(
         gpu_targets_have_limits,
         gpu_limits_fit,
         devices_fit_kind,
+        storage_fits_kind,
         compute_capability_fits_kind,
         cores_are_distinct,
         vectors_fit,

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 Kind = Literal["cpu", "opencl", "cuda"]
+Storage = Literal["float32", "float16"]
 LONGEST_VECTOR = 16  # lanes: OpenCL C has no longer type
 POCL = "Portable Computing Language"  # what the platform calls itself: OpenCL on the CPU
 
@@ -73,6 +74,7 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     peak_gflops: float | None = None  # measured, all cores
     bandwidth_gbs: float | None = None  # main memory, GB/s
     gpu: GpuLimits | None = None
+    storage: Storage = "float32"  # of weights and results between operators; GPU kinds only
 
     @property
     def threads(self) -> int:

@@ -28,7 +28,6 @@ from cross.loopnest.nodes import (
     Buffer,
     Expr,
     For,
-    Load,
     LoopKind,
     LoopNest,
     Scope,

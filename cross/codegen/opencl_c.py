@@ -13,6 +13,7 @@ _INTEGERS = {
     "bool": "uchar",
 }
 _OVERLOADED = float_functions("")
+_SINGLE = {**_OVERLOADED, "sigmoid": "(1.0f / (1.0f + exp(-{0})))"}
 
 OPENCL_C = Dialect(
     language="opencl",
@@ -34,9 +35,8 @@ OPENCL_C = Dialect(
     load={"float16": "vload_half{lanes}(0, ({space} const half *){address})"},
     store={"float16": "vstore_half{lanes}_rte({value}, 0, ({space} half *){address});"},
     functions={
-        **dict.fromkeys(
-            ("float16", "float32"), {**_OVERLOADED, "sigmoid": "(1.0f / (1.0f + exp(-{0})))"}
-        ),
+        "float16": _SINGLE,
+        "float32": _SINGLE,
         "float64": _OVERLOADED,
         **dict.fromkeys(_INTEGERS, INTEGER_FUNCTIONS),
     },

@@ -20,7 +20,8 @@ from toolkit.bundle.plan import ModelPlan
 from toolkit.bundle.sign import SigningKey
 from toolkit.errors import InputError, OutputError
 
-GOLDEN_RTOL = 1e-4
+GOLDEN_RTOL = {"float32": 1e-4, "float16": 1e-2}
+"""What a model's outputs may differ by, of their largest magnitude, by how its values are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class GoldenData:
 
     inputs: tuple[NDArray[Any], ...]
     outputs: tuple[NDArray[Any], ...]
-    rtol: float = GOLDEN_RTOL
+    rtol: float = GOLDEN_RTOL["float32"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import Session, open_session
 from toolkit.model.graph import Graph
+from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
 from toolkit.model.tasks import TuningTask, tasks
 from toolkit.model_job.options import JobListener, StageDone, StageName, StageStarted, TuneOptions
@@ -39,6 +40,8 @@ class Bench:
 
     board: Board
     target: Target
+    model: Graph
+    """As it was imported; `graph` is stored as the target wants it."""
     graph: Graph
     tasks: tuple[OpenTask, ...]
     session: Session
@@ -110,7 +113,8 @@ def open_bench(
     started_s = time.monotonic()
     nice = 0 if shares_cores(board) else GIVE_WAY
     with stage("import", on_event) as running:
-        graph = load_model(model, options.shapes)
+        imported = load_model(model, options.shapes)
+        graph = stored_for(imported, target)
         found = tasks(graph)
         running.summary = f"{len(graph.groups)} operators, {len(found)} distinct"
     with Records(options.records) as records, Builder(target, workers=options.workers, nice=nice) as builder:
@@ -122,6 +126,7 @@ def open_bench(
             yield Bench(
                 board=board,
                 target=target,
+                model=imported,
                 graph=graph,
                 tasks=tuple(opened),
                 session=session,

@@ -7,16 +7,17 @@ schedules where they know none. It is checked and timed on the board like the ot
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from boards.description import Board
 from boards.target import Target
 from toolkit.bundle.build import build
-from toolkit.bundle.pack import GoldenData
+from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
 from toolkit.bundle.plan import ModelPlan
 from toolkit.jobs import GIVE_WAY, open_job, shares_cores
 from toolkit.measure.builder import Builder
-from toolkit.model_job.bench import Bench, OpenTask, stage
+from toolkit.model.tasks import TuningTask, tasks
+from toolkit.model_job.bench import Bench, stage
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.kernels import TunedTask, best_choice, plan_model
 from toolkit.model_job.latency import measure_model
@@ -48,27 +49,26 @@ def build_fallback(bench: Bench, golden: GoldenData) -> Fallback | None:
     if target is None:
         return None
     with stage("fallback", bench.on_event) as running:
-        chosen = [_from_records(bench, item, target) for item in bench.tasks]
+        chosen = [_from_records(bench, task, target) for task in tasks(bench.model)]
         nice = 0 if shares_cores(bench.board) else GIVE_WAY
         with Builder(target, workers=bench.options.workers, nice=nice) as builder:
-            plan = plan_model(bench.graph, chosen, best_choice, builder, target)
+            plan = plan_model(bench.model, chosen, best_choice, builder, target)
         started_s = time.monotonic()
         built = build(plan, target)
         linked_s = time.monotonic() - started_s
         tuned = sum(item.result.best is not None for item in chosen)
         expected_s = sum(item.task.count * (item.winner.seconds or 0.0) for item in chosen)
-        latency = measure_model(built, plan, golden, bench.session, expected_s=expected_s)
+        exact = replace(golden, rtol=GOLDEN_RTOL[target.storage])
+        latency = measure_model(built, plan, exact, bench.session, expected_s=expected_s)
         report = FallbackReport(target.name, tuned, len(chosen), latency)
         running.summary = f"{target.name}: {tuned} of {len(chosen)} operators tuned by the records"
     return Fallback(target, plan, report, linked_s)
 
 
-def _from_records(bench: Bench, item: OpenTask, target: Target) -> TunedTask:
+def _from_records(bench: Bench, task: TuningTask, target: Target) -> TunedTask:
     """The best that the records know of a task on the CPU, or its default schedule."""
     options = bench.options
-    job, programs = open_job(
-        item.task.name, item.task.operator, bench.board, target, winograd=options.winograd
-    )
+    job, programs = open_job(task.name, task.operator, bench.board, target, winograd=options.winograd)
     result = known_books(job, bench.records).result()
     space = programs.space
     best = space.parse(result.best.configuration) if result.best else space.default()
@@ -77,4 +77,4 @@ def _from_records(bench: Bench, item: OpenTask, target: Target) -> TunedTask:
         result.best.cost_s if result.best else None,
         result.default.cost_s if result.default else None,
     )
-    return TunedTask(item.task, programs, result, winner)
+    return TunedTask(task, programs, result, winner)

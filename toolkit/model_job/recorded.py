@@ -7,6 +7,7 @@ from pathlib import Path
 
 from boards.description import Board
 from toolkit.jobs import open_job
+from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
 from toolkit.model.tasks import tasks
 from toolkit.model_job.kernels import report_operator
@@ -30,7 +31,7 @@ def recorded_operators(
     """
     chosen = board.target(target or None)
     found = []
-    for task in tasks(load_model(model, shapes)):
+    for task in tasks(stored_for(load_model(model, shapes), chosen)):
         job, _ = open_job(task.name, task.operator, board, chosen, winograd=winograd)
         found.append(report_operator(task, known_books(job, records).result()))
     return tuple(found)

@@ -7,14 +7,14 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from toolkit.accounts import Accounts
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.build import build as build_code
-from toolkit.bundle.pack import GoldenData
+from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
 from toolkit.bundle.plan import ModelPlan
 from toolkit.measure.live import short_repeats
 from toolkit.model_job.bench import Bench, stage
@@ -82,7 +82,8 @@ def prepare(bench: Bench) -> Baseline:
         times_s.append(time.monotonic())
         running.summary = f"{len(plan.kernels)} kernels with default schedules"
     with stage("reference", bench.on_event) as running:
-        golden = golden_data(bench.graph, np.random.default_rng(bench.options.tuning.seed))
+        golden = golden_data(bench.model, np.random.default_rng(bench.options.tuning.seed))
+        golden = replace(golden, rtol=GOLDEN_RTOL[bench.target.storage])
         running.summary = f"{len(golden.inputs)} inputs, {len(golden.outputs)} outputs by numpy"
     kernels_s, library_s, put_s = np.diff(times_s).tolist()
     fallback = build_fallback(bench, golden)

@@ -1,0 +1,49 @@
+"""Tensors stored as half floats, computed with as float32: half the memory and bandwidth, a rounding each.
+
+    out[i] = sum(A[i, k] * B[k])      ->      out[i] = half(sum(float(A[i, k]) * float(B[k])))
+
+Start at `with_half_storage`. It is for operators alone; toolkit/model/half_storage.py decides for a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from cross.expression.naming import replace_reads
+from cross.expression.operator import Operator
+from cross.expression.tensor import Tensor, compute, placeholder
+from cross.expression.terms import Read, Term, cast
+
+HALF, COMPUTED = "float16", "float32"
+
+
+def with_half_storage(operator: Operator, inputs: Collection[int], output: bool) -> Operator:
+    """The operator with some float32 inputs, by position, and its float32 output stored as half floats.
+
+    Sums are in float32 as before; an element is rounded when it is stored. Of other dtypes nothing changes.
+    """
+    new: dict[Tensor, Tensor] = {
+        tensor: placeholder(tensor.shape, tensor.name, HALF)
+        for position, tensor in enumerate(operator.inputs)
+        if position in inputs and tensor.dtype == COMPUTED
+    }
+    given = tuple(new.get(tensor, tensor) for tensor in operator.inputs)
+
+    def change(read: Read) -> Term:
+        return cast(read.dtype, replace(read, tensor=new.get(read.tensor, read.tensor)))
+
+    for stage in operator.stages:
+        assert stage.body is not None
+        new[stage] = replace(stage, body=replace_reads(stage.body, change))
+    result = new[operator.output]
+    if output and result.dtype == COMPUTED:
+        result = _stored(result)
+    return Operator(operator.name, given, result, operator.constants)
+
+
+def _stored(computed: Tensor) -> Tensor:
+    names = [axis.name for axis in computed.axes]
+    return compute(
+        computed.shape, lambda *axes: cast(HALF, computed[axes]), name=f"{computed.name}.half", axes=names
+    )
