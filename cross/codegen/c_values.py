@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from cross.codegen.c_dialect import Dialect
 from cross.codegen.c_names import Names
 from cross.errors import CompileError
-from cross.expression.terms import FLOATS
+from cross.expression.terms import FLOATS, ITEM_BYTES
 from cross.loopnest.affine import affine
 from cross.loopnest.bounds import Interval, bounds, is_index
 from cross.loopnest.nodes import (
@@ -38,6 +38,7 @@ from cross.loopnest.traits import dtype_of, loads, parts, variables
 _INFIX = {"+": "+", "-": "-", "*": "*", "/": "/", "<": "<", "<=": "<=", "==": "==", "and": "&&", "or": "||"}
 _NAMED = ("//", "%", "min", "max", "ceildiv")
 MAX_ELEMENTS = 2**31 - 1  # indices are int
+LONGEST_ACCESS_BYTES = 16  # where vectors must be aligned
 
 
 class Values:
@@ -362,8 +363,11 @@ class Array:
     def _address(self, values: Values, indices: tuple[Expr, ...], var: str, lanes: int) -> str | None:
         if not self._is_contiguous(indices, var) or (not self.flat and self.buffer.scope is not Scope.SHARED):
             return None
+        item_bytes = ITEM_BYTES[self.buffer.dtype]
         if values.dialect.vector_alignment and (
-            lanes > 4 or multiple_of(self.offset(indices), var) % lanes or self.buffer.dtype != "float32"
+            lanes * item_bytes > LONGEST_ACCESS_BYTES
+            or multiple_of(self.offset(indices), var) % lanes
+            or self.buffer.dtype not in ("float16", "float32")
         ):
             return None
         with values.lane(var, 0):

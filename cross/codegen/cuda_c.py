@@ -14,15 +14,52 @@ _INTEGERS = {
 }
 
 _HALF = """\
-__device__ static inline float load_half(const unsigned short *place) {
+__device__ static inline float of_half(unsigned short half) {
     float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(*place));
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
     return value;
 }
-__device__ static inline void store_half(unsigned short *place, float value) {
+__device__ static inline unsigned short to_half(float value) {
     unsigned short half;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
-    *place = half;
+    return half;
+}
+__device__ static inline float load_half(const unsigned short *place) { return of_half(*place); }
+__device__ static inline float2 load_half2(const unsigned short *place) {
+    const ushort2 half = *(const ushort2 *)place;
+    return make_float2(of_half(half.x), of_half(half.y));
+}
+__device__ static inline float4 load_half4(const unsigned short *place) {
+    const ushort4 half = *(const ushort4 *)place;
+    return make_float4(of_half(half.x), of_half(half.y), of_half(half.z), of_half(half.w));
+}
+struct float8 { float4 low, high; };
+__device__ static inline float8 make_float8(
+    float a, float b, float c, float d, float e, float f, float g, float h) {
+    const float8 value = {make_float4(a, b, c, d), make_float4(e, f, g, h)};
+    return value;
+}
+__device__ static inline float8 load_half8(const unsigned short *place) {
+    const uint4 two = *(const uint4 *)place;
+    return make_float8(
+        of_half(two.x), of_half(two.x >> 16), of_half(two.y), of_half(two.y >> 16),
+        of_half(two.z), of_half(two.z >> 16), of_half(two.w), of_half(two.w >> 16));
+}
+__device__ static inline unsigned to_two_halves(float first, float second) {
+    return to_half(first) | (unsigned)to_half(second) << 16;
+}
+__device__ static inline void store_half8(unsigned short *place, float8 value) {
+    const float4 low = value.low, high = value.high;
+    *(uint4 *)place = make_uint4(
+        to_two_halves(low.x, low.y), to_two_halves(low.z, low.w),
+        to_two_halves(high.x, high.y), to_two_halves(high.z, high.w));
+}
+__device__ static inline void store_half(unsigned short *place, float value) { *place = to_half(value); }
+__device__ static inline void store_half2(unsigned short *place, float2 value) {
+    *(ushort2 *)place = make_ushort2(to_half(value.x), to_half(value.y));
+}
+__device__ static inline void store_half4(unsigned short *place, float4 value) {
+    *(ushort4 *)place = make_ushort4(to_half(value.x), to_half(value.y), to_half(value.z), to_half(value.w));
 }"""
 
 CUDA_C = Dialect(
@@ -43,8 +80,8 @@ CUDA_C = Dialect(
     },
     types={**_INTEGERS, "float16": "float", "float32": "float", "float64": "double"},
     stored={"float16": "unsigned short"},
-    load={"float16": "load_half({address})"},
-    store={"float16": "store_half({address}, {value});"},
+    load={"float16": "load_half{lanes}({address})"},
+    store={"float16": "store_half{lanes}({address}, {value});"},
     functions={
         **dict.fromkeys(("float16", "float32"), float_functions("f")),
         "float64": float_functions(""),

@@ -12,6 +12,7 @@ from boards.board import load
 from boards.target import Target
 from cross.codegen.gpu_code import gpu_program
 from cross.compile import compile
+from cross.expression.half_storage import with_half_storage
 from cross.expression.reference import evaluate
 from cross.loopnest import LoopNest, Programs, interpret, to_text, verify
 from cross.nvrtc import compile_cubin, usage
@@ -63,7 +64,9 @@ def check(queue: Any, family: str, seed: int, target: Target = POCL) -> None:
     compare(queue, gpu_space(random_operator(rng, family), target), rng, f"{family} {seed}")
 
 
-def compare(queue: Any, space: ScheduleSpace, rng: np.random.Generator, what: str) -> None:
+def compare(
+    queue: Any, space: ScheduleSpace, rng: np.random.Generator, what: str, tolerance: float = TOLERANCE
+) -> None:
     """A random program of a space, interpreted and on PoCL, against numpy."""
     programs, operator = Programs(space), space.operator
     configuration = space.configuration(space.sample(rng, 1)[0])
@@ -74,8 +77,8 @@ def compare(queue: Any, space: ScheduleSpace, rng: np.random.Generator, what: st
     kernel = GpuModule.from_bytes(compile([("kernel_0", nest)], space.target).code).kernels["kernel_0"]
     want, interpreted = evaluate(operator, inputs), interpret(nest, inputs)
     for got in (interpreted, run(queue, kernel, nest, inputs)):
-        error = np.abs(got - want).max()
-        assert error <= TOLERANCE * np.abs(want).max(), f"{what}: {error}\n{to_text(nest)}"
+        error = np.abs(got.astype(np.float64) - want).max()
+        assert error <= tolerance * np.abs(want).max(), f"{what}: {error}\n{to_text(nest)}"
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -88,6 +91,15 @@ def test_opencl_equals_interpreter_and_reference(queue: Any, family: str) -> Non
 def test_a_thousand_pairs_on_pocl(queue: Any, seed: int) -> None:
     for family in sorted(FAMILIES):
         check(queue, family, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["chain", "convolution", "matmul", "movement", "normalization"])
+def test_half_storage_on_pocl(queue: Any, family: str) -> None:
+    rng = np.random.default_rng([12, *family.encode()])
+    operator = random_operator(rng, family)
+    stored = with_half_storage(operator, range(len(operator.inputs)), output=True)
+    compare(queue, gpu_space(stored, POCL), rng, f"{family} in half floats", 2e-3)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -24,11 +25,14 @@ from device_runtime.protocol import BufferRequest, MeasureRequest
 from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save
 from toolkit.bundle.build import build
 from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.pack import GOLDEN_RTOL
 from toolkit.bundle.plan import BufferRef, ModelPlan, Step
 from toolkit.measure.builder import Builder
 from toolkit.measure.session import open_session
 from toolkit.model.graph import Graph
+from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
+from toolkit.model.memory import plan_memory
 from toolkit.model.tasks import tasks
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.kernels import TunedTask, best_choice, plan_model
@@ -36,7 +40,6 @@ from toolkit.progress import TuningResult
 
 Array = NDArray[Any]
 Pick = Callable[[ScheduleSpace, np.random.Generator], Configuration]
-TOLERANCE = 1e-4
 
 
 def with_every_layer(plan: ModelPlan, graph: Graph) -> ModelPlan:
@@ -88,7 +91,8 @@ def last_algorithm(space: ScheduleSpace, rng: np.random.Generator) -> Configurat
 
 def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: Pick = untuned) -> int:
     """Runs all layers once on the board and asserts each; returns how many were compared."""
-    graph, proto, target = load_model(path), onnx.load(path), board.target(None)
+    proto, target = onnx.load(path), board.target(None)
+    graph = stored_for(load_model(path), target)
     rng = np.random.default_rng(seed)
     found = []
     for task in tasks(graph):
@@ -109,7 +113,8 @@ def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: P
             data = np.ascontiguousarray(inputs[name])
             buffers.append(BufferRequest("input", str(data.dtype), data.size, session.put(data.tobytes())))
         for number, spec in enumerate(plan.outputs):
-            sha = session.put(expected[number].tobytes()) if number in expected else ""
+            known = number in expected
+            sha = session.put(expected[number].astype(spec.dtype).tobytes()) if known else ""
             buffers.append(BufferRequest("output", spec.dtype, spec.elements, sha))
         request = MeasureRequest(
             module=session.put(built.code),
@@ -118,7 +123,7 @@ def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: P
             workspace_bytes=plan.workspace_bytes,
             threads=target.threads,
             timeout_s=300.0,
-            rtol=TOLERANCE,
+            rtol=GOLDEN_RTOL[target.storage],
             driver=target.kind,
             device=target.device,
         )
@@ -176,3 +181,16 @@ def test_layers_by_winograd_by_opencl(pocl_board: Board, tmp_path: Path) -> None
     labels = {label for space in found for label in (space.knobs[0].labels or ())}
     assert {"F(4x4,3x3)", "F(4x4,2x2)"} <= labels
     assert check_on_board(pocl_board, path, 17, tmp_path, last_algorithm) >= 2
+
+
+@pytest.mark.slow
+def test_layers_stored_as_half_floats_by_opencl(pocl_board: Board, tmp_path: Path) -> None:
+    """Weights and what layers hand on take half the memory; the network's own inputs and outputs do not."""
+    (target,) = (item for item in pocl_board.targets if item.kind == "opencl")
+    halves = msgspec.structs.replace(target, storage="float16")
+    board = msgspec.structs.replace(pocl_board, targets=(halves,))
+    path = convolutions(tmp_path)
+    graph, plain = stored_for(load_model(path), board.target(None)), load_model(path)
+    assert plan_memory(graph, 64).arena_bytes <= plan_memory(plain, 64).arena_bytes * 0.51
+    assert {graph.values[name].dtype for name in (*graph.inputs, *graph.outputs)} == {"float32"}
+    assert check_on_board(board, path, 18, tmp_path) >= 2
