@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
+from cross.codegen.c_arrays import Array
 from cross.codegen.c_dialect import Dialect
 from cross.codegen.c_literals import without_matrices
 from cross.codegen.c_names import Names, identifier, loop_name
 from cross.codegen.c_registers import Use, own_dimensions, runs_as_vector, uses, vector_registers
-from cross.codegen.c_values import Array, Values, conjuncts, guarded_reads
+from cross.codegen.c_values import Values, conjuncts, guarded_reads
 from cross.codegen.llvm_ir import workspace_offsets
 from cross.codegen.llvm_region import size_bytes
 from cross.errors import CompileError
