@@ -4,6 +4,7 @@
     python -m benchmarks.reuse pairs --families conv2d norm --pairs 2 --trials 100
     python -m benchmarks.reuse pairs --board pocl --families conv2d --pairs 1 --trials 4    for function alone
     python -m benchmarks.reuse select                           who reuses whom in the sets of Table 2
+    python -m benchmarks.reuse sets --sets bert-base --trials 100           whole sets by every method
 
 For each family random pairs of operators that may reuse each other: the one is tuned by the learned search,
 and again by reuse of the other's tuned program. Throughput is the reuse's best against the search's best of
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -28,15 +30,20 @@ from benchmarks.reuse.families import FAMILIES
 from benchmarks.reuse.pairs import Bench, Outcome, measure
 from benchmarks.reuse.results import keep, kept
 from benchmarks.reuse.select_table import print_selections
+from benchmarks.reuse.set_runs import METHODS, Machine
+from benchmarks.reuse.set_table import measure_set, print_outcomes
 from benchmarks.reuse.sets import NETWORKS
 from boards.board import load
 from boards.errors import BoardError
 from toolkit.errors import ToolkitError
 from toolkit.measure.builder import Builder
 from toolkit.measure.session import open_session
+from toolkit.reuse.plan import WORTH
 
 HOST = "host"
 WORK = Path("build/reuse")
+SETS = Path("build/reuse-sets")
+MEASURED = ("resnet-50", "mobilenet-v2", "bert-base")
 WAIT_S = 1800.0
 INTERRUPTED = 130
 HEAD = (
@@ -48,42 +55,56 @@ HEAD = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     asked = _parser().parse_args(arguments)
-    code: int = asked.run(asked)
-    return code
-
-
-def _select(asked: argparse.Namespace) -> int:
-    print_selections(asked.sets, as_json=asked.json)
-    return 0
-
-
-def _pairs(asked: argparse.Namespace) -> int:
-    """Measure what is missing and print the table."""
-    outcomes: list[Outcome] = []
     try:
-        board = load(asked.board)
-        work = asked.work if board.name == HOST else asked.work / board.name
-        work.mkdir(parents=True, exist_ok=True)
-        target = board.target()
-        one_core = msgspec.structs.replace(target, cores=target.cores[:1])
-        with (
-            open_session(board, wait_s=WAIT_S, holder="benchmarks.reuse") as session,
-            Builder(one_core, workers=len(target.cores)) as builder,
-        ):
-            bench = Bench(board, one_core, session, builder, work, asked.trials)
-            for seed in range(asked.pairs):
-                for family in asked.families:
-                    outcomes.append(_kept(bench, family, seed))
+        asked.run(asked)
     except (ToolkitError, BoardError) as error:
         print(error, file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted: what is measured is kept, the same command goes on from there", file=sys.stderr)
         return INTERRUPTED
+    return 0
+
+
+@contextmanager
+def _machine(asked: argparse.Namespace) -> Iterator[Bench]:
+    """The board with one core and its session, until the block ends."""
+    board = load(asked.board)
+    work = asked.work if board.name == HOST else asked.work / board.name
+    work.mkdir(parents=True, exist_ok=True)
+    target = board.target()
+    one_core = msgspec.structs.replace(target, cores=target.cores[:1])
+    with (
+        open_session(board, wait_s=WAIT_S, holder="benchmarks.reuse") as session,
+        Builder(one_core, workers=len(target.cores)) as builder,
+    ):
+        yield Bench(board, one_core, session, builder, work, asked.trials)
+
+
+def _select(asked: argparse.Namespace) -> None:
+    print_selections(asked.sets, as_json=asked.json)
+
+
+def _sets(asked: argparse.Namespace) -> None:
+    with _machine(asked) as bench:
+        machine = Machine(
+            bench.board, bench.target, bench.session, bench.builder, bench.work,
+            asked.trials, asked.roots or asked.trials, asked.worth,
+        )  # fmt: skip
+        found = [measure_set(machine, name, asked.methods, asked.limit) for name in asked.sets]
+    print_outcomes([item for outcomes in found for item in outcomes], as_json=asked.json)
+
+
+def _pairs(asked: argparse.Namespace) -> None:
+    """Measure what is missing and print the table."""
+    outcomes: list[Outcome] = []
+    with _machine(asked) as bench:
+        for seed in range(asked.pairs):
+            for family in asked.families:
+                outcomes.append(_kept(bench, family, seed))
     rows = [_row(name, [item for item in outcomes if item.family == name]) for name in asked.families]
     for line in aligned([HEAD, *rows, _row("all", outcomes)]):
         print(line)
-    return 0
 
 
 def _kept(bench: Bench, family: str, seed: int) -> Outcome:
@@ -137,6 +158,21 @@ def _parser() -> argparse.ArgumentParser:
     chosen.add_argument("--sets", nargs="+", choices=tuple(NETWORKS), default=list(NETWORKS))
     chosen.add_argument("--json", action="store_true")
     chosen.set_defaults(run=_select)
+    sets = commands.add_parser("sets", help="whole operator sets, tuned by every method")
+    sets.add_argument("--sets", nargs="+", choices=tuple(NETWORKS), default=list(MEASURED))
+    sets.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    sets.add_argument("--board", default=HOST, help=f"a board of the library (default: {HOST})")
+    sets.add_argument("--trials", type=int, default=400, help="of each searched operator (default: 400)")
+    sets.add_argument("--roots", type=int, help="of each operator that a reuse searches (default: --trials)")
+    sets.add_argument(
+        "--worth", type=float, default=WORTH, help=f"trials for 1 %% of latency, 0: none (default: {WORTH:g})"
+    )
+    sets.add_argument(
+        "--limit", type=int, help="only so many operators of each set, those with the most work"
+    )
+    sets.add_argument("--work", type=Path, default=SETS, help=f"finished work (default: {SETS})")
+    sets.add_argument("--json", action="store_true")
+    sets.set_defaults(run=_sets)
     return parser
 
 

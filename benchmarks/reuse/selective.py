@@ -1,0 +1,83 @@
+"""Selective Tuning, ETO's baseline: tune a few operators, replay their best programs for the others.
+
+After the RFC of that name for TVM: operators whose tile sizes have enough in common form a graph; those that
+cover it are tuned, each of the others tries the TOP programs of the most similar one of them, as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.space import ScheduleSpace
+from toolkit.explore.proposer import History
+from toolkit.explore.space import Batch, fresh
+from toolkit.reuse.divisors import divisors
+from toolkit.reuse.loops import MajorLoops
+from toolkit.reuse.rounds import Program, inherited, part_of, same_algorithm
+
+TOP: Final = 3
+SIMILAR: Final = 0.5
+"""Least part of an operator's tile sizes that those of another one must have."""
+
+
+def similarity(target: MajorLoops, source: MajorLoops) -> float:
+    """Part of the target's tile sizes, over all loops, that the source has too; 0 for another kind."""
+    if target.kind != source.kind or len(target.extents) != len(source.extents):
+        return 0.0
+    own = [divisors(extent) for extent in target.extents]
+    others = [set(divisors(extent)) for extent in source.extents]
+    common = sum(len(others[number].intersection(sizes)) for number, sizes in enumerate(own))
+    return common / sum(len(sizes) for sizes in own)
+
+
+def representatives(loops: Sequence[MajorLoops]) -> list[int | None]:
+    """For each operator the tuned one whose programs it replays; None for those that are tuned.
+
+    Tuned is, again and again, the operator that most of the others left are similar to, the first of equals.
+    """
+    count = len(loops)
+    alike = np.array([[similarity(target, source) for source in loops] for target in loops])
+    left = np.ones(count, np.bool_)
+    tuned: list[int] = []
+    while left.any():
+        covers = (alike[left] >= SIMILAR).sum(axis=0) * left
+        chosen = int(covers.argmax())
+        tuned.append(chosen)
+        left &= alike[:, chosen] < SIMILAR
+        left[chosen] = False
+    best = [tuned[int(alike[number, tuned].argmax())] for number in range(count)]
+    return [None if number in tuned else best[number] for number in range(count)]
+
+
+class Replay:
+    """A search (toolkit.explore.proposer) that asks for the replayed programs, and for no others."""
+
+    def __init__(self, space: ScheduleSpace, programs: Sequence[Program]) -> None:
+        self._space = space
+        none = np.zeros((0, len(space.knobs)), np.int64)
+        self._rows: Batch = np.concatenate([none, *(replayed(space, program) for program in programs)])
+        self._history = History(space)
+
+    def ask(self, n: int) -> Batch:
+        """See Proposer.ask."""
+        return self._history.asked(fresh(self._space, self._rows, self._history.seen)[:n])
+
+    def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
+        """See Proposer.tell."""
+        self._history.told(batch, costs_s)
+
+
+def replayed(space: ScheduleSpace, program: Program) -> Batch:
+    """The program in another space, knob by knob, int64 [1, K]; none where that is not valid."""
+    if isinstance(space, AlternativeSpaces):
+        number, inner = same_algorithm(space, program)
+        return space.embedded(number, replayed(space.spaces[number], inner))
+    if isinstance(program.space, AlternativeSpaces):
+        return replayed(space, part_of(program.space, program.row)[1])
+    rows = inherited(space, program)[None]
+    return rows[space.valid(rows)]
