@@ -113,11 +113,13 @@ def open_tasks(
 def _opened(machine: Machine, name: str, operators: Sequence[SetOperator], method: str) -> Iterator[Bench]:
     """The set as a model whose operators do not depend on each other."""
     options = TuneOptions(tuning=TuningOptions(seed=SEED))
+    graph = Graph(name, (), {}, (), ())
     with Records(_path(machine, name, method)) as records:
         yield Bench(
             board=machine.board,
             target=machine.target,
-            graph=Graph(name, (), {}, (), ()),
+            model=graph,
+            graph=graph,
             tasks=open_tasks(machine, operators, records, options),
             session=machine.session,
             builder=machine.builder,
