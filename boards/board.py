@@ -17,7 +17,15 @@ from typing import Any
 import msgspec
 
 from boards.description import Board, Link, MeasureDefaults
-from boards.errors import BadAddress, BadBoardFile, BoardError, Problem, UnknownBoard, UnknownTarget
+from boards.errors import (
+    BadAddress,
+    BadBoardFile,
+    BoardError,
+    NoBoardFile,
+    Problem,
+    UnknownBoard,
+    UnknownTarget,
+)
 from boards.probe import HostFacts, host_target, pocl_target, read_host_facts
 from boards.rules import broken_rules
 from boards.target import GpuLimits, Target
@@ -60,25 +68,28 @@ def load(name_or_path: str | Path, *, facts: HostFacts | None = None) -> Board:
     """The board of this name, of this file, or of NAME@[USER@]HOST[:PORT].
 
     A board that is probed is filled in with `facts` (default: this machine's, read once in a process).
-    Raises UnknownBoard, BadAddress, BadBoardFile, UnsupportedHost.
+    Raises UnknownBoard, BadAddress, NoBoardFile, BadBoardFile, UnsupportedHost.
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".toml") or "/" in text:
         return _filled_in(_read(Path(name_or_path)), facts)
-    name, _, address = text.partition("@")
+    name, at, address = text.partition("@")
     if name not in names():
         raise UnknownBoard(name, names())
     board = _read(_SHIPPED / f"{name}.toml")
-    return _filled_in(_reached_at(board, address) if address else board, facts)
+    return _filled_in(_reached_at(board, address) if at else board, facts)
 
 
 def _read(path: Path) -> Board:
     """The board in one file, every type and rule checked."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except OSError as error:
-        found = f"{error.strerror or error} at {path}"
-        raise BadBoardFile(str(path), [Problem("readable", "", "a file that can be read", found)]) from error
+        raise NoBoardFile(str(path), error.strerror or str(error)) from error
+    except ValueError as error:  # a zero byte in the path
+        raise NoBoardFile(str(path), str(error)) from error
+    try:
+        tables = tomllib.loads(content.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadBoardFile(str(path), [Problem("toml", "", "TOML in UTF-8", str(error))]) from error
     try:

@@ -4,6 +4,7 @@ BoardError           root; `exit_code` is what a command line returns for it
 ├── UnknownBoard     no board has this name; the message lists near names
 ├── BadAddress       what follows the @ of NAME@ADDRESS cannot be used
 ├── UnknownTarget    the board has no target of this name
+├── NoBoardFile      no file is there, or it cannot be read
 ├── BadBoardFile     the file breaks a rule; one `Problem` per finding
 └── UnsupportedHost  this machine cannot be the board `host`
 """
@@ -43,7 +44,7 @@ class UnknownBoard(BoardError):
         advice = f"did you mean {' or '.join(near)}?" if near else f"known boards: {', '.join(known)}."
         super().__init__(
             f"No board is named {name!r}: {advice} "
-            "`toolkit boards list` shows the boards; the path of a board file ending in .toml does too."
+            "`toolkit boards list` shows the boards; name your own by the path of its .toml file."
         )
         self.name = name
         self.near = tuple(near)
@@ -66,6 +67,16 @@ class UnknownTarget(BoardError):
         super().__init__(
             f"Board {board} has no target named {target!r}: expected {' or '.join(known)}. "
             "Name one of these, or leave the target out to take the one with the highest estimated peak."
+        )
+
+
+class NoBoardFile(BoardError):
+    """There is no file, or none that can be read, where the board file should be."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(
+            f"The board file {file} cannot be read: {reason}. Check the path, or name a known "
+            "board: `toolkit boards list` shows them."
         )
 
 

@@ -28,6 +28,10 @@ def main() -> int:
     device_dir = os.path.abspath(os.path.expanduser(options.device_dir))
     try:
         os.makedirs(device_dir, mode=0o700, exist_ok=True)
+    except OSError as error:
+        print(f"runtime: the folder {device_dir} cannot be made: {error.strerror}", file=sys.stderr)
+        return 2
+    try:
         gc.collect()
         gc.freeze()  # children then do not touch, and so do not copy, the pages of what is loaded by now
         if options.listen:

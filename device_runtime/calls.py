@@ -124,7 +124,8 @@ def _refuse_impossible(request: MeasureRequest) -> None:
             raise ProtocolError(BAD_REQUEST, f"cannot check {buffer.dtype} outputs, only {known}")
     allowed = os.sched_getaffinity(0)
     if not set(request.cores) <= allowed:
-        text = f"cores {list(request.cores)} are not all usable here; usable are {sorted(allowed)}"
+        text = f"cores {list(request.cores)} are not all usable here; usable are {sorted(allowed)}: "
+        text += "let the runtime use them (taskset, cgroups), or change `cores` in the board file"
         raise ProtocolError(REFUSED, text, {"usable_cores": sorted(allowed)})
 
 

@@ -47,12 +47,15 @@ StepName = Literal[
 ]
 
 
+StepState = Literal["begin", "progress", "end", "failed"]
+
+
 @dataclass(frozen=True, slots=True)
 class FlashEvent:
-    """Something happened: a step began or ended, or an upload moved on (`done_bytes` of `total_bytes`)."""
+    """A step began, ended or failed with an error; or an upload moved on, `done_bytes` of `total_bytes`."""
 
     step: StepName
-    state: Literal["begin", "progress", "end"]
+    state: StepState
     done_bytes: int = 0
     total_bytes: int = 0
 
@@ -377,8 +380,12 @@ def _refusals(session: Session, bundle: VerifiedBundle) -> Iterator[None]:
 @contextmanager
 def _step(tell: FlashProgress, name: StepName) -> Iterator[None]:
     tell(FlashEvent(name, "begin"))
-    yield
-    tell(FlashEvent(name, "end"))
+    state: StepState = "failed"
+    try:
+        yield
+        state = "end"
+    finally:
+        tell(FlashEvent(name, state))
 
 
 def _silent(event: FlashEvent) -> None:

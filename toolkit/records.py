@@ -389,7 +389,10 @@ def _read_lines(path: Path | str) -> list[TuningRecord | OperatorLine]:
                 elif line.strip():
                     found.append(_decoded(line, f"{path}:{number}", TuningRecord))
     except OSError as error:
-        raise RecordsError(f"cannot read records from {path}: {error.strerror}") from error
+        raise RecordsError(
+            f"cannot read records from {path}: {error.strerror}; "
+            "name a file that `toolkit records export` wrote"
+        ) from error
     return found
 
 

@@ -96,6 +96,19 @@ def test_every_command_with_a_board_knows_near_names(run: Callable[..., Result],
     refused(run(*command, "jetson-nani"), "did you mean jetson-nano or jetson-orin-nano?")
 
 
+def test_a_board_file_that_is_not_there(run: Callable[..., Result]) -> None:
+    words = (
+        "error: The board file my.toml cannot be read: No such file or directory. Check the path, or name a"
+    )
+    refused(run("tune", "m.onnx", "--board", "my.toml"), words)
+
+
+def test_an_address_that_is_left_out(run: Callable[..., Result]) -> None:
+    refused(
+        run("boards", "show", "rpi3b@"), "Board rpi3b cannot be reached at '': expected [USER@]HOST[:PORT]."
+    )
+
+
 def test_a_bad_board_file_names_the_file_the_key_and_what_was_expected(
     run: Callable[..., Result], tmp_path: Path
 ) -> None:
@@ -131,6 +144,32 @@ def test_a_read_only_output_folder(run: Callable[..., Result], tmp_path: Path) -
     refused(result, f"error: the bundle cannot be written to {folder}/m.tfb: ")
     assert "name one with -o" in result.stderr
     assert not (tmp_path / "records.db").exists()
+
+
+def test_an_output_that_would_replace_the_model(run: Callable[..., Result], tmp_path: Path) -> None:
+    path = save(tmp_path, conv())
+    before = path.read_bytes()
+    refused(
+        run(*tune(path), "-o", path), f"error: the bundle would replace the model {path}: name another file"
+    )
+    assert path.read_bytes() == before
+
+
+def test_a_search_that_cannot_be_made_is_refused_before_anything_is_connected(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    asked = tune(save(tmp_path, conv()))
+    for words, message in (
+        (("--prior", "no.tfbm"), "error: the cost model no.tfbm cannot be read: No such file"),
+        (("--cost-model", "treegru", "--features", "context"), "reads tree features, not context ones"),
+        (
+            ("--tuner", "grid", "--prior", "p", "--alpha", "1"),
+            "--tuner grid reads no --prior, --alpha: leave",
+        ),
+    ):
+        result = run(*asked, *words)
+        refused(result, message)
+        assert "import " not in result.stderr
 
 
 def test_an_output_that_is_a_folder(run: Callable[..., Result], tmp_path: Path) -> None:
@@ -177,8 +216,16 @@ def test_a_signing_key_that_others_can_read(run: Callable[..., Result], tmp_path
 
 def test_arrays_that_cannot_be_read(run: Callable[..., Result]) -> None:
     Path("x.npy").write_text("no array")
-    refused(run("run", "x.npy", "--board", "host"), "error: x.npy cannot be read: ")
-    refused(run("run", "y.npy", "--board", "host"), "error: y.npy cannot be read: ")
+    refused(run("run", "x.npy", "--board", "host"), "error: x.npy holds no array of numbers; expected a file")
+    refused(run("run", "y.npy", "--board", "host"), "error: y.npy cannot be read: No such file or directory;")
+
+
+def test_an_input_that_is_given_twice(run: Callable[..., Result]) -> None:
+    np.save("x.npy", np.zeros(3, np.float32))
+    refused(
+        run("run", "x.npy", "x.npy", "--board", "host"), "the only input is given twice: name each one once"
+    )
+    refused(run("run", "a=x.npy", "a=x.npy", "--board", "host"), "the input a is given twice")
 
 
 def test_an_archive_that_cannot_be_written(run: Callable[..., Result]) -> None:

@@ -47,6 +47,7 @@ def train(
         cost_model=cost_model,
         features=features or "",
         seed=seed,
+        tell=say,
     )
     for item in report.left_out:
         say(f"left out {item.records} records of {item.operator_key} on {item.target_key}: {item.reason}")

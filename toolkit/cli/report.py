@@ -17,18 +17,23 @@ from toolkit.cli.records import records_option
 @click.option(
     "--target", default="", help="One of the board's targets; default: the one with the highest peak."
 )
-@click.option("--shape", "shapes", type=shape, multiple=True, metavar="NAME=1,3,224,224")
+@click.option("--shape", "shapes", type=shape, multiple=True, metavar="NAME=1,3,224,224",
+              help="Shape of an input that the model leaves open; may be repeated.")  # fmt: skip
+@click.option("--winograd/--no-winograd", default=True,
+              help="As for `tune`: its records are kept apart.  [default: winograd]")  # fmt: skip
 @records_option
 @json_option
 @answering
 def report(
     *, model: Path, board_name: str, target: str, shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    store: Path | None, as_json: bool,
+    winograd: bool, store: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Show what the records know about each operator of MODEL on a board; measures nothing."""
     board = toolkit.load_board(board_name)
     with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
-        operators = toolkit.recorded_operators(model, board, opened, target=target, shapes=dict(shapes))
+        operators = toolkit.recorded_operators(
+            model, board, opened, target=target, shapes=dict(shapes), winograd=winograd
+        )
     chosen = board.target(target or None)
     text = toolkit.operator_table(operators, emulated=board.emulated, peak_gflops=chosen.peak_gflops)
     if chosen.is_pocl:

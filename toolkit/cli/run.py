@@ -29,6 +29,9 @@ def run(
     arrays = {}
     for text in inputs:
         name, _, path = text.rpartition("=")
+        if name in arrays:
+            which = f"the input {name}" if name else "the only input"
+            raise click.UsageError(f"{which} is given twice: name each one once, as NAME=FILE.npy")
         arrays[name] = toolkit.read_array(Path(path))
     options = toolkit.FlashOptions(target=target, wait_s=wait_s)
     result = toolkit.run_installed(board, arrays, repeat=repeat, options=options)

@@ -142,6 +142,11 @@ def tune_options(given: Arguments) -> TuneOptions:
     reuse = given["tuner"] == REUSE
     if reuse and given["total"] is not None:
         raise click.UsageError("--tuner reuse decides about trials itself: give --trials or --budget")
+    unread = _of_annealing(given)
+    if given["tuner"] in TUNERS[1:] and unread:
+        raise click.UsageError(
+            f"--tuner {given['tuner']} reads no {', '.join(unread)}: leave it out, or --tuner"
+        )
     search = toolkit.SearchOptions(
         tuner=TUNERS[0] if reuse else given["tuner"],
         cost_model=given["cost_model"],
@@ -167,3 +172,17 @@ def tune_options(given: Arguments) -> TuneOptions:
         workers=given["workers"] or os.cpu_count() or 1,
         wait_s=given["wait_s"],
     )
+
+
+def _of_annealing(given: Arguments) -> list[str]:
+    """The given options that only annealing reads (and so reuse, which searches by it)."""
+    asked = {
+        "--cost-model": given["cost_model"] != COST_MODELS[0],
+        "--features": given["features"] is not None,
+        "--prior": given["prior"] is not None,
+        "--preset": given["preset"] != PRESETS[0],
+        "--alpha": given["alpha"] is not None,
+        "--lambda": given["spare"] is not None,
+        "--epsilon": given["epsilon"] is not None,
+    }
+    return [name for name, is_asked in asked.items() if is_asked]

@@ -10,7 +10,7 @@ import numpy as np
 
 from cross.loopnest.program import Programs
 from toolkit.cost_model.base import CostModel
-from toolkit.cost_model.choose import DEFAULT, TREE_MODELS, features_of, make_cost_model
+from toolkit.cost_model.choose import COST_MODELS, DEFAULT, TREE_MODELS, features_of, make_cost_model
 from toolkit.cost_model.model_file import check_features, facts
 from toolkit.cost_model.shipped import load_prior
 from toolkit.cost_model.transfer import Transfer
@@ -72,6 +72,27 @@ def annealing_options(
             f"found alpha {options.alpha:g}, lambda {options.spare:g}, epsilon {options.epsilon:g}"
         )
     return options
+
+
+def check_search(options: SearchOptions) -> None:
+    """Refuse, before anything is built or measured, what `make_proposer` would refuse for every space.
+
+    Raises InputError for an unknown name and for a tree model of other features than trees, CostModelError
+    for a prior that cannot be read, MissingExtra for one that needs a part which is not installed.
+    """
+    if options.tuner not in TUNERS:
+        raise InputError(f"unknown tuner {options.tuner!r}: expected one of {', '.join(TUNERS)}")
+    if options.cost_model not in COST_MODELS:
+        expected = ", ".join(COST_MODELS)
+        raise InputError(f"unknown cost model {options.cost_model!r}: expected one of {expected}")
+    kind = options.features or features_of(options.cost_model)
+    if options.cost_model in TREE_MODELS and kind != "tree":
+        raise InputError(
+            f"the cost model {options.cost_model} reads tree features, not {kind} ones: "
+            "leave out the features, or choose another cost model"
+        )
+    if options.prior is not None:
+        load_prior(options.prior)
 
 
 def make_proposer(

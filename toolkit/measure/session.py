@@ -219,7 +219,9 @@ def _greet(transport: Transport, connection: Connection) -> Greeting:
     try:
         frame = connection.receive(GREETING_S)
         if frame is None:
-            raise _gone(transport, "ended before it greeted; it needs Python 3.8 or newer")
+            raise _gone(
+                transport, "ended before it greeted; it needs Python 3.8 or newer and a folder to write to"
+            )
         return Greeting.from_plain(frame.header.get("greeting"))
     except TimeoutError as error:
         raise _gone(transport, f"did not greet within {GREETING_S:g} s") from error

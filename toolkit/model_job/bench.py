@@ -11,6 +11,7 @@ from pathlib import Path
 from boards.description import Board
 from boards.target import Target
 from cross.loopnest.program import Programs
+from toolkit.explore.search import check_search
 from toolkit.jobs import GIVE_WAY, open_job, shares_cores
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
@@ -111,6 +112,7 @@ def open_bench(
 ) -> Iterator[Bench]:
     """The model imported and the board connected, until the block ends."""
     started_s = time.monotonic()
+    check_search(options.tuning.search)
     nice = 0 if shares_cores(board) else GIVE_WAY
     with stage("import", on_event) as running:
         imported = load_model(model, options.shapes)

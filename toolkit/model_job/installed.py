@@ -57,9 +57,11 @@ def read_array(path: Path) -> Array:
     """The array in a .npy file. Raises InputError."""
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}; check the path") from error
+    except (ValueError, EOFError) as error:  # numpy's words advise to unpickle it, which runs what is in it
         raise InputError(
-            f"{path} cannot be read: {error}; expected an array written by numpy.save"
+            f"{path} holds no array of numbers; expected a file written by numpy.save"
         ) from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path} holds several arrays; expected one, written by numpy.save")

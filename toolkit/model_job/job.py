@@ -50,7 +50,7 @@ def tune(
     model = Path(model)
     target = board.target(options.target or None)
     output = Path(options.output or default_output(model, board))
-    check_writable(output)
+    check_writable(output, model)
     open_key(key_file(options.config_dir))
     with open_bench(model, board, target, options, on_event) as bench:
         baseline = stages.prepare(bench)
@@ -96,8 +96,10 @@ def default_output(model: Path, board: Board) -> Path:
     return Path(f"{model.stem}-{board.name}.tfb")
 
 
-def check_writable(output: Path) -> None:
-    """OutputError now rather than after an hour of tuning."""
+def check_writable(output: Path, model: Path) -> None:
+    """OutputError now rather than after an hour of tuning, and where the bundle would replace the model."""
+    if output.exists() and model.exists() and output.samefile(model):
+        raise OutputError(f"the bundle would replace the model {model}: name another file with -o")
     try:
         if output.is_dir():
             raise IsADirectoryError(21, "it is a folder")

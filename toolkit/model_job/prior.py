@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,7 @@ from toolkit.cost_model.choose import DEFAULT, PRIOR_MODELS, TREE_MODELS, make_c
 from toolkit.cost_model.model_file import FeatureFacts, Provenance, SavedModel, save
 from toolkit.errors import InputError
 from toolkit.model_job.options import DEFAULT_RECORDS
-from toolkit.model_job.training_data import LeftOut, training_data
+from toolkit.model_job.training_data import LeftOut, board_name, training_data
 from toolkit.records import Records
 from toolkit.version import TOOL_VERSION
 
@@ -44,8 +44,9 @@ def train_prior(
     cost_model: str = DEFAULT,
     features: str = "",
     seed: int = 0,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> PriorReport:
-    """Train a cost model on a records file and write it to `output`.
+    """Train a cost model on a records file and write it to `output`; `tell` gets a line as each step begins.
 
     boards: learn from their records only; none: from all. features: one of SHARED_FEATURES; empty: what suits
     the model. Raises InputError when names do not fit or there is nothing to learn from, RecordsError,
@@ -60,10 +61,17 @@ def train_prior(
             f"{', '.join(TREE_MODELS)}, relation or flattened ones for the others"
         )
     with Records(records, read_only=True) as store:
+        tell(f"reading {len(store)} records of {records}")
         data = training_data(store, kind, boards)
+        measured = sorted({board_name(key) for key, _ in store.keys()})  # noqa: SIM118 - not a mapping
     if not len(data.costs_s):
-        reasons = "; ".join(sorted({item.reason for item in data.left_out})) or "none are of these boards"
+        none = (
+            f"none are of {', '.join(board.name for board in boards)}, only of {', '.join(measured)}: "
+            "name one of these with --board, or leave it out"
+        )
+        reasons = "; ".join(sorted({item.reason for item in data.left_out})) or none
         raise InputError(f"no records in {records} to learn from: {reasons}")
+    tell(f"fitting {cost_model} to {len(data.costs_s)} of them")
     model = make_cost_model(cost_model, seed, channels=data.facts.channels, patient=True)
     model.fit(data.features, data.costs_s, data.groups)
     provenance = Provenance(data.operators, TOOL_VERSION, seed, data.first_s, data.last_s)

@@ -76,7 +76,7 @@ def training_data(records: Records, kind: str, boards: Sequence[Board] = ()) -> 
     known: _Known = []
     left_out: list[LeftOut] = []
     for key, count in records.keys():  # noqa: SIM118 - not a mapping
-        if boards and _board_name(key) not in {board.name for board in boards}:
+        if boards and board_name(key) not in {board.name for board in boards}:
             continue
         found = _space(key, operators, boards)
         if isinstance(found, str):
@@ -128,7 +128,8 @@ def _operators(records: Records) -> dict[str, list[Operator]]:
     return found
 
 
-def _board_name(key: RecordKey) -> str:
+def board_name(key: RecordKey) -> str:
+    """The board that the records of a key were measured on."""
     return key.target_key.partition(":")[0]
 
 
@@ -138,11 +139,11 @@ def _space(
     """The schedule space of a key, or why there is none."""
     if key.operator_key not in operators:
         return "the store does not describe the operator: run `toolkit tune` on its model once more"
-    targets = _targets(_board_name(key), boards)
+    targets = _targets(board_name(key), boards)
     target = next((item for name, item in targets if target_key(name, item) == key.target_key), None)
     if target is None:
         return (
-            f"no target of board {_board_name(key)} is the one that was measured: train on the machine that "
+            f"no target of board {board_name(key)} is the one that was measured: train on the machine that "
             "measured, or name the board's file with --board"
         )
     for operator in operators[key.operator_key]:

@@ -37,6 +37,8 @@ class FlashDisplay:
             self._write(f"\r{words}" if self._drawn else f"{words} ... ")
         elif event.state == "end":
             self._write(f"\r\033[K{words}: done\n" if self._drawn else "done\n")
+        elif event.state == "failed":
+            self._write(f"\r\033[K{words}: failed\n" if self._drawn else "failed\n")
 
     def _write(self, text: str) -> None:
         self._stream.write(text)

@@ -92,7 +92,8 @@ def _link_remedy(board: Board) -> str:
         return "run `toolkit runtime emulation`, which fetches qemu and an aarch64 Python"
     if board.link.kind == "tcp":
         return "start the runtime on the board (toolkit runtime archive writes it), then try again"
-    return "run `python3 --version` on this machine; Python 3.8 or newer must answer"
+    folder = board.link.device_dir
+    return f"`python3 --version` must say 3.8 or newer here, and {folder} must be a folder to write to"
 
 
 def _python(version: str) -> Check:

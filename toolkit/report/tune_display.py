@@ -79,7 +79,7 @@ class TuneDisplay:
                 best = result.best.cost_s if result.best else None
                 self._say(
                     f"{self._where(operator)}  {result.trials:4d} trials  best {time_text(best):>11}"
-                    f"  {result.best_gflops:7.1f} GFLOP/s{self._mark}"
+                    f"{_speed('  ', result.best_gflops)}{self._mark}"
                 )
 
     def _planned(self, plan: TuningPlanned) -> str:
@@ -102,7 +102,7 @@ class TuneDisplay:
         limit = "" if event.trials is None else f"/{event.trials}"
         operator = (
             f"{self._where(event.operator)}  trial {event.trial:4d}{limit}"
-            f"  best {event.best_gflops:7.1f} GFLOP/s{self._mark}"
+            f"{_speed('  best ', event.best_gflops)}{self._mark}"
         )
         job = f"{self._rate:5.1f} trials/s  {duration(self._left_s)} left"
         if self._drawn:
@@ -158,3 +158,8 @@ class TuneDisplay:
         """The lines that are drawn over."""
         if self._drawn:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def _speed(before: str, gflops: float) -> str:
+    """Nothing where nothing ran, and for an operator that computes nothing, such as a transpose."""
+    return f"{before}{gflops:7.1f} GFLOP/s" if gflops else ""

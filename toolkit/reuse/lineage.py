@@ -58,17 +58,28 @@ def lineage_tree(descents: Iterable[Descent]) -> str:
     lines = []
     for target in dict.fromkeys(item.target_key for item in listed):
         mine = [item for item in listed if item.target_key == target]
-        known = {item.operator_key for item in mine}
         lines.append(target)
-        for root in (item for item in mine if item.reuses not in known):
+        for root in _roots(mine):
             lines += _drawn(root, mine, "  ", "  ", frozenset({root.operator_key}))
     return "\n".join(lines)
 
 
+def _roots(listed: list[Descent]) -> list[Descent]:
+    """Those that began with nobody's program, and of operators that began with each other's the first one."""
+    known = {item.operator_key: item for item in listed}
+    found = set()
+    for item in listed:
+        line = [item]
+        while line[-1].reuses in known and known[line[-1].reuses] not in line:
+            line.append(known[line[-1].reuses])
+        ring = line[line.index(known[line[-1].reuses]) :] if line[-1].reuses in known else line[-1:]
+        found.add(min(ring, key=listed.index))
+    return sorted(found, key=listed.index)
+
+
 def _drawn(item: Descent, all_of: list[Descent], head: str, rest: str, above: frozenset[str]) -> list[str]:
-    speed = f"{item.gflops:.1f} GFLOP/s" if item.best_s else "nothing ran"
     name = f"{item.operator} (bridge)" if item.bridge else item.operator
-    lines = [f"{head}{name}  {item.operator_key}  {item.trials} trials  {speed}"]
+    lines = [f"{head}{name}  {item.operator_key}  {item.trials} trials  {_speed(item)}"]
     below = [
         child for child in all_of if child.reuses == item.operator_key and child.operator_key not in above
     ]
@@ -91,3 +102,9 @@ def _known(description: str) -> tuple[str, int]:
     except ExpressionError:
         return "", 0
     return operator.name, operator.flops
+
+
+def _speed(item: Descent) -> str:
+    if item.best_s is None:
+        return "nothing ran"
+    return f"{item.gflops:.1f} GFLOP/s" if item.gflops else f"{item.best_s * 1e6:.2f} µs"

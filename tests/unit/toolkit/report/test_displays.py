@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
+import pytest
+
+from boards.board import load
 from toolkit.accounts import Accounts
+from toolkit.errors import InputError
 from toolkit.flash import FlashEvent
+from toolkit.flash import flash as flash_bundle
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
 from toolkit.model_job.plan import OperatorPlan, TuningPlan
 from toolkit.progress import OperatorDone, OperatorStarted, TrialDone, TuningResult
@@ -94,9 +100,20 @@ def test_emulated_figures_are_marked() -> None:
 
 
 def test_an_operator_without_success_has_no_time() -> None:
-    assert "best           -      0.0 GFLOP/s" in shown([
+    text = shown([
         (0.0, planned()), (0.0, OperatorStarted("conv", 0, 4)), (1.0, OperatorDone("conv", result(4, None))),
     ])  # fmt: skip
+    assert text.splitlines()[-1].endswith("best           -")
+
+
+def test_an_operator_that_computes_nothing_has_a_time_and_no_speed() -> None:
+    moves = TuningResult("conv", RECORD, RECORD, 0, 4, 0, 4, Accounts(1.0, 0.5), Accounts(1.0, 0.5))
+    idle = TrialDone("conv", 1, 8, RECORD, 0.0, 4.0, 1.0)
+    text = shown([(0.0, planned()), (11.0, idle), (12.0, OperatorDone("conv", moves))])
+    assert text.splitlines()[1:] == [
+        "[0/2] conv  trial    1/8    0.1 trials/s  0:55 left",
+        "[1/2] conv     4 trials  best    1.000 ms",
+    ]
 
 
 def test_with_a_time_budget_the_time_left_is_the_budgets() -> None:
@@ -148,3 +165,10 @@ def test_flash_steps_without_a_terminal() -> None:
     ):
         display(event)
     assert stream.getvalue() == "verifying the bundle ... done\nuploading ... done\n"
+
+
+def test_a_step_that_fails_ends_its_line_before_the_error_is_printed(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    with pytest.raises(InputError):
+        flash_bundle(tmp_path / "no.tfb", load("host"), progress=FlashDisplay(stream))
+    assert stream.getvalue() == "verifying the bundle ... failed\n"
