@@ -6,7 +6,7 @@ Operators of different kinds never reuse each other: each kind is a graph of its
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -14,9 +14,11 @@ import numpy as np
 
 from benchmarks.reuse.sets import SetOperator
 from toolkit.reuse.arborescence import Costs
-from toolkit.reuse.block_shape import GPU_LINE_BYTES, block_shapes, touched_lines
+from toolkit.reuse.block_shape import GPU_LINE_BYTES, block_shapes, staged_steps, touched_lines
 from toolkit.reuse.bridge_operator import bridge_operators
 from toolkit.reuse.bridges import Hops
+from toolkit.reuse.divisors import divisors
+from toolkit.reuse.gpu_threads import Staging, thread_costs, thread_shapes
 from toolkit.reuse.loops import MajorLoops, reusable
 from toolkit.reuse.search_cost import expected_trials
 from toolkit.reuse.steiner import steiner_tree
@@ -25,6 +27,8 @@ BACKEND_TRIALS: Final = 1000.0
 """Of an operator that reuses nothing, as in the paper."""
 
 HOPS: Final = get_args(Hops)
+BLOCK: Final = 4096
+THREADS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +98,30 @@ def choice_graph(loops: Sequence[MajorLoops]) -> Costs:
     return costs
 
 
-def slowest_step_s(operators: Sequence[SetOperator]) -> tuple[float, SetOperator]:
-    """Most seconds that weighing all shapes of all block sizes of an operator takes; and whose."""
-    taken = []
-    for item in operators:
-        shapes = block_shapes(item.loops).shapes
-        started_s = time.perf_counter()
-        touched_lines(item.loops, shapes, GPU_LINE_BYTES)
-        taken.append((time.perf_counter() - started_s, item))
-    return max(taken, key=lambda pair: pair[0])
+def slowest_step_s(
+    operators: Sequence[SetOperator], step: Callable[[MajorLoops], float]
+) -> tuple[float, SetOperator]:
+    """Most seconds that a step of Algorithm 1 takes for any operator; and whose."""
+    return max(((step(item.loops), item) for item in operators), key=lambda pair: pair[0])
+
+
+def block_step_s(loops: MajorLoops) -> float:
+    """Seconds of weighing all shapes of all block sizes (GetBShape)."""
+    shapes = block_shapes(loops).shapes
+    started_s = time.perf_counter()
+    touched_lines(loops, shapes, GPU_LINE_BYTES)
+    return time.perf_counter() - started_s
+
+
+def thread_step_s(loops: MajorLoops) -> float:
+    """Seconds of weighing all splits of a block of about BLOCK points between about THREADS (GetTShape)."""
+    table = block_shapes(loops)
+    nearest = int(np.abs(np.log(table.sizes / BLOCK)).argmin())
+    block = tuple(table.shapes[nearest].tolist())
+    threads = min(
+        divisors(int(table.sizes[nearest])), key=lambda count: max(count / THREADS, THREADS / count)
+    )
+    started_s = time.perf_counter()
+    shapes = thread_shapes(block, threads)
+    thread_costs(loops, block, shapes, Staging(staged_steps(loops, 1)))
+    return time.perf_counter() - started_s
