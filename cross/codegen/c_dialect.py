@@ -43,6 +43,10 @@ KEYWORDS = frozenset({
     "public", "protected", "true", "false", "try", "catch", "throw", "using", "virtual", "friend",
     "typename", "and", "or", "not", "xor", "main", "block", "thread", "workspace", "barrier", "floor_div",
     "floor_mod",
+    *(
+        f"{op}_{kind}{lanes}"
+        for op in ("min", "max") for kind in ("half", "float", "double") for lanes in ("", 2, 4, 8, 16)
+    ),
 })  # fmt: skip
 
 
@@ -56,8 +60,6 @@ def float_functions(suffix: str) -> dict[str, str]:
         "abs": f"fabs{suffix}({{0}})",
         "neg": "(-{0})",
         "pow": f"pow{suffix}({{0}}, {{1}})",
-        "min": f"fmin{suffix}({{0}}, {{1}})",
-        "max": f"fmax{suffix}({{0}}, {{1}})",
     }
 
 

@@ -18,7 +18,8 @@ from cross.codegen.c_dialect import Dialect
 from cross.codegen.c_literals import without_matrices
 from cross.codegen.c_names import Names, identifier, loop_name
 from cross.codegen.c_registers import Use, own_dimensions, runs_as_vector, uses, vector_registers
-from cross.codegen.c_values import Values, conjuncts, guarded_reads
+from cross.codegen.c_terms import guarded_reads, known_with, without_parentheses
+from cross.codegen.c_values import Values
 from cross.codegen.llvm_ir import workspace_offsets
 from cross.codegen.llvm_region import size_bytes
 from cross.errors import CompileError
@@ -42,10 +43,6 @@ from cross.schedule.gpu_operands import shared_size
 
 INDENT = "    "
 UNROLLED = (LoopKind.UNROLLED, LoopKind.VIRTUAL_THREAD, LoopKind.VECTORIZED)
-HELPERS = {
-    "floor_div": "int floor_div(int a, int b) { return a / b - (a % b < 0); }",
-    "floor_mod": "int floor_mod(int a, int b) { return a - floor_div(a, b) * b; }",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +91,7 @@ def c_program(symbol: str, nest: LoopNest, dialect: Dialect) -> Program:
     heading = [f"// {nest.name}: {nest.flops} floating-point operations"]
     heading += [dialect.preludes[dtype] for dtype in sorted(values.dtypes) if dtype in dialect.preludes]
     static = "__device__ static inline " if dialect.language == "cuda" else "static inline "
-    heading += [static + HELPERS[helper] for helper in sorted(values.helpers)]
+    heading += [static + values.helpers[name] for name in sorted(values.helpers)]
     heading += [
         _table(values, dialect, name, matrix, dtype) for matrix, (name, dtype) in values.tables.items()
     ]
@@ -143,8 +140,6 @@ class _FunctionWriter:
             if self.shape.threads > 1:
                 self.line(f"const int thread = {self.dialect.thread};")
             self.uniform(self.shape.body)
-        for line in self.shared:
-            self.names.free(line)
         return "\n".join([
             f"// {self.written}: {self.shape.block_count} blocks of {self.shape.threads} threads",
             *(f"//   {item.role} {buffer_text(item)}" for item in arguments),
@@ -313,7 +308,7 @@ class _FunctionWriter:
                 self.line(line)
             for item, text in zip(found, texts, strict=True):
                 name = self.values.kept[item] = self.names.fresh("read")
-                self.line(f"const {self.values.type(dtype_of(item))} {name} = {text};")
+                self.line(f"const {self.values.type(dtype_of(item))} {name} = {without_parentheses(text)};")
             yield
         for item in found:
             self.names.free(self.values.kept.pop(item))
@@ -329,7 +324,7 @@ class _FunctionWriter:
             return False
         kind = self.values.type(store.buffer.dtype)
         with self._guarded(store.guard):
-            value = self.values.vector(store.value, loop.var, lanes)
+            value = without_parentheses(self.values.vector(store.value, loop.var, lanes))
             place = array.place(self.values, store.indices, loop.var, lanes)
             if place is None:
                 self._write_lanes(store, loop.var, f"{kind}{lanes}", value)
@@ -364,7 +359,7 @@ class _FunctionWriter:
                 for line in lines:
                     self.line(line)
             scope.enter_context(self.braces(head))
-            self.values.assumed = conjuncts(guard)
+            self.values.assumed = known_with(guard)
             yield
             self.values.assumed = set()
 

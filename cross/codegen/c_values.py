@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from cross.codegen.c_arrays import Array
 from cross.codegen.c_dialect import Dialect
 from cross.codegen.c_names import Names
+from cross.codegen.c_terms import conjuncts, without_parentheses
 from cross.errors import CompileError
 from cross.expression.terms import FLOATS
 from cross.loopnest.affine import affine
 from cross.loopnest.bounds import Interval, bounds, is_index
 from cross.loopnest.nodes import (
-    ZERO,
+    ONE,
     Binary,
     Buffer,
     Call,
@@ -31,9 +32,16 @@ from cross.loopnest.nodes import (
     Select,
     Var,
 )
-from cross.loopnest.traits import dtype_of, loads, parts, variables
+from cross.loopnest.traits import dtype_of, variables
 
+_COMPARISONS = ("<", "<=", "==")
 _INFIX = {"+": "+", "-": "-", "*": "*", "/": "/", "<": "<", "<=": "<=", "==": "==", "and": "&&", "or": "||"}
+_FLOOR = {
+    "floor_div": "int floor_div(int a, int b) { return a / b - (a % b < 0); }",
+    "floor_mod": "int floor_mod(int a, int b) { return a - floor_div(a, b) * b; }",
+}
+_EXTREME = "{kind} {name}({kind} a, {kind} b) {{ return ((a {sign} b) | (b != b)) ? b : a; }}"
+"""C's fmin and fmax drop a NaN; the grammar's min and max keep it. Of vectors, every lane is told apart."""
 _NAMED = ("//", "%", "min", "max", "ceildiv")
 
 
@@ -47,7 +55,7 @@ class Values:
         self.ranges: dict[str, Interval] = {}
         self.arrays: dict[str, Array] = {}
         self.tables: dict[tuple[tuple[float, ...], ...], tuple[str, str]] = {}  # with their dtype
-        self.helpers: set[str] = set()
+        self.helpers: dict[str, str] = {}  # functions that the source needs, by name
         self.dtypes: set[str] = set()
         self.assumed: set[Expr] = set()
         self.kept: dict[Expr, str] = {}  # guarded reads that have been made, and where their values are
@@ -109,20 +117,35 @@ class Values:
         if array.converts(self.dialect):
             template = self.dialect.store[buffer.dtype]
             return template.format(space=array.space, lanes="", address=f"&{element}", value=value)
-        return f"{element} = {value};"
+        return f"{element} = {without_parentheses(value)};"
 
     def integer(self, expression: Expr) -> str:
         """The text of an index, put together from its terms."""
         if not is_index(expression):
             return self.scalar(expression)
         terms, constant = affine(expression)
-        texts = []
-        for term, coefficient in terms.items():
-            text = self.scalar(term)
-            texts.append(text if coefficient == Int(1) else f"{text} * {self.scalar(coefficient)}")
-        if constant != ZERO or not texts:
-            texts.append(self.scalar(constant))
-        return " + ".join(texts)
+        texts: list[str] = []
+        fixed = 0
+        for term, coefficient in (*terms.items(), (constant, ONE)):
+            factor = coefficient.value if isinstance(coefficient, Int) else 1
+            if isinstance(term, Int):
+                fixed += factor * term.value
+            elif isinstance(term, Var) and term.name in self._lanes:
+                fixed += factor * self._lanes[term.name]
+            else:
+                texts.append(self._term(term, coefficient, not texts))
+        if not texts:
+            return self.scalar(Int(fixed))
+        return "".join(texts) + (f" {'-' if fixed < 0 else '+'} {abs(fixed)}" if fixed else "")
+
+    def _term(self, term: Expr, coefficient: Expr, first: bool) -> str:
+        """One term of a sum, with its sign."""
+        text, negative = self.scalar(term), isinstance(coefficient, Int) and coefficient.value < 0
+        size = Int(abs(coefficient.value)) if isinstance(coefficient, Int) else coefficient
+        if size != ONE:
+            text = f"{text} * {self.scalar(size)}"
+        sign = "-" if negative else "+"
+        return f"{sign if negative else ''}{text}" if first else f" {sign} {text}"
 
     def type(self, dtype: str) -> str:
         """The C type of a dtype. Raises CompileError where the language has none."""
@@ -157,24 +180,35 @@ class Values:
         if dtype == "int64" and op in _NAMED:
             return self._name(expression)
         if op in ("min", "max"):
-            parts = [self.scalar(expression.left), self.scalar(expression.right)]
-            return self._call(op, dtype, parts)
+            return self._extreme(
+                op, dtype, "", [self.scalar(side) for side in (expression.left, expression.right)]
+            )
         if op not in _INFIX:
             raise CompileError(f"{op} of {dtype} values is not written in C")
         if op == "and":
-            left = self._open(expression)
-            if left is not None and left != expression:
-                return self.scalar(left)
+            return self._all_of(expression)
         sides = [expression.left, expression.right]
         if dtype == "int64":
-            texts = [self._side(side) for side in sides]
+            as_operand = self.integer if op in _COMPARISONS else self._side
+            texts = [as_operand(side) for side in sides]
         else:
             texts = [self.scalar(side) for side in sides]
         return f"({texts[0]} {_INFIX[op]} {texts[1]})"
 
+    def _all_of(self, condition: Expr) -> str:
+        """A condition of several, those that are known to hold left out."""
+        left = self._open(condition)
+        assert left is not None  # whoever asks for it leaves out what is known altogether
+        texts = []
+        for item in conjuncts(left):
+            text = self.scalar(item)
+            compares = isinstance(item, Binary) and item.op in _COMPARISONS
+            texts.append(without_parentheses(text) if compares else text)
+        return f"({' && '.join(texts)})"
+
     def _side(self, side: Expr) -> str:
         text = self.integer(side)
-        return f"({text})" if " " in text and not text.startswith("(") else text
+        return f"({text})" if " " in text and text == without_parentheses(text) else text
 
     def _name(self, expression: Binary) -> str:
         """A quotient, remainder, minimum or maximum of integers, under a name where no lane decides it."""
@@ -196,8 +230,17 @@ class Values:
         if bounds(expression.left, self.ranges)[0] >= 0:
             return f"{left} {'/' if op == '//' else '%'} {right}"
         helper = "floor_div" if op == "//" else "floor_mod"
-        self.helpers |= {"floor_div", helper}
+        self.helpers |= {name: _FLOOR[name] for name in ("floor_div", helper)}
         return f"{helper}({self.integer(expression.left)}, {right})"
+
+    def _extreme(self, op: str, dtype: str, lanes: str, sides: list[str]) -> str:
+        """The smaller or larger of two values of a dtype, or of each of their lanes."""
+        if not dtype.startswith("float"):
+            return self._call(op, dtype, sides)
+        kind = self.type(dtype) + lanes
+        name = f"{op}_{kind}"
+        self.helpers[name] = _EXTREME.format(kind=kind, name=name, sign="<" if op == "max" else ">")
+        return f"{name}({', '.join(sides)})"
 
     def _call(self, function: str, dtype: str, arguments: list[str]) -> str:
         known = self.dialect.functions.get(dtype, {})
@@ -240,7 +283,7 @@ class Values:
                 return f"({self.operand(left, var, lanes)} {op} {self.operand(right, var, lanes)})"
             case Binary("min" | "max" as op, left, right) if self.dialect.vectors:
                 sides = [self.vector(side, var, lanes) for side in (left, right)]
-                return self._call(op, dtype, sides)
+                return self._extreme(op, dtype, str(lanes), sides)
             case Cast(to, value, source) if self.type(to) == self.type(source):
                 return self.vector(value, var, lanes)
             case Call(function, arguments) if self.dialect.vectors and dtype != "bool":
@@ -265,19 +308,3 @@ class Values:
 
     def _make(self, dtype: str, lanes: int, items: list[str]) -> str:
         return self.dialect.make_vector.format(type=self.type(dtype), lanes=lanes, items=", ".join(items))
-
-
-def conjuncts(condition: Expr) -> set[Expr]:
-    """A condition, and the conditions that it joins by `and`."""
-    if isinstance(condition, Binary) and condition.op == "and":
-        return {condition} | conjuncts(condition.left) | conjuncts(condition.right)
-    return {condition}
-
-
-def guarded_reads(expression: Expr, var: str) -> Iterator[Select]:
-    """What an expression reads under a condition, and finds the same for every value of a variable."""
-    if isinstance(expression, Select) and var not in variables(expression) and any(loads(expression)):
-        yield expression
-        return
-    for part in parts(expression):
-        yield from guarded_reads(part, var)

@@ -93,7 +93,7 @@ def test_what_all_lanes_read_under_a_condition_is_read_once() -> None:
     nest = Programs(space).nest(space.parse({**space.describe(space.default()), **LONG}))
     source = gpu_program("k", nest, JETSON).source
     (definition,) = [line.strip() for line in source.splitlines() if "const float read = " in line]
-    assert " ? X[" in definition and definition.endswith(" : 0.0f);")
+    assert " ? X[" in definition and definition.endswith(" : 0.0f;")
     (use,) = [line for line in source.splitlines() if "(read * " in line]
     assert "?" not in use
     assert source.index("const float read") < source.index(

@@ -1,0 +1,43 @@
+"""What the printer of C asks of expressions and of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cross.loopnest.nodes import Binary, Expr, Select
+from cross.loopnest.traits import loads, parts, variables
+
+
+def known_with(condition: Expr) -> set[Expr]:
+    """A condition, and the conditions that it joins by `and`."""
+    if isinstance(condition, Binary) and condition.op == "and":
+        return {condition} | known_with(condition.left) | known_with(condition.right)
+    return {condition}
+
+
+def conjuncts(condition: Expr) -> Iterator[Expr]:
+    """The conditions that one joins by `and`, in order."""
+    if isinstance(condition, Binary) and condition.op == "and":
+        yield from conjuncts(condition.left)
+        yield from conjuncts(condition.right)
+    else:
+        yield condition
+
+
+def without_parentheses(text: str) -> str:
+    """A text without the parentheses around all of it that is a comparison or sum: (a < b), not (a) + (b)."""
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and place + 1 < len(text):
+            return text
+    return text[1:-1] if text.startswith("(") else text
+
+
+def guarded_reads(expression: Expr, var: str) -> Iterator[Select]:
+    """What an expression reads under a condition, and finds the same for every value of a variable."""
+    if isinstance(expression, Select) and var not in variables(expression) and any(loads(expression)):
+        yield expression
+        return
+    for part in parts(expression):
+        yield from guarded_reads(part, var)

@@ -1,0 +1,165 @@
+"""CUDA C run on the CPU, block by block: what the printer writes, where there is no CUDA device.
+
+The sources are compiled as C. The threads of a block are coroutines that run until they end or come to a
+barrier, one after the other; a barrier that some threads reach and others do not ends the program.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cross.codegen.c_family import Program
+from cross.loopnest import LoopNest
+
+Array = NDArray[Any]
+TIMEOUT_S = 120.0
+
+PRELUDE = r"""
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+#define MOST_THREADS 1024
+#define STACK_BYTES 65536
+#define __global__
+#define __device__
+#define __launch_bounds__(threads)
+#define __shared__ static
+#define __constant__ static
+#define __align__(bytes) __attribute__((aligned(bytes)))
+typedef struct __align__(8) { float x, y; } float2;
+typedef struct __align__(16) { float x, y, z, w; } float4;
+static struct { int x; } blockIdx, threadIdx;
+static inline float2 make_float2(float x, float y) { return (float2){x, y}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return (float4){x, y, z, w}; }
+static inline int min(int a, int b) { return a < b ? a : b; }
+static inline int max(int a, int b) { return a < b ? b : a; }
+static inline float __int_as_float(int bits) { union { int i; float f; } u = {bits}; return u.f; }
+
+static ucontext_t scheduler, threads[MOST_THREADS];
+static char *stacks;
+static int ended[MOST_THREADS];
+static void (*body)(void);
+
+static void __syncthreads(void) {
+    int thread = threadIdx.x;
+    swapcontext(&threads[thread], &scheduler);
+}
+
+static void enter(void) { body(); ended[threadIdx.x] = 1; }
+
+static void launch(void (*kernel)(void), int block_count, int count) {
+    body = kernel;
+    if (stacks == NULL) stacks = malloc((size_t)MOST_THREADS * STACK_BYTES);
+    for (blockIdx.x = 0; blockIdx.x < block_count; ++blockIdx.x) {
+        for (int i = 0; i < count; ++i) {
+            getcontext(&threads[i]);
+            threads[i].uc_stack.ss_sp = stacks + (size_t)i * STACK_BYTES;
+            threads[i].uc_stack.ss_size = STACK_BYTES;
+            threads[i].uc_link = &scheduler;
+            ended[i] = 0;
+            makecontext(&threads[i], enter, 0);
+        }
+        for (int gone = 0; gone == 0;) {
+            for (int i = 0; i < count; ++i) {
+                threadIdx.x = i;
+                swapcontext(&scheduler, &threads[i]);
+                gone += ended[i];
+            }
+            if (gone != 0 && gone != count) {
+                fprintf(stderr, "block %d: %d of %d threads miss a barrier\n", blockIdx.x, gone, count);
+                exit(1);
+            }
+        }
+    }
+}
+
+static void *read_file(const char *name, size_t bytes) {
+    void *content = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    FILE *file = fopen(name, "rb");
+    if (file == NULL || fread(content, 1, bytes, file) != bytes) exit(2);
+    fclose(file);
+    return content;
+}
+
+static void write_file(const char *name, const void *content, size_t bytes) {
+    FILE *file = fopen(name, "wb");
+    if (file == NULL || fwrite(content, 1, bytes, file) != bytes || fclose(file) != 0) exit(2);
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A kernel to run once: its program, the nest that it is of, and the inputs of its operator."""
+
+    program: Program
+    nest: LoopNest
+    inputs: Sequence[Array]
+
+
+def run_on_cpu(calls: Sequence[Call], folder: Path) -> list[Array]:
+    """The outputs of all kernels, whose functions have names of their own."""
+    results, sources, mains = [], [PRELUDE], []
+    for number, call in enumerate(calls):
+        output = call.nest.arguments[-1]
+        got = np.full([extent.value for extent in output.shape], np.nan, output.dtype)  # type: ignore[union-attr]
+        packed = [
+            array if buffer.packing is None else buffer.packing.apply(array)
+            for buffer, array in zip(call.nest.arguments[:-1], call.inputs, strict=True)
+        ]
+        arrays = [np.ascontiguousarray(item) for item in (*packed, got)]
+        for place, array in enumerate(arrays):
+            (folder / f"{number}_{place}").write_bytes(array.tobytes())
+        sources += [_as_c(number, call.program.source), *_bodies(number, call, len(arrays))]
+        mains.append(_main(number, call, [array.nbytes for array in arrays]))
+        results.append(got)
+    source = folder / "kernels.c"
+    source.write_text("\n".join([*sources, "int main(void) {", *mains, "return 0; }"]))
+    command = [sys.executable, "-m", "ziglang", "cc", "-O0", "-w", "-fno-sanitize=undefined", "-lm"]
+    subprocess.run([*command, "-o", str(folder / "kernels"), str(source)], check=True, timeout=TIMEOUT_S)
+    subprocess.run([str(folder / "kernels")], cwd=folder, check=True, timeout=TIMEOUT_S)
+    for number, got in enumerate(results):
+        got[...] = np.fromfile(folder / f"{number}_out", got.dtype).reshape(got.shape)
+    return results
+
+
+def _as_c(number: int, source: str) -> str:
+    """A program as C, its helper functions and tables under names of their own."""
+    own = re.findall(r"^__device__ static inline \w+ (\w+)\(|^__constant__ const \w+ (\w+)\[", source, re.M)
+    names = [helper or table for helper, table in own]
+    renamed = [f"#undef {name}\n#define {name} {name}_of_{number}" for name in names]
+    return "\n".join([*renamed, source.replace('extern "C" ', "")])
+
+
+def _bodies(number: int, call: Call, arrays: int) -> list[str]:
+    """One function without arguments for each launch."""
+    lines = [f"static void *buffers{number}[{arrays}], *workspace{number};"]
+    for place, function in enumerate(call.program.functions):
+        passed = ", ".join(
+            f"workspace{number}" if argument is None else f"buffers{number}[{argument}]"
+            for argument in function.arguments
+        )
+        lines.append(f"static void body{number}_{place}(void) {{ {function.name}({passed}); }}")
+    return lines
+
+
+def _main(number: int, call: Call, sizes: Sequence[int]) -> str:
+    lines = [
+        f'buffers{number}[{place}] = read_file("{number}_{place}", {size});'
+        for place, size in enumerate(sizes)
+    ]
+    lines.append(f"workspace{number} = aligned_alloc(64, {call.program.workspace_bytes // 64 * 64 + 64});")
+    for place, function in enumerate(call.program.functions):
+        lines.append(f"launch(body{number}_{place}, {function.blocks}, {function.threads});")
+    lines.append(f'write_file("{number}_out", buffers{number}[{len(sizes) - 1}], {sizes[-1]});')
+    return "\n".join(lines)
