@@ -135,7 +135,7 @@ def test_transforms_are_written_out(target: Target) -> None:
     space = spaces(convolution((1, 8, 8, 16), 16), target)["F(2x2,3x3)"]
     source = gpu_program("k", Programs(space).nest(space.default()), target).source
     for name in ("conv_rows", "conv_data_acc", "conv_half", "conv_tile"):
-        assert re.search(rf"{name}\S* = \({name}\S* [+-] ", source)
+        assert re.search(rf"{name}\S* = {name}\S* [+-] ", source)
         assert not re.search(rf"{name}\S* = 0", source)  # what is added first is stored
     assert not re.search(r"[\d.]f \*|\* \(?-?[\d.]+f", source)
     assert "table" not in source
