@@ -164,7 +164,7 @@ def test_a_search_that_cannot_be_made_is_refused_before_anything_is_connected(
         (("--cost-model", "treegru", "--features", "context"), "reads tree features, not context ones"),
         (
             ("--tuner", "grid", "--prior", "p", "--alpha", "1"),
-            "--tuner grid reads no --prior, --alpha: leave",
+            "--tuner grid reads no --prior, --alpha: leave that out",
         ),
     ):
         result = run(*asked, *words)

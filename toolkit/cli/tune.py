@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -21,14 +21,15 @@ from toolkit.cli.answers import (
     shape,
     wait_option,
 )
-from toolkit.reuse.bridges import Hops
 
 if TYPE_CHECKING:
     from toolkit import TuneOptions
+    from toolkit.reuse.bridges import Hops
 
 DEFAULT_TRIALS = 64
 TUNERS = ("annealing", "genetic", "random", "grid")
 REUSE = "reuse"
+BRIDGES = ("one-hop", "none", "all")
 FEATURES = ("context", "relation", "flattened", "configuration", "tree")
 PRESETS = ("wide", "paper")
 COST_MODELS = (
@@ -85,7 +86,7 @@ class Arguments(TypedDict):
 )
 @click.option("--tuner", type=click.Choice((*TUNERS, REUSE)), default=TUNERS[0], show_default=True,
               help="reuse: begin with programs tuned for similar operators, search the others.")  # fmt: skip
-@click.option("--bridges", type=click.Choice(get_args(Hops)), default="one-hop", show_default=True,
+@click.option("--bridges", type=click.Choice(BRIDGES), default=BRIDGES[0], show_default=True,
               help="For --tuner reuse: further operators that may be tuned only to be reused.")  # fmt: skip
 @click.option("--cost-model", type=click.Choice(COST_MODELS), default="gbt", show_default=True)
 @click.option("--features", type=click.Choice(FEATURES),
@@ -142,11 +143,8 @@ def tune_options(given: Arguments) -> TuneOptions:
     reuse = given["tuner"] == REUSE
     if reuse and given["total"] is not None:
         raise click.UsageError("--tuner reuse decides about trials itself: give --trials or --budget")
-    unread = _of_annealing(given)
-    if given["tuner"] in TUNERS[1:] and unread:
-        raise click.UsageError(
-            f"--tuner {given['tuner']} reads no {', '.join(unread)}: leave it out, or --tuner"
-        )
+    if unread := _unread(given):
+        raise click.UsageError(f"--tuner {given['tuner']} reads no {', '.join(unread)}: leave that out")
     search = toolkit.SearchOptions(
         tuner=TUNERS[0] if reuse else given["tuner"],
         cost_model=given["cost_model"],
@@ -174,9 +172,9 @@ def tune_options(given: Arguments) -> TuneOptions:
     )
 
 
-def _of_annealing(given: Arguments) -> list[str]:
-    """The given options that only annealing reads (and so reuse, which searches by it)."""
-    asked = {
+def _unread(given: Arguments) -> list[str]:
+    """The options that were given and that the tuner does not read; reuse searches by annealing."""
+    of_annealing = {
         "--cost-model": given["cost_model"] != COST_MODELS[0],
         "--features": given["features"] is not None,
         "--prior": given["prior"] is not None,
@@ -185,4 +183,9 @@ def _of_annealing(given: Arguments) -> list[str]:
         "--lambda": given["spare"] is not None,
         "--epsilon": given["epsilon"] is not None,
     }
-    return [name for name, is_asked in asked.items() if is_asked]
+    unread = (
+        [] if given["tuner"] in (TUNERS[0], REUSE) else [name for name in of_annealing if of_annealing[name]]
+    )
+    if given["tuner"] != REUSE and given["bridges"] != BRIDGES[0]:
+        unread.append("--bridges")
+    return unread
