@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import RecordsError
-from toolkit.records import Records, TuningRecord, read_jsonl
+from toolkit.records import Records, TuningRecord
+from toolkit.records.lines import read_lines
 
 GOOD = msgspec.to_builtins(
     TuningRecord(
@@ -38,7 +39,7 @@ def imported(content: bytes) -> list[TuningRecord]:
         path = Path(folder) / "lines.jsonl"
         path.write_bytes(content)
         try:
-            found = list(read_jsonl(path))
+            found = [line for line in read_lines(path) if isinstance(line, TuningRecord)]
         except RecordsError as error:
             assert "lines.jsonl:" in str(error)
             return []

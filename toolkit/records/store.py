@@ -21,25 +21,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, TypeVar
+from typing import Final
 
 import msgspec
 
-from device_runtime.protocol import MeasureFailure
 from toolkit.errors import InputError, OutputError, RecordsError
-from toolkit.measure.measurement import Measurement, best_s
+from toolkit.records.lines import OperatorLine, RecordKey, TuningRecord, decoded, read_lines
 
-RECORD_VERSION: Final = 1  # of one JSON line
-OPERATOR_VERSION: Final = 1  # of the JSON line of an operator
 SCHEMA_VERSION: Final = 2  # of the SQLite file; 1 had no operators, and gets the table when it is opened
 READABLE_VERSIONS: Final = (1, 2)
 APPLICATION_ID: Final = 0x74664231  # "tfB1": tells our files from other people's SQLite files
 LOCK_WAIT_S: Final = 30.0
 LOCK_RETRY_S: Final = 0.01
-LINE_LIMIT_BYTES: Final = 1 << 20
 
 _SCHEMA: Final = """
 CREATE TABLE record (
@@ -61,80 +56,6 @@ CREATE TABLE operator (
     PRIMARY KEY (operator_key, description)
 );
 """
-
-
-@dataclass(frozen=True, slots=True)
-class RecordKey:
-    """Which measurements may be compared: the space key names the version of the schedule space too."""
-
-    operator_key: str
-    target_key: str
-    space_key: str
-    tool_version: str
-
-
-class TuningRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One measured configuration.
-
-    `seconds` holds the seconds per call of each repeat and is empty exactly when `error_kind` names a
-    failure; `configuration` is what `ScheduleSpace.describe` returned; `trial` counts from 0 for each key.
-    """
-
-    record_version: Literal[1] = RECORD_VERSION
-    operator_key: str
-    target_key: str
-    space_key: str
-    tool_version: str
-    configuration: dict[str, Any]
-    seconds: tuple[float, ...]
-    number: int = 0
-    error_kind: str = ""
-    error_text: str = ""
-    max_abs_error: float | None = None
-    facts: dict[str, Any] = {}
-    timestamp_s: float
-    seed: int
-    trial: int
-
-    def __post_init__(self) -> None:
-        if bool(self.seconds) == bool(self.error_kind):
-            raise ValueError(
-                "a record has either seconds or an error_kind: "
-                f"found seconds={list(self.seconds)} and error_kind={self.error_kind!r}"
-            )
-        if not all(0.0 < s < float("inf") for s in self.seconds):
-            raise ValueError(f"seconds must be positive and finite: found {list(self.seconds)}")
-
-    @property
-    def key(self) -> RecordKey:
-        return RecordKey(self.operator_key, self.target_key, self.space_key, self.tool_version)
-
-    @property
-    def cost_s(self) -> float | None:
-        """Seconds per call of the fastest repeat, which candidates are compared by; None for a failure."""
-        return best_s(self.seconds) if self.seconds else None
-
-    @property
-    def measurement(self) -> Measurement:
-        """What was measured, as the runner returned it; it kept no board busy this time."""
-        return Measurement(
-            seconds=self.seconds,
-            error=MeasureFailure(self.error_kind, self.error_text) if self.error_kind else None,
-            number=self.number,
-            max_abs_error=self.max_abs_error,
-            facts=dict(self.facts),
-        )
-
-
-class OperatorLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An operator that records are about. Two that differ in names only have one key and two descriptions."""
-
-    operator_version: Literal[1] = OPERATOR_VERSION
-    operator_key: str
-    description: str
-
-
-Line = TypeVar("Line", TuningRecord, OperatorLine)
 
 
 class Records:
@@ -206,12 +127,6 @@ class Records:
         parameters = (key.operator_key, key.target_key, key.space_key, key.tool_version)
         return list(self._select(f"WHERE {where} ORDER BY id", parameters))
 
-    def for_operator(self, operator_key: str, target_key: str) -> list[TuningRecord]:
-        """Everything ever measured for an operator on a target, whatever the space and tool version."""
-        return list(
-            self._select("WHERE operator_key = ? AND target_key = ? ORDER BY id", (operator_key, target_key))
-        )
-
     def best(self, key: RecordKey) -> TuningRecord | None:
         """The fastest record of `key`, the older one of equals; None when nothing ran without failure."""
         where = "operator_key = ? AND target_key = ? AND space_key = ? AND tool_version = ?"
@@ -267,7 +182,7 @@ class Records:
 
         Raises RecordsError that names file and line when a line is not a valid record.
         """
-        lines = _read_lines(path)
+        lines = read_lines(path)
         self.describe(*(line for line in lines if isinstance(line, OperatorLine)))
         return self.add(*(line for line in lines if isinstance(line, TuningRecord)))
 
@@ -351,7 +266,7 @@ class Records:
         with self._translated():
             rows = self._connection.execute(f"SELECT line FROM record {where}", parameters)
             for (line,) in rows:
-                yield _decoded(line, str(self.path), TuningRecord)
+                yield decoded(line, str(self.path), TuningRecord)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -371,41 +286,6 @@ class Records:
                 f"{self.path} is not a records file or is damaged ({error}): restore a copy, "
                 "or move it away and tune again"
             ) from error
-
-
-def read_jsonl(path: Path | str) -> list[TuningRecord]:
-    """The records of a JSON lines file, each line validated. Raises RecordsError naming file and line."""
-    return [line for line in _read_lines(path) if isinstance(line, TuningRecord)]
-
-
-def _read_lines(path: Path | str) -> list[TuningRecord | OperatorLine]:
-    path = Path(path)
-    found: list[TuningRecord | OperatorLine] = []
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(iter(lambda: lines.readline(LINE_LIMIT_BYTES), b""), start=1):
-                if line.startswith(b'{"operator_version"'):
-                    found.append(_decoded(line, f"{path}:{number}", OperatorLine))
-                elif line.strip():
-                    found.append(_decoded(line, f"{path}:{number}", TuningRecord))
-    except OSError as error:
-        raise RecordsError(
-            f"cannot read records from {path}: {error.strerror}; "
-            "name a file that `toolkit records export` wrote"
-        ) from error
-    return found
-
-
-def _decoded(line: bytes | str, where: str, kind: type[Line]) -> Line:
-    try:
-        return msgspec.json.decode(line, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        what = f"a record of version {RECORD_VERSION}"
-        if kind is OperatorLine:
-            what = f"an operator of version {OPERATOR_VERSION}"
-        raise RecordsError(
-            f"{where}: not {what}: {error}; expected one JSON object as written by toolkit records export"
-        ) from error
 
 
 def _row(record: TuningRecord) -> tuple[bytes, str, str, str, str, float | None, str]:

@@ -18,7 +18,8 @@ import msgspec
 import pytest
 
 from toolkit.errors import OutputError, RecordsError
-from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord, read_jsonl
+from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord
+from toolkit.records.lines import read_lines
 
 KEY = RecordKey("conv2d/1", "cpu/znver4", "ssrsrs/v1", "0.1.0")
 
@@ -72,7 +73,6 @@ def test_records_of_other_keys_stay_apart(path: Path) -> None:
         records.add(record(0), record(0, key=other), record(1, key=other))
         assert len(records.for_key(KEY)) == 1
         assert records.keys() == [(KEY, 1), (other, 2)]
-        assert len(records.for_operator(KEY.operator_key, KEY.target_key)) == 3
 
 
 def test_adding_the_same_record_again_changes_nothing(path: Path) -> None:
@@ -132,7 +132,7 @@ def test_an_import_names_file_and_line_and_adds_nothing(
         assert said in str(refusal.value)
         assert len(records) == 0
     with pytest.raises(RecordsError, match="cannot read records from"):
-        read_jsonl(tmp_path / "absent.jsonl")
+        read_lines(tmp_path / "absent.jsonl")
 
 
 def test_operators_are_described_once_and_travel_with_the_records(path: Path, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_operators_are_described_once_and_travel_with_the_records(path: Path, tm
         assert other.operators() == [two, one]
     lines.write_bytes(lines.read_bytes().replace(b'"operator_version":1', b'"operator_version":3', 1))
     with pytest.raises(RecordsError, match=r"records\.jsonl:1: not an operator of version 1"):
-        read_jsonl(lines)
+        read_lines(lines)
 
 
 def test_a_file_of_the_first_schema_is_read_and_brought_up_to_date(path: Path) -> None:

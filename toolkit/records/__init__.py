@@ -1,0 +1,6 @@
+"""D, the records: every measurement that was ever taken. lines.py says what one is; store.py keeps them."""
+
+from toolkit.records.lines import OperatorLine, RecordKey, TuningRecord
+from toolkit.records.store import Records
+
+__all__ = ["OperatorLine", "RecordKey", "Records", "TuningRecord"]
