@@ -31,6 +31,7 @@ from benchmarks.experiments.results import cells_of, study_results
 from benchmarks.experiments.studies import QUICK, STUDIES, possible
 from benchmarks.experiments.zero_shot import zero_shot
 from benchmarks.reuse.results import pair_results
+from benchmarks.reuse.set_table import set_outcomes
 from boards.errors import BoardError
 from toolkit.cost_model.choose import COST_MODELS
 from toolkit.errors import ToolkitError
@@ -38,6 +39,7 @@ from toolkit.errors import ToolkitError
 RESULTS_VERSION: Final = 2
 WORK: Final = Path("build/experiments")
 REUSE: Final = Path("build/reuse")
+SETS: Final = Path("build/reuse-sets")
 QUICK_SEEDS: Final = 3
 INTERRUPTED: Final = 130
 SAID_EVERY_S: Final = 10.0
@@ -80,7 +82,10 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
         "about": _about(seeds, asked.quick),
         "live": live_results(work, asked.live_trials),
         "studies": [study_results(study, seeds, work, notes) for study, notes in studies],
-        "reuse": {"pairs": pair_results(asked.reuse, asked.live_trials)},
+        "reuse": {
+            "pairs": pair_results(asked.reuse, asked.live_trials),
+            "sets": set_outcomes(asked.reuse_sets, asked.reuse_trials or asked.live_trials),
+        },
         "zero_shot": zero_shot(work, tuple(asked.without))
         if not asked.quick
         else {"rows": [], "notes": [], "top": 0},
@@ -150,6 +155,14 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--output", type=Path, help="folder of the page (default: --work)")
     running.add_argument(
         "--reuse", type=Path, default=REUSE, help=f"what benchmarks.reuse measured (default: {REUSE})"
+    )
+    running.add_argument(
+        "--reuse-sets", type=Path, default=SETS, help=f"the same of whole sets (default: {SETS})"
+    )
+    running.add_argument(
+        "--reuse-trials",
+        type=int,
+        help="of the searches that sets are compared with (default: --live-trials)",
     )
     running.add_argument("--live-trials", type=int, default=400)
     running.add_argument("--live-seeds", type=int, default=1)

@@ -6,7 +6,14 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from benchmarks.experiments.reuse_section import MISSING, pair_figures, pair_rows
+from benchmarks.experiments.reuse_section import (
+    MISSING,
+    MISSING_SETS,
+    pair_figures,
+    pair_rows,
+    set_figures,
+    set_rows,
+)
 from benchmarks.experiments.sentences import verdict
 from benchmarks.experiments.statistics import NEAR
 from benchmarks.experiments.svg import COLOURS, Line, chart, legend
@@ -185,17 +192,30 @@ def _zero_shot(found: Results) -> list[str]:
 
 
 def _reuse(found: Results) -> list[str]:
-    parts = ["<h2>Reuse of tuned programs (ETO)</h2>"]
-    pairs = found["pairs"]
+    return ["<h2>Reuse of tuned programs (ETO)</h2>", *_pairs(found["pairs"]), *_sets(found["sets"])]
+
+
+def _pairs(pairs: Results) -> list[str]:
     if not pairs["families"]:
-        return [*parts, f'<p class="note">No pair was measured: run <code>{MISSING}</code>.</p>']
+        return [f'<p class="note">No pair was measured: run <code>{MISSING}</code>.</p>']
     columns, rows = pair_rows(pairs)
     return [
-        *parts,
         "<p>For each family random pairs of operators: one is searched with "
         f"{pairs['trials']} trials, and tuned again by reuse of the other's program. Mean over the pairs "
         "with its 95 % interval; the paper's figures are of another machine and another backend.</p>",
         *pair_figures(pairs),
+        _table(columns, rows),
+    ]
+
+
+def _sets(outcomes: Sequence[Results]) -> list[str]:
+    if not outcomes:
+        return [f'<p class="note">No set was measured: run <code>{MISSING_SETS}</code>.</p>']
+    columns, rows = set_rows(outcomes)
+    return [
+        "<p>Whole sets of operators, weighted by how often a network computes each. The winners of all "
+        "methods were timed again in turn; bridges count in the time of the reuse.</p>",
+        *set_figures(outcomes),
         _table(columns, rows),
     ]
 

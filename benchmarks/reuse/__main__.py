@@ -31,7 +31,7 @@ from benchmarks.reuse.pairs import Bench, Outcome, measure
 from benchmarks.reuse.results import keep, kept
 from benchmarks.reuse.select_table import print_selections
 from benchmarks.reuse.set_runs import METHODS, Machine
-from benchmarks.reuse.set_table import measure_set, print_outcomes
+from benchmarks.reuse.set_table import keep_outcomes, measure_set, print_outcomes
 from benchmarks.reuse.sets import NETWORKS
 from boards.board import load
 from boards.errors import BoardError
@@ -91,7 +91,10 @@ def _sets(asked: argparse.Namespace) -> None:
             bench.board, bench.target, bench.session, bench.builder, bench.work,
             asked.trials, asked.roots or asked.trials, asked.worth,
         )  # fmt: skip
-        found = [measure_set(machine, name, asked.methods, asked.limit) for name in asked.sets]
+        found = []
+        for name in asked.sets:
+            found.append(measure_set(machine, name, asked.methods, asked.limit))
+            keep_outcomes(bench.work, asked.trials, found[-1])
     print_outcomes([item for outcomes in found for item in outcomes], as_json=asked.json)
 
 

@@ -18,6 +18,7 @@ from toolkit.model_job.options import TuneOptions
 from toolkit.records import Records
 
 RESULTS_VERSION: Final = 1
+OUTCOMES: Final = "-outcomes.json"
 HEAD: Final = (
     "set", "operators", "method", "trials", "seconds", "of the search", "latency ms", "speed of the search"
 )  # fmt: skip
@@ -54,6 +55,23 @@ def measure_set(machine: Machine, name: str, methods: Sequence[str], limit: int 
         Outcome(name, len(operators), method, found.trials, found.seconds, latencies_s[method])
         for method, found in runs.items()
     ]
+
+
+def keep_outcomes(folder: Path, trials: int, outcomes: Sequence[Outcome]) -> None:
+    """Write a set's outcomes, searches with so many trials, where `set_outcomes` finds them."""
+    path = folder / f"{outcomes[0].name}-{trials}{OUTCOMES}"
+    lines = [{**asdict(item), **_relative(item, outcomes)} for item in outcomes]
+    path.write_text(json.dumps({"version": RESULTS_VERSION, "trials": trials, "outcomes": lines}, indent=1))
+
+
+def set_outcomes(folder: Path, trials: int) -> list[dict[str, Any]]:
+    """The outcomes of every set that is kept in a folder, as plain data, in order of names."""
+    found: list[dict[str, Any]] = []
+    for path in sorted(folder.glob(f"*-{trials}{OUTCOMES}")):
+        content = json.loads(path.read_text())
+        if content.get("version") == RESULTS_VERSION and content["trials"] == trials:
+            found += content["outcomes"]
+    return found
 
 
 def print_outcomes(outcomes: Sequence[Outcome], *, as_json: bool) -> None:

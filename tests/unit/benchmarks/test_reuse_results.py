@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.experiments.reuse_section import pair_figures, pair_rows
+from benchmarks.experiments.reuse_section import pair_figures, pair_rows, set_figures, set_rows
 from benchmarks.reuse.pairs import Outcome
 from benchmarks.reuse.results import keep, kept, outcomes, pair_results
+from benchmarks.reuse.set_table import Outcome as SetOutcome
+from benchmarks.reuse.set_table import keep_outcomes, set_outcomes
 
 TRIALS = 400
 
@@ -55,6 +57,25 @@ def test_the_figures_show_ours_beside_the_paper_s(tmp_path: Path) -> None:
         assert float(ours.get("height", "")) > 0 and float(papers.get("height", "")) > 0
     _, rows = pair_rows(found)
     assert [row[0] for row in rows] == ["conv2d", "all"]
+
+
+def test_sets_are_kept_and_drawn(tmp_path: Path) -> None:
+    made = [
+        SetOutcome("bert-base", 5, "search", 2000, 100.0, 1e-3),
+        SetOutcome("bert-base", 5, "reuse-one-hop", 500, 25.0, 2e-3),
+    ]
+    keep_outcomes(tmp_path, TRIALS, made)
+    found = set_outcomes(tmp_path, TRIALS)
+    assert [(item["method"], item["time"], item["speed"]) for item in found] == [
+        ("search", 1.0, 1.0), ("reuse-one-hop", 0.25, 0.5),
+    ]  # fmt: skip
+    assert set_outcomes(tmp_path, 7) == []
+    _, speed, time = set_figures(found)
+    for figure, ours in ((speed, "reuse, one-hop bridges: 0.5"), (time, "reuse, one-hop bridges: 4")):
+        titles = [item.text for item in ElementTree.fromstring(figure).iter("title")]
+        assert ours in titles and len(titles) == 2  # and the paper's
+    _, rows = set_rows(found)
+    assert [row[2] for row in rows] == ["search", "reuse, one-hop bridges"]
 
 
 def test_without_pairs_there_is_nothing_to_show(tmp_path: Path) -> None:
