@@ -63,7 +63,8 @@ class MajorLoops:
 
 def reusable(one: MajorLoops, other: MajorLoops) -> bool:
     """Whether either can reuse the program of the other: same kind, and loops that compare elementwise."""
-    if one.kind != other.kind or len(one.space) != len(other.space) or one.extents == other.extents:
+    shapes = [(item.kind, len(item.space), len(item.reduce)) for item in (one, other)]
+    if shapes[0] != shapes[1] or one.extents == other.extents:
         return False
     pairs = list(zip(one.extents, other.extents, strict=True))
     return all(left <= right for left, right in pairs) or all(left >= right for left, right in pairs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.toolkit.reuse.operators import RESNET50, conv, product
@@ -55,6 +57,14 @@ def test_an_operator_without_loops_or_relatives_is_searched() -> None:
     alone = Candidate("b", conv(8, 8, 8, 3), 0.3, False)
     found = plan(Candidate("a", LARGE, 0.5, False), alone, Candidate("c", None, 0.2, False))
     assert parents(found) == {0: None, 1: None, 2: None}
+
+
+def test_operators_of_one_kind_with_other_loops_do_not_reuse_each_other() -> None:
+    """Depthwise and grouped convolutions are convolutions too, with a loop less or more."""
+    depthwise = replace(LARGE, reduce=(), split=None, inputs=())
+    assert not reusable(LARGE, depthwise) and not reusable(depthwise, LARGE)
+    found = plan(Candidate("a", LARGE, 0.5, False), Candidate("b", depthwise, 0.5, False))
+    assert parents(found) == {0: None, 1: None}
 
 
 def test_latency_has_a_price() -> None:
