@@ -110,21 +110,25 @@ def _wrong_golden(model: SmallModel) -> SmallModel:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("broken", "reason"),
+    ("broken", "timeout_s", "reason"),
     [
-        (_wrong_golden(small_model(2)), "self-test failed: wrong_answer: output y: max .error."),
-        (small_model(2, "crash"), "self-test failed: crash: killed by SIG"),
-        (small_model(2, "failing"), "self-test failed: crash: the model returned -1: a kernel reported"),
-        (small_model(2, "hang"), "self-test failed: timeout: no answer within 1 s"),
+        (_wrong_golden(small_model(2)), 60.0, "self-test failed: wrong_answer: output y: max .error."),
+        (small_model(2, "crash"), 60.0, "self-test failed: crash: killed by SIG"),
+        (
+            small_model(2, "failing"),
+            60.0,
+            "self-test failed: crash: the model returned -1: a kernel reported",
+        ),
+        (small_model(2, "hang"), 1.0, "self-test failed: timeout: no answer within 1 s"),
     ],
     ids=["golden", "crash", "failing", "hang"],
 )
 def test_a_bundle_that_fails_its_self_test_is_not_kept(
-    flasher: Flasher, broken: SmallModel, reason: str
+    flasher: Flasher, broken: SmallModel, timeout_s: float, reason: str
 ) -> None:
     first = flasher.flash(1)
     path = flasher.pack(broken)
-    options = dataclasses.replace(flasher.options, test_timeout_s=1.0)
+    options = dataclasses.replace(flasher.options, test_timeout_s=timeout_s)
     with pytest.raises(RolledBack, match=reason) as caught:
         flashing.flash(path, flasher.board, options)
     assert caught.value.exit_code == 7
@@ -227,7 +231,11 @@ def test_a_board_that_somebody_holds(flasher: Flasher) -> None:
 
 def test_a_target_that_the_bundle_has_no_code_for(flasher: Flasher) -> None:
     options = dataclasses.replace(flasher.options, target="a72")
-    with pytest.raises(InputError, match=r"has no variant for target 'a72'; it has cpu"):
+    words = "has no variant for the target 'a72', only for cpu; name one of these with --target"
+    with pytest.raises(InputError, match=words):
+        flashing.flash(flasher.bundle(1), flasher.board, options)
+    flasher.flash(1)
+    with pytest.raises(InputError, match=words):  # also where nothing would change
         flashing.flash(flasher.bundle(1), flasher.board, options)
 
 

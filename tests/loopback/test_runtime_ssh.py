@@ -78,7 +78,7 @@ def ssh_link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
 
 
 def wait_for(port: int) -> None:
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

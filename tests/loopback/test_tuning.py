@@ -146,7 +146,7 @@ def test_an_interrupt_ends_the_tuner_and_everything_it_started(tmp_path: Path) -
     assert stderr.decode().rstrip().endswith("KeyboardInterrupt")
     found = trials_in(tmp_path / "records.db")
     assert all(trial in found[name] for name, trial in acknowledged_in(said))
-    deadline_s = time.monotonic() + 5.0
+    deadline_s = time.monotonic() + 60.0  # it takes no time unless the machine is busy
     while alive := processes_that_name(str(tmp_path / "device")):
         assert time.monotonic() < deadline_s, alive
         time.sleep(0.05)

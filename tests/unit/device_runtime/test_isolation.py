@@ -25,7 +25,7 @@ def test_an_answer_comes_back() -> None:
     assert outcome.failure is None
     assert outcome.answer is not None
     assert outcome.answer["pid"] == outcome.answer["session"] != os.getpid()
-    assert 0 < outcome.wall_s < 10
+    assert outcome.wall_s > 0
 
 
 def test_a_fault_keeps_its_kind() -> None:

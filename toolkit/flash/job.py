@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final
 
 import msgspec
 
 from boards.board import Board
 from device_runtime.protocol import BAD_HASH, NO_SPACE, NOT_FOUND, REFUSED
-from toolkit.bundle.manifest import TensorSpec
 from toolkit.bundle.started import StartedVariant
 from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
 from toolkit.errors import (
@@ -31,118 +29,25 @@ from toolkit.errors import (
     RolledBack,
     VerificationError,
 )
+from toolkit.flash.values import (
+    FlashEvent,
+    FlashOptions,
+    FlashProgress,
+    FlashReport,
+    RunResult,
+    SlotStatus,
+    StepName,
+    StepState,
+)
 from toolkit.measure.session import DeviceError, Session, open_session
 
-StepName = Literal[
-    "verify",
-    "connect",
-    "trust",
-    "upload",
-    "install",
-    "self_test",
-    "activate",
-    "health_check",
-    "commit",
-    "rollback",
-]
-
-
-StepState = Literal["begin", "progress", "end", "failed"]
-
-
-@dataclass(frozen=True, slots=True)
-class FlashEvent:
-    """A step began, ended or failed with an error; or an upload moved on, `done_bytes` of `total_bytes`."""
-
-    step: StepName
-    state: StepState
-    done_bytes: int = 0
-    total_bytes: int = 0
-
-
-FlashProgress = Callable[[FlashEvent], None]
-
-
-@dataclass(frozen=True, slots=True)
-class FlashOptions:
-    """How to flash; the defaults are what the command does."""
-
-    dry_run: bool = False
-    """Verify and look, but change nothing on the board."""
-    target: str = ""
-    """Variant to start, by target name; empty: the first whose device the board has."""
-    test_timeout_s: float = 120.0
-    """Longest that a self-test or health check may take."""
-    wait_s: float = 0.0
-    """How long to wait for the board's lease."""
-    config_dir: Path | None = None
-    """Where the signing key and trusted signers are; None: ~/.config/tune-for-board."""
-    cache_dir: Path | None = None
-
-
-class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One bundle installed on a board."""
-
-    id: str
-    name: str
-    size_bytes: int
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    damaged: bool
-    tested: bool
-
-
-class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Which bundles a board has. `current` runs; it is on trial while it is not `committed`."""
-
-    device_dir: str
-    current: str
-    committed: str
-    previous: str
-    on_trial: bool
-    failed_starts: int
-    last_failure: dict[str, Any] | None
-    slots: tuple[SlotInfo, ...]
-
-    def slot(self, bundle_id: str) -> SlotInfo | None:
-        """The installed bundle with this id."""
-        return next((slot for slot in self.slots if slot.id == bundle_id), None)
-
-
-@dataclass(frozen=True, slots=True)
-class FlashReport:
-    """What a flash did. `missing_bytes` had to be uploaded (or would have to be, in a dry run)."""
-
-    board: str
-    device_dir: str
-    bundle_id: str
-    name: str
-    changed: bool
-    dry_run: bool
-    previous: str
-    missing_bytes: int
-    total_bytes: int
-    max_relative_error: float
-    """Of the self-test: largest |error| of any output over that output's largest |expected|."""
-    seconds: float
-    variant: StartedVariant | None
-    """What the self-test ran; None when there was none."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What the installed model computed: raw C-order bytes per output, and the seconds of every run."""
-
-    bundle_id: str
-    outputs: tuple[bytes, ...]
-    seconds: tuple[float, ...]
-    variant: StartedVariant
+DEFAULTS: Final = FlashOptions()
 
 
 def flash(
     bundle_path: Path,
     board: Board,
-    options: FlashOptions = FlashOptions(),
+    options: FlashOptions = DEFAULTS,
     progress: FlashProgress | None = None,
 ) -> FlashReport:
     """Install the bundle on the board and make it current.
@@ -155,7 +60,7 @@ def flash(
     tell = progress or _silent
     with _step(tell, "verify"):
         bundle = open_bundle(bundle_path, trusted_keys(options.config_dir))
-        _check_board(bundle, board)
+        _check_fit(bundle, board, options.target)
     with _step(tell, "connect"):
         session = _connect(board, options, lease=not options.dry_run)
     with session:
@@ -194,14 +99,14 @@ def flash_over(
     )
 
 
-def status(board: Board, options: FlashOptions = FlashOptions()) -> SlotStatus:
+def status(board: Board, options: FlashOptions = DEFAULTS) -> SlotStatus:
     """What is installed on the board; takes no lease. Raises BoardUnreachable."""
     with _connect(board, options, lease=False) as session:
         return _status(session.call("slots", verify=""))
 
 
 def rollback(
-    board: Board, options: FlashOptions = FlashOptions(), progress: FlashProgress | None = None
+    board: Board, options: FlashOptions = DEFAULTS, progress: FlashProgress | None = None
 ) -> SlotStatus:
     """Make the slot before the current one current again, and check that it runs.
 
@@ -228,7 +133,7 @@ def rollback(
 
 
 def run(
-    board: Board, inputs: Sequence[bytes], repeat: int = 1, options: FlashOptions = FlashOptions()
+    board: Board, inputs: Sequence[bytes], repeat: int = 1, options: FlashOptions = DEFAULTS
 ) -> RunResult:
     """Run the board's current model on raw inputs, in the order and layout of `SlotInfo.inputs`.
 
@@ -258,13 +163,19 @@ def _connect(board: Board, options: FlashOptions, *, lease: bool) -> Session:
     return open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s, lease=lease)
 
 
-def _check_board(bundle: VerifiedBundle, board: Board) -> None:
-    """InputError when the bundle is not for this board."""
+def _check_fit(bundle: VerifiedBundle, board: Board, target: str) -> None:
+    """InputError when the bundle is not for this board, or has no variant for the target asked for."""
     boards = bundle.manifest.compatibility.boards
     if board.name not in boards:
         raise InputError(
             f"bundle {bundle.path} is for {', '.join(boards)}, not for {board.name}; "
             f"tune the model with --board {board.name}, or flash the bundle to one of its boards"
+        )
+    targets = [variant.target for variant in bundle.manifest.variants]
+    if target and target not in targets:
+        raise InputError(
+            f"bundle {bundle.path} has no variant for the target {target!r}, only for {', '.join(targets)}; "
+            "name one of these with --target, or leave it out"
         )
 
 

@@ -1,0 +1,116 @@
+"""What goes into flashing and what comes out: options, events, and what is installed or was done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.started import StartedVariant
+
+StepName = Literal[
+    "verify",
+    "connect",
+    "trust",
+    "upload",
+    "install",
+    "self_test",
+    "activate",
+    "health_check",
+    "commit",
+    "rollback",
+]
+StepState = Literal["begin", "progress", "end", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlashEvent:
+    """A step began, ended or failed with an error; or an upload moved on, `done_bytes` of `total_bytes`."""
+
+    step: StepName
+    state: StepState
+    done_bytes: int = 0
+    total_bytes: int = 0
+
+
+FlashProgress = Callable[[FlashEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FlashOptions:
+    """How to flash; the defaults are what the command does."""
+
+    dry_run: bool = False
+    """Verify and look, but change nothing on the board."""
+    target: str = ""
+    """Variant to start, by target name; empty: the first whose device the board has."""
+    test_timeout_s: float = 120.0
+    """Longest that a self-test or health check may take."""
+    wait_s: float = 0.0
+    """How long to wait for the board's lease."""
+    config_dir: Path | None = None
+    """Where the signing key and trusted signers are; None: ~/.config/tune-for-board."""
+    cache_dir: Path | None = None
+
+
+class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One bundle installed on a board."""
+
+    id: str
+    name: str
+    size_bytes: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    damaged: bool
+    tested: bool
+
+
+class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Which bundles a board has. `current` runs; it is on trial while it is not `committed`."""
+
+    device_dir: str
+    current: str
+    committed: str
+    previous: str
+    on_trial: bool
+    failed_starts: int
+    last_failure: dict[str, Any] | None
+    slots: tuple[SlotInfo, ...]
+
+    def slot(self, bundle_id: str) -> SlotInfo | None:
+        """The installed bundle with this id."""
+        return next((slot for slot in self.slots if slot.id == bundle_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class FlashReport:
+    """What a flash did. `missing_bytes` had to be uploaded (or would have to be, in a dry run)."""
+
+    board: str
+    device_dir: str
+    bundle_id: str
+    name: str
+    changed: bool
+    dry_run: bool
+    previous: str
+    missing_bytes: int
+    total_bytes: int
+    max_relative_error: float
+    """Of the self-test: largest |error| of any output over that output's largest |expected|."""
+    seconds: float
+    variant: StartedVariant | None
+    """What the self-test ran; None when there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What the installed model computed: raw C-order bytes per output, and the seconds of every run."""
+
+    bundle_id: str
+    outputs: tuple[bytes, ...]
+    seconds: tuple[float, ...]
+    variant: StartedVariant
