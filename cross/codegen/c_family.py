@@ -8,6 +8,7 @@ a loop, and by thread 0 where it is a store.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 from cross.codegen.c_arrays import Array
 from cross.codegen.c_dialect import Dialect
+from cross.codegen.c_lines import INDENT, Lines
 from cross.codegen.c_literals import without_matrices
 from cross.codegen.c_names import Names, identifier, loop_name
 from cross.codegen.c_registers import Use, own_dimensions, runs_as_vector, uses, vector_registers
@@ -37,11 +39,17 @@ from cross.loopnest.nodes import (
     Store,
 )
 from cross.loopnest.printer import buffer_text
-from cross.loopnest.threads import LaunchShape, extent_of, is_done_together, launches, region
+from cross.loopnest.threads import (
+    THREAD_PRIVATE,
+    LaunchShape,
+    extent_of,
+    is_done_together,
+    launches,
+    region,
+)
 from cross.loopnest.traits import dtype_of
 from cross.schedule.gpu_operands import shared_size
 
-INDENT = "    "
 UNROLLED = (LoopKind.UNROLLED, LoopKind.VIRTUAL_THREAD, LoopKind.VECTORIZED)
 
 
@@ -105,16 +113,16 @@ def _table(
     return f"{dialect.constant}{values.type(dtype)} {name}[{len(matrix)}][{len(matrix[0])}] = {{{rows}}};"
 
 
-class _FunctionWriter:
+class _FunctionWriter(Lines):
     """One launch: its declarations and lines of text."""
 
     def __init__(self, nest: LoopNest, shape: LaunchShape, values: Values, offsets: dict[str, int]) -> None:
+        super().__init__()
         self.nest, self.shape, self.values, self.offsets = nest, shape, values, offsets
         self.dialect, self.names = values.dialect, values.names
-        self.lines: list[str] = []
-        self.depth = 1
         self.shared: list[str] = []
         self.shared_bytes = 0
+        self.accessed = False  # whether, since the last barrier, anything that threads share may have been
         found = list(uses(shape.body))
         self.stored = {use.buffer.name for use in found if use.writes}
         self.touched = {use.buffer.name for use in found}
@@ -190,19 +198,6 @@ class _FunctionWriter:
 
     # ------------------------------------------------------------------------------------------ statements
 
-    def line(self, text: str) -> None:
-        """One line at the current depth."""
-        self.lines.append(INDENT * self.depth + text)
-
-    @contextmanager
-    def braces(self, head: str = "") -> Iterator[None]:
-        """Lines within a block of their own."""
-        self.line(f"{head} {{" if head else "{")
-        self.depth += 1
-        yield
-        self.depth -= 1
-        self.line("}")
-
     @contextmanager
     def _variable(self, loop: For) -> Iterator[str]:
         """The C name of a loop variable, within its loop."""
@@ -230,23 +225,42 @@ class _FunctionWriter:
         """What all threads of a block come to."""
         match statement:
             case Block(statements):
-                for item in statements:
-                    self.uniform(item)
+                for alone, items in itertools.groupby(statements, self._is_for_thread_0):
+                    if alone:
+                        self.thread_0(tuple(items))
+                    else:
+                        for item in items:
+                            self.uniform(item)
             case Barrier():
-                if self.shape.threads > 1:
+                if self.shape.threads > 1 and self.accessed:
                     self.line(self.dialect.barrier)
+                self.accessed = False
             case Allocate(_, body) if self.shape.threads > 1 or is_done_together(body):
                 self.allocate(statement)
                 self.uniform(body)
             case For(_, _, LoopKind.THREAD, _):
                 self.threads(statement)
+                self._note_accesses(statement)
             case For() if is_done_together(statement):
+                self.accessed = True  # by the iteration before
                 self.loop(statement, self.uniform)
-            case For() | Store() if self.shape.threads > 1:
-                with self.braces("if (thread == 0)"):
-                    self.own_work(statement)
+                self.accessed = True
             case _:
-                self.own_work(statement)
+                self.thread_0((statement,))
+
+    def _is_for_thread_0(self, statement: Statement) -> bool:
+        return isinstance(statement, For | Store) and not is_done_together(statement)
+
+    def thread_0(self, statements: tuple[Statement, ...]) -> None:
+        """What is done once in a block."""
+        with self.braces("if (thread == 0)") if self.shape.threads > 1 else nullcontext():
+            for item in statements:
+                self.own_work(item)
+                self._note_accesses(item)
+
+    def _note_accesses(self, statement: Statement) -> None:
+        """Remembers that what threads share has been accessed since the last barrier."""
+        self.accessed |= any(use.buffer.scope not in THREAD_PRIVATE for use in uses(statement))
 
     def threads(self, loop: For) -> None:
         """Loops over threads: each thread runs its iteration."""

@@ -240,7 +240,7 @@ class Values:
         kind = self.type(dtype) + lanes
         name = f"{op}_{kind}"
         self.helpers[name] = _EXTREME.format(kind=kind, name=name, sign="<" if op == "max" else ">")
-        return f"{name}({', '.join(sides)})"
+        return f"{name}({', '.join(map(without_parentheses, sides))})"
 
     def _call(self, function: str, dtype: str, arguments: list[str]) -> str:
         known = self.dialect.functions.get(dtype, {})
