@@ -2,6 +2,7 @@
 
 Every method has records of its own, so that its time can be told. An operator that a method searches is
 searched by the same steps as in the run that searches all of them: its first records are taken from there.
+The second or two that a plan of reuse takes are not in the times.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ def plan_model_reuse(bench: Bench, options: ReuseOptions) -> ModelReuse:
         )
     own = {item.job.key.operator_key for item in bench.tasks}
     bridges = _bridges(bench, mine, options)
-    theirs = {bridge.operator.key for bridge in bridges}
-    known = tuple(item for item in known_programs(bench) if item.operator_key not in own | theirs)
     recorded = _recorded(bench)
+    begun = {bridge.operator.key for bridge in bridges} & recorded.keys()
+    known = tuple(item for item in known_programs(bench) if item.operator_key not in own | begun)
     candidates = (
         *mine,
         *(Candidate(program.name, program.loops, 0.0, tuned=True) for program in known),
