@@ -40,8 +40,16 @@ from cross.loopnest.traits import loads
 THREAD_PRIVATE = (Scope.REGISTER, Scope.LOCAL)
 GPU_KINDS = (LoopKind.BLOCK, LoopKind.THREAD, LoopKind.VIRTUAL_THREAD)
 Extents = tuple[int, ...]
-Problem = tuple[str, str]
-"""A rule and how it is broken."""
+Loops = tuple[For, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A rule, how it is broken, and the loops around the place, outermost first."""
+
+    rule: str
+    text: str
+    loops: Loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +137,8 @@ def problem(nest: LoopNest) -> Problem | None:
     """The first rule of this file that a bound nest breaks, or None."""
     for statement in nest.body.statements:
         shape = launch_shape(statement)
-        found = _kinds(shape.body, inside=False) or _places(shape.body) or _barriers(shape.body)
+        found = _kinds(shape.body, shape.blocks, inside=False)
+        found = found or _places(shape.body, shape.blocks) or _barriers(shape.body, shape.blocks)
         if found is not None:
             return found
     return None
@@ -138,53 +147,66 @@ def problem(nest: LoopNest) -> Problem | None:
 # ------------------------------------------------------------------------------------------- loop kinds
 
 
-def _kinds(statement: Statement, inside: bool) -> Problem | None:
+def _kinds(statement: Statement, loops: Loops, inside: bool) -> Problem | None:
     """`inside`: a thread runs this alone."""
     match statement:
         case For(var, _, kind, body):
             if kind is LoopKind.PARALLEL:
-                return "loop-kinds", f"parallel loop {var} among the loops of a GPU"
+                return Problem("loop-kinds", f"parallel loop {var} among the loops of a GPU", loops)
             if kind is LoopKind.BLOCK:
-                return "loop-kinds", f"block loop {var} inside a loop that is none"
+                return Problem("loop-kinds", f"block loop {var} inside a loop that is none", loops)
             if kind is LoopKind.THREAD:
                 if inside:
-                    return "loop-kinds", f"thread loop {var} inside what a thread runs"
-                return _kinds(region(statement)[1], inside=True)
-            return _kinds(body, inside)
+                    return Problem("loop-kinds", f"thread loop {var} inside what a thread runs", loops)
+                threads, body = region(statement)
+                return _kinds(body, (*loops, *threads), inside=True)
+            return _kinds(body, (*loops, statement), inside)
         case Allocate(buffer, body):
             if buffer.scope is Scope.SHARED and inside:
-                return "loop-kinds", f"shared buffer {buffer.name} allocated by one thread"
-            return _kinds(body, inside)
+                return Problem("loop-kinds", f"shared buffer {buffer.name} allocated by one thread", loops)
+            return _kinds(body, loops, inside)
         case Block(statements):
-            return next((found for item in statements if (found := _kinds(item, inside))), None)
+            return next((found for item in statements if (found := _kinds(item, loops, inside))), None)
         case Barrier():
-            return ("loop-kinds", "a barrier inside what a thread runs") if inside else None
+            return Problem("loop-kinds", "a barrier inside what a thread runs", loops) if inside else None
         case Store():
             return None
 
 
 # ---------------------------------------------------------------------------------------------- registers
 
-Place = tuple[tuple[int, Int | Var], ...]
 
-
-def _places(statement: Statement) -> Problem | None:
+def _places(statement: Statement, blocks: Loops) -> Problem | None:
     """Whether what outlives a region is found again by the thread that wrote it."""
     outliving = {item.buffer.name for item in _outside(statement) if item.buffer.scope in THREAD_PRIVATE}
     if not outliving:
         return None
     owners: dict[str, tuple[Extents, tuple[int, ...]]] = {}
-    for loops, store in _stores(statement, ()):
+    for loops, store in _stores(statement, blocks):
+        threads = tuple(loop for loop in loops if loop.kind is LoopKind.THREAD)
         for buffer, indices in _accesses(store):
             if buffer.name not in outliving:
                 continue
-            extents = tuple(extent_of(loop) for loop in loops)
-            places = tuple(_place(indices, loop.var) for loop in loops)
+            extents = tuple(extent_of(loop) for loop in threads)
+            places = tuple(_place(indices, loop.var) for loop in threads)
             if -1 in places:
-                return "own-registers", f"{buffer.name} is not told apart by the threads that access it"
-            if owners.setdefault(buffer.name, (extents, places)) != (extents, places):
-                return "own-registers", f"{buffer.name} is accessed by regions of threads that differ"
+                text = f"{buffer.name} is not told apart by the threads that access it"
+                return Problem("own-registers", text, loops)
+            known = owners.setdefault(buffer.name, (extents, places))
+            if known != (extents, places):
+                text = (
+                    f"{buffer.name} is accessed by regions of threads that differ: "
+                    f"expected {_threads_text(*known)}, found {_threads_text(extents, places)}"
+                )
+                return Problem("own-registers", text, loops)
     return None
+
+
+def _threads_text(extents: Extents, places: tuple[int, ...]) -> str:
+    """8 x 4 threads in dimensions 0, 1."""
+    if not extents:
+        return "thread 0"
+    return f"{' x '.join(map(str, extents))} threads in dimensions {', '.join(map(str, places))}"
 
 
 def _place(indices: tuple[Expr, ...], var: str) -> int:
@@ -207,11 +229,11 @@ def _outside(statement: Statement) -> Iterator[Allocate]:
                 yield from _outside(item)
 
 
-def _stores(statement: Statement, loops: tuple[For, ...]) -> Iterator[tuple[tuple[For, ...], Store]]:
-    """Stores with the thread loops around them."""
+def _stores(statement: Statement, loops: Loops) -> Iterator[tuple[Loops, Store]]:
+    """Stores with the loops around them."""
     match statement:
-        case For(_, _, kind, body):
-            yield from _stores(body, (*loops, statement) if kind is LoopKind.THREAD else loops)
+        case For(_, _, _, body):
+            yield from _stores(body, (*loops, statement))
         case Allocate(_, body):
             yield from _stores(body, loops)
         case Block(statements):
@@ -244,32 +266,33 @@ class _Since:
     read: Accesses = field(default_factory=dict)
 
 
-def _barriers(statement: Statement) -> Problem | None:
+def _barriers(statement: Statement, blocks: Loops) -> Problem | None:
     """Whether threads that meet in a shared buffer, or in global memory, are kept apart."""
-    return _run(statement, _Since())
+    return _run(statement, blocks, _Since())
 
 
-def _run(statement: Statement, since: _Since) -> Problem | None:
+def _run(statement: Statement, loops: Loops, since: _Since) -> Problem | None:
     match statement:
         case Barrier():
             since.written.clear()
             since.read.clear()
             return None
         case Block(statements):
-            return next((found for item in statements if (found := _run(item, since))), None)
+            return next((found for item in statements if (found := _run(item, loops, since))), None)
         case Allocate(_, body):
-            return _run(body, since)
+            return _run(body, loops, since)
         case For(_, _, kind, body) if kind is not LoopKind.THREAD:
             # Twice: the end of an iteration meets the start of the next.
-            return _run(body, since) or _run(body, since)
+            around = (*loops, statement)
+            return _run(body, around, since) or _run(body, around, since)
         case _:
-            return _meet(statement, since)
+            return _meet(statement, loops, since)
 
 
-def _meet(statement: Statement, since: _Since) -> Problem | None:
+def _meet(statement: Statement, loops: Loops, since: _Since) -> Problem | None:
     """A region, or a store of thread 0, after what has been accessed since the last barrier."""
     own = THREAD_0 if isinstance(statement, Store) else id(statement)
-    for _, store in _stores(statement, ()):
+    for around, store in _stores(statement, loops):
         for position, (buffer, _) in enumerate(_accesses(store)):
             if buffer.scope in THREAD_PRIVATE:
                 continue
@@ -278,8 +301,9 @@ def _meet(statement: Statement, since: _Since) -> Problem | None:
             )
             # A thread that comes again meets itself; a region, in shared memory, may meet its other threads.
             if others - {own} or (others and own != THREAD_0 and buffer.scope is Scope.SHARED):
-                return "barrier", f"threads may meet in {buffer.name}: no barrier since it was accessed"
-    for _, store in _stores(statement, ()):
+                text = f"threads may meet in {buffer.name}: no barrier since it was accessed"
+                return Problem("barrier", text, around)
+    for _, store in _stores(statement, loops):
         for position, (buffer, _) in enumerate(_accesses(store)):
             kept = since.read if position else since.written
             kept.setdefault(buffer.name, set()).add(own)

@@ -131,7 +131,7 @@ class _Verifier:
         if not self.parametric and self.for_gpu:
             broken = problem(self.nest)
             if broken is not None:
-                self.fail(*broken, place)
+                self.fail(broken.rule, broken.text, replace(place, loops=broken.loops))
         for buffer in self.nest.arguments:
             if buffer.name not in self.written:
                 self.fail("output-written", f"nothing writes the {buffer.role} {buffer.name}", place)
