@@ -18,7 +18,8 @@ class Dialect:
     shared: str  # before a declaration in shared memory
     block: str  # number of the block
     thread: str  # number of the thread in its block
-    barrier: str
+    barrier: str  # for shared memory
+    barrier_for_all: str  # for shared and global memory
     constant: str  # before a table of constants
     infinity: Mapping[str, str]  # by dtype
     types: Mapping[str, str]  # of values, by dtype

@@ -126,6 +126,10 @@ class _FunctionWriter(Lines):
         found = list(uses(shape.body))
         self.stored = {use.buffer.name for use in found if use.writes}
         self.touched = {use.buffer.name for use in found}
+        own = (*THREAD_PRIVATE, Scope.SHARED)
+        self.reads_back = any(  # from global memory
+            use.buffer.name in self.stored and not use.writes and use.buffer.scope not in own for use in found
+        )
         self.written = _result(found)
         self.own = own_dimensions(shape.body)
         self.vectors = vector_registers(found) if self.dialect.vectors else {}
@@ -233,7 +237,7 @@ class _FunctionWriter(Lines):
                             self.uniform(item)
             case Barrier():
                 if self.shape.threads > 1 and self.accessed:
-                    self.line(self.dialect.barrier)
+                    self.line(self.dialect.barrier_for_all if self.reads_back else self.dialect.barrier)
                 self.accessed = False
             case Allocate(_, body) if self.shape.threads > 1 or is_done_together(body):
                 self.allocate(statement)

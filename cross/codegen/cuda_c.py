@@ -72,6 +72,7 @@ CUDA_C = Dialect(
     block="(int)blockIdx.x",
     thread="(int)threadIdx.x",
     barrier="__syncthreads();",
+    barrier_for_all="__syncthreads();",
     constant="__constant__ const ",
     infinity={
         "float16": "__int_as_float(0x7f800000)",

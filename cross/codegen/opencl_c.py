@@ -27,6 +27,7 @@ OPENCL_C = Dialect(
     block="get_group_id(0)",
     thread="get_local_id(0)",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
+    barrier_for_all="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     constant="__constant ",
     infinity={"float16": "INFINITY", "float32": "INFINITY", "float64": "(double)INFINITY"},
     # Half floats are only stored: what reads and writes them is in OpenCL C without an extension.
