@@ -15,6 +15,7 @@ from typing import Any, Dict, Tuple
 
 import msgpack
 
+from device_runtime.entries import unexpected
 from device_runtime.frames import BAD_REQUEST, BAD_VERSION, ProtocolError
 from device_runtime.gpu_module import GpuModule
 
@@ -130,4 +131,4 @@ def _size(value: object, name: str) -> int:
 
 
 def _unexpected(where: str, expected: str, found: object) -> ProtocolError:
-    return ProtocolError(BAD_REQUEST, f"GPU model: {where}: expected {expected}, found {found!r:.80}")
+    return unexpected(f"GPU model: {where}", expected, found)

@@ -27,6 +27,7 @@ from typing import Any, Dict, Mapping, Sequence, Tuple, Union
 
 import msgpack
 
+from device_runtime.entries import unexpected
 from device_runtime.frames import BAD_REQUEST, BAD_VERSION, TOO_LARGE, ProtocolError
 
 GPU_MODULE_VERSION = 1
@@ -105,10 +106,10 @@ class GpuModule:
         entries = _entries(plain, "GPU module", ("version", "language", "kernels"))
         language = entries["language"]
         if language not in LANGUAGES:
-            raise _unexpected("GPU module: 'language'", "opencl or cuda", language)
+            raise unexpected("GPU module: 'language'", "opencl or cuda", language)
         kernels = entries["kernels"]
         if not isinstance(kernels, dict) or not 1 <= len(kernels) <= MAX_KERNELS:
-            raise _unexpected("GPU module: 'kernels'", f"a map of 1 to {MAX_KERNELS}", kernels)
+            raise unexpected("GPU module: 'kernels'", f"a map of 1 to {MAX_KERNELS}", kernels)
         return cls(language, {_name(symbol): _kernel(entry, language) for symbol, entry in kernels.items()})
 
 
@@ -116,7 +117,7 @@ def merged(modules: Sequence[GpuModule]) -> GpuModule:
     """One module of the kernels of several in one language; ProtocolError where a symbol comes twice."""
     languages = sorted({module.language for module in modules})
     if len(languages) != 1:
-        raise _unexpected("GPU modules to merge", "one language", languages)
+        raise unexpected("GPU modules to merge", "one language", languages)
     kernels: Dict[str, GpuKernel] = {}
     for module in modules:
         twice = kernels.keys() & module.kernels.keys()
@@ -140,9 +141,9 @@ def _kernel(plain: object, language: str) -> GpuKernel:
     code, launches = entries["code"], entries["launches"]
     expected = str if language == "opencl" else bytes
     if type(code) is not expected or not code:
-        raise _unexpected("GPU kernel: 'code'", f"{expected.__name__} for {language}", type(code).__name__)
+        raise unexpected("GPU kernel: 'code'", f"{expected.__name__} for {language}", type(code).__name__)
     if not isinstance(launches, list) or not 1 <= len(launches) <= MAX_LAUNCHES:
-        raise _unexpected("GPU kernel: 'launches'", f"a list of 1 to {MAX_LAUNCHES}", launches)
+        raise unexpected("GPU kernel: 'launches'", f"a list of 1 to {MAX_LAUNCHES}", launches)
     size = _integer(entries["workspace_bytes"], "workspace_bytes", 0, MAX_WORKSPACE_BYTES)
     return GpuKernel(code, size, tuple(_launch(entry) for entry in launches))
 
@@ -151,7 +152,7 @@ def _launch(plain: object) -> Launch:
     entries = _entries(plain, "launch", ("name", "global", "local", "buffers"))
     buffers = entries["buffers"]
     if not isinstance(buffers, list) or len(buffers) > MAX_LAUNCH_BUFFERS:
-        raise _unexpected("launch: 'buffers'", f"a list of at most {MAX_LAUNCH_BUFFERS}", buffers)
+        raise unexpected("launch: 'buffers'", f"a list of at most {MAX_LAUNCH_BUFFERS}", buffers)
     return Launch(
         name=_name(entries["name"]),
         blocks=_extents(entries["global"], "global"),
@@ -163,28 +164,24 @@ def _launch(plain: object) -> Launch:
 def _entries(plain: object, what: str, names: Sequence[str]) -> Dict[str, Any]:
     if not isinstance(plain, dict) or set(plain) != set(names):
         found = sorted(map(str, plain)) if isinstance(plain, dict) else plain
-        raise _unexpected(what, f"a map of {', '.join(names)}", found)
+        raise unexpected(what, f"a map of {', '.join(names)}", found)
     return plain
 
 
 def _extents(plain: object, name: str) -> Extents:
     if not isinstance(plain, list) or len(plain) != 3:
-        raise _unexpected(f"launch: '{name}'", "three integers", plain)
+        raise unexpected(f"launch: '{name}'", "three integers", plain)
     x, y, z = (_integer(value, name, 1, MAX_EXTENT) for value in plain)
     return (x, y, z)
 
 
 def _integer(value: object, name: str, low: int, high: int) -> int:
     if type(value) is not int or not low <= value <= high:
-        raise _unexpected(f"GPU module: '{name}'", f"an integer from {low} to {high}", value)
+        raise unexpected(f"GPU module: '{name}'", f"an integer from {low} to {high}", value)
     return value
 
 
 def _name(value: object) -> str:
     if not isinstance(value, str) or not value.isidentifier() or not value.isascii() or len(value) > 256:
-        raise _unexpected("GPU module: the name of a kernel", "a C identifier", value)
+        raise unexpected("GPU module: the name of a kernel", "a C identifier", value)
     return value
-
-
-def _unexpected(where: str, expected: str, found: object) -> ProtocolError:
-    return ProtocolError(BAD_REQUEST, f"{where}: expected {expected}, found {found!r:.80}")

@@ -1,5 +1,5 @@
-"""Messages between host and board: the one file of the runtime that the host imports (frames and the module
-format of GPU targets come with it).
+"""Messages between host and board: the one file of the runtime that the host imports (frames, entries and the
+module format of GPU targets come with it).
 
     host -> board   {"id": n, "method": "measure", "params": {...}, "buffers": [sizes]}
     board -> host   {"id": n, "result": {...}, "buffers": [sizes]}
@@ -12,13 +12,20 @@ time. A received map becomes a message by `from_plain` of its class, which check
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import hmac
-import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Dict, Optional, Tuple
 
+from device_runtime.entries import (
+    known_keys,
+    take,
+    take_choice,
+    take_sha,
+    take_symbol,
+    to_plain,
+    unexpected,
+)
 from device_runtime.frames import (
     BAD_FRAME,
     BAD_HASH,
@@ -156,62 +163,6 @@ FAILURE_KINDS = (
     "build", "link", "launch", "timeout", "crash", "wrong_answer", "out_of_memory", "transport",
 )  # fmt: skip
 
-Plain = Dict[str, Any]
-_Message = TypeVar("_Message")
-
-
-def take(
-    plain: Mapping[str, Any], name: str, kind: type, low: float = -math.inf, high: float = math.inf
-) -> Any:
-    """Entry `name` of a message as `kind`, numbers finite and in [low, high]; ProtocolError otherwise.
-
-    An int is taken where a float is expected; a bool is never taken for a number.
-    """
-    value: Any = plain.get(name)
-    if kind is list and type(value) is tuple:
-        value = list(value)
-    if kind is float and type(value) is int and abs(value) < 1 << 60:
-        value = float(value)
-    fits = type(value) is kind
-    if not fits:
-        raise ProtocolError(BAD_REQUEST, f"'{name}': expected {kind.__name__}, found {value!r:.80}")
-    if kind in (int, float) and not low <= value <= high:
-        raise ProtocolError(BAD_REQUEST, f"'{name}': expected {low:g} to {high:g}, found {value!r}")
-    return value
-
-
-def take_sha(plain: Mapping[str, Any], name: str) -> str:
-    """Entry `name` as a SHA-256 in lower case hex; ProtocolError otherwise."""
-    value: str = take(plain, name, str)
-    if len(value) != 64 or not set(value) <= set("0123456789abcdef"):
-        raise ProtocolError(BAD_REQUEST, f"'{name}': expected a SHA-256 in hex, found {value!r:.80}")
-    return value
-
-
-def take_choice(plain: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:
-    """Entry `name` as one of the given words; ProtocolError otherwise."""
-    value: str = take(plain, name, str)
-    if value not in choices:
-        expected = ", ".join(choices)
-        raise ProtocolError(BAD_REQUEST, f"'{name}': expected one of {expected}, found {value!r:.80}")
-    return value
-
-
-def to_plain(message: Any) -> Plain:
-    """A message as a dict that msgpack can carry; `from_plain` of its class is the way back."""
-    return dataclasses.asdict(message)
-
-
-def known_keys(plain: object, message: Type[_Message]) -> Plain:
-    """`plain` itself when it is a map with no key that `message` lacks; ProtocolError otherwise."""
-    names = {entry.name for entry in dataclasses.fields(message)}  # type: ignore[arg-type]
-    if not isinstance(plain, dict):
-        raise ProtocolError(BAD_REQUEST, f"{message.__name__}: expected a map, found {plain!r:.80}")
-    if not set(plain) <= names:
-        unknown = ", ".join(sorted(map(str, set(plain) - names)))
-        raise ProtocolError(BAD_REQUEST, f"{message.__name__}: unknown entries {unknown}")
-    return plain
-
 
 @dataclass(frozen=True)
 class Greeting:
@@ -334,7 +285,7 @@ class MeasureRequest:
         if not 1 <= len(buffers) <= MAX_BUFFERS:
             raise ProtocolError(BAD_REQUEST, f"'buffers': expected 1 to {MAX_BUFFERS}, found {len(buffers)}")
         if len(cores) > MAX_THREADS or not all(type(core) is int and 0 <= core < 4096 for core in cores):
-            raise ProtocolError(BAD_REQUEST, f"'cores': expected core ids, found {cores!r:.80}")
+            raise unexpected("'cores'", "core ids", cores)
         return cls(
             module=take_sha(known, "module"),
             symbol=take_symbol(known, "symbol"),
@@ -348,14 +299,6 @@ class MeasureRequest:
             driver=take_choice(known, "driver", DRIVERS),
             device=take(known, "device", str)[:200],
         )
-
-
-def take_symbol(plain: Mapping[str, Any], name: str) -> str:
-    """Entry `name` as a C identifier; ProtocolError otherwise."""
-    value: str = take(plain, name, str)
-    if not value.isidentifier() or not value.isascii() or len(value) > 256:
-        raise ProtocolError(BAD_REQUEST, f"'{name}': expected a C identifier, found {value!r:.80}")
-    return value
 
 
 @dataclass(frozen=True)
@@ -393,7 +336,7 @@ class MeasureResult:
         known = known_keys(plain, cls)
         seconds, error = take(known, "seconds", list), known.get("error")
         if len(seconds) > MAX_REPEAT or not all(type(s) is float and 0 < s <= MAX_TIMEOUT_S for s in seconds):
-            raise ProtocolError(BAD_REQUEST, f"'seconds': expected positive times, found {seconds!r:.80}")
+            raise unexpected("'seconds'", "positive times", seconds)
         return cls(
             seconds=tuple(seconds),
             number=take(known, "number", int, 0, MAX_NUMBER),
