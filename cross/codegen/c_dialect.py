@@ -18,6 +18,7 @@ class Dialect:
     shared: str  # before a declaration in shared memory
     block: str  # number of the block
     thread: str  # number of the thread in its block
+    steps: str  # before a loop around loops over threads, where compilers would write it out with all inside
     barrier: str  # for shared memory
     barrier_for_all: str  # for shared and global memory
     constant: str  # before a table of constants

@@ -247,6 +247,8 @@ class _FunctionWriter(Lines):
                 self._note_accesses(statement)
             case For() if is_done_together(statement):
                 self.accessed = True  # by the iteration before
+                if self.dialect.steps:
+                    self.line(self.dialect.steps)
                 self.loop(statement, self.uniform)
                 self.accessed = True
             case _:

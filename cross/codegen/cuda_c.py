@@ -71,6 +71,7 @@ CUDA_C = Dialect(
     shared="__shared__ __align__(16) ",
     block="(int)blockIdx.x",
     thread="(int)threadIdx.x",
+    steps="#pragma unroll 1",
     barrier="__syncthreads();",
     barrier_for_all="__syncthreads();",
     constant="__constant__ const ",

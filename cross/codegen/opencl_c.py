@@ -26,6 +26,7 @@ OPENCL_C = Dialect(
     shared="__local ",
     block="get_group_id(0)",
     thread="get_local_id(0)",
+    steps="",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     barrier_for_all="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     constant="__constant ",

@@ -26,7 +26,9 @@ void kernel_relu(const float *__restrict__ X, const float *__restrict__ W, const
             }
         }
     }
+    #pragma unroll 1
     for (int kh_0 = 0; kh_0 < 3; ++kh_0) {
+        #pragma unroll 1
         for (int kc_0 = 0; kc_0 < 2; ++kc_0) {
             const int y_2 = thread / 8;  // of 2
             const int x_2 = thread / 4 % 2;  // of 2

@@ -28,6 +28,7 @@ void kernel_matmul(const float *__restrict__ A, const float *__restrict__ B, flo
             }
         }
     }
+    #pragma unroll 1
     for (int k_0 = 0; k_0 < 8; ++k_0) {
         __syncthreads();
         {
