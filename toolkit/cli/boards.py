@@ -50,6 +50,7 @@ def show(*, name: str, as_json: bool) -> None:
 def probe(*, name: str, wait_s: float, as_json: bool) -> None:
     """Ask a board what it is, and measure its float32 peak; later tables use that figure."""
     board = toolkit.load_board(name)
+    say(f"asking {board.name} and measuring its peak")
     found = toolkit.probe_board(board, wait_s=wait_s)
     lines = list(_facts(found.answer))
     for target, facts in found.facts.targets.items():

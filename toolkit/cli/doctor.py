@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, json_option
+from toolkit.cli.answers import answer, answering, json_option, say
 
 UNREACHABLE = 3
 UNFIT = 6
@@ -21,7 +21,9 @@ def doctor(*, name: str, as_json: bool) -> None:
 
     Exit code 0: nothing failed; 3: the board cannot be reached; 6: a check failed.
     """
-    health = toolkit.check_board(toolkit.load_board(name))
+    board = toolkit.load_board(name)
+    say(f"asking {board.name}")
+    health = toolkit.check_board(board)
     lines = []
     for check in health.checks:
         lines.append(f"{SIGNS[check.state]}  {check.name}: {check.found}")

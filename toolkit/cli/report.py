@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, board_option, json_option, shape
+from toolkit.cli.answers import answer, answering, board_option, json_option, say, shape
 from toolkit.cli.records import records_option
 
 
@@ -30,6 +30,7 @@ def report(
 ) -> None:  # fmt: skip
     """Show what the records know about each operator of MODEL on a board; measures nothing."""
     board = toolkit.load_board(board_name)
+    say(f"reading what the records know of {model}")
     with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
         operators = toolkit.recorded_operators(
             model, board, opened, target=target, shapes=dict(shapes), winograd=winograd

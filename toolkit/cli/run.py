@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, board_option, json_option, wait_option
+from toolkit.cli.answers import answer, answering, board_option, json_option, say, wait_option
 
 
 @click.command()
@@ -33,6 +33,7 @@ def run(
             which = f"the input {name}" if name else "the only input"
             raise click.UsageError(f"{which} is given twice: name each one once, as NAME=FILE.npy")
         arrays[name] = toolkit.read_array(Path(path))
+    say(f"running the model on {board.name}")
     options = toolkit.FlashOptions(target=target, wait_s=wait_s)
     result = toolkit.run_installed(board, arrays, repeat=repeat, options=options)
     paths = toolkit.write_arrays(result.outputs, output)
