@@ -47,7 +47,8 @@ KEYWORDS = frozenset({
     "floor_mod",
     *(
         f"{op}_{kind}{lanes}"
-        for op in ("min", "max") for kind in ("half", "float", "double") for lanes in ("", 2, 4, 8, 16)
+        for op in ("min", "max") for kind in ("char", "int", "long", "float", "double")
+        for lanes in ("", 2, 4, 8, 16)
     ),
 })  # fmt: skip
 
@@ -66,9 +67,7 @@ def float_functions(suffix: str) -> dict[str, str]:
 
 
 INTEGER_FUNCTIONS = {
-    "abs": "abs({0})",
+    "abs": "({0} < 0 ? -{0} : {0})",  # OpenCL's abs is unsigned
     "neg": "(-{0})",
-    "min": "min({0}, {1})",
-    "max": "max({0}, {1})",
     "not": "(!{0})",
 }

@@ -40,8 +40,6 @@ _FLOOR = {
     "floor_div": "int floor_div(int a, int b) { return a / b - (a % b < 0); }",
     "floor_mod": "int floor_mod(int a, int b) { return a - floor_div(a, b) * b; }",
 }
-_EXTREME = "{kind} {name}({kind} a, {kind} b) {{ return ((a {sign} b) | (b != b)) ? b : a; }}"
-"""C's fmin and fmax drop a NaN; the grammar's min and max keep it. Of vectors, every lane is told apart."""
 _NAMED = ("//", "%", "min", "max", "ceildiv")
 
 
@@ -177,9 +175,10 @@ class Values:
 
     def _binary(self, expression: Binary) -> str:
         op, dtype = expression.op, dtype_of(expression.left)
-        if dtype == "int64" and op in _NAMED:
+        is_extreme = op in ("min", "max")
+        if dtype == "int64" and op in _NAMED and (is_index(expression) or not is_extreme):
             return self._name(expression)
-        if op in ("min", "max"):
+        if is_extreme:
             return self._extreme(
                 op, dtype, "", [self.scalar(side) for side in (expression.left, expression.right)]
             )
@@ -234,12 +233,16 @@ class Values:
         return f"{helper}({self.integer(expression.left)}, {right})"
 
     def _extreme(self, op: str, dtype: str, lanes: str, sides: list[str]) -> str:
-        """The smaller or larger of two values of a dtype, or of each of their lanes."""
-        if not dtype.startswith("float"):
-            return self._call(op, dtype, sides)
+        """The smaller or larger of two values of a dtype, or of each of their lanes.
+
+        C's fmin and fmax drop a NaN, which the grammar's min and max keep.
+        """
         kind = self.type(dtype) + lanes
-        name = f"{op}_{kind}"
-        self.helpers[name] = _EXTREME.format(kind=kind, name=name, sign="<" if op == "max" else ">")
+        name = f"{op}_{kind.replace(' ', '_')}"
+        condition = f"a {'<' if op == 'max' else '>'} b"
+        if dtype in FLOATS:
+            condition = f"({condition}) | (b != b)"
+        self.helpers[name] = f"{kind} {name}({kind} a, {kind} b) {{ return ({condition}) ? b : a; }}"
         return f"{name}({', '.join(map(without_parentheses, sides))})"
 
     def _call(self, function: str, dtype: str, arguments: list[str]) -> str:

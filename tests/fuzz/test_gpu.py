@@ -40,12 +40,14 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return cl.CommandQueue(cl.Context([device]))
 
 
-def run(queue: Any, kernel: GpuKernel, nest: LoopNest, inputs: list[Array]) -> Array:
+def run(
+    queue: Any, kernel: GpuKernel, nest: LoopNest, inputs: list[Array], unwritten: float = np.nan
+) -> Array:
     cl = pytest.importorskip("pyopencl")
     program = cl.Program(queue.context, kernel.code).build(["-cl-std=CL1.2"])
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     output = nest.arguments[-1]
-    got = np.full([extent.value for extent in output.shape], np.nan, output.dtype)
+    got = np.full([extent.value for extent in output.shape], unwritten, output.dtype)
     packed = [
         array if buffer.packing is None else buffer.packing.apply(array)
         for buffer, array in zip(nest.arguments[:-1], inputs, strict=True)

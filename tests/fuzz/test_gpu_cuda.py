@@ -46,4 +46,4 @@ def check(seeds: range, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_cuda_equals_interpreter_and_reference(tmp_path: Path) -> None:
-    check(range(2), tmp_path)
+    check(range(5), tmp_path)

@@ -1,4 +1,4 @@
-"""NaN and infinity come out of generated GPU code where they come out of numpy.
+"""NaN, infinity and integers come out of generated GPU code as they come out of numpy.
 
 The grammar's min and max keep a NaN, as numpy's do and as code for CPUs does; C's fmin and fmax drop it.
 """
@@ -16,7 +16,7 @@ from boards.board import load
 from boards.target import Target
 from cross.codegen.gpu_code import gpu_program
 from cross.compile import compile
-from cross.expression import Operator, maximum, minimum, placeholder
+from cross.expression import Operator, absolute, maximum, minimum, placeholder
 from cross.expression.conv import conv2d
 from cross.expression.elementwise import apply, clip, combine
 from cross.expression.pool import pool2d, reduce
@@ -84,6 +84,18 @@ def test_on_pocl(queue: Any) -> None:
         with np.errstate(invalid="ignore"):
             agree(f"{operator.name}, interpreted", interpret(nest, inputs), want)
         agree(f"{operator.name}\n{kernel.code!r}", run(queue, kernel, nest, inputs), want)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_integers_on_pocl(queue: Any, dtype: str) -> None:
+    """OpenCL's own abs is unsigned, and its max takes no two types."""
+    x = placeholder((4, 64), "X", dtype)
+    operator = one("far", apply(lambda a: maximum(absolute(a) - 10, -3), x, "far"), x)
+    nest = Programs(space_of(operator, POCL)).nest(space_of(operator, POCL).default())
+    values = np.arange(-120, 136, dtype=np.int64).clip(-120, 120).astype(dtype).reshape(4, 64)
+    kernel = GpuModule.from_bytes(compile([("kernel_0", nest)], POCL).code).kernels["kernel_0"]
+    got = run(queue, kernel, nest, [values], unwritten=99)
+    np.testing.assert_array_equal(got, evaluate(operator, [values]))
 
 
 @pytest.mark.slow
