@@ -206,6 +206,7 @@ HEAD: Final = (
     "spilled", "of the limit",
 )  # fmt: skip
 CLOSEST: Final = 10
+SAID_EVERY: Final = 50  # pairs
 
 
 def rows(found: Sequence[Pair], everything: bool) -> Iterator[list[str]]:
@@ -291,7 +292,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for architecture in asked.arch or ARCHITECTURES:
             board, target = target_of(architecture)
-            found = list(pairs(target, asked.pairs, asked.seed))
+            found = []
+            for pair in pairs(target, asked.pairs, asked.seed):
+                found.append(pair)
+                if len(found) % SAID_EVERY == 0:
+                    print(f"{architecture}: {len(found)} of {asked.pairs} pairs", file=sys.stderr)
             results[architecture] = summary(architecture, board, found), found
     except (ValueError, NvrtcMissing) as error:
         print(error, file=sys.stderr)
