@@ -137,6 +137,13 @@ MODELS: dict[str, Callable[[], Any]] = {
         [node("Resize", ["x", "", "s"], "y", mode="nearest")], {"x": (1, 2, 3, 3), "s": (4,)}, ["y"]
     ),
     "kernel-contradiction": lambda: one("Conv", (1, 3, 4, 4), {"w": weight(2, 3, 1, 1)}, kernel_shape=[3, 3]),
+    "uneven-groups": lambda: one("Conv", (1, 6, 4, 4), {"w": weight(10, 2, 1, 1)}, group=3),
+    "no-groups": lambda: one("Conv", (1, 6, 4, 4), {"w": weight(4, 6, 1, 1)}, group=0),
+    "reshape-to-other-size": lambda: one("Reshape", (1, 6, 5, 5), {"s": integers(7, 7)}),
+    "uneven-space-to-depth": lambda: one("SpaceToDepth", (1, 6, 5, 5), blocksize=3),
+    "scales-of-other-channels": lambda: one(
+        "InstanceNormalization", (1, 6, 5, 5), {"s": weight(5), "b": weight(6)}
+    ),
     "storage-order": lambda: one("MaxPool", (1, 3, 4, 4), kernel_shape=[2, 2], storage_order=1),
     "pool-indices": lambda: model(
         [node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2]), node("Cast", ["i"], "f", to=1)],

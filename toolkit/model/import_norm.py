@@ -36,7 +36,17 @@ def instance_normalization(source: Source, build: GraphBuilder) -> None:
 
 
 def _channels(source: Source, build: GraphBuilder, operand: Operand, rank: int) -> str:
-    """A vector of one number per channel against data [n, c, image...]."""
+    """A vector of one number per channel against data [n, c, image...].
+
+    Raises:
+        ModelError: another number of them.
+    """
+    channels = source.input(0).shape[1]
+    if operand.shape != (channels,):
+        raise source.refuse(
+            f"{operand.name!r} has shape {list(operand.shape)}, expected {[channels]}, one for each channel",
+            "export the model again",
+        )
     view = (operand.shape[0], *(1,) * (rank - 2))
     if operand.data is not None:
         return build.constant(f"{operand.name}/channels", operand.data.reshape(view))

@@ -141,6 +141,22 @@ def bias_steps(source: Source, build: GraphBuilder, shape: tuple[int, ...] | Non
     return [Step("Add", (channels,), shape=shape)]
 
 
+def _groups(source: Source) -> int:
+    """The number of groups of a Conv, which ONNX's checker does not compare with the shapes.
+
+    Raises:
+        ModelError: it does not divide the channels, or the data have other channels than the weights read.
+    """
+    groups, weight, channels = source.integer("group", 1), source.input(1).shape, source.input(0).shape[1]
+    if groups < 1 or weight[0] % groups or channels != groups * weight[1]:
+        raise source.refuse(
+            f"group {groups} and weights of shape {list(weight)} read {groups * weight[1]} channels and "
+            f"write {weight[0]} in equal groups; the data have {channels} channels",
+            "export the model again",
+        )
+    return groups
+
+
 def kernel_of(source: Source) -> tuple[int, ...]:
     """The extents of the kernel in the weights, which `kernel_shape` must not contradict."""
     weight = source.input(1)
@@ -158,7 +174,7 @@ def conv(source: Source, build: GraphBuilder) -> None:
     """Conv(data [n, c, image...], weight [co, c / group, kernel...]); a bias becomes an Add behind it."""
     geometry = _geometry(source, kernel_of(source))
     data, weight = as_image(source, build, source.input(0)), as_image(source, build, source.input(1))
-    attributes = {**geometry.attributes(), "group": source.integer("group", 1)}
+    attributes = {**geometry.attributes(), "group": _groups(source)}
     steps = [Step("Conv", (weight,), attributes), *bias_steps(source, build)]
     emit_image_chain(source, build, data, steps)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -122,7 +123,20 @@ class Source:
         attributes: Mapping[str, Attribute] | None = None,
         shape: Sequence[int] | None = None,
     ) -> str:
-        """Append a canonical node: the node's own output, or with `shape` an intermediate of that shape."""
+        """Append a canonical node: the node's own output, or with `shape` an intermediate of that shape.
+
+        Raises:
+            ModelError: a Reshape that does not keep the number of elements; ONNX's checker lets it pass.
+        """
+        wanted = self.output.shape if shape is None else tuple(shape)
+        if op == "Reshape":
+            found = build.values[inputs[0]].shape
+            if math.prod(found) != math.prod(wanted):
+                raise self.refuse(
+                    f"expected {math.prod(wanted)} elements for {list(wanted)}, found {math.prod(found)} in "
+                    f"{list(found)}",
+                    "export the model again",
+                )
         if shape is None:
             output = self.output
             value = Value(output.name, output.shape, output.dtype, source=output.name)
