@@ -141,9 +141,9 @@ MODELS: dict[str, Callable[[], Any]] = {
     "no-groups": lambda: one("Conv", (1, 6, 4, 4), {"w": weight(4, 6, 1, 1)}, group=0),
     "reshape-to-other-size": lambda: one("Reshape", (1, 6, 5, 5), {"s": integers(7, 7)}),
     "uneven-space-to-depth": lambda: one("SpaceToDepth", (1, 6, 5, 5), blocksize=3),
-    "scales-of-other-channels": lambda: one(
-        "InstanceNormalization", (1, 6, 5, 5), {"s": weight(5), "b": weight(6)}
-    ),
+    "permutation-of-one-dimension": lambda: one("Transpose", (3, 4), perm=[0]),
+    "bias-of-other-length": lambda: one("LayerNormalization", (2, 6), {"s": weight(6), "b": weight(7)}),
+    "axis-outside": lambda: one("LayerNormalization", (2, 6), {"s": weight(6)}, axis=5),
     "storage-order": lambda: one("MaxPool", (1, 3, 4, 4), kernel_shape=[2, 2], storage_order=1),
     "pool-indices": lambda: model(
         [node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2]), node("Cast", ["i"], "f", to=1)],

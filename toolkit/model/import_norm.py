@@ -9,7 +9,19 @@ from toolkit.model.source import Importer, Operand, Source
 def layer_normalization(source: Source, build: GraphBuilder) -> None:
     """LayerNormalization: over the dimensions from `axis` on; scale and bias follow as a Mul and an Add."""
     data, scale, shift = source.input(0), source.input(1), source.optional(2)
-    axis = source.integer("axis", -1) % data.rank
+    axis = source.integer("axis", -1)
+    if not -data.rank <= axis < data.rank:
+        raise source.refuse(f"axis {axis} leaves data of shape {list(data.shape)}", "export the model again")
+    axis %= data.rank
+    for operand in filter(None, (scale, shift)):
+        fits = operand.rank <= data.rank and all(
+            extent in (1, whole) for extent, whole in zip(operand.shape[::-1], data.shape[::-1], strict=False)
+        )
+        if not fits:
+            raise source.refuse(
+                f"{operand.name!r} has shape {list(operand.shape)}, expected {list(data.shape[axis:])}",
+                "export the model again",
+            )
     if source.integer("stash_type", 1) != 1:
         raise source.refuse("stash_type other than 1 (float32) is not supported")
     axes = tuple(range(axis, data.rank))

@@ -37,6 +37,10 @@ def dropout(source: Source, build: GraphBuilder) -> None:
 def transpose(source: Source, build: GraphBuilder) -> None:
     rank = source.input(0).rank
     perm = source.integers("perm", tuple(reversed(range(rank))))
+    if sorted(perm) != list(range(rank)):
+        raise source.refuse(
+            f"perm must name each of {rank} dimensions once, found {list(perm)}", "export the model again"
+        )
     source.emit(build, "Transpose", [source.input(0).name], {"perm": perm})
 
 
