@@ -52,7 +52,7 @@ def make_plan(operator: Operator) -> Plan:
     stages = {renamed[tensor].name: renamed[tensor] for tensor in operator.stages}
     output = renamed[operator.output]
     elementwise = [item for item in stages.values() if not item.reduce_axes and item is not output]
-    paddings = tuple(item for item in elementwise if _guards_reads(item) and _feeds_reduction(item, stages))
+    paddings = tuple(item for item in elementwise if guards_reads(item) and _feeds_reduction(item, stages))
     kept = [item for item in elementwise if item not in paddings and _is_worth_keeping(item, stages)]
     inlined = tuple(item.name for item in elementwise if item not in paddings and item not in kept)
     constants = frozenset(renamed[operator.inputs[position]].name for position in operator.constants)
@@ -101,7 +101,8 @@ def _read_names(body: Term) -> set[str]:
     return {term.tensor.name for term in walk(body) if isinstance(term, Read)}
 
 
-def _guards_reads(tensor: Tensor) -> bool:
+def guards_reads(tensor: Tensor) -> bool:
+    """Whether a computed tensor chooses between values, as a padding does."""
     assert tensor.body is not None
     return any(isinstance(term, Select) for term in walk(tensor.body))
 

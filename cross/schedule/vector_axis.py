@@ -14,8 +14,9 @@ from cross.expression.naming import inlined_body
 from cross.expression.operator import Operator
 from cross.expression.rfactor import rfactor
 from cross.expression.tensor import Tensor
-from cross.expression.terms import ITEM_BYTES, Axis, Binary, Const, Read, Select, Term, walk
+from cross.expression.terms import ITEM_BYTES, Axis, Binary, Const, Read, Term, walk
 from cross.schedule.filled_lanes import filling
+from cross.schedule.plan import guards_reads
 
 MOST_PARTIAL_VECTORS = 2
 GAIN = 1.5  # how much better the vectors must be filled to pay for combining the partial results
@@ -88,15 +89,10 @@ def _reads(operator: Operator, stage: Tensor) -> list[Read]:
     inlined = {
         tensor.name: tensor
         for tensor in operator.stages
-        if not tensor.reduce_axes and tensor is not operator.output and not _guards(tensor)
+        if not tensor.reduce_axes and tensor is not operator.output and not guards_reads(tensor)
     }
     body = inlined_body(stage, inlined.get)
     return [term for term in walk(body) if isinstance(term, Read)]
-
-
-def _guards(tensor: Tensor) -> bool:
-    assert tensor.body is not None
-    return any(isinstance(term, Select) for term in walk(tensor.body))
 
 
 def _is_packable(read: Read, constants: set[Tensor]) -> bool:

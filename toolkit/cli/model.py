@@ -12,7 +12,7 @@ from toolkit.cli.answers import answer, answering, json_option, say
 from toolkit.cli.records import records_option
 
 if TYPE_CHECKING:
-    from toolkit.cost_model.model_file import FeatureFacts, Provenance
+    from toolkit.cost_model.model_file import FeatureFacts, ModelCard, Provenance
 
 PRIOR_MODELS = ("gbt", "gbt-regression", "treegru", "treegru-regression", "vanilla-treegru")
 SHARED_FEATURES = ("relation", "flattened", "tree")
@@ -61,16 +61,12 @@ def train(
 def list_(*, as_json: bool) -> None:
     """List the models that come with the tool, by the names that --prior takes."""
     cards = {name: toolkit.load_model_card(path) for name, path in toolkit.shipped_priors().items()}
-    rows = [
-        (name, card.name, card.features.kind, str(sum(item.records for item in card.provenance.operators)),
-         ", ".join(sorted({item.target_key.partition(":")[2] for item in card.provenance.operators})))
-        for name, card in cards.items()
-    ]  # fmt: skip
+    rows = [(name, *counted(card)) for name, card in cards.items()]
     content = [
         {"name": name, "model": card.name, "features": card.features, "provenance": card.provenance}
         for name, card in cards.items()
     ]
-    text = toolkit.table(("name", "model", "features", "records", "measured on"), rows, left=3)
+    text = toolkit.table(("name", "model", "features", "records", "operators", "targets"), rows, left=3)
     answer("model-list", {"models": content}, text, as_json=as_json)
 
 
@@ -85,6 +81,17 @@ def show(*, file: Path, as_json: bool) -> None:
     text = described(file, card.name, card.features, card.provenance)
     content = {"path": file, "name": card.name, "features": card.features, "provenance": card.provenance}
     answer("model-show", content, text, as_json=as_json)
+
+
+def counted(card: ModelCard) -> tuple[str, ...]:
+    """A model in the list: what it is, and of how many records, operators and targets."""
+    trained = card.provenance.operators
+    sizes = (
+        sum(item.records for item in trained),
+        len({item.operator_key for item in trained}),
+        len({item.target_key for item in trained}),
+    )
+    return card.name, card.features.kind, *map(str, sizes)
 
 
 def described(path: Path, name: str, features: FeatureFacts, provenance: Provenance) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from benchmarks.experiments.statistics import rank_correlation
 from benchmarks.replay import open_replay
+from toolkit.cli.model import model
 from toolkit.cost_model.shipped import find_prior, load_prior, shipped_priors
 from toolkit.errors import CostModelError
 from toolkit.explore.search import SearchOptions, make_proposer, search_features
@@ -45,3 +48,11 @@ def test_a_file_of_the_user_goes_before_a_name(tmp_path: Path, monkeypatch: pyte
 def test_an_unknown_name_says_where_names_are_listed() -> None:
     with pytest.raises(CostModelError, match="toolkit model list"):
         load_prior("cortex-z80")
+
+
+def test_they_are_listed() -> None:
+    shown = CliRunner().invoke(model, ["list"])
+    assert shown.exit_code == 0
+    listed = CliRunner().invoke(model, ["list", "--json"])
+    assert [item["name"] for item in json.loads(listed.output)["models"]] == list(shipped_priors())
+    assert all(name in shown.output for name in shipped_priors())
