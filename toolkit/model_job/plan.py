@@ -128,7 +128,9 @@ def plan_reuses(
     trials = [steps.get(demand.name, (0, ""))[0] for demand in all_of]
     tuning_s = sum(n * demand.trial_s for n, demand in zip(trials, all_of, strict=True))
     if budget_s is not None:
-        tuning_s = plan_seconds(demands, costs, budget_s).tuning_s
+        reuse_s, tuning_s = tuning_s, plan_seconds(demands, costs, budget_s).tuning_s
+        searched = _within(demands, max(0.0, tuning_s - reuse_s))
+        trials = [n + more for n, more in zip(trials, [*searched, *(0 for _ in bridges)], strict=True)]
     plan = _plan(all_of, costs, trials, budget_s=budget_s, tuning_s=tuning_s)
     named = (
         replace(item, reuses=steps.get(item.name, (0, ""))[1], bridge=number >= len(demands))

@@ -94,3 +94,13 @@ def test_bridges_are_tuned_beside_the_operators() -> None:
     row = next(line for line in plan_table(plan).splitlines() if line.lstrip().startswith("bridge conv"))
     assert row.split("8x8")[1].split()[0] == "bridge"
     assert row.rstrip().endswith("conv")
+
+
+def test_what_reuse_leaves_of_a_budget_goes_to_the_search() -> None:
+    steps = {"conv": (100, ""), "pool": (30, "conv")}
+    plan = plan_reuses([HEAVY, LIGHT], COSTS, steps, 100.0)
+    assert plan.tuning_s == pytest.approx(88.0)
+    assert all(item.trials > steps[item.name][0] for item in plan.operators)
+    assert sum(item.seconds for item in plan.operators) == pytest.approx(88.0, abs=0.2)
+    recorded = plan_reuses([HEAVY, LIGHT], COSTS, {}, 100.0)
+    assert recorded.trials == sum(item.trials for item in recorded.operators) > 0
