@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,16 +60,26 @@ class Packing:
         if array.shape != self.shape:
             raise ValueError(f"packing expects an operand of shape {self.shape}, found {array.shape}")
         array = mapped(array, self.maps)
-        rank = len(self.loops)
-        indices: list[NDArray[np.int64]] = [np.zeros((1,) * rank, np.int64) for _ in self.shape]
-        for position, loop in enumerate(self.loops):
-            starts = np.arange(loop.extent, dtype=np.int64) * loop.step
-            if loop.last_start >= 0:
-                starts = np.minimum(starts, loop.last_start)
-            view = [1] * rank
-            view[position] = loop.extent
-            indices[loop.source] = indices[loop.source] + starts.reshape(view)
-        return np.ascontiguousarray(np.broadcast_to(array[tuple(indices)], self.packed_shape))
+        order: list[int] = []
+        for source in range(array.ndim):
+            positions = [position for position, loop in enumerate(self.loops) if loop.source == source]
+            array = _taken(array, source, [self.loops[position] for position in positions])
+            order += positions
+        by_source = array.reshape([self.loops[position].extent for position in order])
+        return np.ascontiguousarray(by_source.transpose(np.argsort(order)))
+
+
+def _taken(array: NDArray[np.generic], dimension: int, loops: Sequence[PackedLoop]) -> NDArray[np.generic]:
+    """The array with the values of one dimension in the order of the loops over it, one after the other."""
+    found = np.zeros(1, np.int64)
+    for loop in loops:
+        starts = np.arange(loop.extent, dtype=np.int64) * loop.step
+        if loop.last_start >= 0:
+            starts = np.minimum(starts, loop.last_start)
+        found = np.add.outer(found, starts).ravel()
+    if np.array_equal(found, np.arange(array.shape[dimension])):
+        return array
+    return array.take(found, axis=dimension)
 
 
 def mapped(array: NDArray[np.generic], maps: Maps) -> NDArray[np.generic]:
@@ -76,5 +88,11 @@ def mapped(array: NDArray[np.generic], maps: Maps) -> NDArray[np.generic]:
         return array
     result = array.astype(np.float64)
     for dimension, matrix in maps:
-        result = np.moveaxis(np.tensordot(np.array(matrix), result, axes=(1, dimension)), 0, dimension)
+        before, extent, after = (
+            result.shape[:dimension],
+            result.shape[dimension],
+            result.shape[dimension + 1 :],
+        )
+        flat = result.reshape(math.prod(before), extent, math.prod(after))
+        result = np.matmul(np.array(matrix), flat).reshape(*before, len(matrix), *after)
     return result.astype(array.dtype)
