@@ -17,6 +17,7 @@ LABELS: Final = {
     "reuse-none": "reuse, no bridges",
     "reuse-one-hop": "reuse, one-hop bridges",
     "reuse-all": "reuse, all bridges",
+    "rounds": "the rounds alone, around untuned programs",
     "selective": "Selective Tuning, top 3",
 }
 

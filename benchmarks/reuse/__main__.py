@@ -6,11 +6,11 @@
     python -m benchmarks.reuse select                           who reuses whom in the sets of Table 2
     python -m benchmarks.reuse sets --sets bert-base --trials 100           whole sets by every method
 
-For each family random pairs of operators that may reuse each other: the one is tuned by the learned search,
-and again by reuse of the other's tuned program. Throughput is the reuse's best against the search's best of
-all trials, both timed again in turn; the speed-up compares the reuse's time with the search's time until it
-found its best, and until it came within 1 % of that. Everything measured is kept in --work: the same command
-goes on where it was stopped.
+For each family random operators that may reuse each other: both are tuned by the learned search, and each
+again by reuse of the other's tuned program, which makes two pairs. Throughput is the reuse's best against the
+search's best of all trials, both timed again in turn; the speed-up compares the reuse's time with the
+search's time until it found its best, and until it came within 1 % of that. Everything measured is kept in
+--work: the same command goes on where it was stopped.
 """
 
 from __future__ import annotations

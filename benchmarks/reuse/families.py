@@ -1,7 +1,8 @@
 """The ten operator families of ETO's single-pair study, and random pairs of them that may reuse each other.
 
-Sizes are a fraction of the paper's: a kernel runs for 0.1 to 10 ms on one core. The two operators of a pair
-differ in some of their dimensions, by a factor of two each; one is nowhere larger than the other.
+Sizes are a fraction of the paper's: a kernel runs for 0.1 to 10 ms on one core. The two operators of a draw
+differ in some of their dimensions, by a factor of two each; one is nowhere larger than the other. Each draw
+makes two pairs: the larger operator reuses the smaller one's program, and the other way round.
 """
 
 from __future__ import annotations
@@ -40,16 +41,15 @@ class Family:
     winograd: bool = False
 
 
-def pair(family: str, seed: int) -> tuple[Operator, Operator]:
-    """(operator to tune, operator whose program is known); which of the two is larger is drawn too."""
+def draw(family: str, seed: int) -> tuple[Operator, Operator]:
+    """Two operators that may reuse each other, the larger one first."""
     found = FAMILIES[family]
     rng = np.random.default_rng([seed, *family.encode()])
     small = {name: int(rng.choice(choices)) for name, choices in found.choices.items()}
     free = [name for name in found.choices if name not in found.fixed]
     grown = [name for name in free if rng.random() < 0.5] or [str(rng.choice(free))]
     large = {name: size * 2 if name in grown else size for name, size in small.items()}
-    first, second = (small, large) if rng.random() < 0.5 else (large, small)
-    return found.make(first), found.make(second)
+    return found.make(large), found.make(small)
 
 
 def _window(kernel: int, rank: int) -> Window:

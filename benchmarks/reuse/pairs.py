@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.reuse.families import FAMILIES, pair
+from benchmarks.reuse.families import FAMILIES, draw
 from benchmarks.timed_in_turn import timed_in_turn
 from boards.description import Board
 from boards.target import Target
@@ -81,10 +81,15 @@ class Outcome:
 
 
 def measure(bench: Bench, family: str, seed: int) -> Outcome:
-    """Tune what is missing, then time the winners."""
-    operator, other = pair(family, seed)
-    source = _tuned(bench, f"{family}-{seed}-source", other, family, seed)
-    searched = _tuned(bench, f"{family}-{seed}-searched", operator, family, seed)
+    """Tune what is missing, then time the winners. Pairs 2 n and 2 n + 1 have the same two operators, which
+    are searched once."""
+    number, turned = divmod(seed, 2)
+    both = list(zip(("large", "small"), draw(family, number), strict=True))
+    searched, source = (
+        _tuned(bench, f"{family}-{number}-{size}", operator, family, number)
+        for size, operator in (reversed(both) if turned else both)
+    )
+    operator = searched.programs.space.operator
     reused = _tuned(bench, f"{family}-{seed}-reused", operator, family, seed, reuse=source)
     worked = [found.fastest for found in (searched, reused)]
     order = [*(winner.configuration for winner in worked), searched.programs.space.default()]

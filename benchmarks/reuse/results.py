@@ -16,7 +16,7 @@ from benchmarks.reuse.families import FAMILIES
 from benchmarks.reuse.pairs import Outcome
 from benchmarks.reuse.paper import PAIRS
 
-RESULTS_VERSION: Final = 2
+RESULTS_VERSION: Final = 3
 
 
 def keep(path: Path, outcome: Outcome) -> None:

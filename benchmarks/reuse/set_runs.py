@@ -1,8 +1,9 @@
-"""A set of operators tuned by one method: the learned search, reuse with bridges, or Selective Tuning.
+"""A set of operators tuned by one method: the learned search, reuse with bridges, or a baseline of it.
 
-Every method has records of its own, so that its time can be told. An operator that a method searches is
-searched by the same steps as in the run that searches all of them: its first records are taken from there.
-The second or two that a plan of reuse takes are not in the times.
+Every method has records of its own, so that its time can be told. An operator that Selective Tuning searches
+is searched by the same steps as in the run that searches all of them: its records are taken from there.
+`rounds` reuses no other operator: each has the rounds of Algorithm 1 around its own untuned program. The
+second or two that a plan of reuse takes are not in the times.
 """
 
 from __future__ import annotations
@@ -30,20 +31,22 @@ from toolkit.model.graph import Graph
 from toolkit.model.tasks import TuningTask
 from toolkit.model_job.bench import Bench, OpenTask, open_task
 from toolkit.model_job.options import TuneOptions
-from toolkit.model_job.reuse import plan_model_reuse, tune_by_reuse
+from toolkit.model_job.reuse import tune_by_reuse
 from toolkit.progress import SPENT, Budget, silent
 from toolkit.records import Records
 from toolkit.reuse.bridges import Hops
 from toolkit.reuse.plan import ReuseOptions
+from toolkit.reuse.proposer import ReuseProposer
 from toolkit.reuse.rounds import Program
 from toolkit.tuning import TuningOptions, tune_all
 
 SEED: Final = 0
 SEARCH: Final = "search"
 SELECTIVE: Final = "selective"
+ROUNDS: Final = "rounds"
 HOPS: Final[tuple[Hops, ...]] = get_args(Hops)
 REUSE: Final = "reuse-"
-METHODS: Final = (SEARCH, *(REUSE + hops for hops in HOPS), SELECTIVE)
+METHODS: Final = (SEARCH, *(REUSE + hops for hops in HOPS), ROUNDS, SELECTIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,12 @@ def run(machine: Machine, name: str, operators: Sequence[SetOperator], method: s
             _search(bench, tuned, machine.trials)
             _replay(bench, reused)
             return _outcome(bench)
+    if method == ROUNDS:
+        with _opened(machine, name, operators, method) as bench:
+            _around_untuned(bench)
+            return _outcome(bench)
     hops = next(item for item in HOPS if method == REUSE + item)
     options = ReuseOptions(machine.roots, machine.worth, hops)
-    with _opened(machine, name, operators, method) as bench:
-        steps = plan_model_reuse(bench, options).plan.steps
-    searched = [step.position for step in steps if step.parent is None and step.position < len(operators)]
-    _take_over(machine, name, operators, method, searched, machine.roots)
     with _opened(machine, name, operators, method) as bench:
         tune_by_reuse(bench, options, None, silent)
         return _outcome(bench)
@@ -163,6 +166,14 @@ def _search(bench: Bench, positions: Sequence[int], trials: int) -> None:
     tune_all(jobs, bench.records, Budget(trials), options=bench.tuning)
 
 
+def _around_untuned(bench: Bench) -> None:
+    jobs = []
+    for item in bench.tasks:
+        begin = functools.partial(_rounds_alone, item.programs.space)
+        jobs.append((replace(item.job, begin=begin), item.runner))
+    tune_all(jobs, bench.records, Budget(), options=bench.tuning)
+
+
 def _replay(bench: Bench, reused: Sequence[int | None]) -> None:
     """Measure for each operator the best programs of the one whose programs it replays."""
     jobs = []
@@ -181,6 +192,10 @@ def _best_programs(bench: Bench, item: OpenTask) -> list[Program]:
     worked = [record for record in bench.records.for_key(item.job.key) if record.cost_s is not None]
     worked.sort(key=lambda record: record.cost_s or np.inf)
     return [Program(space, space.parse(record.configuration)) for record in worked[:TOP]]
+
+
+def _rounds_alone(space: ScheduleSpace, _: Proposer) -> Proposer:
+    return ReuseProposer(space, None)
 
 
 def _replaying(space: ScheduleSpace, programs: Sequence[Program], _: Proposer) -> Proposer:

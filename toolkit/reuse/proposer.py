@@ -11,27 +11,34 @@ from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import History, Proposer
 from toolkit.explore.space import Batch, fresh
 from toolkit.reuse.gpu_rounds import gpu_rounds
-from toolkit.reuse.rounds import Known, Program, cpu_rounds
+from toolkit.reuse.rounds import Known, Program, cpu_rounds, fastest
 
 
-def rounds(space: ScheduleSpace, reused: Program, known: Known) -> Iterator[Batch]:
+def rounds(space: ScheduleSpace, reused: Program | None, known: Known) -> Iterator[Batch]:
     """The rounds of the hierarchical search on the space's target, int64 [N, K] each, all valid.
 
-    What a round holds depends on what is `known` when it is asked for.
+    What a round holds depends on what is `known` when it is asked for. Without a program to reuse the
+    operator's own untuned programs are the first round, and the fastest of them is reused.
     """
+    if reused is None:
+        untuned = space.batch(space.defaults())
+        yield untuned
+        reused = Program(space, space.configuration(fastest(untuned, known)[0]))
     on_target = cpu_rounds if space.target.kind == "cpu" else gpu_rounds
-    return on_target(space, reused, known)
+    yield from on_target(space, reused, known)
 
 
 class ReuseProposer:
     """Asks for what a tuned program of another operator calls for, then for what a search would (ETO, 5).
+
+    `reused` None: for what the operator's own untuned program does, the fastest where there are several.
 
     What was told before it is asked for counts as asked for when its round comes: a search that is begun
     again with its old measurements goes the same way, and ends where it ended. `then` is asked when the
     rounds are over, and hears every measurement; without it the search ends there.
     """
 
-    def __init__(self, space: ScheduleSpace, reused: Program, then: Proposer | None = None) -> None:
+    def __init__(self, space: ScheduleSpace, reused: Program | None, then: Proposer | None = None) -> None:
         self._space = space
         self._then = then
         self._history = History(space)

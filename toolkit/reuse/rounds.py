@@ -10,6 +10,7 @@ first round is the reused program itself.
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from boards.target import Target
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.space import Batch, Configuration, Knob, ScheduleSpace
 from toolkit.reuse.cpu_shapes import Machine, register_shapes, rows_of_block
-from toolkit.reuse.cpu_tiles import find_tiles
+from toolkit.reuse.cpu_tiles import TiledAxis, Tiles, find_tiles
 from toolkit.reuse.loops import MajorLoops, NotReusable, major_loops
 from toolkit.reuse.search_cost import block_sizes
 
@@ -65,6 +66,7 @@ class Around(enum.Enum):
 
     DECISIONS = enum.auto()
     TILES = enum.auto()
+    TRADES = enum.auto()
 
 
 def later_round(space: ScheduleSpace, best: NDArray[np.int64], around: Around) -> Batch:
@@ -73,6 +75,8 @@ def later_round(space: ScheduleSpace, best: NDArray[np.int64], around: Around) -
         number, inner = part_of(space, best)
         return space.embedded(number, later_round(inner.space, inner.row, around))
     tiles = find_tiles(space)
+    if around is Around.TRADES:
+        return trades(space, best, tiles) if tiles else np.zeros((0, len(space.knobs)), np.int64)
     tiled = {axis.column for axis in tiles.axes} if tiles else set()
     columns = [column for column in range(len(space.knobs)) if (column in tiled) == (around is Around.TILES)]
     rows = [neighbours(space, best, column) for column in columns]
@@ -196,9 +200,37 @@ def neighbours(space: ScheduleSpace, row: NDArray[np.int64], column: int) -> Bat
     return rows
 
 
+def trades(space: ScheduleSpace, row: NDArray[np.int64], tiles: Tiles) -> Batch:
+    """The row with register tiles of about the same size in other proportions: one axis gives a factor of two
+    to another, or takes its length."""
+    rows = []
+    for one, other in itertools.permutations(tiles.axes, 2):
+        mine, theirs = (int(axis.register[row[axis.column]]) for axis in (one, other))
+        lengths = [(mine * 2, max(1, theirs // 2))] if theirs > 1 else []
+        lengths += [(theirs, mine)] if mine < theirs else []
+        for pair in lengths:
+            changed = row.copy()
+            for axis, length in zip((one, other), pair, strict=True):
+                changed[axis.column] = _with_register(axis, int(row[axis.column]), length)
+            rows.append(changed)
+    together = _unique(np.stack(rows)) if rows else np.zeros((0, len(space.knobs)), np.int64)
+    return together[space.valid(together)]
+
+
+def _with_register(axis: TiledAxis, choice: int, length: int) -> int:
+    """The choice with a register tile of about this length and otherwise the tiles of `choice`."""
+    outer, middle, register = axis.choices[choice].tolist()
+    return int(_ratios(axis.choices, (outer, max(1, middle * register // length), length)).argmin())
+
+
 def _distances(knob: Knob, wanted: tuple[int, ...]) -> NDArray[np.float64]:
     """How far the choices of a knob are from some values, in ratio, [C]."""
-    table = np.log2(np.maximum(np.array(knob.choices, np.float64), 0.5))
+    return _ratios(np.array(knob.choices), wanted)
+
+
+def _ratios(choices: NDArray[np.int64], wanted: tuple[int, ...]) -> NDArray[np.float64]:
+    """How far each row, [C, V], is from some values: the logarithms of the factors, added up, [C]."""
+    table = np.log2(np.maximum(choices.astype(np.float64), 0.5))
     goal = np.log2(np.maximum(np.array(wanted, np.float64), 0.5))
     found: NDArray[np.float64] = np.abs(table - goal).sum(axis=1)
     return found

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.reuse.families import FAMILIES, pair
+from benchmarks.reuse.families import FAMILIES, draw
 from toolkit.reuse.loops import major_loops, reusable
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_pairs_may_reuse_each_other(family: str) -> None:
+def test_operators_of_a_draw_may_reuse_each_other(family: str) -> None:
     for seed in range(10):
-        operator, other = pair(family, seed)
-        loops = [major_loops(item, item.name) for item in (operator, other)]
-        assert reusable(*loops)
+        large, small = (major_loops(item, item.name) for item in draw(family, seed))
+        assert reusable(large, small) and reusable(small, large)
+        assert large.size > small.size
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_same_seed_gives_the_same_pair(family: str) -> None:
-    assert [item.key for item in pair(family, 3)] == [item.key for item in pair(family, 3)]
-    keys = {tuple(item.key for item in pair(family, seed)) for seed in range(10)}
+def test_the_same_seed_draws_the_same_operators(family: str) -> None:
+    assert [item.key for item in draw(family, 3)] == [item.key for item in draw(family, 3)]
+    keys = {tuple(item.key for item in draw(family, seed)) for seed in range(10)}
     assert len(keys) > 1

@@ -134,12 +134,37 @@ def test_of_register_tiles_of_one_size_the_one_with_the_fewest_loads_is_taken() 
 
 
 @pytest.mark.parametrize("names", PAIRS)
-def test_later_rounds_change_one_knob(names: str) -> None:
+def test_later_rounds_change_one_knob_or_trade_between_two_axes(names: str) -> None:
     space, _ = spaces(names)
     best = space.batch([space.default()])[0]
-    rows = np.concatenate([later_round(space, best, around) for around in Around])
-    assert len(rows)
-    assert ((rows != best).sum(axis=1) == 1).all()
+    rows = {around: later_round(space, best, around) for around in Around}
+    single = np.concatenate([rows[Around.DECISIONS], rows[Around.TILES]])
+    assert len(single)
+    assert ((single != best).sum(axis=1) == 1).all()
+    assert ((rows[Around.TRADES] != best).sum(axis=1) <= 2).all()
+
+
+def test_traded_register_tiles_keep_their_size() -> None:
+    """Of 4 rows by 16 columns one doubles where the other halves."""
+    space = cpu_space(product(96, 96), TARGET)
+    tiles = find_tiles(space)
+    assert tiles is not None
+    row = space.batch([space.default()])[0]
+    for axis, size in zip(tiles.axes, (4, 16), strict=True):
+        row[axis.column] = axis.choices.tolist().index([1, 1, size])
+    found = [tiles.sizes(item) for item in later_round(space, row, Around.TRADES)]
+    shapes = {tuple(sizes.space[axis.name][2] for axis in tiles.axes) for sizes in found}
+    assert {(2, 32), (8, 8)} <= shapes
+
+
+def test_without_a_program_the_fastest_untuned_one_is_reused() -> None:
+    space, _ = spaces("convolution and Winograd")
+    untuned = space.batch(space.defaults())
+    proposer = ReuseProposer(space, None)
+    assert np.array_equal(proposer.ask(8), untuned)
+    proposer.tell(untuned, np.arange(len(untuned), 0.0, -1.0))
+    rows = run(proposer, space, asks=1, n=64)
+    assert set(rows[:, 0].tolist()) == {int(untuned[-1, 0])}
 
 
 def test_afterwards_the_search_goes_on_and_knows_everything() -> None:
