@@ -143,6 +143,12 @@ MODELS: dict[str, Callable[[], Any]] = {
     "uneven-space-to-depth": lambda: one("SpaceToDepth", (1, 6, 5, 5), blocksize=3),
     "permutation-of-one-dimension": lambda: one("Transpose", (3, 4), perm=[0]),
     "bias-of-other-length": lambda: one("LayerNormalization", (2, 6), {"s": weight(6), "b": weight(7)}),
+    "bias-of-two-dimensions": lambda: one("Conv", (1, 3, 4, 4), {"w": weight(4, 3, 1, 1), "b": weight(4, 1)}),
+    "bound-of-two-numbers": lambda: one("Clip", (2, 6), {"low": weight(2)}),
+    "windows-in-the-padding": lambda: one(
+        "AveragePool", (1, 3, 4, 4), kernel_shape=[2, 2], pads=[2, 0, 0, 0]
+    ),
+    "axis-named-twice": lambda: one("ReduceSum", (2, 6), {"a": integers(1, -1)}),
     "axis-outside": lambda: one("LayerNormalization", (2, 6), {"s": weight(6)}, axis=5),
     "storage-order": lambda: one("MaxPool", (1, 3, 4, 4), kernel_shape=[2, 2], storage_order=1),
     "pool-indices": lambda: model(

@@ -35,10 +35,20 @@ def clip(source: Source, build: GraphBuilder) -> None:
     """Clip: bounds are attributes before opset 11 and inputs since; an absent bound is infinite."""
     low, high = source.number("min", -INFINITY), source.number("max", INFINITY)
     if source.opset >= 11:
-        given = [source.known(1, "lower bound"), source.known(2, "upper bound")]
-        low = low if given[0] is None else float(given[0].ravel()[0])
-        high = high if given[1] is None else float(given[1].ravel()[0])
+        low, high = _bound(source, 1, "lower bound", low), _bound(source, 2, "upper bound", high)
     source.emit(build, "Clip", [source.input(0).name], {"low": low, "high": high})
+
+
+def _bound(source: Source, position: int, what: str, absent: float) -> float:
+    """A bound of Clip that is an input. Raises ModelError for more or fewer than one number."""
+    given = source.known(position, what)
+    if given is None:
+        return absent
+    if given.size != 1:
+        raise source.refuse(
+            f"expected one number as its {what}, found shape {list(given.shape)}", "export the model again"
+        )
+    return float(given.item())
 
 
 def binary(source: Source, build: GraphBuilder) -> None:

@@ -197,7 +197,10 @@ def _reduced_axes(source: Source) -> tuple[int, ...]:
     given = source.known_integers(1, "axes") if source.opset >= since else source.integers("axes", ())
     if not given:
         return () if source.integer("noop_with_empty_axes", 0) else tuple(range(rank))
-    return tuple(sorted({axis % rank for axis in given}))
+    axes = sorted(axis % rank for axis in given)
+    if len(set(axes)) < len(axes):
+        raise source.refuse(f"its axes {list(given)} name a dimension twice", "export the model again")
+    return tuple(axes)
 
 
 _REDUCE = frozenset({"axes", "keepdims", "noop_with_empty_axes"})

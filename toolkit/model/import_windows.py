@@ -130,9 +130,15 @@ def emit_image_chain(source: Source, build: GraphBuilder, data: str, steps: Sequ
 
 def bias_steps(source: Source, build: GraphBuilder, shape: tuple[int, ...] | None = None) -> list[Step]:
     """An Add of the node's third input, one number per channel, if there is one; `shape` as in Step."""
-    bias = source.optional(2)
+    bias, channels_out = source.optional(2), source.output.shape[1]
     if bias is None:
         return []
+    if bias.shape != (channels_out,):
+        raise source.refuse(
+            f"expected a bias of shape [{channels_out}], one number for each output channel, "
+            f"found {list(bias.shape)}",
+            "export the model again",
+        )
     view = (bias.shape[0], *(1,) * (len(image_shape(source.output.shape)) - 2))
     if bias.data is not None:
         channels = build.constant(f"{bias.name}/channels", bias.data.reshape(view))
@@ -179,18 +185,31 @@ def conv(source: Source, build: GraphBuilder) -> None:
     emit_image_chain(source, build, data, steps)
 
 
+def _pool_geometry(source: Source) -> _Geometry:
+    """The window of a pooling node. Raises ModelError where one may lie in the padding alone."""
+    kernel = source.integers("kernel_shape", ())
+    geometry = _geometry(source, kernel)
+    reach = [(k - 1) * d + 1 for k, d in zip(geometry.kernel, geometry.dilations, strict=True)]
+    if any(pad >= extent for pad, extent in zip(geometry.pads, (*reach, *reach), strict=True)):
+        raise source.refuse(
+            f"pads {list(geometry.pads)} are not smaller than windows that reach over {reach} elements",
+            "export the model again",
+        )
+    return geometry
+
+
 def max_pool(source: Source, build: GraphBuilder) -> None:
     """MaxPool; padding never wins."""
     if source.integer("storage_order", 0) != 0:
         raise source.refuse("storage_order 1 is not supported")
-    geometry = _geometry(source, source.integers("kernel_shape", ()))
+    geometry = _pool_geometry(source)
     data = as_image(source, build, source.input(0))
     emit_image_chain(source, build, data, [Step("MaxPool", (), geometry.attributes())])
 
 
 def average_pool(source: Source, build: GraphBuilder) -> None:
     """AveragePool: a sum over the window, then a scale by what each window counts."""
-    geometry = _geometry(source, source.integers("kernel_shape", ()))
+    geometry = _pool_geometry(source)
     operand = source.input(0)
     image, result = image_shape(operand.shape)[2:], image_shape(source.output.shape)[2:]
     padded = source.integer("count_include_pad", 0) != 0
