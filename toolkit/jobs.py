@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -15,12 +16,14 @@ from cross.expression.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
-from toolkit.explore.search import SearchOptions, search_features
+from toolkit.explore.proposer import Proposer
+from toolkit.explore.search import FIRST, TUNERS, SearchOptions, search_features
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import BoardSession, LiveRunner, RunnerOptions
 from toolkit.measure.runner import Runner
 from toolkit.progress import Budget, Listener, TuningResult, silent
 from toolkit.records import RecordKey, Records
+from toolkit.reuse.proposer import ReuseProposer
 from toolkit.tuning import TuningJob, TuningOptions, tune_all
 from toolkit.version import TOOL_VERSION
 
@@ -54,21 +57,37 @@ def open_job(
     """What tuning needs to know about an operator on a board, and the programs of its schedule space.
 
     Without `winograd`, convolutions are computed directly only. `weight`: how often a model computes it.
-    `search` decides which features its cost model gets.
+    `search` decides which features its cost model gets, and where it begins.
     """
+    search = search or SearchOptions()
     space = space_of(operator, target, winograd=winograd)
     programs = Programs(space)
     job = TuningJob(
         name=name,
         flops=operator.flops,
         space=space,
-        features=search_features(search or SearchOptions(), programs),
+        features=search_features(search, programs),
         key=record_key(space, board),
         weight=weight,
         kind=operator.name,
         description=to_json(operator),
+        begin=functools.partial(_around_untuned, space) if begins_untuned(search, target) else None,
     )
     return job, programs
+
+
+def begins_untuned(search: SearchOptions, target: Target) -> bool:
+    """Whether a search begins with the rounds of reuse around the operator's own untuned program.
+
+    That one is near the best on a CPU: the fastest of its neighbours beats what as many random candidates
+    and a model that has seen nothing else find, most of all for depthwise convolutions. A prior knows better.
+    """
+    informed = search.tuner != TUNERS[0] or search.prior is not None
+    return search.first == FIRST[0] and target.kind == "cpu" and not informed
+
+
+def _around_untuned(space: ScheduleSpace, search: Proposer) -> Proposer:
+    return ReuseProposer(space, None, search)
 
 
 @dataclass(frozen=True, slots=True)

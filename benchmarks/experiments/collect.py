@@ -50,7 +50,10 @@ def collect(work: Path, trials: int, seeds: Sequence[int], *, operators: Sequenc
     (work / "records").mkdir(parents=True, exist_ok=True)
     with open_session(target_of(HERE)[0], wait_s=WAIT_S, holder="benchmarks.experiments") as session:
         for seed in seeds:
-            for method, search in ((LEARNED, SearchOptions()), (RANDOM, SearchOptions(tuner="random"))):
+            for method, search in (
+                (LEARNED, SearchOptions(first="random")),
+                (RANDOM, SearchOptions(tuner="random")),
+            ):
                 for name in operators:
                     tune(session, work, Tuning(name, method, seed, trials, search))
             sources = [name for name in SOURCES if name in operators]

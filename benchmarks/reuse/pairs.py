@@ -18,6 +18,7 @@ from cross.loopnest.program import Programs
 from cross.schedule.space import ScheduleSpace
 from toolkit.accounts import Accounts
 from toolkit.explore.proposer import Proposer
+from toolkit.explore.search import SearchOptions
 from toolkit.jobs import open_job
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
@@ -29,6 +30,7 @@ from toolkit.reuse.rounds import Program
 from toolkit.tuning import TuningJob, TuningOptions, tune_all
 
 NEAR = 1.01  # of the best time
+SEARCH = SearchOptions(first="random")  # as in the paper
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,9 @@ def _tuned(
     bench: Bench, name: str, operator: Operator, family: str, seed: int, reuse: _Tuned | None = None
 ) -> _Tuned:
     """The records of one run, with what is left of it measured now."""
-    job, programs = open_job(name, operator, bench.board, bench.target, winograd=FAMILIES[family].winograd)
+    job, programs = open_job(
+        name, operator, bench.board, bench.target, winograd=FAMILIES[family].winograd, search=SEARCH
+    )
     if reuse is not None:
         job = replace(job, begin=functools.partial(_begun, programs.space, reuse.fastest))
     with Records(bench.work / f"{name}.db") as records:

@@ -25,6 +25,7 @@ from boards.target import Target
 from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.accounts import Accounts
 from toolkit.explore.proposer import Proposer
+from toolkit.explore.search import SearchOptions
 from toolkit.measure.builder import Builder
 from toolkit.measure.session import Session
 from toolkit.model.graph import Graph
@@ -116,7 +117,8 @@ def open_tasks(
 @contextmanager
 def _opened(machine: Machine, name: str, operators: Sequence[SetOperator], method: str) -> Iterator[Bench]:
     """The set as a model whose operators do not depend on each other."""
-    options = TuneOptions(tuning=TuningOptions(seed=SEED))
+    search = SearchOptions() if method.startswith(REUSE) else SearchOptions(first="random")  # as in the paper
+    options = TuneOptions(tuning=TuningOptions(search, seed=SEED))
     graph = Graph(name, (), {}, (), ())
     with Records(_path(machine, name, method)) as records:
         yield Bench(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_TRIALS = 64
 TUNERS = ("annealing", "genetic", "random", "grid")
 REUSE = "reuse"
+FIRST = ("untuned", "random")
 BRIDGES = ("one-hop", "none", "all")
 FEATURES = ("context", "relation", "flattened", "configuration", "tree")
 PRESETS = ("wide", "paper")
@@ -51,6 +52,7 @@ class Arguments(TypedDict):
     bridges: Hops
     cost_model: str
     features: str | None
+    first: str
     prior: Path | None
     preset: str
     alpha: float | None
@@ -91,6 +93,8 @@ class Arguments(TypedDict):
 @click.option("--cost-model", type=click.Choice(COST_MODELS), default="gbt", show_default=True)
 @click.option("--features", type=click.Choice(FEATURES),
               help="What the cost model reads of a program.  [default: what suits it]")  # fmt: skip
+@click.option("--first", type=click.Choice(FIRST), default=FIRST[0], show_default=True,
+              help="Annealing on a CPU begins around the untuned program, or at random.")  # fmt: skip
 @click.option("--prior", type=click.Path(path_type=Path), metavar="FILE|NAME",
               help="A model of `toolkit model train` or `list` to begin with, for annealing.")  # fmt: skip
 @click.option("--preset", type=click.Choice(PRESETS), default="wide", show_default=True,
@@ -150,6 +154,7 @@ def tune_options(given: Arguments) -> TuneOptions:
         cost_model=given["cost_model"],
         features=given["features"] or "",
         prior=given["prior"],
+        first=given["first"],
         annealing=toolkit.annealing_options(
             given["preset"], alpha=given["alpha"], spare=given["spare"], epsilon=given["epsilon"]
         ),
@@ -177,6 +182,7 @@ def _unread(given: Arguments) -> list[str]:
     of_annealing = {
         "--cost-model": given["cost_model"] != COST_MODELS[0],
         "--features": given["features"] is not None,
+        "--first": given["first"] != FIRST[0],
         "--prior": given["prior"] is not None,
         "--preset": given["preset"] != PRESETS[0],
         "--alpha": given["alpha"] is not None,

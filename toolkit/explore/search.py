@@ -26,6 +26,7 @@ from toolkit.features import JointFeatures, make_features
 
 NETWORK_CHAINS: Final = 256
 TUNERS: Final = ("annealing", "genetic", "random", "grid")
+FIRST: Final = ("untuned", "random")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class SearchOptions:
 
     `cost_model` is one of toolkit.cost_model.choose.COST_MODELS. `features` names what it sees of a program
     (toolkit.features); empty: what models of this name read. `prior`: a file of a model that was trained on
-    other operators; the cost model learns what to add to it.
+    other operators; the cost model learns what to add to it. `first` says where annealing without a prior
+    begins on a CPU (toolkit.jobs): around the untuned program, or anywhere, as in the AutoTVM paper.
     """
 
     tuner: str = "annealing"
@@ -43,6 +45,7 @@ class SearchOptions:
     genetic: GeneticOptions = field(default_factory=GeneticOptions)
     features: str = ""
     prior: Path | None = None
+    first: str = FIRST[0]
 
 
 def annealing_options(
@@ -82,6 +85,8 @@ def check_search(options: SearchOptions) -> None:
     """
     if options.tuner not in TUNERS:
         raise InputError(f"unknown tuner {options.tuner!r}: expected one of {', '.join(TUNERS)}")
+    if options.first not in FIRST:
+        raise InputError(f"unknown first trials {options.first!r}: expected one of {', '.join(FIRST)}")
     if options.cost_model not in COST_MODELS:
         expected = ", ".join(COST_MODELS)
         raise InputError(f"unknown cost model {options.cost_model!r}: expected one of {expected}")

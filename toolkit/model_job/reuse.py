@@ -1,10 +1,9 @@
 """Tune the operators of a model by reuse: generation by generation, as the plan says (ETO).
 
-The operators that reuse nothing are searched first; those that begin with their programs follow, and so on.
-On a CPU, where an untuned program is near the best, such a search begins with the rounds around that one. An
-operator whose reuse fails is searched itself, and what hangs on it follows from there. Programs that the
-records know of other operators, tuned for the same code on this board or on one of its family, are reused
-too.
+The operators that nothing is reused for are searched first; those that begin with their programs follow, and
+so on. An operator whose reuse fails is searched itself, and what hangs on it follows from there. Programs
+that the records know of other operators, tuned for the same code on this board or on one of its family, are
+reused too.
 """
 
 from __future__ import annotations
@@ -242,9 +241,7 @@ class _Reuse:
         space = item.programs.space
         program = None if step.parent is None else self.program(step.parent)
         if step.parent is None or program is None:
-            first = step.trials > 0.0 and self.bench.target.kind == "cpu"
-            job = replace(item.job, begin=functools.partial(_near_untuned, space)) if first else item.job
-            return job, item.runner
+            return (item.job if step.trials > 0.0 else replace(item.job, begin=None)), item.runner
         begin = functools.partial(_begun_with, space, program)
         return replace(item.job, begin=begin, reused=self.key(step.parent)), item.runner
 
@@ -287,11 +284,6 @@ def _open_bridge(bench: Bench, bridge: Bridge) -> OpenTask:
 def _begun_with(space: ScheduleSpace, program: Program, _: Proposer) -> Proposer:
     """Reuse instead of the search, which may follow in a later generation."""
     return ReuseProposer(space, program)
-
-
-def _near_untuned(space: ScheduleSpace, search: Proposer) -> Proposer:
-    """The rounds around the untuned program, and then the search."""
-    return ReuseProposer(space, None, search)
 
 
 def _together(earlier: TuningResult, later: TuningResult) -> TuningResult:

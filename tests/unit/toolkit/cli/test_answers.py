@@ -18,7 +18,7 @@ from toolkit.cli.answers import answering, duration, json_option, shape
 from toolkit.cli.main import flash, main, tune_for_board
 from toolkit.cost_model.choose import COST_MODELS, PRIOR_MODELS
 from toolkit.explore.annealing import PRESETS
-from toolkit.explore.search import TUNERS
+from toolkit.explore.search import FIRST, TUNERS
 from toolkit.model_job.options import DEFAULT_TRIALS
 from toolkit.model_job.prior import SHARED_FEATURES
 
@@ -144,6 +144,7 @@ def test_what_is_no_shape(text: str) -> None:
 
 def test_choices_and_defaults_are_those_of_the_rooms_behind() -> None:
     assert tune_command.TUNERS == TUNERS
+    assert tune_command.FIRST == FIRST
     assert tune_command.PRESETS == tuple(PRESETS)
     assert tune_command.COST_MODELS == COST_MODELS
     assert model_command.PRIOR_MODELS == PRIOR_MODELS
