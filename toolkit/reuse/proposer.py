@@ -11,20 +11,23 @@ from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import History, Proposer
 from toolkit.explore.space import Batch, fresh
 from toolkit.reuse.gpu_rounds import gpu_rounds
-from toolkit.reuse.rounds import Known, Program, cpu_rounds, fastest
+from toolkit.reuse.rounds import Known, Program, cpu_rounds, fastest, first_round
 
 
 def rounds(space: ScheduleSpace, reused: Program | None, known: Known) -> Iterator[Batch]:
     """The rounds of the hierarchical search on the space's target, int64 [N, K] each, all valid.
 
     What a round holds depends on what is `known` when it is asked for. Without a program to reuse the
-    operator's own untuned programs are the first round, and the fastest of them is reused.
+    operator's own untuned programs come first, with what the likely best of them calls for; then the fastest
+    of them is reused.
     """
+    on_cpu = space.target.kind == "cpu"
     if reused is None:
         untuned = space.batch(space.defaults())
-        yield untuned
-        reused = Program(space, space.configuration(fastest(untuned, known)[0]))
-    on_target = cpu_rounds if space.target.kind == "cpu" else gpu_rounds
+        likely = Program(space, space.default(), tuned=False)
+        yield np.concatenate([untuned, first_round(space, likely)]) if on_cpu else untuned
+        reused = Program(space, space.configuration(fastest(untuned, known)[0]), tuned=False)
+    on_target = cpu_rounds if on_cpu else gpu_rounds
     yield from on_target(space, reused, known)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.space import Batch, Configuration, Knob, ScheduleSpace
 from toolkit.reuse.cpu_shapes import Machine, register_shapes, rows_of_block
 from toolkit.reuse.cpu_tiles import TiledAxis, Tiles, find_tiles
+from toolkit.reuse.divisors import divisors
 from toolkit.reuse.loops import MajorLoops, NotReusable, major_loops
 from toolkit.reuse.search_cost import block_sizes
 
@@ -37,10 +38,12 @@ Known = Callable[[Batch], NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A tuned program: a space and one of its configurations."""
+    """A program to reuse: a space and one of its configurations. One that is not `tuned` says what fits into
+    registers, but not how large a block should be."""
 
     space: ScheduleSpace
     configuration: Configuration
+    tuned: bool = True
 
     @property
     def row(self) -> NDArray[np.int64]:
@@ -143,7 +146,10 @@ def _tiled(space: ScheduleSpace, reused: Program, like: NDArray[np.int64]) -> Ba
         return none
     machine = machine_of(space.target)
     shapes = register_shapes(space, tiles, loops, sizes, like, machine, REGISTER_TILES)
-    blocks = _spread(block_sizes(loops, source, sizes.block), sizes.block)
+    fitting = block_sizes(loops, source, sizes.block)
+    if not reused.tuned:
+        fitting = tuple(size for size in divisors(loops.points) if size >= sizes.register)
+    blocks = _spread(fitting, sizes.block)
     rows = []
     for block in blocks:
         for shape in shapes:
@@ -180,6 +186,7 @@ def same_algorithm(space: AlternativeSpaces, reused: Program) -> tuple[int, Prog
     if not isinstance(reused.space, AlternativeSpaces):
         return 0, reused
     number, inner = part_of(reused.space, reused.row)
+    inner = replace(inner, tuned=reused.tuned)
     label = reused.space.knobs[0].labels[number]
     return (labels.index(label), inner) if label in labels else (0, inner)
 

@@ -161,10 +161,20 @@ def test_without_a_program_the_fastest_untuned_one_is_reused() -> None:
     space, _ = spaces("convolution and Winograd")
     untuned = space.batch(space.defaults())
     proposer = ReuseProposer(space, None)
-    assert np.array_equal(proposer.ask(8), untuned)
+    first = proposer.ask(64)
+    assert np.array_equal(first[: len(untuned)], untuned)
     proposer.tell(untuned, np.arange(len(untuned), 0.0, -1.0))
     rows = run(proposer, space, asks=1, n=64)
     assert set(rows[:, 0].tolist()) == {int(untuned[-1, 0])}
+
+
+def test_the_first_batch_of_a_space_with_one_untuned_program_has_its_tiles() -> None:
+    space, _ = spaces("depthwise")
+    rows = ReuseProposer(space, None).ask(8)
+    assert len(rows) == 8
+    tiles = find_tiles(space)
+    assert tiles is not None
+    assert len({tiles.sizes(row).block for row in rows}) > 2
 
 
 def test_afterwards_the_search_goes_on_and_knows_everything() -> None:
