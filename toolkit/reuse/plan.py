@@ -17,11 +17,11 @@ import numpy as np
 from toolkit.reuse.arborescence import Costs
 from toolkit.reuse.bridges import Hops
 from toolkit.reuse.loops import MajorLoops, reusable
-from toolkit.reuse.rounds import BLOCKS, REGISTER_TILES, STEPS
+from toolkit.reuse.proposer import PATIENCE
+from toolkit.reuse.rounds import BLOCKS, REGISTER_TILES
 from toolkit.reuse.search_cost import block_size_counts
 from toolkit.reuse.steiner import steiner_tree
 
-LATER_TRIALS = 6 * STEPS  # of the rounds around the best: about six knobs have that many other choices
 LOSS = 0.005  # of an operator's speed: what a reuse is expected to miss, per factor of two between the loops
 WORTH = 100.0  # trials that one per cent of the model's latency is worth
 
@@ -104,7 +104,7 @@ def plan_reuse(candidates: Sequence[Candidate], options: ReuseOptions, expected:
 def expected_rounds(target: MajorLoops, source: MajorLoops) -> float:
     """Expected trials of the rounds on a CPU, over the block sizes that the reused program may have."""
     counts = np.minimum(BLOCKS, block_size_counts(target, source))
-    return REGISTER_TILES * float(counts.mean()) + LATER_TRIALS
+    return REGISTER_TILES * float(counts.mean()) + PATIENCE
 
 
 def _costs(
