@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from boards.description import Board
 from boards.target import Target
+from cross.errors import CrossError
 from cross.expression.description import to_json
 from cross.expression.operator import Operator
 from cross.loopnest.program import Programs
@@ -19,7 +23,7 @@ from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import FIRST, TUNERS, SearchOptions, search_features
 from toolkit.measure.builder import Builder
-from toolkit.measure.live import BoardSession, LiveRunner, RunnerOptions
+from toolkit.measure.live import BoardSession, LiveRunner, RunnerOptions, same_program
 from toolkit.measure.runner import Runner
 from toolkit.progress import Budget, Listener, TuningResult, silent
 from toolkit.records import RecordKey, Records
@@ -71,9 +75,18 @@ def open_job(
         weight=weight,
         kind=operator.name,
         description=to_json(operator),
+        program=functools.partial(_program, programs),
         begin=functools.partial(_around_untuned, space) if begins_untuned(search, target) else None,
     )
     return job, programs
+
+
+def _program(programs: Programs, row: NDArray[np.int64]) -> Hashable:
+    """What is equal for configurations of one program; one that cannot be made is like no other."""
+    try:
+        return hash(same_program(programs.nest(programs.space.configuration(row))))
+    except CrossError:
+        return row.tobytes()
 
 
 def begins_untuned(search: SearchOptions, target: Target) -> bool:

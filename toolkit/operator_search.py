@@ -17,6 +17,7 @@ from toolkit.allocation import AllocationOptions, Course
 from toolkit.convergence import converged
 from toolkit.errors import RecordsError
 from toolkit.explore.annealing import Features
+from toolkit.explore.distinct import DistinctPrograms, Program
 from toolkit.explore.first import DefaultFirst
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import SearchOptions, make_proposer
@@ -63,6 +64,7 @@ class TuningJob:
 
     `weight`: how often the model computes it. Operators of one `kind` reach similar throughputs.
     `description`: the operator as text (cross.expression.description), kept beside its records, or empty.
+    `program` tells which configurations make the same one (toolkit.explore.distinct); None: none do.
     `begin` makes another search of the usual one; `reused`, the key of the operator whose program it begins
     with, goes into the records, and so does `bridge`: no model has the operator.
     """
@@ -75,6 +77,7 @@ class TuningJob:
     weight: float = 1.0
     kind: str = ""
     description: str = ""
+    program: Program | None = None
     begin: Callable[[Proposer], Proposer] | None = None
     reused: str = ""
     bridge: bool = False
@@ -121,6 +124,8 @@ class OperatorSearch:
         self._proposer: Proposer = job.begin(search) if job.begin else search
         for row in job.space.batch(job.space.defaults())[::-1]:
             self._proposer = DefaultFirst(job.space, row, self._proposer)
+        if job.program is not None:
+            self._proposer = DistinctPrograms(job.space, self._proposer, job.program)
         self.tell(_configurations(job, known), self.books.costs_s)
 
     @property

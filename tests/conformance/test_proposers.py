@@ -13,6 +13,7 @@ from tests.synthetic_space import TilingSpace, everything
 from toolkit.cost_model.gbt import GradientBoostedTrees, TreeOptions
 from toolkit.cost_model.random_model import RandomModel
 from toolkit.explore.annealing import AnnealingOptions, AnnealingProposer
+from toolkit.explore.distinct import DistinctPrograms
 from toolkit.explore.first import DefaultFirst
 from toolkit.explore.genetic import GeneticOptions, GeneticProposer
 from toolkit.explore.grid import GridProposer
@@ -55,6 +56,9 @@ PROPOSERS: dict[str, Make] = {
     "random": lambda space, seed: RandomProposer(space, np.random.default_rng(seed)),
     "the default first": lambda space, seed: DefaultFirst(
         space, np.zeros(5, np.int64), RandomProposer(space, np.random.default_rng(seed))
+    ),
+    "distinct programs": lambda space, seed: DistinctPrograms(
+        space, RandomProposer(space, np.random.default_rng(seed)), lambda row: row.tobytes()
     ),
     "grid": lambda space, seed: GridProposer(space),
 }

@@ -136,7 +136,7 @@ class LiveRunner:
                 keys.append(number)
                 built[number] = MeasureFailure("build", str(error))
                 continue
-            keys.append(_same_program(program))
+            keys.append(same_program(program))
             if keys[-1] in self._built:
                 built[keys[-1]] = self._built[keys[-1]]
             elif keys[-1] not in self._known:
@@ -280,6 +280,6 @@ def _both(first: Measurement, second: Measurement) -> Measurement:
     return replace(second, seconds=first.seconds + second.seconds, device_s=first.device_s + second.device_s)
 
 
-def _same_program(nest: LoopNest) -> Hashable:
+def same_program(nest: LoopNest) -> Hashable:
     """Equal for configurations whose programs do the same: the loops, and how the weights are laid out."""
     return nest, tuple(buffer.packing for buffer in nest.arguments)
