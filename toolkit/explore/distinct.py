@@ -23,8 +23,8 @@ class DistinctPrograms:
     """Asks for what `inner` asks for, without configurations whose program was asked for or told before.
 
     `inner` is told what those cost, as soon as that is known: an unrolling limit that changes nothing then
-    looks to it like one that was measured. Where ATTEMPTS bring nothing but repetitions they are asked for, so
-    that a search ends when its space or its budget does. Keeps to the contract of toolkit.explore.proposer.
+    looks to it like one that was measured. Where ATTEMPTS bring nothing but repetitions they are asked for,
+    so that a search ends when its space or its budget does. It keeps to the contract of a Proposer.
     """
 
     def __init__(self, space: SearchSpace, inner: Proposer, program: Program) -> None:
@@ -50,6 +50,7 @@ class DistinctPrograms:
             if not len(rows) or len(found) >= ENOUGH * n:
                 break
         if not found and repeated:
+            self._tell_repeated(repeated[n:])
             return self._batch([row for _, row in repeated[:n]])
         self._tell_repeated(repeated)
         return self._batch(found)
@@ -72,14 +73,15 @@ class DistinctPrograms:
 
     def _tell_repeated(self, repeated: list[tuple[Hashable, NDArray[np.int64]]]) -> None:
         """Tell the costs that are known; what is being measured waits for them."""
-        known = [(row, self._costs_s[program]) for program, row in repeated if program in self._costs_s]
+        rows, costs_s = [], []
         for program, row in repeated:
-            if program not in self._costs_s:
+            if program in self._costs_s:
+                rows.append(row)
+                costs_s.append(self._costs_s[program])
+            else:
                 self._waiting[program].append(row)
-        if known:
-            self._inner.tell(
-                self._batch([row for row, _ in known]), np.array([cost_s for _, cost_s in known])
-            )
+        if rows:
+            self._inner.tell(self._batch(rows), np.array(costs_s))
 
     def _batch(self, rows: list[NDArray[np.int64]]) -> Batch:
         return np.stack(rows) if rows else np.zeros((0, len(self._space.shape)), np.int64)
