@@ -92,8 +92,8 @@ def _program(programs: Programs, row: NDArray[np.int64]) -> Hashable:
 def begins_untuned(search: SearchOptions, target: Target) -> bool:
     """Whether a search begins with the rounds of reuse around the operator's own untuned program.
 
-    That one is near the best on a CPU: the fastest of its neighbours beats what as many random candidates
-    and a model that has seen nothing else find, most of all for depthwise convolutions. A prior knows better.
+    That one is near the best on a CPU: with few trials its neighbours are faster than what begins at random
+    finds, most of all for depthwise convolutions (benchmarks.first_trials). A prior knows better.
     """
     informed = search.tuner != TUNERS[0] or search.prior is not None
     return search.first == FIRST[0] and target.kind == "cpu" and not informed

@@ -43,7 +43,7 @@ class ReuseProposer:
 
     What was told before it is asked for counts as asked for when its round comes: a search that is begun
     again with its old measurements goes the same way, and ends where it ended. On a CPU the rounds also end
-    when PATIENCE trials gained less than SHARE, which saves nearly half of the trials for 1 % of the speed
+    when PATIENCE trials gained less than SHARE, which saves a third of the trials and loses next to nothing
     (`benchmarks.reuse pairs`). `then` is asked when the rounds are over, and hears every measurement;
     without it the search ends there.
     """
