@@ -21,7 +21,6 @@ from toolkit.jobs import open_job, tune_on_board
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import open_session
-from toolkit.operator_search import SMALLEST_BATCH
 from toolkit.progress import Budget
 from toolkit.records import Records
 
@@ -71,7 +70,7 @@ def test_trials_go_to_the_operator_that_takes_the_time(tmp_path: Path) -> None:
     with Records(tmp_path / "records.db") as records, open_session(board) as session:
         small, large = tune_on_board(jobs, board, session, records, Budget(total=64), options=QUICK)
     assert small.trials + large.trials == 64
-    assert large.trials > 2 * small.trials >= SMALLEST_BATCH
+    assert large.trials > 2 * small.trials >= 16
     assert small.best is not None and large.best is not None
 
 

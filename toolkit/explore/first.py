@@ -24,8 +24,11 @@ class DefaultFirst:
             return self._inner.ask(n)
         self._known = True
         others = self._inner.ask(n - 1)
+        same = self._is_first(others)
+        if same.any():
+            others = np.concatenate([others[~same], self._inner.ask(int(same.sum()))])
         self._inner.tell(self._first, np.array([np.nan]))  # taken; its cost follows
-        return np.concatenate([self._first, others[~self._is_first(others)]])
+        return np.concatenate([self._first, others])
 
     def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
         """See Proposer.tell."""
