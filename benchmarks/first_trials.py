@@ -27,13 +27,13 @@ from benchmarks.timed_in_turn import timed_in_turn
 from boards.board import load
 from boards.description import Board
 from boards.target import Target
-from cross.schedule.space import Configuration
+from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.explore.search import FIRST, SearchOptions
 from toolkit.jobs import BoardOptions, open_job, record_key, tune_on_board
 from toolkit.measure.builder import Builder
 from toolkit.measure.session import Session, open_session
 from toolkit.progress import Budget
-from toolkit.records import Records
+from toolkit.records import Records, TuningRecord
 from toolkit.tuning import TuningOptions
 
 OPERATORS: Final = tuple(name for name in WORKLOADS if name[0] in "CDT")
@@ -59,19 +59,21 @@ def ratios(place: Place, name: str, trials: int, seed: int) -> list[float]:
         tuning = TuningOptions(search=SearchOptions(first=first), seed=seed)
         options = BoardOptions(target=place.target, tuning=tuning)
         with tempfile.TemporaryDirectory() as folder, Records(Path(folder) / "records.db") as records:
-            (result,) = tune_on_board(
+            tune_on_board(
                 [(name, operator)], place.board, place.session, records, Budget(trials), options=options
             )
             recorded = records.for_key(record_key(programs.space, place.board))
-        assert result.best is not None, f"{name}: no program ran"
-        found[first] = []
-        for count in (trials // 2, trials):
-            worked = [item for item in recorded[:count] if item.cost_s is not None]
-            best = min(worked, key=lambda item: item.cost_s or 0.0)
-            found[first].append(programs.space.parse(best.configuration))
+        found[first] = [_fastest(programs.space, recorded[:count]) for count in (trials // 2, trials)]
     winners = [winner for pair in zip(*found.values(), strict=True) for winner in pair]
     seconds = timed_in_turn(programs, winners, place.board, place.session, place.builder)
     return [other / mine for mine, other in zip(seconds[::2], seconds[1::2], strict=True)]
+
+
+def _fastest(space: ScheduleSpace, recorded: Sequence[TuningRecord]) -> Configuration:
+    """The untuned configuration where nothing ran."""
+    worked = [item for item in recorded if item.cost_s is not None]
+    best = min(worked, key=lambda item: item.cost_s or 0.0, default=None)
+    return space.default() if best is None else space.parse(best.configuration)
 
 
 def lines(place: Place, names: Sequence[str], trials: int, seeds: int) -> Iterator[str]:
