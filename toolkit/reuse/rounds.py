@@ -2,9 +2,9 @@
 
 The first round has the tiles that the reused program's hardware features call for, with everything else as in
 that program. Each later round changes one decision of the best program found: length of the reduction's inner
-loops, unrolling, the order of loops; then tiles by a step. Spaces without multi-level tiles, such as those of
-elementwise operators and Winograd convolutions, have the later rounds alone, one knob after the other: their
-first round is the reused program itself.
+loops, unrolling, the order of loops; then tiles by a step; then the register tiles of two axes trade factors.
+Spaces without multi-level tiles, such as those of elementwise operators and Winograd convolutions, have the
+later rounds alone, one knob after the other: their first round is the reused program itself.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def first_round(space: ScheduleSpace, reused: Program) -> Batch:
 
 
 class Around(enum.Enum):
-    """What a later round changes: one at a time of the decisions, or of the tiles."""
+    """What a later round changes: one of the decisions, the tiles of one axis, or those of two at once."""
 
     DECISIONS = enum.auto()
     TILES = enum.auto()
@@ -73,7 +73,8 @@ class Around(enum.Enum):
 
 
 def later_round(space: ScheduleSpace, best: NDArray[np.int64], around: Around) -> Batch:
-    """Valid configurations, int64 [N, K], that differ from the best one, int64 [K], in one knob."""
+    """Valid configurations, int64 [N, K], that differ from the best one, int64 [K], in a knob, after a trade
+    in two."""
     if isinstance(space, AlternativeSpaces):
         number, inner = part_of(space, best)
         return space.embedded(number, later_round(inner.space, inner.row, around))
