@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import FIRST, TUNERS, SearchOptions, search_features
+from toolkit.explore.space import Batch, Identify, Ids
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import BoardSession, LiveRunner, RunnerOptions, same_program
 from toolkit.measure.runner import Runner
@@ -66,6 +67,7 @@ def open_job(
     search = search or SearchOptions()
     space = space_of(operator, target, winograd=winograd)
     programs = Programs(space)
+    identify = _ByProgram(programs)
     job = TuningJob(
         name=name,
         flops=operator.flops,
@@ -75,18 +77,32 @@ def open_job(
         weight=weight,
         kind=operator.name,
         description=to_json(operator),
-        program=functools.partial(_program, programs),
-        begin=functools.partial(_around_untuned, space) if begins_untuned(search, target) else None,
+        programs=identify,
+        begin=functools.partial(_around_untuned, space, identify) if begins_untuned(search, target) else None,
     )
     return job, programs
 
 
-def _program(programs: Programs, row: NDArray[np.int64]) -> Hashable:
-    """What is equal for configurations of one program; one that cannot be made is like no other."""
-    try:
-        return hash(same_program(programs.nest(programs.space.configuration(row))))
-    except CrossError:
-        return row.tobytes()
+class _ByProgram:
+    """An Identify for which configurations of one program are the same; one of none is like no other."""
+
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+        self._known: dict[int, int] = {}
+
+    def __call__(self, rows: Batch) -> Ids:
+        keys = self._programs.space.ids(rows).tolist()
+        for key, row in zip(keys, rows, strict=True):
+            if key not in self._known:
+                self._known[key] = self._identified(row)
+        return np.array([self._known[key] for key in keys], np.uint64)
+
+    def _identified(self, row: NDArray[np.int64]) -> int:
+        try:
+            number = hash(same_program(self._programs.nest(self._programs.space.configuration(row))))
+        except CrossError:
+            number = hash(row.tobytes())
+        return number & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def begins_untuned(search: SearchOptions, target: Target) -> bool:
@@ -99,8 +115,8 @@ def begins_untuned(search: SearchOptions, target: Target) -> bool:
     return search.first == FIRST[0] and target.kind == "cpu" and not informed
 
 
-def _around_untuned(space: ScheduleSpace, search: Proposer) -> Proposer:
-    return ReuseProposer(space, None, search)
+def _around_untuned(space: ScheduleSpace, programs: Identify, search: Proposer) -> Proposer:
+    return ReuseProposer(space, None, search, programs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from toolkit.allocation import AllocationOptions, Course
 from toolkit.convergence import converged
 from toolkit.errors import RecordsError
 from toolkit.explore.annealing import Features
-from toolkit.explore.distinct import DistinctPrograms, Program
+from toolkit.explore.distinct import DistinctPrograms
 from toolkit.explore.first import DefaultFirst
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import SearchOptions, make_proposer
-from toolkit.explore.space import Batch, SearchSpace
+from toolkit.explore.space import Batch, Identify, SearchSpace
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import Runner
 from toolkit.progress import BRIDGE, REUSED, SPENT, Books, Budget
@@ -64,7 +64,7 @@ class TuningJob:
 
     `weight`: how often the model computes it. Operators of one `kind` reach similar throughputs.
     `description`: the operator as text (cross.expression.description), kept beside its records, or empty.
-    `program` tells which configurations make the same one (toolkit.explore.distinct); None: none do.
+    `programs` tells which configurations make the same program; None: none do.
     `begin` makes another search of the usual one; `reused`, the key of the operator whose program it begins
     with, goes into the records, and so does `bridge`: no model has the operator.
     """
@@ -77,7 +77,7 @@ class TuningJob:
     weight: float = 1.0
     kind: str = ""
     description: str = ""
-    program: Program | None = None
+    programs: Identify | None = None
     begin: Callable[[Proposer], Proposer] | None = None
     reused: str = ""
     bridge: bool = False
@@ -119,14 +119,23 @@ class OperatorSearch:
         self.resumed = self._planned = len(known)
         self._exhausted = False
         self.started = self.ended = False  # whether the listener was told
-        rng = np.random.default_rng([options.seed, len(known)])
+        self._told = _configurations(job, known)
+        self._proposer = self._begun()
+
+    def _begun(self) -> Proposer:
+        """The search, told what was measured; the same for the same records."""
+        job, options = self.job, self._options
+        self._begun_with = len(self._told)
+        rng = np.random.default_rng([options.seed, self._begun_with])
         search = make_proposer(job.space, job.features, rng, options.search)
-        self._proposer: Proposer = job.begin(search) if job.begin else search
+        proposer = job.begin(search) if job.begin else search
         for row in job.space.batch(job.space.defaults())[::-1]:
-            self._proposer = DefaultFirst(job.space, row, self._proposer)
-        if job.program is not None:
-            self._proposer = DistinctPrograms(job.space, self._proposer, job.program)
-        self.tell(_configurations(job, known), self.books.costs_s)
+            proposer = DefaultFirst(job.space, row, proposer)
+        if job.programs is not None:
+            drawing = np.random.default_rng([options.seed, self._begun_with, 1])
+            proposer = DistinctPrograms(job.space, proposer, job.programs, drawing)
+        proposer.tell(self._told, np.array(self.books.costs_s[: self._begun_with], np.float64))
+        return proposer
 
     @property
     def planned(self) -> int:
@@ -134,14 +143,23 @@ class OperatorSearch:
         return self._planned
 
     def ask(self, n: int) -> Batch:
-        """At most n configurations to measure, int64 [M, K]; none when the space is exhausted."""
+        """At most n configurations to measure, int64 [M, K]; none when the space is exhausted.
+
+        A search that finds nothing more is begun again, as a later run with its records would begin it: what
+        is at its end now is at its end then.
+        """
         rows = self._proposer.ask(n)
+        if not len(rows) and self._begun_with < len(self._told) == self._planned:
+            self._proposer = self._begun()
+            rows = self._proposer.ask(n)
         self._planned += len(rows)
         self._exhausted = not len(rows)
         return rows
 
     def tell(self, rows: Batch, costs_s: list[float]) -> None:
-        """What the rows cost: seconds per call, NaN for failures."""
+        """What the rows cost: seconds per call, NaN for failures. A search that waited for it goes on."""
+        self._exhausted = self._exhausted and not len(rows)
+        self._told = np.concatenate([self._told, rows])
         self._proposer.tell(rows, np.array(costs_s, np.float64))
 
     def course(self, limit: int | None, most: int) -> Course:

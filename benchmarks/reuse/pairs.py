@@ -19,6 +19,7 @@ from cross.schedule.space import ScheduleSpace
 from toolkit.accounts import Accounts
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import SearchOptions
+from toolkit.explore.space import Identify
 from toolkit.jobs import open_job
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
@@ -134,7 +135,7 @@ def _tuned(
         name, operator, bench.board, bench.target, winograd=FAMILIES[family].winograd, search=SEARCH
     )
     if reuse is not None:
-        job = replace(job, begin=functools.partial(_begun, programs.space, reuse.fastest))
+        job = replace(job, begin=functools.partial(_begun, programs.space, reuse.fastest, job.programs))
     with Records(bench.work / f"{name}.db") as records:
         recorded = [record.measurement for record in records.for_key(job.key)]
         timing = RunnerOptions.of(bench.board.measure)
@@ -143,8 +144,8 @@ def _tuned(
         return _Tuned(programs, job, records.for_key(job.key))
 
 
-def _begun(space: ScheduleSpace, program: Program, _: Proposer) -> Proposer:
-    return ReuseProposer(space, program)
+def _begun(space: ScheduleSpace, program: Program, programs: Identify | None, _: Proposer) -> Proposer:
+    return ReuseProposer(space, program, programs=programs)
 
 
 def _until_within(factor: float, records: Sequence[TuningRecord]) -> tuple[int, float]:

@@ -26,6 +26,7 @@ from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.accounts import Accounts
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import SearchOptions
+from toolkit.explore.space import Identify
 from toolkit.measure.builder import Builder
 from toolkit.measure.session import Session
 from toolkit.model.graph import Graph
@@ -84,7 +85,7 @@ def run(machine: Machine, name: str, operators: Sequence[SetOperator], method: s
     if method == SELECTIVE:
         reused = representatives([item.loops for item in operators])
         tuned = [position for position, other in enumerate(reused) if other is None]
-        _take_over(machine, name, operators, method, tuned, machine.trials)
+        _take_over(machine, name, operators, tuned)
         with _opened(machine, name, operators, method) as bench:
             _search(bench, tuned, machine.trials)
             _replay(bench, reused)
@@ -143,23 +144,16 @@ def _path(machine: Machine, name: str, method: str) -> Path:
     return machine.work / f"{name}-{label}.db"
 
 
-def _take_over(
-    machine: Machine,
-    name: str,
-    operators: Sequence[SetOperator],
-    method: str,
-    positions: Sequence[int],
-    trials: int,
-) -> None:
-    """The first records of some operators, as the search of all operators made them."""
+def _take_over(machine: Machine, name: str, operators: Sequence[SetOperator], tuned: Sequence[int]) -> None:
+    """The records of what Selective Tuning searches, as the search of all operators made them."""
     with (
         _opened(machine, name, operators, SEARCH) as searched,
-        Records(_path(machine, name, method)) as records,
+        Records(_path(machine, name, SELECTIVE)) as records,
     ):
-        for position in positions:
+        for position in tuned:
             job = searched.tasks[position].job
             if not records.for_key(job.key):
-                records.add(*searched.records.for_key(job.key)[:trials])
+                records.add(*searched.records.for_key(job.key))
 
 
 def _search(bench: Bench, positions: Sequence[int], trials: int) -> None:
@@ -171,7 +165,7 @@ def _search(bench: Bench, positions: Sequence[int], trials: int) -> None:
 def _around_untuned(bench: Bench) -> None:
     jobs = []
     for item in bench.tasks:
-        begin = functools.partial(_rounds_alone, item.programs.space)
+        begin = functools.partial(_rounds_alone, item.programs.space, item.job.programs)
         jobs.append((replace(item.job, begin=begin), item.runner))
     tune_all(jobs, bench.records, Budget(), options=bench.tuning)
 
@@ -196,8 +190,8 @@ def _best_programs(bench: Bench, item: OpenTask) -> list[Program]:
     return [Program(space, space.parse(record.configuration)) for record in worked[:TOP]]
 
 
-def _rounds_alone(space: ScheduleSpace, _: Proposer) -> Proposer:
-    return ReuseProposer(space, None)
+def _rounds_alone(space: ScheduleSpace, programs: Identify | None, _: Proposer) -> Proposer:
+    return ReuseProposer(space, None, programs=programs)
 
 
 def _replaying(space: ScheduleSpace, programs: Sequence[Program], _: Proposer) -> Proposer:

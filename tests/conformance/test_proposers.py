@@ -58,7 +58,7 @@ PROPOSERS: dict[str, Make] = {
         space, np.zeros(5, np.int64), RandomProposer(space, np.random.default_rng(seed))
     ),
     "distinct programs": lambda space, seed: DistinctPrograms(
-        space, RandomProposer(space, np.random.default_rng(seed)), lambda row: row.tobytes()
+        space, RandomProposer(space, np.random.default_rng(seed)), space.ids, np.random.default_rng(seed)
     ),
     "grid": lambda space, seed: GridProposer(space),
 }

@@ -3,7 +3,7 @@
 Every proposer keeps to this, and tests/conformance/test_proposers.py runs one suite over all of them:
 - `ask(n)` returns at most n valid, distinct configurations that were neither asked for nor told before, fewer
   near the end of a space and none when it is exhausted. A batch may be asked for while the one before is
-  still being measured.
+  still being measured; fewer, or none, then also says that there will be more when its costs are told.
 - `tell` accepts any configurations of the space, measured in this run or in an earlier one.
 - The same seed and the same calls give the same answers.
 """
@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.explore.space import Batch, Ids, SearchSpace
+from toolkit.explore.space import Batch, Identify, Ids, SearchSpace
 
 
 class Proposer(Protocol):
@@ -34,11 +34,13 @@ class History:
     """What a proposer asked for and was told.
 
     `batch` and `costs_s` hold the told configurations in order, each once: one that is told again keeps its
-    place and takes the new cost. `seen` holds the ids of all that must not be asked for any more.
+    place and takes the new cost. `seen` holds the ids of all that must not be asked for any more. `identify`
+    says which configurations count as the same; None: equal ones.
     """
 
-    def __init__(self, space: SearchSpace) -> None:
+    def __init__(self, space: SearchSpace, identify: Identify | None = None) -> None:
         self._space = space
+        self.identify = identify or space.ids
         self.batch: Batch = np.zeros((0, len(space.shape)), np.int64)
         self.seen: Ids = np.zeros(0, np.uint64)
         self._ids: Ids = np.zeros(0, np.uint64)
@@ -47,9 +49,14 @@ class History:
     def __len__(self) -> int:
         return len(self._ids)
 
+    @property
+    def pending(self) -> bool:
+        """Whether a cost is still to be told."""
+        return len(self.seen) > len(self._ids)
+
     def asked(self, batch: Batch) -> Batch:
         """Remember a batch as asked for; returns it."""
-        self.seen = np.union1d(self.seen, self._space.ids(batch))
+        self.seen = np.union1d(self.seen, self.identify(batch))
         return batch
 
     def told(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
@@ -60,7 +67,7 @@ class History:
                 f"tell: expected configurations [M, {knobs}] and costs [M], "
                 f"found {batch.shape} and {costs_s.shape}"
             )
-        ids = np.concatenate([self._ids, self._space.ids(batch)])
+        ids = np.concatenate([self._ids, self.identify(batch)])
         costs = np.concatenate([self.costs_s, costs_s.astype(np.float64)])
         last = {int(key): cost for key, cost in zip(ids, costs, strict=True)}
         keep = np.sort(np.unique(ids, return_index=True)[1])

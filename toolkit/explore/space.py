@@ -17,6 +17,9 @@ Batch = NDArray[np.int64]
 Ids = NDArray[np.uint64]
 Score = Callable[[Batch], NDArray[np.float32]]
 
+Identify = Callable[[Batch], Ids]
+"""One number for each configuration, [N, K], equal for those that count as the same."""
+
 ENUMERATED_AT_ONCE: Final = 8192
 _DRAWS: Final = 12  # rounds of sampling before a space counts as nearly exhausted
 ENUMERABLE: Final = 1 << 18  # a nearly exhausted space up to this size is searched through instead
@@ -122,13 +125,17 @@ def draw_unseen(space: SearchSpace, rng: np.random.Generator, n: int, seen: Ids)
         rows = fresh(space, drawn, seen)
     if len(rows) < n and size(space) <= ENUMERABLE:
         everything = np.concatenate(list(enumerated(space)))
-        unseen = fresh(space, everything, seen)
-        rows = fresh(space, np.concatenate([rows, rng.permutation(unseen)]), seen)
+        left = fresh(space, everything, seen)
+        rows = fresh(space, np.concatenate([rows, rng.permutation(left)]), seen)
     return rows[:n]
 
 
 def fresh(space: SearchSpace, batch: Batch, seen: Ids) -> Batch:
     """The rows of a batch that are not in `seen`, each once, in order."""
-    ids = space.ids(batch)
+    return unseen(batch, space.ids(batch), seen)
+
+
+def unseen(batch: Batch, ids: Ids, seen: Ids) -> Batch:
+    """The rows whose ids, [N], are not in `seen`, the first of each id, in order."""
     keep = first_of_each(ids)
     return batch[keep[~np.isin(ids[keep], seen)]]

@@ -18,7 +18,7 @@ from cross.expression.operator import Operator
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import Proposer
-from toolkit.explore.space import size
+from toolkit.explore.space import Identify, size
 from toolkit.jobs import target_key
 from toolkit.measure.live import LiveRunner
 from toolkit.model.tasks import TuningTask
@@ -242,7 +242,7 @@ class _Reuse:
         program = None if step.parent is None else self.program(step.parent)
         if step.parent is None or program is None:
             return (item.job if step.trials > 0.0 else replace(item.job, begin=None)), item.runner
-        begin = functools.partial(_begun_with, space, program)
+        begin = functools.partial(_begun_with, space, program, item.job.programs)
         return replace(item.job, begin=begin, reused=self.key(step.parent)), item.runner
 
     def task(self, position: int) -> OpenTask:
@@ -281,9 +281,9 @@ def _open_bridge(bench: Bench, bridge: Bridge) -> OpenTask:
     return replace(opened, job=replace(opened.job, weight=1.0, bridge=True))
 
 
-def _begun_with(space: ScheduleSpace, program: Program, _: Proposer) -> Proposer:
+def _begun_with(space: ScheduleSpace, program: Program, programs: Identify | None, _: Proposer) -> Proposer:
     """Reuse instead of the search, which may follow in a later generation."""
-    return ReuseProposer(space, program)
+    return ReuseProposer(space, program, programs=programs)
 
 
 def _together(earlier: TuningResult, later: TuningResult) -> TuningResult:

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import History, Proposer
-from toolkit.explore.space import Batch, fresh
+from toolkit.explore.space import Batch, Identify, Ids, fresh, unseen
 from toolkit.reuse.gpu_rounds import gpu_rounds
 from toolkit.reuse.rounds import Known, Program, cpu_rounds, fastest, first_round
 
-PATIENCE: Final = 16  # trials on a CPU
+PATIENCE: Final = 14  # programs on a CPU
 SHARE: Final = 0.01  # of the best time: what so many trials must gain for the rounds to go on
-LEAST: Final = 8  # trials before those
+LEAST: Final = 8  # programs before those
 
 
 def rounds(space: ScheduleSpace, reused: Program | None, known: Known) -> Iterator[Batch]:
@@ -40,27 +40,35 @@ class ReuseProposer:
     """Asks for what a tuned program of another operator calls for, then for what a search would (ETO, 5).
 
     `reused` None: for what the operator's own untuned program does, the fastest where there are several.
+    `then` is asked when the rounds are over, and hears every measurement; without it the search ends there.
+    `programs` tells which configurations make the same program; None: none do.
 
     What was told before it is asked for counts as asked for when its round comes: a search that is begun
-    again with its old measurements goes the same way, and ends where it ended. On a CPU the rounds also end
-    when PATIENCE trials gained less than SHARE, which saves a third of the trials and loses next to nothing
-    (`benchmarks.reuse pairs`). `then` is asked when the rounds are over, and hears every measurement;
-    without it the search ends there.
+    again with its old measurements goes the same way, and ends where it ended. For that a round waits for the
+    costs of the one before, unless `then` follows, which asks for more in any case. On a CPU the rounds also
+    end when PATIENCE programs gained less than SHARE, which saves a third of them and loses next to nothing
+    (`benchmarks.reuse pairs`).
     """
 
-    def __init__(self, space: ScheduleSpace, reused: Program | None, then: Proposer | None = None) -> None:
+    def __init__(
+        self,
+        space: ScheduleSpace,
+        reused: Program | None,
+        then: Proposer | None = None,
+        programs: Identify | None = None,
+    ) -> None:
         self._space = space
         self._then = then
-        self._history = History(space)
+        self._history = History(space, programs)
         self._rounds = rounds(space, reused, self._known)
         self._round: Batch = np.zeros((0, len(space.knobs)), np.int64)
+        self._asked: Ids = np.zeros(0, np.uint64)  # in rounds; the search does not know of those yet
 
     def ask(self, n: int) -> Batch:
         """See Proposer.ask."""
-        rows = self._of_rounds(n)
-        if not len(rows) and n > 0 and self._then is not None:
-            rows = fresh(self._space, self._then.ask(n), self._history.seen)
-        return self._history.asked(rows)
+        rows = self._history.asked(self._of_rounds(n))
+        self._asked = np.union1d(self._asked, self._space.ids(rows))
+        return rows if len(rows) or self._then is None else self._of_search(self._then, n)
 
     def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
         """See Proposer.tell."""
@@ -73,25 +81,44 @@ class ReuseProposer:
         if n <= 0 or self._settled():
             return self._round[:0]
         while not len(self._round):
-            following = next(self._rounds, None)
+            following = None if self._waits() else next(self._rounds, None)
             if following is None:
                 return self._round
-            self._round = following
-            self._round = fresh(self._space, following, self._history.seen)
+            self._round = unseen(following, self._history.identify(following), self._history.seen)
         found, self._round = self._round[:n], self._round[n:]
         return found
+
+    def _of_search(self, search: Proposer, n: int) -> Batch:
+        """At most n rows of the search that follows, without those of rounds that are still measured."""
+        found = self._round[:0]
+        wanted = n
+        while wanted > 0:
+            rows = search.ask(wanted)
+            found = np.concatenate([found, fresh(self._space, rows, self._asked)])
+            wanted = n - len(found) if len(rows) == wanted else 0
+        return found
+
+    def _waits(self) -> bool:
+        """Whether a new round would begin too early."""
+        return self._then is None and self._history.pending
 
     def _settled(self) -> bool:
         """Whether the rounds gained too little to go on, now or before."""
         if self._space.target.kind != "cpu":
             return False
-        costs_s = np.where(np.isnan(self._history.costs_s), np.inf, self._history.costs_s)
-        best_s = np.minimum.accumulate(costs_s)
+        best_s = np.minimum.accumulate(self._costs_s())
         later_s, earlier_s = best_s[LEAST + PATIENCE - 1 :], best_s[LEAST - 1 : -PATIENCE]
         return bool((later_s > (1.0 - SHARE) * earlier_s).any())
 
     def _known(self, rows: Batch) -> NDArray[np.float64]:
         """See Known."""
-        costs_s = np.where(np.isnan(self._history.costs_s), np.inf, self._history.costs_s)
-        told = dict(zip(self._space.ids(self._history.batch).tolist(), costs_s.tolist(), strict=True))
-        return np.array([told.get(key, np.nan) for key in self._space.ids(rows).tolist()])
+        history = self._history
+        told = dict(zip(history.identify(history.batch).tolist(), self._costs_s().tolist(), strict=True))
+        return np.array([told.get(key, np.nan) for key in history.identify(rows).tolist()])
+
+    def _costs_s(self) -> NDArray[np.float64]:
+        """Of every program that was told, [N]; infinite for one that failed."""
+        costs_s: NDArray[np.float64] = np.where(
+            np.isnan(self._history.costs_s), np.inf, self._history.costs_s
+        )
+        return costs_s

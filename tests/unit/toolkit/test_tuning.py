@@ -20,6 +20,8 @@ from toolkit.allocation import AllocationOptions
 from toolkit.convergence import ConvergenceRule, converged
 from toolkit.errors import InputError, RecordsError
 from toolkit.explore.annealing import AnnealingOptions
+from toolkit.explore.grid import GridProposer
+from toolkit.explore.proposer import History
 from toolkit.explore.search import SearchOptions
 from toolkit.explore.space import Batch
 from toolkit.measure.measurement import Measurement
@@ -116,6 +118,57 @@ def test_the_same_call_continues_and_a_spent_budget_measures_nothing(records: Re
     done = tune_operator(JOB, replay(), records, Budget(30), options=OPTIONS)
     assert (done.trials, done.measured) == (30, 0)
     assert done.best == again.best and done.default == again.default
+
+
+class InRounds(GridProposer):
+    """Four rounds of six; each waits for the costs of the one before."""
+
+    def __init__(self) -> None:
+        super().__init__(SPACE)
+        self.told = History(SPACE)
+        self.given = 0
+
+    def ask(self, n: int) -> Batch:
+        waits = self.given % 6 == 0 and len(self.told) < self.given
+        left = 0 if waits or self.given == 24 else 6 - self.given % 6
+        rows = super().ask(min(n, left))
+        self.given += len(rows)
+        return rows
+
+    def tell(self, batch: Batch, costs_s: np.ndarray) -> None:
+        super().tell(batch, costs_s)
+        self.told.told(batch, costs_s)
+        self.given = max(self.given, len(self.told))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_search_that_waits_for_costs_goes_on(records: Records, overlap: bool) -> None:
+    events: list[Event] = []
+    options = replace(OPTIONS, overlap=overlap)
+    job = replace(JOB, begin=lambda _: InRounds())
+    result = tune_operator(job, replay(), records, Budget(400), options=options, on_event=events.append)
+    assert result.trials == 24
+    assert (
+        isinstance(events[-1], OperatorDone) and sum(isinstance(item, OperatorDone) for item in events) == 1
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("tuner", ["annealing", "random"])
+def test_what_ended_because_nothing_new_was_found_has_ended(records: Records, tuner: str, seed: int) -> None:
+    """Most configurations make one program; those that make another one are hard to come by."""
+
+    def programs(rows: Batch) -> np.ndarray:
+        ids = SPACE.ids(rows)
+        return np.where(ids % np.uint64(211) == 0, ids, np.uint64(1))
+
+    job = replace(JOB, programs=programs)
+    options = replace(OPTIONS, search=replace(OPTIONS.search, tuner=tuner), seed=seed)
+    result = tune_operator(job, replay(), records, Budget(400), options=options)
+    rare = sum(number % 211 == 0 for number in TABLE)
+    assert 1 <= result.trials <= 1 + rare
+    again = tune_operator(job, replay(), records, Budget(400), options=options)
+    assert (again.trials, again.measured) == (result.trials, 0)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

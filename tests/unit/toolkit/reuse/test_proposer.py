@@ -14,6 +14,7 @@ from cross.expression.dense import dense
 from cross.expression.window import Window
 from cross.schedule import Configuration, ScheduleSpace, cpu_space, gpu_space
 from tests.targets import AVX2 as TARGET
+from toolkit.explore.distinct import DistinctPrograms
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.random import RandomProposer
 from toolkit.reuse.cpu_tiles import find_tiles
@@ -163,7 +164,9 @@ def test_without_a_program_the_fastest_untuned_one_is_reused() -> None:
     proposer = ReuseProposer(space, None)
     first = proposer.ask(64)
     assert np.array_equal(first[: len(untuned)], untuned)
-    proposer.tell(untuned, np.arange(len(untuned), 0.0, -1.0))
+    costs_s = np.full(len(first), 9.0)
+    costs_s[: len(untuned)] = np.arange(len(untuned), 0.0, -1.0)
+    proposer.tell(first, costs_s)
     rows = run(proposer, space, asks=1, n=64)
     assert set(rows[:, 0].tolist()) == {int(untuned[-1, 0])}
 
@@ -187,13 +190,72 @@ def test_afterwards_the_search_goes_on_and_knows_everything() -> None:
     assert len(set(space.ids(rows).tolist())) == len(rows)
 
 
+def test_the_search_that_follows_may_repeat_programs() -> None:
+    """Not asking for what it asks for would look like its end."""
+    space, source = spaces("product")
+    then = RandomProposer(space, np.random.default_rng(0))
+    proposer = ReuseProposer(space, tuned(source, 0), then, lambda rows: np.zeros(len(rows), np.uint64))
+    rows = run(proposer, space, asks=20)
+    assert len(rows) >= 19 * 8
+    assert len(set(space.ids(rows).tolist())) == len(rows)
+
+
 def test_a_batch_may_be_asked_for_while_another_is_measured() -> None:
     space, source = spaces("depthwise")
-    proposer = ReuseProposer(space, tuned(source, 2))
+    then = RandomProposer(space, np.random.default_rng(0))
+    proposer = ReuseProposer(space, tuned(source, 2), then)
     asked = [proposer.ask(8) for _ in range(6)]
     assert all(len(rows) for rows in asked)
     together = np.concatenate(asked)
     assert len(set(space.ids(together).tolist())) == len(together)
+
+
+@pytest.mark.parametrize("names", PAIRS)
+def test_asked_ahead_of_the_costs_it_asks_for_the_same(names: str) -> None:
+    """A round waits for the costs of the one before: it is around the fastest program of that."""
+    space, source = spaces(names)
+    in_turn = run(ReuseProposer(space, tuned(source, 2)), space, asks=40)
+    proposer = ReuseProposer(space, tuned(source, 2))
+    ahead, running = [], proposer.ask(8)
+    while len(running):
+        following = proposer.ask(8)
+        proposer.tell(running, cost_s(space, running))
+        ahead.append(running)
+        running = following if len(following) else proposer.ask(8)
+    found = np.concatenate(ahead)
+    assert np.array_equal(found[: len(in_turn)], in_turn[: len(found)])
+    assert len(in_turn) <= len(found) < len(in_turn) + 16, "a batch more may be asked for before the end"
+
+
+@pytest.mark.parametrize("names", PAIRS)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
+def test_what_one_run_measured_another_does_not_ask_for(names: str, seed: int, share: float) -> None:
+    """Also where many configurations make one program: repetitions are in no records."""
+    space, source = spaces(names)
+
+    def programs(rows: np.ndarray) -> np.ndarray:
+        coarse = rows.copy()
+        coarse[:, 1:-1] -= coarse[:, 1:-1] % 2
+        return space.ids(coarse)
+
+    def run_with(known: np.ndarray) -> np.ndarray:
+        reuse = ReuseProposer(space, tuned(source, seed), programs=programs)
+        proposer = DistinctPrograms(space, reuse, programs, np.random.default_rng(0))
+        proposer.tell(known, 1.0 + (programs(known) % np.uint64(997)))
+        measured = [known]
+        while len(rows := proposer.ask(8)):
+            proposer.tell(rows, 1.0 + (programs(rows) % np.uint64(997)))
+            measured.append(rows)
+        return np.concatenate(measured)
+
+    none = np.zeros((0, len(space.knobs)), np.int64)
+    whole = run_with(none)
+    assert len(set(programs(whole).tolist())) == len(whole) > 3
+    known = whole[: round(share * len(whole))]
+    again = run_with(known)
+    assert set(space.ids(whole).tolist()) <= set(space.ids(again).tolist())
+    assert len(again) < len(whole) + (8 if share < 1.0 else 1)
 
 
 def test_nothing_but_failures_ends_too() -> None:
