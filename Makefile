@@ -9,6 +9,7 @@ PYTEST_ARGS ?=
 # how tests share the cores; PARALLEL= runs them one after the other
 PARALLEL ?= -n auto --maxprocesses 4 --dist worksteal
 EXPERIMENTS ?=
+TORTURE ?=
 PEERS ?= build/peers
 BENCH_ARGS ?= --threads 1,2
 NETWORK_TRIALS ?= 64
@@ -19,7 +20,7 @@ BIN := $(VENV)/bin
 KERNELS = $(BIN)/python -m benchmarks.kernels
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test demo bench replay experiments emulation golden clean
+.PHONY: help venv check test torture demo bench replay experiments emulation golden clean
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -46,6 +47,11 @@ test: venv  ## set up everything, then run every test that needs no board
 	@.ci/system-packages
 	@$(MAKE) --no-print-directory emulation
 	$(BIN)/python -m pytest -m "not board" $(PARALLEL) $(PYTEST_ARGS)
+
+torture: venv  ## attack the tool and its runtime, for real (40 minutes; TORTURE='--list')
+	@.ci/system-packages
+	@$(MAKE) --no-print-directory emulation
+	$(BIN)/python -m tests.torture --json build/torture.json $(TORTURE)
 
 demo: venv  ## tune, bundle and flash a real network (BOARD=host TRIALS=32, or BOARD=emulated-a53 or pocl)
 	@$(BIN)/python -m benchmarks.demo BOARD=$(BOARD) TRIALS=$(TRIALS)
