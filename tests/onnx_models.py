@@ -1,4 +1,4 @@
-"""Small ONNX models for tests, and what onnxruntime makes of them (the oracle of the importer)."""
+"""Small ONNX models for tests, and what onnxruntime and ONNX's own evaluator, in float64, make of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from toolkit.model.graph import Graph
 from toolkit.model.reference import run_groups, source_view
@@ -78,6 +79,25 @@ def onnxruntime_values(proto: Any, inputs: Mapping[str, Array], names: Iterable[
     )
     results = session.run(wanted, {item.name: inputs[item.name] for item in session.get_inputs()})
     return dict(zip(wanted, results, strict=True))
+
+
+def evaluator_values(proto: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The model's outputs by name as ONNX's reference evaluator computes them, in float64."""
+    double = onnx.ModelProto()
+    double.CopyFrom(proto)
+    graph = double.graph
+    for item in (*graph.input, *graph.output, *graph.value_info):
+        if item.type.tensor_type.elem_type == FLOAT:
+            item.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    for tensor in graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(_doubled(numpy_helper.to_array(tensor)), tensor.name))
+    with np.errstate(all="ignore"):
+        results = ReferenceEvaluator(double).run(None, {key: _doubled(item) for key, item in inputs.items()})
+    return {item.name: np.asarray(result) for item, result in zip(graph.output, results, strict=True)}
+
+
+def _doubled(array: Array) -> Array:
+    return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
 def worst_layer_error(graph: Graph, proto: Any, inputs: Mapping[str, Array]) -> tuple[float, int]:

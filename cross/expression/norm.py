@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cross.expression.data_movement import pad
 from cross.expression.elementwise import apply, combine
-from cross.expression.functions import exp, power, reduce_axis, sqrt, sum
+from cross.expression.functions import exp, log, power, reduce_axis, sqrt, sum
 from cross.expression.pool import reduce
 from cross.expression.tensor import Tensor, compute
 from cross.expression.terms import Term
@@ -22,6 +22,14 @@ def softmax(data: Tensor, dimension: int, name: str = "softmax") -> Tensor:
     exponent = combine(lambda x, m: exp(x - m), data, largest, f"{name}_exp")
     total = reduce(exponent, (dimension,), "sum", name=f"{name}_sum")
     return combine(lambda e, s: e * (1.0 / s), exponent, total, name)
+
+
+def log_softmax(data: Tensor, dimension: int, name: str = "log_softmax") -> Tensor:
+    """x - max - log(sum(exp(x - max))) along one dimension: finite where softmax is too small for a float."""
+    largest = reduce(data, (dimension,), "max", name=f"{name}_max")
+    shifted = combine(lambda x, m: x - m, data, largest, f"{name}_shifted")
+    total = reduce(apply(exp, shifted, f"{name}_exp"), (dimension,), "sum", name=f"{name}_sum")
+    return combine(lambda x, s: x - log(s), shifted, total, name)
 
 
 def normalize(

@@ -55,25 +55,38 @@ def arguments(kernel: Kernel, inputs: Sequence[Array]) -> list[Array]:
 
 def run_here(artifact: Artifact, jobs: Sequence[Job], folder: Path, threads: int = 1) -> list[Array]:
     """The outputs of all kernels, run in this process on a pool of so many threads."""
+    library = loaded(artifact, folder)
+    pool = ctypes.c_void_p(library.tfb_pool_create(threads, None, 0)) if threads > 1 else None
+    outputs = [
+        call(library, kernel, job.inputs, pool) for kernel, job in zip(artifact.kernels, jobs, strict=True)
+    ]
+    if pool is not None:
+        library.tfb_pool_destroy(pool)
+    return outputs
+
+
+def loaded(artifact: Artifact, folder: Path) -> ctypes.CDLL:
+    """The artifact in this process."""
     library_path = folder / f"{artifact.sha256[:16]}.so"
     if not library_path.exists():  # a library that is loaded must not be written again
         library_path.write_bytes(artifact.code)
     library = ctypes.CDLL(str(library_path))
     library.tfb_pool_create.restype = ctypes.c_void_p
-    pool = ctypes.c_void_p(library.tfb_pool_create(threads, None, 0)) if threads > 1 else None
-    outputs = []
-    for kernel, job in zip(artifact.kernels, jobs, strict=True):
-        memory = [_guarded(array) for array in arguments(kernel, job.inputs)]
-        workspace = _guarded(np.full(kernel.workspace_bytes, GUARD_VALUE, np.uint8))
-        pointers = (ctypes.c_void_p * len(memory))(*(array.ctypes.data for _, array in memory))
-        status = library[kernel.symbol](pointers, ctypes.c_void_p(workspace[1].ctypes.data), pool)
-        assert status == 0, f"{job.nest.name} returned {status}"
-        for raw, array in (*memory, workspace):
-            _check_guards(raw, array, job.nest.name)
-        outputs.append(memory[-1][1])
-    if pool is not None:
-        library.tfb_pool_destroy(pool)
-    return outputs
+    return library
+
+
+def call(
+    library: ctypes.CDLL, kernel: Kernel, inputs: Sequence[Array], pool: ctypes.c_void_p | None = None
+) -> Array:
+    """The output of one kernel, which must write within its buffers."""
+    memory = [_guarded(array) for array in arguments(kernel, inputs)]
+    workspace = _guarded(np.full(kernel.workspace_bytes, GUARD_VALUE, np.uint8))
+    pointers = (ctypes.c_void_p * len(memory))(*(array.ctypes.data for _, array in memory))
+    status = library[kernel.symbol](pointers, ctypes.c_void_p(workspace[1].ctypes.data), pool)
+    assert status == 0, f"{kernel.symbol} returned {status}"
+    for raw, array in (*memory, workspace):
+        _check_guards(raw, array, kernel.symbol)
+    return memory[-1][1]
 
 
 def _guarded(array: Array) -> tuple[Array, Array]:

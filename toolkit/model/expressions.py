@@ -155,6 +155,7 @@ _BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "ReduceMin": _reduce,
     "MatMul": _matmul,
     "Softmax": lambda node, operands: norm.softmax(operands[0], node.integer("axis")),
+    "LogSoftmax": lambda node, operands: norm.log_softmax(operands[0], node.integer("axis")),
     "LRN": _lrn,
     "Normalize": _normalize,
     "Expand": lambda node, operands: data_movement.expand(operands[0], node.integers("shape")),

@@ -194,18 +194,12 @@ def softmax(source: Source, build: GraphBuilder) -> None:
     data = source.input(0)
     axis = source.integer("axis", -1 if source.opset >= 13 else 1)
     axis = axis + data.rank if axis < 0 else axis
-    logarithm = source.op == "LogSoftmax"
     if source.opset >= 13 or all(extent == 1 for extent in data.shape[axis + 1 :]):
-        shape = source.output.shape if logarithm else None
-        result = source.emit(build, "Softmax", [data.name], {"axis": axis}, shape=shape)
-        if logarithm:
-            source.emit(build, "Log", [result])
+        source.emit(build, source.op, [data.name], {"axis": axis})
         return
     matrix = (int(np.prod(data.shape[:axis])), int(np.prod(data.shape[axis:])))
     result = source.emit(build, "Reshape", [data.name], shape=matrix)
-    result = source.emit(build, "Softmax", [result], {"axis": 1}, shape=matrix)
-    if logarithm:
-        result = source.emit(build, "Log", [result], shape=matrix)
+    result = source.emit(build, source.op, [result], {"axis": 1}, shape=matrix)
     source.emit(build, "Reshape", [result])
 
 

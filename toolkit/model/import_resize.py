@@ -8,6 +8,7 @@ matrix.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -72,13 +73,17 @@ def resize(source: Source, build: GraphBuilder) -> None:
     for position, operand in enumerate(source.inputs[1:], start=1):
         source.known(position, "region, scales or sizes" if operand is not None else "")
     matrices: dict[int, Array] = {}
+    outside: dict[int, Array] = {}
     repeats = [1] * data.rank
     for axis in _named_axes(source):
         if data.shape[axis] * shape[axis] > MATRIX_ELEMENTS:
             raise source.refuse(
                 f"resizing {data.shape[axis]} to {shape[axis]} elements takes too large a matrix"
             )
-        matrix, count = _matrix(source, axis), max(1, shape[axis] // data.shape[axis])
+        matrix, beyond = _matrix(source, axis)
+        count = max(1, shape[axis] // data.shape[axis])
+        if beyond.any():
+            outside[axis] = beyond
         if np.array_equal(matrix, _repeated(data.shape[axis], count)):
             repeats[axis] = count
         else:
@@ -87,7 +92,19 @@ def resize(source: Source, build: GraphBuilder) -> None:
         _repeat(source, build, data, repeats, blocks=False)
         return
     matrices |= {axis: _repeated(data.shape[axis], count) for axis, count in enumerate(repeats) if count > 1}
-    _resample(source, build, data, matrices)
+    _resample(source, build, data, matrices, _extrapolated(source, outside))
+
+
+def _extrapolated(source: Source, outside: Mapping[int, Array]) -> Array | None:
+    """What to add where an output element lies outside of the data along some axis; None where none does."""
+    value = source.number("extrapolation_value", 0.0)
+    if not outside or value == 0.0:
+        return None
+    rank = source.input(0).rank
+    beyond = np.zeros((1,) * rank, bool)
+    for axis, places in outside.items():
+        beyond = beyond | places.reshape(-1, *(1,) * (rank - axis - 1))
+    return np.where(beyond, value, 0.0).astype(np.float32)
 
 
 def _repeated(extent: int, count: int) -> Array:
@@ -95,8 +112,10 @@ def _repeated(extent: int, count: int) -> Array:
     return np.eye(extent).repeat(count, axis=0)
 
 
-def _resample(source: Source, build: GraphBuilder, data: Operand, matrices: dict[int, Array]) -> None:
-    """Multiply along each axis, on channels-last data seen as [outer, extent, inner]."""
+def _resample(
+    source: Source, build: GraphBuilder, data: Operand, matrices: dict[int, Array], added: Array | None
+) -> None:
+    """Multiply along each axis, on channels-last data seen as [outer, extent, inner], and add."""
     order, back = _image_order(data.rank)
     shape = [data.shape[axis] for axis in order]
     name = source.emit(build, "Transpose", [data.name], {"perm": order}, shape=shape)
@@ -108,34 +127,69 @@ def _resample(source: Source, build: GraphBuilder, data: Operand, matrices: dict
         shape[place] = matrix.shape[0]
         name = source.emit(build, "MatMul", [left, name], shape=(outer, shape[place], inner))
         name = source.emit(build, "Reshape", [name], shape=shape)
-    source.emit(build, "Transpose", [name], {"perm": back})
+    whole = None if added is None else source.output.shape
+    name = source.emit(build, "Transpose", [name], {"perm": back}, shape=whole)
+    if added is not None:
+        source.emit(build, "Add", [name, build.constant(f"{source.output.name}/extrapolated", added)])
 
 
-def _matrix(source: Source, axis: int) -> Array:
-    """[new extent, extent]: what the node does along one axis, found by resizing the unit matrix.
+def _matrix(source: Source, axis: int) -> tuple[Array, Array]:
+    """What the node does along one axis, found by resizing the unit matrix: the matrix [new extent, extent],
+    and which new elements lie outside of the data (their rows are zero).
 
     Raises:
         ModelError: the evaluator refuses the node.
     """
     extent, wanted = source.input(0).shape[axis], source.output.shape[axis]
+    scale = _scale(source, axis)
     keys = source.attributes.keys() - {"axes", "keep_aspect_ratio_policy", "scales"}
-    attributes = {key: source.attributes[key] for key in keys}
+    attributes = {key: source.attributes[key] for key in keys} | {"extrapolation_value": 1.0}
     if source.op == "Upsample" or source.opset < 11:
-        attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    inputs: dict[str, Array] = {"x": np.eye(extent, dtype=np.float32)}
+        rounding = "floor" if scale is None or scale >= 1.0 else "ceil"
+        attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": rounding}
+    inputs: dict[str, Array] = {"x": np.eye(extent + 1, extent, dtype=np.float32)}  # and a row of zeros
     if (region := _region(source, axis)) is not None:
-        inputs["roi"] = region
-    if (scale := _scale(source, axis)) is not None:
+        inputs["roi"] = np.asarray([0, region[0], 1, region[1]], np.float32)
+    if scale is not None:
         inputs["scales"] = np.asarray([1.0, scale], np.float32)
+    elif (policy := source.text("keep_aspect_ratio_policy", "stretch")) != "stretch":
+        inputs |= _keeping_aspect_ratio(source, axis, inputs["x"], policy, region)
+        attributes |= {"keep_aspect_ratio_policy": policy, "axes": [1, 2]}
     else:
-        inputs["sizes"] = np.asarray([extent, wanted], np.int64)
+        inputs["sizes"] = np.asarray([extent + 1, wanted], np.int64)
     try:
         resized = _evaluated(inputs, attributes, max(source.opset, 11))
     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, KeyError) as error:
         raise source.refuse(f"resizing axis {axis} from {extent} to {wanted} fails: {error}") from error
-    if resized.shape != (extent, wanted):
+    resized = resized[..., 0] if resized.ndim > 2 else resized
+    if resized.shape != (extent + 1, wanted):
         raise source.refuse(f"resizing axis {axis} from {extent} gives {resized.shape[1]}, expected {wanted}")
-    return resized.T.astype(np.float64)
+    outside = resized[-1] != 0.0
+    return (resized[:-1] - outside).T.astype(np.float64), outside
+
+
+def _keeping_aspect_ratio(
+    source: Source, axis: int, unit: Array, policy: str, region: Sequence[float] | None
+) -> dict[str, Array]:
+    """Inputs for a node whose axes all have the scale of one of them: that one stands third in the data.
+
+    Raises:
+        ModelError: the policy is unknown, or the data would be too large.
+    """
+    if policy not in ("not_larger", "not_smaller"):
+        raise source.refuse(f"keep_aspect_ratio_policy {policy!r} is unknown", "export the model again")
+    sizes = dict(zip(_named_axes(source), source.known_integers(3, "sizes") or (), strict=True))
+    scales = [Fraction(size, source.input(0).shape[own]) for own, size in sizes.items()]
+    scale = min(scales) if policy == "not_larger" else max(scales)
+    if unit.size * scale.denominator > MATRIX_ELEMENTS:
+        raise source.refuse(f"resizing axis {axis} by {scale} takes too large a matrix")
+    inputs = {
+        "x": unit[..., None].repeat(scale.denominator, axis=2),
+        "sizes": np.asarray([sizes[axis], scale.numerator], np.int64),
+    }
+    if region is not None:
+        inputs["roi"] = np.asarray([region[0], 0, region[1], 1], np.float32)
+    return inputs
 
 
 def _evaluated(inputs: Mapping[str, Array], attributes: Mapping[str, Any], opset: int) -> Array:
@@ -168,8 +222,8 @@ def _named_axes(source: Source) -> list[int]:
     return [item % rank for item in source.integers("axes", ()) or range(rank)]
 
 
-def _region(source: Source, axis: int) -> Array | None:
-    """The part of the axis that tf_crop_and_resize resizes, as a region of the unit matrix."""
+def _region(source: Source, axis: int) -> tuple[float, float] | None:
+    """The part of the axis that tf_crop_and_resize resizes: where it starts and ends."""
     if source.op == "Upsample" or source.opset < 11:
         return None
     region = source.known(1, "region")
@@ -177,7 +231,7 @@ def _region(source: Source, axis: int) -> Array | None:
         return None
     axes = _named_axes(source)
     flat, at = region.ravel(), axes.index(axis)
-    return np.asarray([0, flat[at], 1, flat[len(axes) + at]], np.float32)
+    return float(flat[at]), float(flat[len(axes) + at])
 
 
 def _scale(source: Source, axis: int) -> float | None:

@@ -1,0 +1,44 @@
+"""Whole models through generated code for this machine: untuned kernels, many models in one shared object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from boards.board import load
+from cross.compile import compile
+from cross.loopnest import LoopNest, Programs
+from cross.schedule import space_of
+from tests.fuzz.kernels import call, loaded
+from toolkit.model.graph import Graph
+from toolkit.model.reference import operands_of
+from toolkit.model.tasks import tasks
+
+Array = NDArray[Any]
+HOST = load("host").target(None)
+
+
+def run_generated(
+    models: Sequence[tuple[Graph, Mapping[str, Array]]], folder: Path
+) -> Iterator[dict[str, Array]]:
+    """The outputs of every model for its inputs, in the shapes of the graph's values.
+
+    All operators of all models are compiled first, each once, in their untuned configuration.
+    """
+    nests: dict[str, LoopNest] = {}
+    for graph, _ in models:
+        for task in tasks(graph):
+            if task.key not in nests:
+                programs = Programs(space_of(task.operator, HOST))
+                nests[task.key] = programs.nest(programs.space.default())
+    artifact = compile([(f"k_{key}", nest) for key, nest in nests.items()], HOST)
+    library, kernels = loaded(artifact, folder), dict(zip(nests, artifact.kernels, strict=True))
+    for graph, inputs in models:
+        memory = dict(inputs)
+        for group in graph.groups:
+            result = call(library, kernels[group.operator.key], operands_of(graph, group, memory))
+            memory[group.output] = result.reshape(graph.values[group.output].shape)
+        yield {name: memory[graph.root(name)].reshape(graph.values[name].shape) for name in graph.outputs}
