@@ -143,6 +143,7 @@ MAX_WARMUP = 1_000
 MAX_MIN_REPEAT_MS = 10_000.0
 MAX_COOLDOWN_S = 60.0
 MAX_TIMEOUT_S = 600.0
+MAX_DEVICE_S = 1e6
 MAX_FLUSH_BYTES = 1 << 28
 MAX_BUFFER_BYTES = 1 << 32
 MAX_THREADS = 256
@@ -159,6 +160,11 @@ DTYPE_BYTES = {
     "bool": 1,
 }
 DRIVERS = ("cpu", "opencl", "cuda")
+FACTS = {  # of MeasureResult.facts, beside `cores`: type, and range
+    "clock_hz": (int, 0, 1e12),
+    "governor": (str, 0, 0),
+    "temperature_c": (float, -1e9, 1e9),  # a sensor that is not there may say anything
+}
 FAILURE_KINDS = (
     "build", "link", "launch", "timeout", "crash", "wrong_answer", "out_of_memory", "transport",
 )  # fmt: skip
@@ -281,11 +287,9 @@ class MeasureRequest:
     def from_plain(cls, plain: object) -> "MeasureRequest":
         """Checked copy of a received map."""
         known = known_keys(plain, cls)
-        buffers, cores, timing = take(known, "buffers", list), take(known, "cores", list), known.get("timing")
+        buffers, timing = take(known, "buffers", list), known.get("timing")
         if not 1 <= len(buffers) <= MAX_BUFFERS:
             raise ProtocolError(BAD_REQUEST, f"'buffers': expected 1 to {MAX_BUFFERS}, found {len(buffers)}")
-        if len(cores) > MAX_THREADS or not all(type(core) is int and 0 <= core < 4096 for core in cores):
-            raise unexpected("'cores'", "core ids", cores)
         return cls(
             module=take_sha(known, "module"),
             symbol=take_symbol(known, "symbol"),
@@ -293,12 +297,20 @@ class MeasureRequest:
             workspace_bytes=take(known, "workspace_bytes", int, 0, MAX_BUFFER_BYTES),
             timing=None if timing is None else Timing.from_plain(timing),
             threads=take(known, "threads", int, 1, MAX_THREADS),
-            cores=tuple(cores),
+            cores=_core_ids(known),
             timeout_s=take(known, "timeout_s", float, 0.001, MAX_TIMEOUT_S),
             rtol=take(known, "rtol", float, 0, 1),
             driver=take_choice(known, "driver", DRIVERS),
             device=take(known, "device", str)[:200],
         )
+
+
+def _core_ids(plain: Dict[str, Any]) -> Tuple[int, ...]:
+    """Entry `cores`, checked."""
+    cores = take(plain, "cores", list)
+    if len(cores) > MAX_THREADS or not all(type(core) is int and 0 <= core < 4096 for core in cores):
+        raise unexpected("'cores'", "core ids", cores)
+    return tuple(cores)
 
 
 @dataclass(frozen=True)
@@ -320,7 +332,7 @@ class MeasureFailure:
 @dataclass(frozen=True)
 class MeasureResult:
     """`seconds` per call, one entry a repeat, each the mean of `number` calls; empty after a failure or when
-    only checked. `device_s` is how long the board was busy with it."""
+    only checked. `device_s` is how long the board was busy with it; `facts` are `cores` and some of FACTS."""
 
     seconds: Tuple[float, ...] = ()
     number: int = 0
@@ -337,12 +349,16 @@ class MeasureResult:
         seconds, error = take(known, "seconds", list), known.get("error")
         if len(seconds) > MAX_REPEAT or not all(type(s) is float and 0 < s <= MAX_TIMEOUT_S for s in seconds):
             raise unexpected("'seconds'", "positive times", seconds)
+        found = take(known, "facts", dict)
+        facts = {name: take(found, name, *bounds) for name, bounds in FACTS.items() if name in found}
+        if "cores" in found:
+            facts["cores"] = list(_core_ids(found))
         return cls(
             seconds=tuple(seconds),
             number=take(known, "number", int, 0, MAX_NUMBER),
             error=None if error is None else MeasureFailure.from_plain(error),
             max_abs_error=take(known, "max_abs_error", float, 0),
             max_abs_reference=take(known, "max_abs_reference", float, 0),
-            facts=take(known, "facts", dict),
-            device_s=take(known, "device_s", float, 0),
+            facts=facts,
+            device_s=take(known, "device_s", float, 0, MAX_DEVICE_S),
         )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from toolkit.cost_model.shipped import find_prior, shipped_priors
     from toolkit.emulation import fetch as fetch_emulation
     from toolkit.errors import ToolkitError
+    from toolkit.escaping import printable
     from toolkit.explore.search import SearchOptions, annealing_options
     from toolkit.flash import FlashOptions, FlashReport, SlotStatus
     from toolkit.flash import flash as flash_bundle
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from toolkit.flash import status as slot_status
     from toolkit.measure.archive import runtime_archive
     from toolkit.measure.peak import BoardFacts, load_board, probe_board
+    from toolkit.measure.replies import Probe
     from toolkit.measure.session import Session, open_session
     from toolkit.model.load import load_model
     from toolkit.model.tasks import tasks
@@ -82,6 +84,7 @@ _HOMES = {
     ),
     "toolkit.measure.archive": ("runtime_archive",),
     "toolkit.measure.peak": ("BoardFacts", "load_board", "probe_board"),
+    "toolkit.measure.replies": ("Probe",),
     "toolkit.measure.session": ("Session", "open_session"),
     "toolkit.model.load": ("load_model",),
     "toolkit.model.tasks": ("tasks",),
@@ -91,6 +94,7 @@ _HOMES = {
     "toolkit.model_job.options": ("DEFAULT_RECORDS", "TuneOptions", "TuneReport"),
     "toolkit.model_job.prior": ("PriorReport", "train_prior"),
     "toolkit.model_job.recorded": ("recorded_operators",),
+    "toolkit.escaping": ("printable",),
     "toolkit.progress": ("Budget", "TuningResult"),
     "toolkit.records": ("Records", "TuningRecord"),
     "toolkit.report.documents": ("document",),
@@ -128,6 +132,7 @@ __all__ = [
     "ModelRun",
     "Operator",
     "PriorReport",
+    "Probe",
     "Records",
     "SavedModel",
     "SearchOptions",
@@ -164,6 +169,7 @@ __all__ = [
     "placeholder",
     "plan_table",
     "plan_tuning",
+    "printable",
     "probe_board",
     "read_array",
     "recorded_operators",

@@ -20,11 +20,19 @@ ToolkitError                      1  internal error (a bug in the tool)
 Every message says what failed, where, what was expected, what was found and what to do.
 """
 
+from toolkit.escaping import printable
+
 
 class ToolkitError(Exception):
-    """Root of the tool's errors; `exit_code` is what the command line returns."""
+    """Root of the tool's errors; `exit_code` is what the command line returns.
+
+    The text may quote a board, a model or a file; it is made printable here, once for all.
+    """
 
     exit_code = 1
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 class InputError(ToolkitError):

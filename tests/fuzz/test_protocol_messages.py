@@ -71,7 +71,10 @@ RESULTS = st.builds(
     error=st.none() | FAILURES,
     max_abs_error=st.floats(0),
     max_abs_reference=st.floats(0),
-    facts=st.dictionaries(st.text(max_size=5), st.integers(0, 9), max_size=3),
+    facts=st.fixed_dictionaries(
+        {"cores": st.lists(st.integers(0, 4095), max_size=3)},
+        optional={"clock_hz": st.integers(0, 10**10), "temperature_c": st.floats(-50, 150)},
+    ),
     device_s=st.floats(0, 1e6),
 )
 GREETINGS = st.builds(

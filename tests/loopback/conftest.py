@@ -68,8 +68,8 @@ def pocl_board(tmp_path_factory: pytest.TempPathFactory) -> Board:
     """OpenCL on this machine's CPU; skipped where PoCL is not installed."""
     board = in_folder(load("pocl"), tmp_path_factory.mktemp("pocl") / "device")
     with open_session(board, lease=False) as session:
-        devices = session.probe()["opencl"]
-    if not any("Portable" in device["platform"] for device in devices):
+        devices = session.probe().opencl
+    if not any("Portable" in device.platform for device in devices):
         pytest.skip("PoCL is not installed; run `pip install -e .[pocl]`")
     return board
 

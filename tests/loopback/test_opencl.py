@@ -160,7 +160,7 @@ def test_nothing_else_is_left_behind(session: Session, pocl_board: Board) -> Non
 def test_the_probe_and_the_doctor_know_the_device(session: Session, pocl_board: Board) -> None:
     target = pocl_board.target()
     assert target.gpu is not None
-    device = next(one for one in session.probe()["opencl"] if target.device in one["platform"])
+    device = next(one for one in session.probe().opencl if target.device in one.platform)
     assert device["max_threads_per_block"] >= target.gpu.max_threads_per_block
     assert device["shared_memory_bytes"] >= target.gpu.shared_memory_bytes
     assert device["compute_units"] >= 1 and len(device["max_block_dims"]) == 3

@@ -30,7 +30,7 @@ def test_a_probe_fills_in_the_peak(tmp_path: Path) -> None:
     before = load_board(path, cache_dir=tmp_path)
     assert before.target().peak_gflops is None
     found = probe_board(before, cache_dir=tmp_path)
-    assert found.answer["python"]
+    assert found.answer.python
     assert found.stored == facts_path(before, tmp_path)
     peak = load_board(path, cache_dir=tmp_path).target().peak_gflops
     assert peak is not None and 0.1 < peak < 1e5

@@ -152,7 +152,7 @@ def test_a_board_that_does_not_know_the_key_is_not_trusted(tcp_board: Board) -> 
 
 def test_two_connections_share_the_board_by_lease(tcp_board: Board, compile_kernels: CompileKernels) -> None:
     with open_session(tcp_board) as first, open_session(tcp_board, lease=False) as second:
-        assert second.probe()["machine"] == os.uname().machine
+        assert second.probe().machine == os.uname().machine
         kernels = Kernels(first, compile_kernels(os.uname().machine))
         assert_right(first, kernels)
     with open_session(tcp_board, wait_s=5.0) as third:

@@ -45,7 +45,7 @@ def answering(function: Callable[P, None]) -> Callable[P, None]:
 
 def fail(text: str, exit_code: int, kind: str, *, as_json: bool) -> None:
     """Say what is wrong on stderr, as JSON on stdout too when that was asked for, and exit."""
-    click.echo(f"error: {text}", err=True)
+    say(f"error: {text}")
     if as_json:
         content = {"error": {"kind": kind, "message": text, "exit_code": exit_code}}
         click.echo(toolkit.document("error", content))
@@ -54,12 +54,12 @@ def fail(text: str, exit_code: int, kind: str, *, as_json: bool) -> None:
 
 def answer(schema: str, content: object, text: str, *, as_json: bool) -> None:
     """The command's data on stdout: `text` for people, `content` as a JSON document for programs."""
-    click.echo(toolkit.document(schema, content) if as_json else text)
+    click.echo(toolkit.document(schema, content) if as_json else toolkit.printable(text))
 
 
 def say(text: str) -> None:
     """A message for people, on stderr."""
-    click.echo(text, err=True)
+    click.echo(toolkit.printable(text), err=True)
 
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,7 +10,7 @@ import toolkit
 from toolkit.cli.answers import answer, answering, json_option, say, wait_option
 
 if TYPE_CHECKING:
-    from toolkit import Board, Target
+    from toolkit import Board, Probe, Target
 
 
 @click.group()
@@ -87,22 +87,22 @@ def _target_text(target: Target) -> str:
     )
 
 
-def _facts(probe: dict[str, Any]) -> list[tuple[str, str]]:
-    cpu, memory, storage = probe["cpu"], probe["memory"], probe["storage"]
-    caches = [f"L{c['level']} {c['type'].lower()} {c['size_bytes'] >> 10} KiB" for c in probe["caches"]]
+def _facts(probe: Probe) -> list[tuple[str, str]]:
+    cpu, memory, storage = probe.cpu, probe.memory, probe.storage
+    caches = [f"L{cache.level} {cache.type.lower()} {cache.size_bytes >> 10} KiB" for cache in probe.caches]
     lines = [
-        ("machine", f"{probe['machine']}, {probe['system']}, {probe['libc']}"),
-        ("cpu", cpu["board"] or cpu["model"] or f"implementer {cpu['implementer']} part {cpu['part']}"),
-        ("cores", ", ".join(str(core["id"]) for core in probe["cores"])),
+        ("machine", f"{probe.machine}, {probe.system}, {probe.libc}"),
+        ("cpu", cpu.board or cpu.model or f"implementer {cpu.implementer} part {cpu.part}"),
+        ("cores", ", ".join(str(core.id) for core in probe.cores)),
         ("caches", ", ".join(caches) or "not exposed"),
-        ("memory", f"{_gib(memory.get('available_bytes', 0))} of {_gib(memory.get('total_bytes', 0))} free"),
-        ("storage", f"{_gib(storage['free_bytes'])} free in {storage['device_dir']}"),
-        ("python", probe["python"]),
-        ("runtime", f"{probe['runtime']}, protocol {probe['protocol']}"),
+        ("memory", f"{_gib(memory.available_bytes)} of {_gib(memory.total_bytes)} free"),
+        ("storage", f"{_gib(storage.free_bytes)} free in {storage.device_dir}"),
+        ("python", probe.python),
+        ("runtime", f"{probe.runtime}, protocol {probe.protocol}"),
     ]
-    lines += [("temperature", f"{zone['celsius']:.0f} °C ({zone['name']})") for zone in probe["thermal"]]
-    lines += [("opencl", f"{device['name']}, {device['driver']}") for device in probe["opencl"]]
-    lines += [("cuda", f"{device['name']}, sm {device['compute_capability']}") for device in probe["cuda"]]
+    lines += [("temperature", f"{zone.celsius:.0f} °C ({zone.name})") for zone in probe.thermal]
+    lines += [("opencl", f"{device.name}, {device.driver}") for device in probe.opencl]
+    lines += [("cuda", f"{device.name}, sm {device.compute_capability}") for device in probe.cuda]
     return lines
 
 

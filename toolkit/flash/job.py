@@ -13,9 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from boards.board import Board
 from device_runtime.protocol import BAD_HASH, NO_SPACE, NOT_FOUND, REFUSED
@@ -29,6 +27,7 @@ from toolkit.errors import (
     RolledBack,
     VerificationError,
 )
+from toolkit.flash.replies import Current, ModelStart, SelfTest, Start, Trusted, VerifiedSlots
 from toolkit.flash.values import (
     FlashEvent,
     FlashOptions,
@@ -39,6 +38,7 @@ from toolkit.flash.values import (
     StepName,
     StepState,
 )
+from toolkit.measure.replies import Reply, StoredObject
 from toolkit.measure.session import DeviceError, Session, open_session
 
 DEFAULTS: Final = FlashOptions()
@@ -71,13 +71,12 @@ def flash_over(
     session: Session, bundle: VerifiedBundle, options: FlashOptions, tell: FlashProgress, started_s: float
 ) -> FlashReport:
     """`flash` over an open session; `started_s` is when it began by the monotonic clock."""
-    answer = session.call("slots", verify=bundle.id)
-    before = _status(answer)
-    settled = answer["whole"] and before.current == before.committed == bundle.id
-    missing = {} if answer["whole"] else _missing(session, bundle)
+    before = session.call("slots", VerifiedSlots, verify=bundle.id)
+    settled = before.whole and before.current == before.committed == bundle.id
+    missing = {} if before.whole else _missing(session, bundle)
     error, variant = 0.0, None
     if not settled and not options.dry_run:
-        if not answer["whole"]:
+        if not before.whole:
             _trust(session, bundle, tell)
             _upload(session, bundle, missing, tell)
             _install(session, bundle, tell)
@@ -102,7 +101,7 @@ def flash_over(
 def status(board: Board, options: FlashOptions = DEFAULTS) -> SlotStatus:
     """What is installed on the board; takes no lease. Raises BoardUnreachable."""
     with _connect(board, options, lease=False) as session:
-        return _status(session.call("slots", verify=""))
+        return session.call("slots", SlotStatus, verify="")
 
 
 def rollback(
@@ -115,16 +114,18 @@ def rollback(
     """
     tell = progress or _silent
     with _connect(board, options, lease=True) as session:
-        before = _status(session.call("slots", verify=""))
+        before = session.call("slots", SlotStatus, verify="")
         with _step(tell, "rollback"):
             try:
-                session.call("rollback", expected_current=before.current, reason="")
+                session.call("rollback", Current, expected_current=before.current, reason="")
             except DeviceError as error:
                 raise InputError(f"board {board.name}: {error.text}; flash a bundle instead") from error
         with _step(tell, "health_check"):
-            answer = session.call("health_check", target=options.target, timeout_s=options.test_timeout_s)
-        after = _status(session.call("slots", verify=""))
-    if not answer["passed"]:
+            answer = session.call(
+                "health_check", Start, target=options.target, timeout_s=options.test_timeout_s
+            )
+        after = session.call("slots", SlotStatus, verify="")
+    if not answer.passed:
         raise VerificationError(
             f"board {board.name}: slot {after.current} is current again but does not run: "
             f"{_failure(answer)}; flash a bundle that does"
@@ -141,19 +142,27 @@ def run(
     BoardUnreachable, BoardBusy.
     """
     with _connect(board, options, lease=True) as session:
+        slots = session.call("slots", SlotStatus, verify="")
         hashes = [session.put(data) for data in inputs]
+        asked = {"inputs": hashes, "target": options.target, "repeat": repeat}
         try:
-            answer = session.call(
-                "run", inputs=hashes, target=options.target, repeat=repeat, timeout_s=options.test_timeout_s
-            )
+            answer = session.call("run", ModelStart, **asked, timeout_s=options.test_timeout_s)
         except DeviceError as error:
             raise InputError(f"board {board.name}: {error.text}") from error
-        if not answer["passed"]:
+        if not answer.passed:
             raise VerificationError(
-                f"board {board.name}: the model in slot {answer['id']} failed: {_failure(answer)}"
+                f"board {board.name}: the model in slot {answer.id} failed: {_failure(answer)}"
             )
-        outputs = tuple(session.read(sha) for sha in answer["outputs"])
-    return RunResult(answer["id"], outputs, tuple(answer["seconds"]), _variant(answer))
+        slot = slots.slot(answer.id)
+        if slot is None or len(answer.outputs) != len(slot.outputs):
+            raise VerificationError(
+                f"board {board.name} ran slot {answer.id!r} and stored {len(answer.outputs)} outputs, "
+                "which is not what it said was installed; flash the bundle again"
+            )
+        outputs = tuple(
+            session.read(sha, spec.size_bytes) for sha, spec in zip(answer.outputs, slot.outputs, strict=True)
+        )
+    return RunResult(answer.id, outputs, answer.run_s, answer.variant)
 
 
 # -------------------------------------------------------------------------------------------------- steps
@@ -183,11 +192,11 @@ def _trust(session: Session, bundle: VerifiedBundle, tell: FlashProgress) -> Non
     """Let the board trust the bundle's signer when it trusts nobody yet; VerificationError when it won't."""
     line = bundle.signer.allowed_signers_line
     with _step(tell, "trust"):
-        answer = session.call("trust", signer=bundle.signer.line, line=line)
-    if not answer["trusted"]:
+        answer = session.call("trust", Trusted, signer=bundle.signer.line, line=line)
+    if not answer.trusted:
         raise VerificationError(
             f"board {session.board.name} does not trust the signer of {bundle.path} "
-            f"({bundle.signer.fingerprint}); if it should, add this line to {answer['path']} "
+            f"({bundle.signer.fingerprint}); if it should, add this line to {answer.path} "
             f"there: {line.strip()}"
         )
 
@@ -196,9 +205,9 @@ def _missing(session: Session, bundle: VerifiedBundle) -> dict[str, int]:
     """Bytes still to upload of each part, by SHA-256."""
     missing = {}
     for part in bundle.manifest.parts:
-        stored = session.call("status", sha=part.sha256)
-        if stored["size_bytes"] is None:
-            missing[part.sha256] = part.size_bytes - int(stored["received_bytes"])
+        stored = session.call("status", StoredObject, sha=part.sha256)
+        if stored.size_bytes is None:
+            missing[part.sha256] = part.size_bytes - min(stored.received_bytes, part.size_bytes)
     return missing
 
 
@@ -221,7 +230,7 @@ def _install(session: Session, bundle: VerifiedBundle, tell: FlashProgress) -> N
     with _step(tell, "install"), _refusals(session, bundle):
         manifest = session.put(bundle.manifest_bytes)
         signature = session.put(bundle.signature)
-        session.call("install", manifest=manifest, signature=signature)
+        session.call("install", Reply, manifest=manifest, signature=signature)
 
 
 def _self_test(
@@ -231,14 +240,14 @@ def _self_test(
     with _step(tell, "self_test"):
         try:
             answer = session.call(
-                "self_test", id=bundle.id, target=options.target, timeout_s=options.test_timeout_s
+                "self_test", SelfTest, id=bundle.id, target=options.target, timeout_s=options.test_timeout_s
             )
         except DeviceError as error:
             raise InputError(f"board {session.board.name}, bundle {bundle.path}: {error.text}") from error
-    if not answer["passed"]:
+    if not answer.passed:
         raise _rejected(session, bundle, before.current, f"its self-test failed: {_failure(answer)}")
-    errors = [entry["max_abs_error"] / max(entry["max_abs_reference"], 1e-30) for entry in answer["outputs"]]
-    return max(errors, default=0.0), _variant(answer)
+    errors = [output.max_abs_error / max(output.max_abs_reference, 1e-30) for output in answer.outputs]
+    return max(errors, default=0.0), answer.variant
 
 
 def _switch(
@@ -247,16 +256,18 @@ def _switch(
     """Make the tested slot current, check that it starts, and keep it; or go back."""
     try:
         with _step(tell, "activate"):
-            session.call("activate", id=bundle.id)
+            session.call("activate", Reply, id=bundle.id)
         with _step(tell, "health_check"):
-            answer = session.call("health_check", target=options.target, timeout_s=options.test_timeout_s)
-        if not answer["passed"] or answer["id"] != bundle.id:
+            answer = session.call(
+                "health_check", Start, target=options.target, timeout_s=options.test_timeout_s
+            )
+        if not answer.passed or answer.id != bundle.id:
             reason = f"it does not start: {_failure(answer)}"
             with _step(tell, "rollback"):
-                current = session.call("rollback", expected_current=bundle.id, reason=reason)["id"]
-            raise _rejected(session, bundle, str(current), reason)
+                after = session.call("rollback", Current, expected_current=bundle.id, reason=reason)
+            raise _rejected(session, bundle, after.id, reason)
         with _step(tell, "commit"):
-            session.call("commit", id=bundle.id)
+            session.call("commit", Reply, id=bundle.id)
     except BoardUnreachable as error:
         raise NotCommitted(
             f"bundle {bundle.id} passed its self-test on {session.board.name}, but the board went away "
@@ -303,14 +314,7 @@ def _silent(event: FlashEvent) -> None:
     """No progress wanted."""
 
 
-def _variant(answer: dict[str, Any]) -> StartedVariant:
-    return msgspec.convert(answer["variant"], StartedVariant)
-
-
-def _status(answer: dict[str, Any]) -> SlotStatus:
-    return msgspec.convert(answer, SlotStatus)
-
-
-def _failure(answer: dict[str, Any]) -> str:
-    failure = answer["failure"] or {"kind": "wrong slot", "text": f"slot {answer.get('id')} was started"}
-    return f"{failure['kind']}: {failure['text']}"
+def _failure(answer: Start) -> str:
+    if answer.failure is None:
+        return f"wrong slot: slot {answer.id} was started"
+    return f"{answer.failure.kind}: {answer.failure.text}"

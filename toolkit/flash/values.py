@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.manifest import DTYPE_BYTES, TensorSpec
 from toolkit.bundle.started import StartedVariant
+
+MAX_TENSORS_BYTES: Final = 1 << 30
+"""All inputs, or all outputs, of one run; a board that says more is not believed."""
+
+BundleId = Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{32})?\Z")]
+"""Of a slot; "" for none."""
 
 StepName = Literal[
     "verify",
@@ -60,25 +66,34 @@ class FlashOptions:
 class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One bundle installed on a board."""
 
-    id: str
+    id: BundleId
     name: str
-    size_bytes: int
+    size_bytes: Annotated[int, msgspec.Meta(ge=0)]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     damaged: bool
     tested: bool
+
+    def __post_init__(self) -> None:
+        for specs in (self.inputs, self.outputs):
+            if any(spec.dtype not in DTYPE_BYTES or min(spec.shape, default=1) < 1 for spec in specs):
+                raise ValueError(f"Expected dtypes out of {', '.join(DTYPE_BYTES)} and extents above 0")
+            if sum(spec.size_bytes for spec in specs) > MAX_TENSORS_BYTES:
+                raise ValueError(f"Expected inputs and outputs of at most {MAX_TENSORS_BYTES} bytes each")
+            if len({spec.name for spec in specs}) < len(specs):
+                raise ValueError("Expected different names of inputs and of outputs")
 
 
 class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Which bundles a board has. `current` runs; it is on trial while it is not `committed`."""
 
     device_dir: str
-    current: str
-    committed: str
-    previous: str
+    current: BundleId
+    committed: BundleId
+    previous: BundleId
     on_trial: bool
     failed_starts: int
-    last_failure: dict[str, Any] | None
+    last_failure: dict[str, str] | None
     slots: tuple[SlotInfo, ...]
 
     def slot(self, bundle_id: str) -> SlotInfo | None:

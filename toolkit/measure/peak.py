@@ -12,7 +12,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from cross.codegen.objects import compile_ir
 from cross.link import DEFAULT_CACHE_DIR, link, native_objects
 from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
 from toolkit.errors import ToolkitError
+from toolkit.measure.replies import Probe
 from toolkit.measure.session import Session, open_session
 
 FACTS_VERSION: Final = 1
@@ -55,7 +56,7 @@ class BoardFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class BoardProbe:
     """What a board says of itself, and what was measured on it."""
 
-    answer: dict[str, Any]
+    answer: Probe
     facts: BoardFacts
     stored: Path
 

@@ -1,8 +1,12 @@
 """The host's side of a connection to a board: one call at a time, and the board's lease while it lasts.
 
 open_session(board) reaches the board, greets it and takes its lease; Session then uploads, measures and
-calls. A kernel that fails is a value in MeasureResult.error; a board that is gone is BoardUnreachable; a
-call that the board refuses is DeviceError.
+calls. A kernel that fails is a value in MeasureResult.error; a board that is gone, or answers nonsense, is
+BoardUnreachable; a call that the board refuses is DeviceError.
+
+Nothing that a board says is trusted: each answer is made a type (replies.py) or refused, each loop goes on
+only while there is progress, sizes are bounded by what the host expects, and texts are printable before
+anything else sees them (`_heard`).
 """
 
 from __future__ import annotations
@@ -15,17 +19,17 @@ import platform
 import secrets
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from boards.board import Board
 from device_runtime.protocol import (
+    BAD_FRAME,
     BUSY,
     CHUNK_BYTES,
-    MAX_TIMEOUT_S,
     NOT_FOUND,
     REFUSED,
     Buffer,
@@ -41,18 +45,24 @@ from device_runtime.protocol import (
     to_plain,
 )
 from toolkit.errors import BoardBusy, BoardUnreachable, TimedOut, ToolkitError
+from toolkit.escaping import printable, printable_plain
+from toolkit.measure.replies import Lease, Probe, Received, StoredObject, reply_of
 from toolkit.measure.transport import Transport, open_transport, read_secret
 
 GREETING_S = 60.0  # an emulated or slow board compiles the runtime's sources first
-ANSWER_S = 120.0  # beyond a request's own time limit: loading inputs, a slow disk
+ANSWER_S = 120.0  # beyond a request's own `timeout_s`: loading inputs, a slow disk
 POLL_S = 0.25  # while waiting for the lease
+MOST_WORDS = 2000  # of what the other side printed
 NOISE_BYTES = 1 << 16  # what a login shell may print before the greeting
 
 Progress = Callable[[int, int], None]  # bytes on the board, bytes in all
+R = TypeVar("R")
 
 
 class DeviceError(ToolkitError):
     """The board understood a call and refused it, or failed at it; `code` is one of protocol's."""
+
+    exit_code = BoardUnreachable.exit_code
 
     def __init__(self, method: str, error: ProtocolError) -> None:
         super().__init__(f"{method} on the board: {error.text}")
@@ -74,6 +84,7 @@ class Session:
         self._connection = connection
         self._lock = threading.Lock()
         self._calls = 0
+        self._unanswered: set[int] = set()
         self._put: set[str] = set()
 
     def __enter__(self) -> Session:
@@ -88,94 +99,128 @@ class Session:
         """Let go of the board and its lease."""
         self._transport.close()
 
-    def probe(self) -> dict[str, Any]:
-        """Facts about the board: cpu, cores, caches, thermal, memory, storage, opencl, cuda."""
-        return self.call("probe")
+    def probe(self) -> Probe:
+        """What the board is and how it is doing."""
+        return self.call("probe", Probe)
 
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Call a method of the runtime. Raises DeviceError, BoardUnreachable."""
-        return self.exchange(method, params)[0]
+    def call(self, method: str, kind: type[R], /, **params: Any) -> R:
+        """Call a method of the runtime; its answer as `kind`. Raises DeviceError, BoardUnreachable."""
+        answer, _ = self.exchange(method, params)
+        with self._sense(method):
+            return reply_of(kind, answer)
 
     def exchange(
-        self,
-        method: str,
-        params: dict[str, Any],
-        buffers: tuple[Buffer, ...] = (),
-        timeout_s: float = MAX_TIMEOUT_S + ANSWER_S,
+        self, method: str, params: dict[str, Any], buffers: tuple[Buffer, ...] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Call with raw buffers both ways. Raises DeviceError, BoardUnreachable."""
+        """Call with raw buffers both ways; an answer of any entries. Raises DeviceError, BoardUnreachable."""
         with self._lock:
             self._calls += 1
+            self._unanswered.add(self._calls)
             try:
                 self._connection.send({"id": self._calls, "method": method, "params": params}, buffers)
-                frame = self._receive(self._calls, timeout_s)
+                frame = self._receive(float(params.get("timeout_s", 0.0)) + ANSWER_S)
             except (OSError, ProtocolError) as error:
                 raise _gone(self._transport, f"lost during {method}: {error}") from error
             if frame is None:
                 raise _gone(self._transport, f"ended during {method}")
-        if "error" in frame.header:
-            raise DeviceError(method, read_error(frame))
-        result = frame.header.get("result")
-        if not isinstance(result, dict):
-            raise _gone(self._transport, f"answered {method} with {result!r:.80}, expected a map")
-        return result, frame.buffers
+        with self._sense(method):
+            if "error" in frame.header:
+                raise DeviceError(method, read_error(frame))
+            return take(frame.header, "result", dict), frame.buffers
 
     def put(self, data: bytes, progress: Progress | None = None) -> str:
         """Upload what the board lacks of it; its SHA-256. Raises DeviceError, BoardUnreachable."""
         sha = hashlib.sha256(data).hexdigest()
         if sha in self._put:
             return sha
-        state = self.call("status", sha=sha)
-        offset = len(data) if state.get("size_bytes") is not None else int(state.get("received_bytes", 0))
-        done = state.get("size_bytes") is not None
-        while not done:
-            offset = self._put_chunk(sha, data, min(offset, len(data)))
-            done = offset == len(data)
-            if progress is not None:
-                progress(offset, len(data))
+        state = self.call("status", StoredObject, sha=sha)
+        if state.size_bytes is None:
+            self._upload(
+                sha, data, min(state.received_bytes, len(data)), progress or (lambda done, total: None)
+            )
         self._put.add(sha)
         return sha
 
-    def read(self, sha: str) -> bytes:
-        """An object of the board's store. Raises DeviceError, BoardUnreachable."""
-        data = b""
+    def read(self, sha: str, size_bytes: int) -> bytes:
+        """An object of the board's store, which has this size. Raises DeviceError, BoardUnreachable."""
+        data = bytearray()
         while True:
             _, buffers = self.exchange("read", {"sha": sha, "offset": len(data)})
-            if not buffers or not buffers[0]:
-                return data
-            data += buffers[0]
+            data += b"".join(buffers)
+            if len(data) == size_bytes and hashlib.sha256(data).hexdigest() == sha:
+                return bytes(data)
+            if len(data) >= size_bytes or sum(map(len, buffers)) != CHUNK_BYTES:
+                raise self._nonsense("read", f"{len(data)} bytes that are not the {size_bytes} of {sha}")
 
     def measure(self, request: MeasureRequest) -> MeasureResult:
         """Check and time one kernel. A kernel's failure is in the result. Raises DeviceError for a request
         that cannot be (an object that was never put), BoardUnreachable."""
-        timeout_s = request.timeout_s + ANSWER_S
         try:
-            plain, _ = self.exchange("measure", to_plain(request), timeout_s=timeout_s)
+            plain, _ = self.exchange("measure", to_plain(request))
         except DeviceError as error:
             if error.code == NOT_FOUND:
                 self._put.clear()  # the store made room; ask again before putting
             raise
-        try:
-            return MeasureResult.from_plain(plain)
-        except ProtocolError as error:
-            raise _gone(self._transport, f"answered measure with nonsense: {error}") from error
+        with self._sense("measure"):
+            result = MeasureResult.from_plain(plain)
+        most = 0 if request.timing is None else request.timing.repeat
+        if result.error is None and not min(most, 1) <= len(result.seconds) <= most:
+            raise self._nonsense("measure", f"{len(result.seconds)} times, expected 1 to {most}")
+        return result
 
-    def _put_chunk(self, sha: str, data: bytes, offset: int) -> int:
-        chunk = memoryview(data)[offset : offset + CHUNK_BYTES]
-        params = {"sha": sha, "total_bytes": len(data), "offset": offset}
-        try:
-            return int(self.exchange("put", params, (chunk,))[0]["received_bytes"])
-        except DeviceError as error:
-            if error.code != REFUSED or "offset" not in error.details or error.details["offset"] == offset:
-                raise
-            return int(error.details["offset"])  # somebody else's unfinished upload: go on from its end
-
-    def _receive(self, number: int, timeout_s: float) -> Frame | None:
-        """The answer to call `number`; answers to earlier, interrupted calls are passed over."""
+    def _upload(self, sha: str, data: bytes, offset: int, progress: Progress) -> None:
+        """Send what is missing from `offset` on. The board may correct that once: somebody else's unfinished
+        upload goes on from its own end."""
+        corrected = False
         while True:
-            frame = self._connection.receive(timeout_s)
-            if frame is None or frame.header.get("id") in (number, 0):
+            chunk = memoryview(data)[offset : offset + CHUNK_BYTES]
+            params = {"sha": sha, "total_bytes": len(data), "offset": offset}
+            try:
+                answer, _ = self.exchange("put", params, (chunk,))
+            except DeviceError as error:
+                right = error.details.get("offset")
+                if (
+                    corrected
+                    or error.code != REFUSED
+                    or type(right) is not int
+                    or not 0 <= right <= len(data)
+                ):
+                    raise
+                offset, corrected = right, True
+                continue
+            with self._sense("put"):
+                received_bytes = reply_of(Received, answer).received_bytes
+            if received_bytes not in (offset + len(chunk), len(data)):
+                what = f"{received_bytes} bytes after {offset + len(chunk)} of {len(data)} were sent"
+                raise self._nonsense("put", what)
+            offset = received_bytes
+            progress(offset, len(data))
+            if offset == len(data):
+                return
+
+    def _receive(self, timeout_s: float) -> Frame | None:
+        """The answer to the last call; interrupted calls before it may each be answered once before."""
+        while True:
+            frame = _heard(self._connection, timeout_s)
+            number = None if frame is None else frame.header.get("id")
+            if frame is None or (number == 0 and "error" in frame.header):
                 return frame
+            if type(number) is not int or number not in self._unanswered:
+                raise ProtocolError(BAD_FRAME, f"answer to {number!r:.40}, expected {self._calls}")
+            self._unanswered.discard(number)
+            if number == self._calls:
+                return frame
+
+    @contextmanager
+    def _sense(self, method: str) -> Iterator[None]:
+        """Whatever in an answer cannot be used is BoardUnreachable."""
+        try:
+            yield
+        except ProtocolError as error:
+            raise self._nonsense(method, str(error)) from error
+
+    def _nonsense(self, method: str, what: str) -> BoardUnreachable:
+        return _gone(self._transport, f"answered {method} with nonsense: {what}")
 
 
 def open_session(
@@ -190,7 +235,9 @@ def open_session(
     with ExitStack() as unfinished:
         transport = open_transport(board.link, cache_dir)
         unfinished.callback(transport.close)
-        connection = Connection(transport, FrameDecoder(noise_bytes=NOISE_BYTES))
+        connection = Connection(
+            transport, FrameDecoder(max_payload_bytes=CHUNK_BYTES, noise_bytes=NOISE_BYTES)
+        )
         greeting = _greet(transport, connection)
         if greeting.challenge:
             _authenticate(transport, connection, greeting, read_secret(board.link))
@@ -215,9 +262,17 @@ def read_error(frame: Frame) -> ProtocolError:
     )
 
 
+def _heard(connection: Connection, timeout_s: float) -> Frame | None:
+    """The next frame, every text in it printable and short: the one place where a board's words come in."""
+    frame = connection.receive(timeout_s)
+    return (
+        None if frame is None else Frame(cast(dict[str, Any], printable_plain(frame.header)), frame.buffers)
+    )
+
+
 def _greet(transport: Transport, connection: Connection) -> Greeting:
     try:
-        frame = connection.receive(GREETING_S)
+        frame = _heard(connection, GREETING_S)
         if frame is None:
             raise _gone(
                 transport, "ended before it greeted; it needs Python 3.8 or newer and a folder to write to"
@@ -250,7 +305,7 @@ def _take_lease(session: Session, wait_s: float, holder: str) -> int:
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
-            return int(session.call("lease", holder=holder)["token"])
+            return session.call("lease", Lease, holder=holder).token
         except DeviceError as error:
             if error.code != BUSY:
                 raise
@@ -270,6 +325,6 @@ def _busy(board: Board, error: DeviceError, waited_s: float) -> ToolkitError:
 
 
 def _gone(transport: Transport, what: str) -> BoardUnreachable:
-    words = transport.last_words()
+    words = printable(transport.last_words(), MOST_WORDS)
     printed = f" It printed:\n{words}" if words else ""
     return BoardUnreachable(f"The runtime on {transport.where} {what}.{printed}")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boards.board import Link
-from device_runtime.protocol import Stream
+from device_runtime.protocol import FRAME_DEADLINE_S, Stream
 from toolkit import emulation
 from toolkit.errors import BoardUnreachable, InputError
 from toolkit.measure.archive import archive_name, runtime_archive
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 DEFAULT_CACHE_DIR = Path("~/.cache/tune-for-board").expanduser()
 READ_BYTES = 1 << 18
+STDERR_BYTES = 1 << 22  # above the window of an SSH channel, so that one read takes all that is there
+WORDS_BYTES = 2000  # of what the other side printed last
 END_S = 5.0  # how long a runtime may take to end once its input is closed
 KEEPALIVE_S = 15
 
@@ -86,8 +88,10 @@ class ProcessTransport(Transport):
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout
-        self._readable = select.poll()
+        os.set_blocking(self._input.fileno(), False)
+        self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(self._output, select.POLLIN)
+        self._writable.register(self._input, select.POLLOUT)
 
     @property
     def pid(self) -> int:
@@ -103,11 +107,13 @@ class ProcessTransport(Transport):
         return os.read(self._output.fileno(), READ_BYTES)
 
     def write(self, data: bytes) -> None:
-        """All of it."""
+        """All of it, within FRAME_DEADLINE_S; TimeoutError."""
         if self._input.closed:
             raise BrokenPipeError("the session is closed")
-        view = memoryview(data)
+        view, deadline_s = memoryview(data), time.monotonic() + FRAME_DEADLINE_S
         while view:
+            if not self._writable.poll(max(0.0, deadline_s - time.monotonic()) * 1e3):
+                raise TimeoutError(f"{self.where} took no request within {FRAME_DEADLINE_S:g} s")
             view = view[os.write(self._input.fileno(), view) :]
 
     def close(self) -> None:
@@ -128,7 +134,7 @@ class ProcessTransport(Transport):
         if self._printed.closed:
             return ""
         size = self._printed.seek(0, os.SEEK_END)
-        self._printed.seek(max(0, size - 2000))
+        self._printed.seek(max(0, size - WORDS_BYTES))
         return self._printed.read().decode(errors="replace").strip()
 
 
@@ -161,8 +167,7 @@ class SshTransport(Transport):
         """Some bytes; b"" at the end. Takes the other side's standard error out of its way."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            while self._channel.recv_stderr_ready():
-                self._printed = (self._printed + self._channel.recv_stderr(READ_BYTES))[-2000:]
+            self._take_words()
             left_s = 1.0 if deadline_s is None else min(1.0, deadline_s - time.monotonic())
             if left_s <= 0:
                 raise TimeoutError(f"{self.where} did not answer within {timeout_s:g} s")
@@ -173,8 +178,8 @@ class SshTransport(Transport):
                 continue
 
     def write(self, data: bytes) -> None:
-        """All of it."""
-        self._channel.settimeout(None)
+        """All of it; TimeoutError when nothing of it goes out within FRAME_DEADLINE_S."""
+        self._channel.settimeout(FRAME_DEADLINE_S)
         self._channel.sendall(data)
 
     def close(self) -> None:
@@ -187,9 +192,13 @@ class SshTransport(Transport):
         deadline_s = time.monotonic() + 1.0
         while not self._channel.exit_status_ready() and time.monotonic() < deadline_s:
             time.sleep(0.01)  # it prints, then ends; both arrive in that order
-        while self._channel.recv_stderr_ready():
-            self._printed = (self._printed + self._channel.recv_stderr(READ_BYTES))[-2000:]
+        self._take_words()
         return self._printed.decode(errors="replace").strip()
+
+    def _take_words(self) -> None:
+        """What has arrived of its standard error; as much as a window at once, however much there is."""
+        if self._channel.recv_stderr_ready():
+            self._printed = (self._printed + self._channel.recv_stderr(STDERR_BYTES))[-WORDS_BYTES:]
 
 
 def _open_ssh(link: Link) -> Transport:
@@ -199,6 +208,7 @@ def _open_ssh(link: Link) -> Transport:
 
     try:
         with client.open_sftp() as sftp:
+            sftp.get_channel().settimeout(FRAME_DEADLINE_S)
             device_dir = remote_path(sftp, link.device_dir)
             archive = f"{device_dir}/{archive_name()}"
             upload(sftp, archive, runtime_archive())
@@ -208,7 +218,7 @@ def _open_ssh(link: Link) -> Transport:
         transport.set_keepalive(KEEPALIVE_S)
         channel = transport.open_session(timeout=link.connect_timeout_s)
         channel.exec_command(f"exec {shlex.join(command)}")
-    except (OSError, EOFError, paramiko.SSHException) as error:
+    except (OSError, EOFError, paramiko.SSHException, paramiko.SFTPError) as error:
         client.close()
         raise BoardUnreachable(f"The runtime cannot be put on {where} and started: {error}") from error
     return SshTransport(client, channel, where)
@@ -286,7 +296,7 @@ def upload(sftp: paramiko.SFTPClient, path: str, data: bytes) -> None:
     try:
         with sftp.open(path, "rb") as file:
             file.prefetch(len(data))
-            if file.read() == data:
+            if file.read(len(data) + 1) == data:
                 return
     except FileNotFoundError:
         _make_folders(sftp, os.path.dirname(path))
@@ -301,6 +311,8 @@ def _make_folders(sftp: paramiko.SFTPClient, path: str) -> None:
     try:
         sftp.stat(path)
     except FileNotFoundError:
+        if os.path.dirname(path) == path:
+            raise
         _make_folders(sftp, os.path.dirname(path))
         sftp.mkdir(path, 0o700)
 
@@ -324,8 +336,8 @@ class SocketTransport(Transport):
             return b""
 
     def write(self, data: bytes) -> None:
-        """All of it."""
-        self._peer.settimeout(None)
+        """All of it, within FRAME_DEADLINE_S; TimeoutError."""
+        self._peer.settimeout(FRAME_DEADLINE_S)
         self._peer.sendall(data)
 
     def close(self) -> None:

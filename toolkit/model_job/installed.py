@@ -46,6 +46,11 @@ def run_installed(
     given = _named(inputs, slot.inputs)
     data = [_fitting(given, spec) for spec in slot.inputs]
     result = run(board, data, repeat, options)
+    if result.bundle_id != slot.id:
+        raise InputError(
+            f"board {board.name}: bundle {result.bundle_id} became current while {slot.id} was asked to run; "
+            "run it again"
+        )
     outputs = {
         spec.name: np.frombuffer(raw, dtype=spec.dtype).reshape(spec.shape)
         for spec, raw in zip(slot.outputs, result.outputs, strict=True)
@@ -74,7 +79,10 @@ def write_arrays(outputs: Mapping[str, Array], folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, array in outputs.items():
-            paths.append(folder / f"{name.replace('/', '_')}.npy")
+            path = folder / f"{name.replace('/', '_')}.npy"
+            if path in paths:
+                raise OutputError(f"two outputs would be written to {path}; nothing tells them apart")
+            paths.append(path)
             np.save(paths[-1], array, allow_pickle=False)
     except OSError as error:
         raise OutputError(

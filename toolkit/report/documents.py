@@ -14,11 +14,13 @@ SCHEMA_VERSION: Final = 1
 def document(schema: str, content: object) -> str:
     """`content` (a mapping, dataclass or Struct) as one indented JSON object.
 
-    The first keys are `schema` ("tune-for-board/" and the name of the command) and `schema_version`.
+    The first keys are `schema` ("tune-for-board/" and the name of the command) and `schema_version`. What a
+    terminal would obey is written as its JSON escape.
     """
     plain: Any = msgspec.to_builtins(content, enc_hook=_encode, str_keys=True)
     head = {"schema": f"tune-for-board/{schema}", "schema_version": SCHEMA_VERSION}
-    return json.dumps(head | plain, indent=2, ensure_ascii=False)
+    text = json.dumps(head | plain, indent=2, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def _encode(value: object) -> object:

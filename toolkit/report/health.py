@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from boards.description import Board
 from toolkit.errors import BoardUnreachable
+from toolkit.measure.replies import Core, Probe, Storage, ThermalZone
 from toolkit.measure.session import open_session
 
 State = Literal["ok", "warning", "failure", "unknown"]
@@ -58,20 +60,20 @@ def check_board(board: Board, *, cache_dir: Path | None = None) -> Health:
     return Health(board.name, board.emulated, True, checks)
 
 
-def probe_checks(board: Board, answer: Mapping[str, Any]) -> Iterator[Check]:
+def probe_checks(board: Board, answer: Probe) -> Iterator[Check]:
     """The checks of what the runtime's probe answered."""
-    yield _machine(board, str(answer["machine"]))
-    yield _free_space(answer["storage"])
-    yield _cores(board, answer["cores"])
+    yield _machine(board, answer.machine)
+    yield _free_space(answer.storage)
+    yield _cores(board, answer.cores)
     if board.emulated:
         yield Check(
             "clock", "unknown", "emulated: the host's clock, governor and temperature are not the chip's"
         )
     else:
-        yield _clock(answer["cores"])
-        yield _governor(answer["cores"])
-        yield _temperature(answer["thermal"])
-        yield _load(answer["load"], len(answer["cores"]))
+        yield _clock(answer.cores)
+        yield _governor(answer.cores)
+        yield _temperature(answer.thermal)
+        yield _load(answer.load[0], len(answer.cores))
     for kind in ("opencl", "cuda"):
         yield _devices(board, kind, answer)
 
@@ -97,8 +99,8 @@ def _link_remedy(board: Board) -> str:
 
 
 def _python(version: str) -> Check:
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers >= LEAST_PYTHON:
+    numbers = re.match(r"(\d{1,3})\.(\d{1,3})", version)
+    if numbers and tuple(map(int, numbers.groups())) >= LEAST_PYTHON:
         return Check("python", "ok", version)
     return Check(
         "python", "failure", version, "install Python 3.8 or newer there, and name it as link.python"
@@ -115,17 +117,16 @@ def _machine(board: Board, machine: str) -> Check:
     return Check("machine", "failure", f"{machine}, expected {' or '.join(wanted)}", remedy)
 
 
-def _free_space(storage: Mapping[str, Any]) -> Check:
-    free_bytes, folder = int(storage["free_bytes"]), storage["device_dir"]
-    found = f"{free_bytes / 2**20:,.0f} MiB in {folder}"
-    if free_bytes >= LEAST_FREE_BYTES:
+def _free_space(storage: Storage) -> Check:
+    found = f"{storage.free_bytes / 2**20:,.0f} MiB in {storage.device_dir}"
+    if storage.free_bytes >= LEAST_FREE_BYTES:
         return Check("free space", "ok", found)
     remedy = f"free at least {LEAST_FREE_BYTES >> 20} MiB there, or name a larger folder as link.device_dir"
     return Check("free space", "failure", found, remedy)
 
 
-def _cores(board: Board, cores: list[Mapping[str, Any]]) -> Check:
-    present = {int(core["id"]) for core in cores}
+def _cores(board: Board, cores: Sequence[Core]) -> Check:
+    present = {core.id for core in cores}
     wanted = {core for target in board.targets if target.kind == "cpu" for core in target.cores}
     if wanted <= present:
         return Check("cores", "ok", ", ".join(map(str, sorted(present))))
@@ -138,19 +139,19 @@ def _cores(board: Board, cores: list[Mapping[str, Any]]) -> Check:
     )
 
 
-def _clock(cores: list[Mapping[str, Any]]) -> Check:
-    known = [core for core in cores if "now_hz" in core and "max_hz" in core]
+def _clock(cores: Sequence[Core]) -> Check:
+    known = [core for core in cores if core.now_hz and core.max_hz]
     if not known:
         return Check("clock", "unknown", "the board does not expose its clock")
-    slowest = min(known, key=lambda core: core["now_hz"] / core["max_hz"])
-    found = f"core {slowest['id']}: {slowest['now_hz'] / 1e6:,.0f} of {slowest['max_hz'] / 1e6:,.0f} MHz"
-    if slowest["now_hz"] >= SLOW_CLOCK * slowest["max_hz"]:
+    slowest = min(known, key=lambda core: core.now_hz / core.max_hz)
+    found = f"core {slowest.id}: {slowest.now_hz / 1e6:,.0f} of {slowest.max_hz / 1e6:,.0f} MHz"
+    if slowest.now_hz >= SLOW_CLOCK * slowest.max_hz:
         return Check("clock", "ok", found)
     return Check("clock", "warning", found, "set the governor to performance; if it is, cool the board")
 
 
-def _governor(cores: list[Mapping[str, Any]]) -> Check:
-    governors = sorted({str(core["governor"]) for core in cores if "governor" in core})
+def _governor(cores: Sequence[Core]) -> Check:
+    governors = sorted({core.governor for core in cores if core.governor})
     if not governors:
         return Check("governor", "unknown", "the board has no frequency governor")
     if governors == ["performance"]:
@@ -159,28 +160,29 @@ def _governor(cores: list[Mapping[str, Any]]) -> Check:
     return Check("governor", "warning", ", ".join(governors), f"on the board: {remedy}")
 
 
-def _temperature(zones: list[Mapping[str, Any]]) -> Check:
+def _temperature(zones: Sequence[ThermalZone]) -> Check:
     if not zones:
         return Check("temperature", "unknown", "the board does not expose a temperature")
-    hottest = max(zones, key=lambda zone: float(zone["celsius"]))
-    found = f"{hottest['celsius']:.0f} °C ({hottest['name']})"
-    if hottest["celsius"] < HOT_CELSIUS:
+    hottest = max(zones, key=lambda zone: zone.celsius)
+    found = f"{hottest.celsius:.0f} °C ({hottest.name})"
+    if hottest.celsius < HOT_CELSIUS:
         return Check("temperature", "ok", found)
     return Check("temperature", "warning", found, "add a fan or a heat sink: a hot chip lowers its clock")
 
 
-def _load(load: list[float], cores: int) -> Check:
-    found = f"{load[0]:.2f} processes in the last minute on {cores} cores"
-    if load[0] <= BUSY_LOAD * cores:
+def _load(load: float, cores: int) -> Check:
+    """`load`: processes that wanted to run, on average of the last minute."""
+    found = f"{load:.2f} processes in the last minute on {cores} cores"
+    if load <= BUSY_LOAD * cores:
         return Check("load", "ok", found)
     return Check(
         "load", "warning", found, "stop what else runs there: it disturbs every time that is measured"
     )
 
 
-def _devices(board: Board, kind: Literal["opencl", "cuda"], answer: Mapping[str, Any]) -> Check:
-    names = ", ".join(str(device["name"]) for device in answer[kind])
-    errors = "; ".join(text for text in answer["gpu_errors"] if text.startswith(kind))
+def _devices(board: Board, kind: Literal["opencl", "cuda"], answer: Probe) -> Check:
+    names = ", ".join(device.name for device in (answer.opencl if kind == "opencl" else answer.cuda))
+    errors = "; ".join(text for text in answer.gpu_errors if text.startswith(kind))
     if names:
         return Check(kind, "ok", names)
     wanted = [target.name for target in board.targets if target.kind == kind]

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from toolkit.escaping import printable
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
 from toolkit.model_job.plan import TuningPlan
 from toolkit.progress import Clock, OperatorDone, OperatorStarted, TrialDone
@@ -152,12 +153,12 @@ class TuneDisplay:
     def _say(self, line: str) -> None:
         """A line that stays."""
         self._last_s = self._clock()
-        self._console.print(Text(line))
+        self._console.print(Text(printable(line)))
 
     def _draw(self, line: str) -> None:
         """The lines that are drawn over."""
         if self._drawn:
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._live.update(Text(printable(line), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def _speed(before: str, gflops: float) -> str:

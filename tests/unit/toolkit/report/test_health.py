@@ -9,25 +9,33 @@ import pytest
 
 from boards.board import load
 from boards.description import Board
+from toolkit.measure.replies import Probe, reply_of
 from toolkit.report.health import Check, check_board, probe_checks
 
 GOOD: dict[str, Any] = {
-    "machine": "aarch64",
-    "storage": {"device_dir": "/home/pi/tfb", "free_bytes": 8 << 30},
+    "runtime": "0.1.0", "protocol": 1, "python": "3.8.10", "machine": "aarch64", "system": "Linux 5.10",
+    "libc": "glibc 2.31", "caches": [], "memory": {},
+    "cpu": dict.fromkeys(("model", "board", "implementer", "part"), "") | {"features": [], "governors": []},
+    "storage": {"device_dir": "/home/pi/tfb", "total_bytes": 16 << 30, "free_bytes": 8 << 30},
     "cores": [{"id": core, "now_hz": 1_400_000_000, "max_hz": 1_400_000_000, "governor": "performance"}
               for core in range(6)],
     "thermal": [{"name": "cpu", "celsius": 51.0}],
     "load": [0.1, 0.1, 0.1],
-    "opencl": [{"name": "Mali-T860", "driver": "1.2"}],
+    "opencl": [{
+        "platform": "ARM Platform", "name": "Mali-T860", "driver": "1.2", "version": "OpenCL 1.2",
+        "compute_units": 4, "clock_hz": 800_000_000, "memory_bytes": 2 << 30, "max_threads_per_block": 256,
+        "max_block_dims": [256, 256, 256], "shared_memory_bytes": 32 << 10, "vector_float_lanes": 4,
+        "float16": True,
+    }],
     "cuda": [],
     "gpu_errors": [],
 }  # fmt: skip
 
-FULL = {"device_dir": "/d", "free_bytes": 1 << 20}
+FULL = {"device_dir": "/d", "total_bytes": 1 << 30, "free_bytes": 1 << 20}
 
 
 def checks(board: Board, **changes: Any) -> dict[str, Check]:
-    return {check.name: check for check in probe_checks(board, GOOD | changes)}
+    return {check.name: check for check in probe_checks(board, reply_of(Probe, GOOD | changes))}
 
 
 def core(**changes: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,140 @@
+"""What the runtime's own methods answer, as types (those for bundles: toolkit/flash/replies.py).
+
+A board may say anything: `reply_of` makes one of these of what it said, or refuses it. Texts in it are
+printable and short by then (session.py sees to that as they arrive), lists are bounded by a header's size.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from device_runtime.protocol import BAD_FRAME, MAX_BUFFER_BYTES, ProtocolError
+
+MOST_CORES = 4096
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_BUFFER_BYTES)]
+Finite = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+R = TypeVar("R")
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer of which nothing is used. Entries that a type does not name are passed over."""
+
+
+class Lease(Reply, frozen=True, kw_only=True):
+    token: Count
+
+
+class StoredObject(Reply, frozen=True, kw_only=True):
+    """`size_bytes` None: not whole yet, and `received_bytes` of it are there."""
+
+    size_bytes: Bytes | None
+    received_bytes: Bytes
+
+
+class Received(Reply, frozen=True, kw_only=True):
+    """After a `put`: so much of the object is there."""
+
+    received_bytes: Bytes
+
+
+class Core(Reply, frozen=True, kw_only=True, omit_defaults=True):
+    """One core that the runtime may use; 0 and "": the board does not expose it."""
+
+    id: Count
+    now_hz: Count = 0
+    min_hz: Count = 0
+    max_hz: Count = 0
+    governor: str = ""
+
+
+class Cache(Reply, frozen=True, kw_only=True):
+    level: Count
+    type: str
+    size_bytes: Count
+    line_bytes: Count
+    shared_by: str
+
+
+class ThermalZone(Reply, frozen=True, kw_only=True):
+    name: str
+    celsius: Finite
+
+
+class Cpu(Reply, frozen=True, kw_only=True):
+    model: str
+    board: str
+    implementer: str
+    part: str
+    features: tuple[str, ...]
+    governors: tuple[str, ...]
+
+
+class Memory(Reply, frozen=True, kw_only=True):
+    total_bytes: Count = 0
+    available_bytes: Count = 0
+
+
+class Storage(Reply, frozen=True, kw_only=True):
+    device_dir: str
+    total_bytes: Count
+    free_bytes: Count
+
+
+class GpuDevice(Reply, frozen=True, kw_only=True):
+    """What OpenCL and CUDA devices have in common."""
+
+    name: str
+    compute_units: Count
+    clock_hz: Count
+    memory_bytes: Count
+    max_threads_per_block: Count
+    max_block_dims: tuple[Count, ...]
+    shared_memory_bytes: Count
+    float16: bool
+
+
+class OpenClDevice(GpuDevice, frozen=True, kw_only=True):
+    platform: str
+    driver: str
+    version: str
+    vector_float_lanes: Count
+
+
+class CudaDevice(GpuDevice, frozen=True, kw_only=True):
+    compute_capability: str
+    driver: Count
+    registers_per_block: Count
+    warp_size: Count
+
+
+class Probe(Reply, frozen=True, kw_only=True):
+    """What a board is and how it is doing: device_runtime/probe.py."""
+
+    runtime: str
+    protocol: Count
+    python: str
+    machine: str
+    system: str
+    libc: str
+    cpu: Cpu
+    cores: Annotated[tuple[Core, ...], msgspec.Meta(min_length=1, max_length=MOST_CORES)]
+    caches: tuple[Cache, ...]
+    thermal: tuple[ThermalZone, ...]
+    memory: Memory
+    load: tuple[Finite, Finite, Finite]
+    storage: Storage
+    opencl: tuple[OpenClDevice, ...]
+    cuda: tuple[CudaDevice, ...]
+    gpu_errors: tuple[str, ...]
+
+
+def reply_of(kind: type[R], answer: object) -> R:
+    """What a board answered as `kind`. ProtocolError names the first entry that is not as it must be."""
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(BAD_FRAME, str(error)) from error
