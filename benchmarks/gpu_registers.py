@@ -30,8 +30,8 @@ from benchmarks.kernels.expressions import operator as workload_operator
 from benchmarks.kernels.workloads import WORKLOADS
 from boards.board import load, names
 from boards.target import Target
-from cross.codegen.c_names import identifier
-from cross.codegen.gpu_code import gpu_program
+from cross.codegen.c.gpu_code import gpu_program
+from cross.codegen.c.names import identifier
 from cross.errors import CompileError
 from cross.expression import Operator, placeholder
 from cross.expression.norm import layer_norm, softmax

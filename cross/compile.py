@@ -16,9 +16,10 @@ from functools import cached_property
 from pathlib import Path
 
 from boards.target import Target
-from cross.codegen.gpu_code import gpu_program, with_code
-from cross.codegen.llvm_ir import llvm_module, workspace_offsets
-from cross.codegen.objects import compile_ir
+from cross.codegen.buffers import workspace_offsets
+from cross.codegen.c.gpu_code import gpu_program, with_code
+from cross.codegen.llvm.module import llvm_module
+from cross.codegen.llvm.objects import compile_ir
 from cross.errors import CompileError
 from cross.link import DEFAULT_CACHE_DIR, native_objects
 from cross.link import link as link_objects

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from boards.target import Target
-from cross.codegen.llvm_ir import llvm_module
-from cross.codegen.objects import assemble, assembly, cpu_and_features
+from cross.codegen.llvm.module import llvm_module
+from cross.codegen.llvm.objects import assemble, assembly, cpu_and_features
 from cross.loopnest.nodes import LoopNest
 from cross.machine_code import cortex_a53, mca
 from cross.machine_code.instructions import Instruction, Kind, classify
@@ -25,7 +25,7 @@ from cross.machine_code.listing import Architecture, Function, architecture_of, 
 from cross.machine_code.loops import Loop, loops
 from cross.machine_code.sizes import block_sizes
 
-BORDER = re.compile(r"\.border\d+$")  # the functions of tiles at the border of an image, see llvm_ir.py
+BORDER = re.compile(r"\.border\d+$")  # the functions of tiles at the border of an image, see llvm/region.py
 ASSUMED_TRIPS = (
     8  # of a loop whose count the code does not say: makes an inner loop hotter than what is around it
 )

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from boards.target import GpuLimits, Target
-from cross.codegen.c_registers import own_dimensions
-from cross.codegen.gpu_code import gpu_program
-from cross.codegen.llvm_region import size_bytes
+from cross.codegen.buffers import size_bytes
+from cross.codegen.c.gpu_code import gpu_program
+from cross.codegen.c.registers import own_dimensions
 from cross.loopnest.nodes import Allocate, Block, Buffer, For, Int, LoopNest, Statement
 from cross.loopnest.threads import THREAD_PRIVATE, LaunchShape, launches
 from cross.nvrtc import Usage, compile_cubin, usage

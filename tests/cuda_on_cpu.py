@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.codegen.c_family import Program
+from cross.codegen.c.family import Program
 from cross.loopnest import LoopNest
 
 Array = NDArray[Any]

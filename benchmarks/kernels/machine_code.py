@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from boards.target import Target
-from cross.codegen.objects import compile_ir
+from cross.codegen.llvm.objects import compile_ir
 from cross.link import link, native_objects
 
 FLOAT_BYTES = 4

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from boards.board import load
 from boards.target import Target
-from cross.codegen.gpu_code import gpu_program
+from cross.codegen.c.gpu_code import gpu_program
 from cross.compile import compile
 from cross.expression.half_storage import with_half_storage
 from cross.expression.reference import evaluate

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from boards.board import load
-from cross.codegen.gpu_code import gpu_program
+from cross.codegen.c.gpu_code import gpu_program
 from cross.expression.reference import evaluate
 from cross.loopnest import Programs, interpret, verify
 from cross.schedule.choose import space_of

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from boards.board import load
 from boards.target import Target
-from cross.codegen.gpu_code import gpu_program
+from cross.codegen.c.gpu_code import gpu_program
 from cross.compile import compile
 from cross.expression import Operator, absolute, maximum, minimum, placeholder
 from cross.expression.conv import conv2d

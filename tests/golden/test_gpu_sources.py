@@ -8,7 +8,7 @@ import pytest
 
 from boards.board import load
 from boards.target import GpuLimits, Target
-from cross.codegen.gpu_code import gpu_program
+from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, maximum, placeholder
 from cross.expression.conv import conv2d
 from cross.expression.dense import dense

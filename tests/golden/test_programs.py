@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from boards.target import Target
-from cross.codegen.llvm_ir import llvm_module
+from cross.codegen.llvm.module import llvm_module
 from cross.expression import Operator, maximum, placeholder
 from cross.expression.conv import conv2d
 from cross.expression.dense import dense

@@ -9,7 +9,7 @@ import pytest
 
 from boards.board import Board, load
 from boards.target import Target
-from cross.codegen.objects import compile_ir
+from cross.codegen.llvm.objects import compile_ir
 from tests.loopback.tune_board import HOST, POCL, board_file
 from toolkit.measure.peak import (
     BoardFacts,

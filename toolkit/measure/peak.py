@@ -20,7 +20,7 @@ import numpy as np
 from boards.board import load
 from boards.description import Board
 from boards.target import Target
-from cross.codegen.objects import compile_ir
+from cross.codegen.llvm.objects import compile_ir
 from cross.link import DEFAULT_CACHE_DIR, link, native_objects
 from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
 from toolkit.errors import ToolkitError

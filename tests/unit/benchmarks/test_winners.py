@@ -11,7 +11,7 @@ from benchmarks.kernels.machine_code import machine_text
 from benchmarks.kernels.winners import Winner, loop_findings, table, winners
 from benchmarks.kernels.workloads import WORKLOADS
 from boards.errors import UnknownBoard
-from cross.codegen.objects import assembly
+from cross.codegen.llvm.objects import assembly
 from cross.inspect_code import inspect_listing
 
 

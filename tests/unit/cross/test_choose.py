@@ -11,7 +11,7 @@ from benchmarks.kernels.workloads import WORKLOADS
 from benchmarks.replay.operators import operator
 from boards.board import load, names
 from boards.target import Target
-from cross.codegen.gpu_code import gpu_program
+from cross.codegen.c.gpu_code import gpu_program
 from cross.errors import ScheduleError
 from cross.expression.reference import evaluate
 from cross.loopnest import Programs, interpret, verify

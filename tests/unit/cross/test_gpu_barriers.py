@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cross.codegen.c_dialect import Dialect
-from cross.codegen.c_family import c_program
-from cross.codegen.cuda_c import CUDA_C
-from cross.codegen.opencl_c import OPENCL_C
+from cross.codegen.c.cuda import CUDA_C
+from cross.codegen.c.dialect import Dialect
+from cross.codegen.c.family import c_program
+from cross.codegen.c.opencl import OPENCL_C
 from cross.loopnest.nodes import Allocate, Barrier, Block, Expr, LoopKind, LoopNest, Scope, Statement
 from cross.loopnest.verify import verify
 from tests.nests import FLOAT_ZERO, argument, load, local, loop, nest, op, plus, store

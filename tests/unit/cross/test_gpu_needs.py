@@ -7,7 +7,7 @@ import pytest
 
 from boards.board import load
 from boards.target import Target
-from cross.codegen.gpu_code import gpu_program
+from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, placeholder
 from cross.expression.conv import conv2d, depthwise_conv2d
 from cross.expression.window import Window

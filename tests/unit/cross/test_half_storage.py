@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from boards.board import load
-from cross.codegen.gpu_code import gpu_program
+from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, compute, maximum, placeholder, reduce_axis, sum
 from cross.expression.half_storage import with_half_storage
 from cross.expression.reference import evaluate

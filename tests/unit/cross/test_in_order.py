@@ -11,8 +11,25 @@ import numpy as np
 import pytest
 
 from boards.board import load
-from cross.codegen.in_order import FENCE, LEAST, arranged
-from cross.codegen.llvm_ir import llvm_module
+from cross.codegen.instructions import (
+    FENCE,
+    Definition,
+    Instruction,
+    Line,
+    Value,
+    binary,
+    call,
+    element_pointer,
+    insertion,
+    integer,
+    load_from,
+    poison,
+    printed,
+    shuffle,
+    text_of,
+)
+from cross.codegen.llvm.module import llvm_module
+from cross.codegen.scheduling.in_order import LEAST, arranged
 from cross.expression import Operator, placeholder
 from cross.expression.conv import conv2d, depthwise_conv2d
 from cross.expression.dense import dense
@@ -27,31 +44,37 @@ BOARD = load("emulated-a53")
 TARGET = BOARD.target(None)
 
 
-def body(channels: int, pixels: int, vectors: int, stride: int = 64) -> list[str]:
+X, W, LANES = Value("%x", "pointer"), Value("%w", "pointer"), 4
+SCALAR = Value("%s0.0", "float32")
+
+
+def body(channels: int, pixels: int, vectors: int, stride: int = 64) -> list[Line]:
     """What the generator writes for `channels` unrolled steps of a tile of pixels x vectors."""
-    lines = []
-    fma = "call <4 x float> @llvm.fmuladd.v4f32(<4 x float> {}, <4 x float> {}, <4 x float> {})"
+    lines: list[Line] = []
+
+    def define(name: str, instruction: Instruction) -> Value:
+        lines.append(Definition(name, instruction))
+        return lines[-1].value
+
     for channel in range(channels):
+        weights = []
         for pixel in range(pixels):
             at = f"{channel}.{pixel}"
-            offset = pixel * stride + channel
-            place = "%x" if offset == 0 else f"%p{at}"
+            offset, place = pixel * stride + channel, X
             if offset:
-                lines.append(f"  {place} = getelementptr inbounds float, ptr %x, i64 {offset}")
-            lines.append(f"  %s{at} = load float, ptr {place}, align 4")
-            lines.append(f"  %i{at} = insertelement <4 x float> poison, float %s{at}, i64 0")
-            lines.append(
-                f"  %b{at} = shufflevector <4 x float> %i{at}, <4 x float> poison, <4 x i32> zeroinitializer"
-            )
+                place = define(f"%p{at}", element_pointer(X, "float32", integer(offset)))
+            scalar = define(f"%s{at}", load_from(place, "float32", 1, 4))
+            first = define(f"%i{at}", insertion(poison("float32", LANES), scalar, 0))
+            splat = define(f"%b{at}", shuffle(first, (0,) * LANES))
             for vector in range(vectors):
-                weight = f"{channel}.{vector}"
                 if pixel == 0:
-                    distance = 4 * (channel * vectors + vector)
-                    lines.append(f"  %q{weight} = getelementptr inbounds float, ptr %w, i64 {distance}")
-                    lines.append(f"  %w{weight} = load <4 x float>, ptr %q{weight}, align 16")
+                    weight = f"{channel}.{vector}"
+                    distance = integer(4 * (channel * vectors + vector))
+                    place = define(f"%q{weight}", element_pointer(W, "float32", distance))
+                    weights.append(define(f"%w{weight}", load_from(place, "float32", LANES, 16)))
                 before = f"%a{channel - 1}.{pixel}.{vector}" if channel else f"%r{pixel}.{vector}"
-                value = fma.format(f"%b{at}", f"%w{weight}", before)
-                lines.append(f"  %a{at}.{vector} = {value}")
+                terms = (splat, weights[vector], Value(before, "float32", LANES))
+                define(f"%a{at}.{vector}", call("llvm.fmuladd.v4f32", "float32", LANES, terms))
     return lines
 
 
@@ -63,7 +86,7 @@ def names() -> Callable[[str], str]:
 def test_scalars_of_neighbouring_channels_are_loaded_at_once_and_used_by_element() -> None:
     lines = arranged(body(4, 5, 4), names())
     assert lines is not None
-    text = "\n".join(lines)
+    text = "\n".join(printed(lines))
     assert "load float" not in text
     assert len(re.findall(r"<i32 3, i32 3, i32 3, i32 3>", text)) == 5
     assert (
@@ -76,27 +99,26 @@ def test_every_sum_keeps_its_name_and_the_order_of_its_terms() -> None:
     after = arranged(before, names())
     assert after is not None
 
-    def sums(lines: list[str]) -> dict[str, str]:
-        found = (re.match(r"  (%a\S+) = call .*, <4 x float> (%[ar]\S+)\)$", line) for line in lines)
-        return {match[1]: match[2] for match in found if match}
+    def sums(lines: list[Line]) -> dict[str, str]:
+        found = (line for line in lines if isinstance(line, Definition) and line.name.startswith("%a"))
+        return {line.name: line.instruction.operands[2].text for line in found}
 
     assert sums(after) == sums(before)
-    seen: set[str] = set()
+    seen = {"%x", "%w"}
     for line in after:
-        result = re.match(r"  (%\S+) = (.*)", line)
-        if result:
-            used = set(re.findall(r"%[\w.]+", result[2])) - {"%x", "%w"}
-            assert {name for name in used if not name.startswith("%r")} <= seen
-            seen.add(result[1])
+        if isinstance(line, Definition):
+            assert {use for use in line.instruction.uses if not use.startswith("%r")} <= seen
+            seen.add(line.name)
 
 
 def test_loads_stand_between_fences_in_the_middle_of_the_sums() -> None:
     lines = arranged(body(8, 5, 4), names())
     assert lines is not None
-    first = next(position for position, line in enumerate(lines) if "fmuladd" in line)
-    inside = lines[first:]
+    text = printed(lines)
+    first = next(position for position, line in enumerate(text) if "fmuladd" in line)
+    inside = text[first:]
     assert not any("load <4 x float>" in line for line in inside[len(inside) // 4 :])
-    assert sum(FENCE in line for line in inside) > 2 * 8
+    assert sum(text_of(FENCE) in line for line in inside) > 2 * 8
 
 
 @pytest.mark.parametrize(
@@ -105,11 +127,11 @@ def test_loads_stand_between_fences_in_the_middle_of_the_sums() -> None:
         ("too few sums", body(1, 5, 4)),
         ("more loads than they can hide", body(8, 16, 1)),
         ("more registers than there are", body(4, 8, 4)),
-        ("a store", [*body(8, 5, 4), "  store float 0.0, ptr %x, align 4"]),
-        ("other arithmetic", [*body(8, 5, 4), "  %z = fadd float %s0.0, %s0.1"]),
+        ("a store", [*body(8, 5, 4), Instruction("store", "", 1, (SCALAR, X), 4)]),
+        ("other arithmetic", [*body(8, 5, 4), Definition("%z", binary("fadd", SCALAR, SCALAR))]),
     ],
 )
-def test_other_bodies_are_left_alone(what: str, lines: list[str]) -> None:
+def test_other_bodies_are_left_alone(what: str, lines: list[Line]) -> None:
     assert LEAST > 20
     assert arranged(lines, names()) is None, what
 
@@ -154,7 +176,7 @@ def nest_of(operator: Operator, knobs: dict[str, list[int]]) -> LoopNest:
 def test_kernels_are_arranged_and_spill_nothing(position: int) -> None:
     operator, knobs = operators()[position]
     nest = nest_of(operator, knobs)
-    assert FENCE in llvm_module("kernel", nest, TARGET)
+    assert text_of(FENCE) in llvm_module("kernel", nest, TARGET)
     hot = inspect("kernel", nest, TARGET).hot
     assert hot is not None and hot.vector_spills == 0
     cycles = hot.predictions[0].cycles / hot.fma

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from boards.target import Target
-from cross.codegen.llvm_ir import llvm_module
-from cross.codegen.objects import assemble, assembly, compile_ir
+from cross.codegen.llvm.module import llvm_module
+from cross.codegen.llvm.objects import assemble, assembly, compile_ir
 from cross.expression import Operator, placeholder
 from cross.expression.dense import dense
 from cross.inspect_code import CodeReport, inspect, inspect_listing

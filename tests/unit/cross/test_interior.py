@@ -10,10 +10,23 @@ import numpy as np
 import pytest
 
 from boards.target import Target
-from cross.codegen.interior import idle_unless, versions
-from cross.codegen.llvm_ir import llvm_module
-from cross.codegen.steps import counted_from_bases, paced
-from cross.codegen.uses import statements, stores
+from cross.codegen.instructions import (
+    Definition,
+    Instruction,
+    Line,
+    Value,
+    call,
+    element_pointer,
+    integer,
+    load_from,
+    printed,
+    selection,
+)
+from cross.codegen.llvm.interior import idle_unless, versions
+from cross.codegen.llvm.memory import ZEROS
+from cross.codegen.llvm.module import llvm_module
+from cross.codegen.llvm.uses import statements, stores
+from cross.codegen.scheduling.steps import counted_from_bases, paced
 from cross.expression import Operator, placeholder
 from cross.expression.conv import conv2d, depthwise_conv2d
 from cross.expression.data_movement import concat
@@ -209,19 +222,28 @@ def test_a_row_of_the_window_outside_the_image_is_idle() -> None:
     assert conditions(body) and not any("kh" in str(item) for item in conditions(body))
 
 
-SUM = "call <16 x float> @llvm.fmuladd.v16f32(<16 x float> {}, <16 x float> %w, <16 x float> {})"
-GUARDED = [
-    "  %w = load <16 x float>, ptr %y, align 64",
-    *(
-        line
-        for pixel in range(4)
-        for line in (
-            f"  %p{pixel} = getelementptr inbounds float, ptr %x, i64 {16 * pixel}",
-            f"  %q{pixel} = select i1 %inside, ptr %p{pixel}, ptr @tfb.zeros",
-            f"  %a{pixel} = load <16 x float>, ptr %q{pixel}, align 64",
-            f"  %s{pixel} = {SUM.format(f'%a{pixel}', f'%r{pixel}')}",
-        )
-    ),
+X, Y, LANES = Value("%x", "pointer"), Value("%y", "pointer"), 16
+
+
+def vector(name: str) -> Value:
+    return Value(name, "float32", LANES)
+
+
+def guarded(pixel: int) -> list[Line]:
+    """A pixel that is read where `%inside` holds, times the weights %w, added to a sum."""
+    place, chosen = Value(f"%p{pixel}", "pointer"), Value(f"%q{pixel}", "pointer")
+    product = (vector(f"%a{pixel}"), vector("%w"), vector(f"%r{pixel}"))
+    return [
+        Definition(place.text, element_pointer(X, "float32", integer(LANES * pixel))),
+        Definition(chosen.text, selection(Value("%inside", "bool"), place, ZEROS)),
+        Definition(f"%a{pixel}", load_from(chosen, "float32", LANES, 64)),
+        Definition(f"%s{pixel}", call("llvm.fmuladd.v16f32", "float32", LANES, product)),
+    ]
+
+
+GUARDED: list[Line] = [
+    Definition("%w", load_from(Y, "float32", LANES, 64)),
+    *(line for pixel in range(4) for line in guarded(pixel)),
 ]
 
 
@@ -235,15 +257,19 @@ def fresh(hint: str) -> str:
 def test_guarded_addresses_wait_for_the_sums_before_them() -> None:
     lines = paced(GUARDED, AVX512, fresh)
     assert lines is not None
-    passed = [line for line in lines if "asm sideeffect" in line]
-    assert [re.findall(r"%s\d", line) for line in passed] == [[], ["%s0", "%s1"]]
-    assert sum("load <16 x float>, ptr %y" in line for line in lines) == 2  # of the step, and as it was
-    assert paced([*GUARDED, "  store float 0.0, ptr %x, align 4"], AVX512, fresh) is None
+    ordered = [line.instruction for line in lines if isinstance(line, Definition)]
+    passed = [instruction for instruction in ordered if instruction.op == "asm sideeffect"]
+    assert [[name for name in line.uses if name.startswith("%s")] for line in passed] == [[], ["%s0", "%s1"]]
+    weights = [line for line in ordered if line.op == "load" and line.operands == (Y,)]
+    assert len(weights) == 2  # of the step, and as it was
+    store = Instruction("store", "", 1, (vector("%w"), X), 4)
+    assert paced([*GUARDED, store], AVX512, fresh) is None
 
 
 def test_many_addresses_are_counted_from_one_pointer() -> None:
-    lines = [f"  %p{place} = getelementptr inbounds float, ptr %x, i64 {place}" for place in range(8)]
+    lines = [Definition(f"%p{place}", element_pointer(X, "float32", integer(place))) for place in range(8)]
     found = counted_from_bases(lines, fresh)
-    assert found is not None and 'call ptr asm "", "=r,0"(ptr %x)' in found[0]
-    assert not any("ptr %x," in line for line in found[1:])
+    assert found is not None
+    assert printed(found)[0].endswith('call ptr asm "", "=r,0"(ptr %x)')
+    assert not any("%x" in line.instruction.uses for line in found[1:] if isinstance(line, Definition))
     assert counted_from_bases(lines[:7], fresh) is None

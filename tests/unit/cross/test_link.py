@@ -15,7 +15,7 @@ import pytest
 
 from boards.target import Target
 from cross import native
-from cross.codegen.objects import compile_ir
+from cross.codegen.llvm.objects import compile_ir
 from cross.errors import CompileError, LinkError
 from cross.link import compile_c, embed, link, native_objects
 from cross.native.system_libraries import LIBRARIES

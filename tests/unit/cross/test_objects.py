@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from boards.target import Target
-from cross.codegen import objects
+from cross.codegen.llvm import objects
 from cross.errors import CompileError
 
 

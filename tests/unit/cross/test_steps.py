@@ -9,9 +9,21 @@ from collections.abc import Callable
 import pytest
 
 from boards.target import Target
-from cross.codegen.in_order import FENCE
-from cross.codegen.llvm_ir import llvm_module
-from cross.codegen.steps import stepwise
+from cross.codegen.instructions import (
+    FENCE,
+    Definition,
+    Instruction,
+    Line,
+    Value,
+    call,
+    element_pointer,
+    integer,
+    load_from,
+    printed,
+    text_of,
+)
+from cross.codegen.llvm.module import llvm_module
+from cross.codegen.scheduling.steps import stepwise
 from cross.expression import Operator, placeholder
 from cross.expression.conv import conv2d
 from cross.expression.window import Window
@@ -61,19 +73,31 @@ def test_unrolled_windows_spill_nothing(target: Target, pixels: int, vectors: in
 
 
 def test_bodies_with_room_stay_as_llvm_likes_them() -> None:
-    assert FENCE not in llvm_module("kernel", window_nest(AVX512, 2, 1, 2), AVX512)
+    assert text_of(FENCE) not in llvm_module("kernel", window_nest(AVX512, 2, 1, 2), AVX512)
 
 
-SUM = "call <16 x float> @llvm.fmuladd.v16f32(<16 x float> {}, <16 x float> {}, <16 x float> {})"
-BODY = [
-    "  %p = getelementptr inbounds float, ptr %x, i64 16",
-    "  %a = load <16 x float>, ptr %x, align 64",
-    "  %b = load <16 x float>, ptr %p, align 64",
-    f"  %s0 = {SUM.format('%a', '%b', '%r0')}",
-    f"  %s1 = {SUM.format('%a', '%a', '%r1')}",
-    f"  %t0 = {SUM.format('%b', '%a', '%s0')}",
-    f"  %t1 = {SUM.format('%a', '%b', '%s1')}",
+X, LANES = Value("%x", "pointer"), 16
+
+
+def vector(name: str) -> Value:
+    return Value(name, "float32", LANES)
+
+
+def multiply_add(name: str, *operands: str) -> Definition:
+    return Definition(name, call("llvm.fmuladd.v16f32", "float32", LANES, map(vector, operands)))
+
+
+BODY: list[Line] = [
+    Definition("%p", element_pointer(X, "float32", integer(LANES))),
+    Definition("%a", load_from(X, "float32", LANES, 64)),
+    Definition("%b", load_from(Value("%p", "pointer"), "float32", LANES, 64)),
+    multiply_add("%s0", "%a", "%b", "%r0"),
+    multiply_add("%s1", "%a", "%a", "%r1"),
+    multiply_add("%t0", "%b", "%a", "%s0"),
+    multiply_add("%t1", "%a", "%b", "%s1"),
 ]
+STORE = Instruction("store", "", 1, (vector("%a"), X), 4)
+NEGATION = Definition("%n", Instruction("fneg", "float32", LANES, (vector("%a"),)))
 
 
 def names() -> Callable[[str], str]:
@@ -84,19 +108,17 @@ def names() -> Callable[[str], str]:
 def test_every_step_has_loads_of_its_own_behind_a_fence() -> None:
     lines = stepwise(BODY, 4, names())
     assert lines is not None
-    assert [line.strip() for line in lines if FENCE in line] == [FENCE] * 2
-    first, second = (step for step in "\n".join(lines).split(FENCE)[:2])
+    assert lines.count(FENCE) == 2
+    first, second = "\n".join(printed(lines)).split(text_of(FENCE))[:2]
     for step, sums in ((first, ("s0", "s1")), (second, ("t0", "t1"))):
         assert len(re.findall(r"= load", step)) == 2
         assert [name for name in ("s0", "s1", "t0", "t1") if f"%{name} =" in step] == list(sums)
-    kept = [line for line in lines if re.match(r"  %(a|b|p) = ", line)]
+    kept = [line for line in lines if isinstance(line, Definition) and line.name in ("%a", "%b", "%p")]
     assert kept == BODY[:3]
 
 
-@pytest.mark.parametrize(
-    "lines", [BODY[:5], [*BODY, "  store float 0.0, ptr %x, align 4"], [*BODY, "  %n = fneg <16 x float> %a"]]
-)
-def test_other_bodies_are_left_alone(lines: list[str]) -> None:
+@pytest.mark.parametrize("lines", [BODY[:5], [*BODY, STORE], [*BODY, NEGATION]])
+def test_other_bodies_are_left_alone(lines: list[Line]) -> None:
     assert stepwise(lines, 4, names()) is None
 
 

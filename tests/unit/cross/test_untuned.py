@@ -11,8 +11,8 @@ import pytest
 
 from boards.board import load
 from boards.target import Target
-from cross.codegen.llvm_ir import llvm_module
-from cross.codegen.llvm_region import chunks
+from cross.codegen.llvm.module import llvm_module
+from cross.codegen.llvm.region import chunks
 from cross.expression import Operator, compute, placeholder, reduce_axis, sum
 from cross.expression.conv import conv2d
 from cross.expression.dense import batch_matmul, dense

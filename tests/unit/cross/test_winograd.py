@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from boards.board import load
-from cross.codegen.llvm_ir import llvm_module
+from cross.codegen.llvm.module import llvm_module
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, maximum, placeholder
 from cross.expression.conv import conv2d

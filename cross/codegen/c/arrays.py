@@ -10,7 +10,7 @@ import math
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from cross.codegen.c_dialect import Dialect
+from cross.codegen.c.dialect import Dialect
 from cross.errors import CompileError
 from cross.expression.terms import ITEM_BYTES
 from cross.loopnest.affine import affine

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from boards.target import Target
-from cross.codegen.c_family import Program, c_program
-from cross.codegen.cuda_c import CUDA_C
-from cross.codegen.opencl_c import OPENCL_C
+from cross.codegen.c.cuda import CUDA_C
+from cross.codegen.c.family import Program, c_program
+from cross.codegen.c.opencl import OPENCL_C
 from cross.errors import CompileError
 from cross.loopnest.nodes import LoopNest
 from device_runtime.protocol import WORKSPACE, GpuKernel, Launch

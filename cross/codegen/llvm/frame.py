@@ -7,11 +7,12 @@ so take no register while the interior runs.
 
 from __future__ import annotations
 
-from cross.codegen.llvm_integers import Environment
-from cross.codegen.llvm_text import Value, Writer
+from cross.codegen.instructions import Instruction, Value, element_pointer, integer, load_from
+from cross.codegen.llvm.integers import Environment
+from cross.codegen.llvm.writer import Writer
 
 SLOT_BYTES = 8
-POINTER = "%frame"
+POINTER = Value("%frame", "pointer")
 
 
 class Frame:
@@ -26,39 +27,36 @@ class Frame:
         """The start of the region's function: the memory of the frame, where there is any."""
         if not self.slots:
             return []
-        return [f"  {POINTER} = alloca [{len(self.slots)} x i64], align 64"]
+        return [f"  {POINTER.text} = alloca [{len(self.slots)} x i64], align 64"]
 
-    def put_pointer(self, name: str, pointer: str) -> None:
+    def put_pointer(self, name: str, pointer: Value) -> None:
         """Keeps the pointer of a buffer that the region got as an argument."""
-        self._put(name, "ptr", pointer, 0)
+        self._put(name, pointer, 0)
 
     def put_variable(self, name: str, environment: Environment) -> None:
         """Keeps a loop variable, wherever its loop goes on."""
         value, depth = environment.running[name]
-        self._put(f"{name} of a loop", "i64", value.text, depth)
+        self._put(f"{name} of a loop", value, depth)
 
-    def _put(self, name: str, kind: str, text: str, depth: int) -> None:
+    def _put(self, name: str, value: Value, depth: int) -> None:
         if name in self.slots:
             return
         slot = self.slots[name] = len(self.slots)
-        place = self.writer.value(slot_address(slot), "int64", depth=0)
-        self.writer.blocks[depth].prologue.append(
-            f"  store {kind} {text}, ptr {place.text}, align {SLOT_BYTES}"
-        )
+        place = self.writer.value(_slot_address(slot), depth=0)
+        self.writer.blocks[depth].prologue.append(Instruction("store", "", 1, (value, place), SLOT_BYTES))
 
-    def take_pointer(self, name: str, writer: Writer) -> str:
+    def take_pointer(self, name: str, writer: Writer) -> Value:
         """The pointer of a buffer, in the function of a border."""
-        return self._take(name, "ptr", writer).text
+        return self._take(name, "pointer", writer)
 
     def take_variable(self, name: str, writer: Writer) -> Value:
         """A loop variable of the region, in the function of a border."""
-        return self._take(f"{name} of a loop", "i64", writer)
+        return self._take(f"{name} of a loop", "int64", writer)
 
-    def _take(self, name: str, kind: str, writer: Writer) -> Value:
-        place = writer.value(slot_address(self.slots[name]), "int64", depth=0)
-        return writer.value(f"load {kind}, ptr {place.text}, align {SLOT_BYTES}", "int64", depth=0)
+    def _take(self, name: str, dtype: str, writer: Writer) -> Value:
+        place = writer.value(_slot_address(self.slots[name]), depth=0)
+        return writer.value(load_from(place, dtype, 1, SLOT_BYTES), depth=0)
 
 
-def slot_address(slot: int) -> str:
-    """The instruction that finds a slot."""
-    return f"getelementptr inbounds i64, ptr {POINTER}, i64 {slot}"
+def _slot_address(slot: int) -> Instruction:
+    return element_pointer(POINTER, "int64", integer(slot))

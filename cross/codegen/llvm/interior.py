@@ -19,7 +19,7 @@ import functools
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
-from cross.codegen.uses import statements, stores
+from cross.codegen.llvm.uses import statements, stores
 from cross.loopnest.affine import Interval, affine, from_affine, interval
 from cross.loopnest.nodes import (
     ZERO,

@@ -10,16 +10,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from boards.target import Target
-from cross.codegen import in_order
-from cross.codegen.frame import POINTER as FRAME
-from cross.codegen.frame import Frame
-from cross.codegen.interior import idle_unless, versions
-from cross.codegen.llvm_stores import BUFFER_ALIGNMENT, Stores
-from cross.codegen.llvm_text import ELEMENT_TYPES, FLOATS, Value, Writer
-from cross.codegen.llvm_text import Block as TextBlock
-from cross.codegen.llvm_values import Values
-from cross.codegen.steps import ordered
-from cross.codegen.uses import buffers, dtypes, free_variables, statements, stored
+from cross.codegen.buffers import BUFFER_ALIGNMENT, bound_extent, size_bytes
+from cross.codegen.instructions import (
+    FENCE_DECLARATION,
+    FLOATS,
+    TYPES,
+    Line,
+    Value,
+    binary,
+    integer,
+    printed,
+)
+from cross.codegen.llvm.frame import POINTER as FRAME
+from cross.codegen.llvm.frame import Frame
+from cross.codegen.llvm.interior import idle_unless, versions
+from cross.codegen.llvm.memory import stored_dtype
+from cross.codegen.llvm.stores import Stores
+from cross.codegen.llvm.uses import buffers, dtypes, free_variables, statements, stored
+from cross.codegen.llvm.values import Values
+from cross.codegen.llvm.writer import Block as OpenBlock
+from cross.codegen.llvm.writer import Writer
+from cross.codegen.scheduling.steps import ordered
 from cross.errors import CompileError
 from cross.expression.terms import ITEM_BYTES
 from cross.loopnest.nodes import (
@@ -28,7 +39,6 @@ from cross.loopnest.nodes import (
     Buffer,
     Expr,
     For,
-    Int,
     LoopKind,
     LoopNest,
     Scope,
@@ -37,14 +47,6 @@ from cross.loopnest.nodes import (
 )
 
 ATTRIBUTES = 'nounwind "no-trapping-math"="true"'
-
-
-def size_bytes(buffer: Buffer) -> int:
-    """Bytes of a bound buffer."""
-    size = ITEM_BYTES[buffer.dtype]
-    for extent in buffer.shape:
-        size *= bound_extent(extent, buffer.name)
-    return size
 
 
 def chunks(extent: int, widest: int, masked: bool = False) -> list[tuple[int, int, int]]:
@@ -59,13 +61,6 @@ def chunks(extent: int, widest: int, masked: bool = False) -> list[tuple[int, in
         result.append((first, 1 << (used - 1).bit_length(), used))
         first += used
     return result
-
-
-def bound_extent(expr: Expr, where: str) -> int:
-    """The number that an extent is. Raises CompileError when it is none."""
-    if not isinstance(expr, Int):
-        raise CompileError(f"{where}: expected a bound extent, found {expr}")
-    return expr.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +85,9 @@ class Region(Stores):
     def __init__(self, name: str, statement: Statement, nest: LoopNest, target: Target) -> None:
         used = buffers(statement)
         self.buffers = [buffer for buffer in (*nest.arguments, *nest.workspace) if buffer.name in used]
-        self.pointers = {buffer.name: f"%b{position}" for position, buffer in enumerate(self.buffers)}
+        self.pointers = {
+            buffer.name: Value(f"%b{position}", "pointer") for position, buffer in enumerate(self.buffers)
+        }
         writer = Writer()
         super().__init__(writer, Values(writer, self.pointers, target.masks_lanes), target)
         self.name = name
@@ -119,7 +116,7 @@ class Region(Stores):
         head = f"define internal void @{self.name}({parameters}i64 %begin, i64 %end) {ATTRIBUTES} {{"
         frame = [] if self.frame is None else self.frame.lines
         return "\n".join(
-            [*self.borders, head, "entry:", *frame, *writer.blocks[0].lines, "  ret void", "}", ""]
+            [*self.borders, head, "entry:", *frame, *printed(writer.blocks[0].lines), "  ret void", "}", ""]
         )
 
     def loop_over_range(self) -> None:
@@ -131,9 +128,9 @@ class Region(Stores):
         rest = index
         environment, depth = self.values.environment, self.writer.depth
         for loop in reversed(self.collapsed.loops[1:]):
-            extent = str(bound_extent(loop.extent, loop.var))
-            var = self.writer.value(f"urem i64 {rest.text}, {extent}", "int64", depth=depth)
-            rest = self.writer.value(f"udiv i64 {rest.text}, {extent}", "int64", depth=depth)
+            extent = integer(bound_extent(loop.extent, loop.var))
+            var = self.writer.value(binary("urem", rest, extent), depth=depth)
+            rest = self.writer.value(binary("udiv", rest, extent), depth=depth)
             environment.running[loop.var] = (var, depth)
         environment.running[self.collapsed.loops[0].var] = (rest, depth)
         for loop in self.collapsed.loops:
@@ -173,7 +170,7 @@ class Region(Stores):
         writer.emit(f"{label}.border:")
         self.call_border(split.border)
         writer.emit(f"  br label %{label}.done")
-        writer.blocks.append(TextBlock(f"{label}.interior", [f"{label}.interior:"]))
+        writer.blocks.append(OpenBlock(f"{label}.interior", [f"{label}.interior:"]))
         writer.label = f"{label}.interior"
         self.allocate(statement.buffer)
         for part in statements(split.interior):
@@ -201,18 +198,18 @@ class Region(Stores):
         found = Border(name, border, self)
         self.borders.append(found.function())
         self.writer.declarations |= found.writer.declarations
-        self.writer.emit(f"  call {Border.CONVENTION} void @{name}(ptr {FRAME})")
+        self.writer.emit(f"  call {Border.CONVENTION} void @{name}(ptr {FRAME.text})")
 
     def allocate(self, buffer: Buffer) -> None:
         if buffer.scope is Scope.LOCAL:
-            element = "i8" if buffer.dtype == "bool" else ELEMENT_TYPES[buffer.dtype]
+            element = TYPES[stored_dtype(buffer.dtype)]
             count = size_bytes(buffer) // ITEM_BYTES[buffer.dtype]
             pointer = self.writer.name("local")
             # In the entry block, so that the stack does not grow with the iterations.
             self.writer.blocks[0].prologue.append(
                 f"  {pointer} = alloca [{count} x {element}], align {BUFFER_ALIGNMENT}"
             )
-            self.pointers[buffer.name] = pointer
+            self.pointers[buffer.name] = Value(pointer, "pointer")
             return
         registers = self.values.environment.registers
         for key in [key for key in registers if key[0] == buffer.name]:
@@ -229,12 +226,12 @@ class Region(Stores):
         if not integers:
             self.put_in_order(body, first)
 
-    def put_in_order(self, body: list[str], first: int) -> None:
+    def put_in_order(self, body: list[Line], first: int) -> None:
         """The lines of a block from one on in the order that suits the target."""
         lines = ordered(body[first:], self.target, self.writer.name)
         if lines is not None:
             body[first:] = lines
-            self.writer.declare(in_order.DECLARATION)
+            self.writer.declare(FENCE_DECLARATION)
 
     def vectorized(self, loop: For) -> None:
         environment = self.values.environment
@@ -285,7 +282,7 @@ class Region(Stores):
         before, label = writer.label, writer.fresh_label("where")
         untouched = {key: registers[key] for key in carried}
         writer.emit(f"  br i1 {holds.text}, label %{label}, label %{label}.done")
-        writer.blocks.append(TextBlock(label, [f"{label}:"]))
+        writer.blocks.append(OpenBlock(label, [f"{label}:"]))
         writer.label = label
         self.statement(body)
         writer.emit(f"  br label %{label}.done")
@@ -304,7 +301,7 @@ class Region(Stores):
         writer, registers = self.writer, self.values.environment.registers
         label = writer.fresh_label("loop")
         writer.emit(f"  br label %{label}")
-        block = TextBlock(label)
+        block = OpenBlock(label)
         index = Value(writer.name(), "int64")
         block.prologue.append(f"{label}:")
         block.prologue.append(
@@ -329,7 +326,7 @@ class Region(Stores):
         self.put_in_order(block.body, 0)
         lines = block.lines
         for position, key in enumerate(carried, start=2):
-            lines[position] = lines[position].replace(f"@@{label}.{key}@@", registers[key].text)
+            lines[position] = str(lines[position]).replace(f"@@{label}.{key}@@", registers[key].text)
         lines += [
             f"  br label %{label}.latch",
             f"{label}.latch:",
@@ -363,7 +360,6 @@ class Border(Region):
 
     def function(self) -> str:
         self.statement(self.collapsed.body)
-        head = (
-            f"define internal {self.CONVENTION} void @{self.name}(ptr {FRAME}) noinline cold {ATTRIBUTES} {{"
-        )
-        return "\n".join([head, "entry:", *self.writer.blocks[0].lines, "  ret void", "}", ""])
+        signature = f"{self.CONVENTION} void @{self.name}(ptr {FRAME.text})"
+        head = f"define internal {signature} noinline cold {ATTRIBUTES} {{"
+        return "\n".join([head, "entry:", *printed(self.writer.blocks[0].lines), "  ret void", "}", ""])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cross.codegen.c_dialect import INTEGER_FUNCTIONS, Dialect, float_functions
+from cross.codegen.c.dialect import INTEGER_FUNCTIONS, Dialect, float_functions
 
 _INTEGERS = {
     "int8": "char",

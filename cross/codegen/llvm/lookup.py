@@ -10,9 +10,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from cross.codegen.llvm_arithmetic import Arithmetic, suffix
-from cross.codegen.llvm_text import ELEMENT_TYPES, Value, Writer, literal
-from cross.expression.terms import FLOATS
+from cross.codegen.instructions import (
+    TYPES,
+    Instruction,
+    Value,
+    binary,
+    element_pointer,
+    integer,
+    literal,
+    load_from,
+)
+from cross.codegen.llvm.arithmetic import Arithmetic
+from cross.expression.terms import FLOATS, ITEM_BYTES
 from cross.loopnest.affine import substitute
 from cross.loopnest.nodes import Binary, Expr, Int, Lookup, Var
 
@@ -36,39 +45,32 @@ def known_factor(product: Binary, integers: Mapping[str, int]) -> tuple[float, E
     return None
 
 
-def add_multiple(writer: Writer, start: Value, factor: float, value: Value) -> Value:
+def add_multiple(arithmetic: Arithmetic, start: Value, factor: float, value: Value) -> Value:
     """start + factor * value for a factor other than 0, with as few operations as it takes."""
-    lanes = max(start.lanes, value.lanes)
-    zero = writer.splat(literal(0.0, start.dtype), lanes).text
+    writer, lanes = arithmetic.writer, max(start.lanes, value.lanes)
+    zero = writer.splat(literal(0.0, start.dtype), lanes)
     start, value = writer.splat(start, lanes), writer.splat(value, lanes)
-    kind, dtype = value.type, value.dtype
-
-    def write(instruction: str) -> Value:
-        return writer.value(instruction, dtype, lanes)
-
     if factor == 1:
-        return value if start.text == zero else write(f"fadd {kind} {start.text}, {value.text}")
+        return value if start == zero else writer.value(binary("fadd", start, value))
     if factor == -1:
-        if start.text == zero:
-            return write(f"fneg {kind} {value.text}")
-        return write(f"fsub {kind} {start.text}, {value.text}")
-    multiple = writer.splat(literal(factor, dtype), lanes)
-    if start.text == zero:
-        return write(f"fmul {kind} {multiple.text}, {value.text}")
-    function = f"@llvm.fmuladd.{'v' + str(lanes) if lanes > 1 else ''}{suffix(dtype)}"
-    writer.declare(f"{kind} {function}({kind}, {kind}, {kind})")
-    return write(f"call {kind} {function}({kind} {multiple.text}, {kind} {value.text}, {kind} {start.text})")
+        if start == zero:
+            return writer.value(Instruction("fneg", value.dtype, lanes, (value,)))
+        return writer.value(binary("fsub", start, value))
+    multiple = writer.splat(literal(factor, value.dtype), lanes)
+    if start == zero:
+        return writer.value(binary("fmul", multiple, value))
+    return arithmetic.multiply_add(multiple, value, start)
 
 
-def load_element(writer: Writer, arithmetic: Arithmetic, lookup: Lookup, row: Value, column: Value) -> Value:
+def load_element(arithmetic: Arithmetic, lookup: Lookup, row: Value, column: Value) -> Value:
     """The element at a row and column that are known only when the program runs."""
-    element = ELEMENT_TYPES[lookup.dtype]
+    writer, kind = arithmetic.writer, TYPES[lookup.dtype]
     values = [literal(value, lookup.dtype).text for line in lookup.matrix for value in line]
-    listed = ", ".join(f"{element} {value}" for value in values)
-    name = f"@tfb.matrix.{hashlib.sha256(listed.encode()).hexdigest()[:16]}"
-    kind = f"[{len(values)} x {element}]"
-    writer.declarations.add(f"{name} = internal constant {kind} [{listed}], align 64")
-    start = arithmetic.integer_binary("*", row, Value(str(len(lookup.matrix[0])), "int64"), None)
+    listed = ", ".join(f"{kind} {value}" for value in values)
+    matrix = Value(f"@tfb.matrix.{hashlib.sha256(listed.encode()).hexdigest()[:16]}", "pointer")
+    array = f"[{len(values)} x {kind}] [{listed}]"
+    writer.declarations.add(f"{matrix.text} = internal constant {array}, align 64")
+    start = arithmetic.integer_binary("*", row, integer(len(lookup.matrix[0])), None)
     place = arithmetic.integer_binary("+", start, column, None)
-    address = writer.value(f"getelementptr inbounds {element}, ptr {name}, i64 {place.text}", "int64")
-    return writer.value(f"load {element}, ptr {address.text}", lookup.dtype)
+    address = writer.value(element_pointer(matrix, lookup.dtype, place))
+    return writer.value(load_from(address, lookup.dtype, 1, ITEM_BYTES[lookup.dtype]))

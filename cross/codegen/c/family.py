@@ -14,16 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from cross.codegen.c_arrays import Array
-from cross.codegen.c_dialect import Dialect
-from cross.codegen.c_lines import INDENT, Lines
-from cross.codegen.c_literals import without_matrices
-from cross.codegen.c_names import Names, identifier, loop_name
-from cross.codegen.c_registers import Use, own_dimensions, runs_as_vector, uses, vector_registers
-from cross.codegen.c_terms import guarded_reads, known_with, without_parentheses
-from cross.codegen.c_values import Values
-from cross.codegen.llvm_ir import workspace_offsets
-from cross.codegen.llvm_region import size_bytes
+from cross.codegen.buffers import size_bytes, workspace_offsets
+from cross.codegen.c.arrays import Array
+from cross.codegen.c.dialect import Dialect
+from cross.codegen.c.lines import INDENT, Lines
+from cross.codegen.c.literals import without_matrices
+from cross.codegen.c.names import Names, identifier, loop_name
+from cross.codegen.c.registers import Use, own_dimensions, runs_as_vector, uses, vector_registers
+from cross.codegen.c.terms import guarded_reads, known_with, without_parentheses
+from cross.codegen.c.values import Values
 from cross.errors import CompileError
 from cross.loopnest.nodes import (
     Allocate,

@@ -3,7 +3,7 @@
 C may not leave out a product with 0.0, nor an addition to it. So unrolled loops become statements here,
 products with 0 go, those with 1 and -1 become additions and subtractions, and the first addition to a sum
 stores it. The transforms of Winograd convolution become the additions that a person would write (as
-llvm_lookup.py does for CPUs). Elements that a running loop chooses stay where they are: in a table.
+llvm/lookup.py does for CPUs). Elements that a running loop chooses stay where they are: in a table.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ not alias. The kernel itself runs its regions one after the other:
 
     i32 @<symbol>(ptr buffers, ptr workspace, ptr pool)
 
-llvm_region.py writes the functions, with llvm_stores.py and llvm_values.py.
+region.py writes the functions, with stores.py and values.py.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boards.target import Target
-from cross.codegen.llvm_memory import ZERO_BYTES, ZEROS
-from cross.codegen.llvm_region import Region, size_bytes
-from cross.codegen.llvm_stores import BUFFER_ALIGNMENT
+from cross.codegen.buffers import BUFFER_ALIGNMENT, workspace_offsets
+from cross.codegen.llvm.memory import ZERO_BYTES, ZEROS
+from cross.codegen.llvm.region import Region
 from cross.loopnest.nodes import (
     LoopNest,
     Scope,
@@ -45,22 +45,12 @@ def llvm_module(symbol: str, nest: LoopNest, target: Target) -> str:
         functions.append(_entry(region, nest, offsets))
         calls.append(_call(region))
         declarations |= region.writer.declarations
-    if any(f"@{ZEROS}" in text for text in functions):
+    if any(ZEROS.text in text for text in functions):
         pieces.append(
-            f"@{ZEROS} = internal constant [{ZERO_BYTES} x i8] zeroinitializer, align {BUFFER_ALIGNMENT}"
+            f"{ZEROS.text} = internal constant [{ZERO_BYTES} x i8] zeroinitializer, align {BUFFER_ALIGNMENT}"
         )
     pieces += [*sorted(declarations), "", *functions, _kernel(symbol, calls)]
     return "\n".join(pieces)
-
-
-def workspace_offsets(nest: LoopNest) -> dict[str, int]:
-    """Where each intermediate buffer starts in the workspace, in bytes; the key "" holds the total."""
-    offsets, total = {}, 0
-    for buffer in nest.workspace:
-        offsets[buffer.name] = total
-        total += -(-size_bytes(buffer) // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
-    offsets[""] = total
-    return offsets
 
 
 def _kernel(symbol: str, calls: Sequence[str]) -> str:

@@ -1,19 +1,24 @@
-"""Stores of a bound loop nest as LLVM text: whole vectors, parts of them, lane by lane, and under guards."""
+"""Stores of a bound loop nest as LLVM instructions: whole vectors, parts, lane by lane, and under guards."""
 
 from __future__ import annotations
 
 from boards.target import Target
-from cross.codegen.llvm_arithmetic import suffix
-from cross.codegen.llvm_memory import Place
-from cross.codegen.llvm_text import Value, Writer
-from cross.codegen.llvm_values import Values
+from cross.codegen.buffers import BUFFER_ALIGNMENT
+from cross.codegen.instructions import (
+    Instruction,
+    Value,
+    conversion,
+    masked_store_function,
+    selection,
+)
+from cross.codegen.llvm.memory import Place
+from cross.codegen.llvm.values import Values
+from cross.codegen.llvm.writer import Writer
 from cross.loopnest.nodes import (
     Buffer,
     Expr,
     Scope,
 )
-
-BUFFER_ALIGNMENT = 64
 
 
 class Stores:
@@ -66,26 +71,22 @@ class Stores:
     def write(self, buffer: Buffer, value: Value, place: Place, holds: Value | None = None) -> None:
         """A store; where a guard does not hold it goes to memory that nobody reads, so it needs no branch."""
         if buffer.dtype == "bool":
-            value = self.writer.value(f"zext i1 {value.text} to i8", "int8")
+            value = self.writer.value(conversion("zext", value, "int8"))
         pointer = place.pointer
         if holds is not None:
-            chosen = f"select i1 {holds.text}, ptr {pointer}, ptr {self.unread()}"
-            pointer = self.writer.value(chosen, "int64").text
+            pointer = self.writer.value(selection(holds, pointer, self.unread()))
         mask = self.values.used_lanes() if value.lanes > 1 else None
         if mask is None:
-            self.writer.emit(f"  store {value.type} {value.text}, ptr {pointer}, align {place.alignment}")
+            self.writer.emit(Instruction("store", "", 1, (value, pointer), place.alignment))
             return
-        function = f"@llvm.masked.store.v{value.lanes}{suffix(value.dtype)}.p0"
-        self.writer.declare(f"void {function}({value.type}, ptr, {mask.type})")
-        address = f"ptr align {place.alignment} {pointer}"
-        self.writer.emit(
-            f"  call void {function}({value.type} {value.text}, {address}, {mask.type} {mask.text})"
-        )
+        function = masked_store_function(value.dtype, value.lanes)
+        self.writer.declare(f"void @{function}({value.type}, ptr, {mask.type})")
+        self.writer.emit(Instruction("masked store", "", 1, (value, pointer, mask), place.alignment))
 
-    def unread(self) -> str:
+    def unread(self) -> Value:
         """Memory for the stores that a guard turns away."""
         pointer, kind = "%unread", f"[{max(self.target.vector_bytes, BUFFER_ALIGNMENT)} x i8]"
         line = f"  {pointer} = alloca {kind}, align {BUFFER_ALIGNMENT}"
         if line not in self.writer.blocks[0].prologue:
             self.writer.blocks[0].prologue.append(line)
-        return pointer
+        return Value(pointer, "pointer")

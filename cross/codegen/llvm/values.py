@@ -3,19 +3,19 @@
 `Values.evaluate(expr)` gives a scalar or a vector, depending on whether the expression uses the variable of
 the vectorized loop that is being written. A variable is one of three things (`Environment`): a known integer
 (an unrolled iteration), an SSA value (a loop that runs), or lanes start, start + 1, ... (a chunk of the
-vectorized loop). Three layers, each in a file: llvm_integers.py, llvm_memory.py, and all else here.
+vectorized loop). Three layers, each in a file: integers.py, memory.py, and all else here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cross.codegen.llvm_arithmetic import suffix
-from cross.codegen.llvm_functions import Functions
-from cross.codegen.llvm_integers import scalar_variables
-from cross.codegen.llvm_lookup import add_multiple, known_element, known_factor, load_element
-from cross.codegen.llvm_memory import Memory
-from cross.codegen.llvm_text import FLOATS, Value, Writer, literal
+from cross.codegen.instructions import FLOATS, Value, binary, literal, selection
+from cross.codegen.llvm.functions import Functions
+from cross.codegen.llvm.integers import scalar_variables
+from cross.codegen.llvm.lookup import add_multiple, known_element, known_factor, load_element
+from cross.codegen.llvm.memory import Memory
+from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.loopnest.affine import substitute, variables
 from cross.loopnest.nodes import (
@@ -35,7 +35,7 @@ from cross.loopnest.nodes import (
 class Values(Memory):
     """Evaluates expressions at the current place of a writer."""
 
-    def __init__(self, writer: Writer, pointers: Mapping[str, str], masks: bool = False) -> None:
+    def __init__(self, writer: Writer, pointers: Mapping[str, Value], masks: bool = False) -> None:
         super().__init__(writer, pointers, masks)
         self.functions = Functions(self.arithmetic)
 
@@ -74,7 +74,7 @@ class Values(Memory):
         vector = self.environment.vector
         if vector is None or vector[0] not in variables(expr.row) | variables(expr.column):
             row, column = self.integer(expr.row), self.integer(expr.column)
-            return load_element(self.writer, self.arithmetic, expr, row, column)
+            return load_element(self.arithmetic, expr, row, column)
         name, first, lanes = vector
         found = []
         for lane in self.places(first, lanes):
@@ -100,9 +100,9 @@ class Values(Memory):
             if names is not None and not names & self.environment.integers.keys():
                 depth = max((self.running(name)[1] for name in names), default=0)
                 return self.arithmetic.integer_binary(expr.op, left, right, depth)
-        (left, right), lanes = self.arithmetic.together(left, right)
+        (left, right), _ = self.arithmetic.together(left, right)
         if expr.op in ("and", "or"):
-            return self.writer.value(f"{expr.op} {left.type} {left.text}, {right.text}", "bool", lanes)
+            return self.writer.value(binary(expr.op, left, right))
         if left.dtype not in FLOATS:
             return self.arithmetic.integer_binary(expr.op, left, right, None)
         return self.arithmetic.float_binary(expr.op, left, right, isinstance(expr.right, Literal))
@@ -113,20 +113,14 @@ class Values(Memory):
             start = self.evaluate(addend)
             if factor[0] == 0:
                 return start
-            return add_multiple(self.writer, start, factor[0], self.evaluate(factor[1]))
+            return add_multiple(self.arithmetic, start, factor[0], self.evaluate(factor[1]))
         left, right = self.evaluate(multiplied.left), self.evaluate(multiplied.right)
         if left.dtype not in FLOATS:
             return None
         if _is_zero(left) or _is_zero(right):  # a tap that lies in the padding for certain
             return self.evaluate(addend)
-        (a, b, c), lanes = self.arithmetic.together(left, right, self.evaluate(addend))
-        function = f"@llvm.fmuladd.{'v' + str(lanes) if lanes > 1 else ''}{suffix(a.dtype)}"
-        self.writer.declare(f"{a.type} {function}({a.type}, {a.type}, {a.type})")
-        return self.writer.value(
-            f"call {a.type} {function}({a.type} {a.text}, {b.type} {b.text}, {c.type} {c.text})",
-            a.dtype,
-            lanes,
-        )
+        (a, b, c), _ = self.arithmetic.together(left, right, self.evaluate(addend))
+        return self.arithmetic.multiply_add(a, b, c)
 
     def select(self, condition: Value, then: Expr, otherwise: Expr) -> Value:
         if condition.text in ("true", "false"):
@@ -150,8 +144,7 @@ class Values(Memory):
         first, second = (self.writer.splat(branch, lanes) for branch in branches)
         if condition.lanes not in (1, lanes):
             raise CompileError("a condition and its branches differ in lanes")
-        text = f"select {condition.type} {condition.text}, {first.type} {first.text}"
-        return self.writer.value(f"{text}, {second.type} {second.text}", first.dtype, lanes)
+        return self.writer.value(selection(condition, first, second))
 
 
 def _settled(op: str, left: Value, right: Value) -> Value | None:
@@ -163,7 +156,7 @@ def _settled(op: str, left: Value, right: Value) -> Value | None:
 
 
 def _is_zero(value: Value) -> bool:
-    return not value.text.startswith("%") and value.text == literal(0.0, value.dtype).text
+    return not value.is_name and value.text == literal(0.0, value.dtype).text
 
 
 def _reads(expr: Expr) -> bool:

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cross.codegen.c_arrays import Array
-from cross.codegen.c_dialect import Dialect
-from cross.codegen.c_names import Names
-from cross.codegen.c_terms import conjuncts, without_parentheses
+from cross.codegen.c.arrays import Array
+from cross.codegen.c.dialect import Dialect
+from cross.codegen.c.names import Names
+from cross.codegen.c.terms import conjuncts, without_parentheses
 from cross.errors import CompileError
 from cross.expression.terms import FLOATS
 from cross.loopnest.affine import affine

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from cross.codegen.llvm_arithmetic import Arithmetic
-from cross.codegen.llvm_text import Value, literal, vector_type
+from cross.codegen.instructions import Instruction, Value, binary, conversion, literal, selection
+from cross.codegen.llvm.arithmetic import Arithmetic
 
 FLOAT = "float32"
 ROUNDER = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits of a float32
@@ -55,9 +55,7 @@ class Functions:
         exponent = self._integer("sub", self._bits(shifted), ROUNDER_BITS)
         # Two factors, because 2^n alone leaves the range of normal floats at both ends.
         half = self._integer("ashr", exponent, 1)
-        rest = self.arithmetic.writer.value(
-            f"sub {half.type} {exponent.text}, {half.text}", "int32", half.lanes
-        )
+        rest = self.arithmetic.writer.value(binary("sub", exponent, half))
         return self._float("*", self._float("*", power, self._power_of_two(half)), self._power_of_two(rest))
 
     def sigmoid(self, x: Value) -> Value:
@@ -93,7 +91,7 @@ class Functions:
         return self.arithmetic.float_binary(op, left, right, False)
 
     def _fma(self, a: Value, b: Value, c: Value) -> Value:
-        return self.arithmetic.intrinsic("fmuladd", [a, b, c], a.lanes)
+        return self.arithmetic.multiply_add(a, b, c)
 
     def _polynomial(self, x: Value, terms: tuple[float, ...]) -> Value:
         """terms[0] + terms[1] x + ..., by Horner's rule."""
@@ -107,30 +105,25 @@ class Functions:
         return self.arithmetic.float_binary("min", x, self._constant(high, x), True)
 
     def _absolute(self, x: Value) -> Value:
-        return self.arithmetic.intrinsic("fabs", [x], x.lanes)
+        return self.arithmetic.intrinsic("fabs", [x])
 
     def _negated(self, x: Value) -> Value:
-        return self.arithmetic.writer.value(f"fneg {x.type} {x.text}", FLOAT, x.lanes)
+        return self.arithmetic.writer.value(Instruction("fneg", FLOAT, x.lanes, (x,)))
 
     def _with_sign(self, size: Value, sign: Value) -> Value:
-        return self.arithmetic.intrinsic("copysign", [size, sign], size.lanes)
+        return self.arithmetic.intrinsic("copysign", [size, sign])
 
     def _choose(self, condition: Value, then: Value, otherwise: Value) -> Value:
-        text = f"select {condition.type} {condition.text}, {then.type} {then.text}"
-        return self.arithmetic.writer.value(f"{text}, {otherwise.type} {otherwise.text}", FLOAT, then.lanes)
+        return self.arithmetic.writer.value(selection(condition, then, otherwise))
 
     def _bits(self, x: Value) -> Value:
-        text = f"bitcast {x.type} {x.text} to {vector_type('int32', x.lanes)}"
-        return self.arithmetic.writer.value(text, "int32", x.lanes)
+        return self.arithmetic.writer.value(conversion("bitcast", x, "int32"))
 
     def _integer(self, operation: str, left: Value, right: int) -> Value:
         other = self.arithmetic.writer.splat(literal(right, "int32"), left.lanes)
-        return self.arithmetic.writer.value(
-            f"{operation} {left.type} {left.text}, {other.text}", "int32", left.lanes
-        )
+        return self.arithmetic.writer.value(binary(operation, left, other))
 
     def _power_of_two(self, exponent: Value) -> Value:
         """2^exponent for -126 <= exponent <= 127, by its bits."""
         bits = self._integer("shl", self._integer("add", exponent, 127), 23)
-        text = f"bitcast {bits.type} {bits.text} to {vector_type(FLOAT, bits.lanes)}"
-        return self.arithmetic.writer.value(text, FLOAT, bits.lanes)
+        return self.arithmetic.writer.value(conversion("bitcast", bits, FLOAT))

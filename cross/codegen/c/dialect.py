@@ -1,4 +1,4 @@
-"""What OpenCL C and CUDA C say differently. c_family.py writes the rest, which is the same in both."""
+"""What OpenCL C and CUDA C say differently. family.py writes the rest, which is the same in both."""
 
 from __future__ import annotations
 

@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cross.codegen.llvm_arithmetic import suffix
-from cross.codegen.llvm_integers import Integers
-from cross.codegen.llvm_text import ELEMENT_TYPES, Value, Writer, vector_type
+from cross.codegen.instructions import (
+    Instruction,
+    Value,
+    binary,
+    call,
+    conversion,
+    element_pointer,
+    integer,
+    intrinsic_suffix,
+    load_from,
+    masked_load_function,
+    selection,
+    shuffle,
+    vector_type,
+)
+from cross.codegen.llvm.integers import Integers
+from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.terms import ITEM_BYTES
 from cross.loopnest.affine import Affine, affine, rejoined, substitute, variables
@@ -25,15 +39,15 @@ from cross.loopnest.nodes import (
     mul,
 )
 
-ZEROS = "tfb.zeros"  # zeros that guarded loads read instead of memory they may not touch
+ZEROS = Value("@tfb.zeros", "pointer")  # zeros that guarded loads read instead of memory they may not touch
 ZERO_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An address: pointer text, distance in elements between lanes, and alignment in bytes."""
+    """An address: pointer, distance in elements between lanes, and alignment in bytes."""
 
-    pointer: str
+    pointer: Value
     stride: int
     alignment: int
 
@@ -41,7 +55,7 @@ class Place:
 class Memory(Integers):
     """Reads buffers at the current place of a writer, under the guards that hold there."""
 
-    def __init__(self, writer: Writer, pointers: Mapping[str, str], masks: bool = False) -> None:
+    def __init__(self, writer: Writer, pointers: Mapping[str, Value], masks: bool = False) -> None:
         super().__init__(writer)
         self.pointers = pointers
         self.loads_parts = masks  # of vectors, at the price of whole ones
@@ -87,7 +101,7 @@ class Memory(Integers):
 
     def address(self, buffer: Buffer, moving: list[tuple[Expr, int]], fixed: int, stride: int) -> Place:
         item_bytes = ITEM_BYTES[buffer.dtype]
-        element = ELEMENT_TYPES[buffer.dtype] if buffer.dtype != "bool" else "i8"
+        element = stored_dtype(buffer.dtype)
         pointer, alignment = self.pointers[buffer.name], 64
         parts = []
         for term, coefficient in moving:
@@ -98,12 +112,10 @@ class Memory(Integers):
         for depth, value, coefficient in sorted(parts, key=lambda part: part[0]):
             distance = value
             if coefficient != 1:
-                distance = self.arithmetic.integer_binary("*", value, Value(str(coefficient), "int64"), depth)
-            text = f"getelementptr inbounds {element}, ptr {pointer}, i64 {distance.text}"
-            pointer = self.writer.value(text, "int64", depth=depth).text
+                distance = self.arithmetic.integer_binary("*", value, integer(coefficient), depth)
+            pointer = self.writer.value(element_pointer(pointer, element, distance), depth=depth)
         if fixed:
-            text = f"getelementptr inbounds {element}, ptr {pointer}, i64 {fixed}"
-            pointer = self.writer.value(text, "int64").text
+            pointer = self.writer.value(element_pointer(pointer, element, integer(fixed)))
         return Place(pointer, stride, _common_alignment(alignment, fixed * item_bytes))
 
     def load(self, load: Load) -> Value:
@@ -121,43 +133,39 @@ class Memory(Integers):
             return self.gather(load)
         return self.vector_load(buffer, place, lanes)
 
-    def read_key(self, buffer: Buffer, pointer: str, lanes: int) -> tuple[str, str, int, int]:
-        return ("load", pointer, lanes, self.environment.versions.get(buffer.name, 0))
+    def read_key(self, buffer: Buffer, pointer: Value, lanes: int) -> tuple[str, str, int, int]:
+        return ("load", pointer.text, lanes, self.environment.versions.get(buffer.name, 0))
 
-    def scalar_load(self, buffer: Buffer, pointer: str, alignment: int) -> Value:
+    def scalar_load(self, buffer: Buffer, pointer: Value, alignment: int) -> Value:
         guards = [guard for guard in self.guards if guard.lanes == 1]
         if len(guards) < len(self.guards):
             guards.append(self.any_lane(self.masks()))
         for guard in guards:
             pointer = self.guarded_pointer(pointer, guard)
             alignment = min(alignment, ITEM_BYTES[buffer.dtype])
-        kind = "i8" if buffer.dtype == "bool" else ELEMENT_TYPES[buffer.dtype]
         loaded = self.writer.value(
-            f"load {kind}, ptr {pointer}, align {alignment}",
-            buffer.dtype,
+            load_from(pointer, stored_dtype(buffer.dtype), 1, alignment),
             key=self.read_key(buffer, pointer, 1),
         )
-        if buffer.dtype == "bool":
-            return self.writer.value(f"trunc i8 {loaded.text} to i1", "bool")
-        return loaded
+        return self.writer.value(conversion("trunc", loaded, "bool")) if buffer.dtype == "bool" else loaded
 
-    def guarded_pointer(self, pointer: str, guard: Value) -> str:
+    def guarded_pointer(self, pointer: Value, guard: Value) -> Value:
         """The pointer where the guard holds, else zeros: such a load stays in bounds and needs no branch."""
-        return self.writer.value(f"select i1 {guard.text}, ptr {pointer}, ptr @{ZEROS}", "int64").text
+        return self.writer.value(selection(guard, pointer, ZEROS))
 
     def all_hold(self, masks: list[Value]) -> Value:
         """The conjunction of conditions, lane by lane."""
         mask = masks[0]
         for other in masks[1:]:
-            mask = self.writer.value(f"and {mask.type} {mask.text}, {other.text}", "bool", mask.lanes)
+            mask = self.writer.value(binary("and", mask, other))
         return mask
 
     def any_lane(self, masks: list[Value]) -> Value:
         """Whether some lane wants a value that all lanes share."""
         mask = self.all_hold(masks)
-        function = f"@llvm.vector.reduce.or.v{mask.lanes}i1"
-        self.writer.declare(f"i1 {function}({mask.type})")
-        return self.writer.value(f"call i1 {function}({mask.type} {mask.text})", "bool")
+        function = f"llvm.vector.reduce.or.{intrinsic_suffix(mask.dtype, mask.lanes)}"
+        self.writer.declare(f"i1 @{function}({mask.type})")
+        return self.writer.value(call(function, "bool", 1, (mask,)))
 
     def vector_load(self, buffer: Buffer, place: Place, lanes: int) -> Value:
         if buffer.dtype == "bool":
@@ -167,23 +175,16 @@ class Memory(Integers):
         for guard in self.guards:
             if guard.lanes == 1:
                 pointer = self.guarded_pointer(pointer, guard)
-        kind = vector_type(buffer.dtype, lanes)
         if not masks:
             return self.writer.value(
-                f"load {kind}, ptr {pointer}, align {alignment}",
-                buffer.dtype,
-                lanes,
-                key=self.read_key(buffer, pointer, lanes),
+                load_from(pointer, buffer.dtype, lanes, alignment), key=self.read_key(buffer, pointer, lanes)
             )
-        mask = self.all_hold(masks)
-        function = f"@llvm.masked.load.v{lanes}{suffix(buffer.dtype)}.p0"
-        self.writer.declare(f"{kind} {function}(ptr, {mask.type}, {kind})")
+        mask, kind = self.all_hold(masks), vector_type(buffer.dtype, lanes)
+        function = masked_load_function(buffer.dtype, lanes)
+        self.writer.declare(f"{kind} @{function}(ptr, {mask.type}, {kind})")
         alignment = ITEM_BYTES[buffer.dtype] if any(guard.lanes != 1 for guard in self.guards) else alignment
-        address = f"ptr align {alignment} {pointer}"
         return self.writer.value(
-            f"call {kind} {function}({address}, {mask.type} {mask.text}, {kind} zeroinitializer)",
-            buffer.dtype,
-            lanes,
+            Instruction("masked load", buffer.dtype, lanes, (pointer, mask), alignment),
             key=("masked", mask.text, self.read_key(buffer, pointer, lanes)),
         )
 
@@ -220,12 +221,8 @@ class Memory(Integers):
         self.environment.vector, self.environment.used = vector, used
         if width == 1:
             return source
-        places = ", ".join(f"i32 {lane // repeats - start}" for lane in self.places(first, lanes))
-        return self.writer.value(
-            f"shufflevector {source.type} {source.text}, {source.type} poison, <{lanes} x i32> <{places}>",
-            source.dtype,
-            lanes,
-        )
+        places = tuple(lane // repeats - start for lane in self.places(first, lanes))
+        return self.writer.value(shuffle(source, places))
 
     def gather(self, load: Load) -> Value:
         """Lane by lane: every lane is a scalar load of its own under its own guards."""
@@ -263,6 +260,11 @@ class Memory(Integers):
             else:
                 raise CompileError(f"register buffer {buffer.name}: index term {term} is no constant")
         return (buffer.name, position, lanes)
+
+
+def stored_dtype(dtype: str) -> str:
+    """The dtype of elements in memory: a bool is a byte there."""
+    return "int8" if dtype == "bool" else dtype
 
 
 def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:

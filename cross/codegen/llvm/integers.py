@@ -1,4 +1,4 @@
-"""Integers and comparisons of a bound loop nest as LLVM values: the lowest layer of llvm_values.py.
+"""Integers and comparisons of a bound loop nest as LLVM values: the lowest layer of values.py.
 
 A variable is one of three things (`Environment`): a known integer (an unrolled iteration), an SSA value (a
 loop that runs), or lanes start, start + 1, ... (a chunk of the vectorized loop). What is known about them
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cross.codegen.llvm_arithmetic import Arithmetic
-from cross.codegen.llvm_text import Value, Writer, literal
+from cross.codegen.instructions import Value, binary, comparison, integer, literal
+from cross.codegen.llvm.arithmetic import Arithmetic
+from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.loopnest.affine import Affine, Interval, affine, interval, substitute, variables
 from cross.loopnest.nodes import (
@@ -74,7 +75,7 @@ class Integers:
             base = add(base, mul(term, coefficient))
         start = self.writer.splat(self.integer(base), lanes)
         steps = ", ".join(f"i64 {step.value * lane}" for lane in range(lanes))
-        return self.writer.value(f"add {start.type} {start.text}, <{steps}>", "int64", lanes)
+        return self.writer.value(binary("add", start, Value(f"<{steps}>", "int64", lanes)))
 
     def lanewise(self, expr: Expr) -> Value:
         """An integer expression that is not affine in the vector variable, lane by lane."""
@@ -91,10 +92,10 @@ class Integers:
 
     def integer(self, expr: Expr) -> Value:
         """A scalar integer, written into the outermost block where all its variables are known."""
-        known: dict[Expr, Expr] = {Var(name): Int(value) for name, value in self.environment.integers.items()}
-        expr = substitute(expr, known) if variables(expr) & self.environment.integers.keys() else expr
+        if variables(expr) & self.environment.integers.keys():
+            expr = substitute(expr, self.known_integers())
         if isinstance(expr, Int):
-            return Value(str(expr.value), "int64")
+            return integer(expr.value)
         if isinstance(expr, Var):
             return self.running(expr.name)[0]
         if not isinstance(expr, Binary):
@@ -102,6 +103,10 @@ class Integers:
         left, right = self.integer(expr.left), self.integer(expr.right)
         depth = max((self.running(name)[1] for name in variables(expr)), default=0)
         return self.arithmetic.integer_binary(expr.op, left, right, depth)
+
+    def known_integers(self) -> dict[Expr, Expr]:
+        """The variables of the unrolled loops, and what they are here."""
+        return {Var(name): Int(value) for name, value in self.environment.integers.items()}
 
     def running(self, name: str) -> tuple[Value, int]:
         if name not in self.environment.running:
@@ -117,8 +122,7 @@ class Integers:
             if environment.vector is not None and term.name == environment.vector[0]:
                 return environment.vector[1], environment.vector[1] + environment.used - 1
             return environment.ranges.get(term.name)
-        known: dict[Expr, Expr] = {Var(name): Int(value) for name, value in environment.integers.items()}
-        return interval(substitute(term, known), environment.ranges)
+        return interval(substitute(term, self.known_integers()), environment.ranges)
 
     def uniform_comparison(self, expr: Binary) -> Value | None:
         """A comparison of indices that comes out alike in every lane, as a scalar; None where it may not.
@@ -131,9 +135,7 @@ class Integers:
         if vector is None or expr.op not in ("<", "<=") or scalar_variables(expr) is None:
             return None
         name, first, lanes = vector
-        known: dict[Expr, Expr] = {
-            Var(other): Int(value) for other, value in self.environment.integers.items()
-        }
+        known = self.known_integers()
         terms, constant = affine(substitute(Binary("-", expr.left, expr.right), known))
         step = terms.pop(Var(name), Int(0))
         multiples = [coefficient for coefficient in terms.values() if isinstance(coefficient, Int)]
@@ -212,12 +214,9 @@ class Integers:
         for term, coefficient in terms.items():
             moving = add(moving, mul(term, Int(-coefficient if below else coefficient)))
         value, least = self.integer(moving), 0 if expr.op == "<=" else 1
-        test = (
-            f"icmp sle i64 {value.text}, {constant - least}"
-            if below
-            else f"icmp sge i64 {value.text}, {least - constant}"
-        )
-        return self.writer.value(test, "bool")
+        if below:
+            return self.writer.value(comparison("icmp sle", value, integer(constant - least)))
+        return self.writer.value(comparison("icmp sge", value, integer(least - constant)))
 
 
 def scalar_variables(expr: Expr) -> set[str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cross.codegen.c_dialect import KEYWORDS, float_functions
+from cross.codegen.c.dialect import KEYWORDS, float_functions
 
 RESERVED = (
     KEYWORDS | frozenset(text.split("(")[0] for text in float_functions("").values()) | {"min", "max", "abs"}

@@ -1,0 +1,34 @@
+"""Sizes of a bound nest's buffers and their places in the workspace: the same for every code generator."""
+
+from __future__ import annotations
+
+from cross.errors import CompileError
+from cross.expression.terms import ITEM_BYTES
+from cross.loopnest.nodes import Buffer, Expr, Int, LoopNest
+
+BUFFER_ALIGNMENT = 64  # bytes: a cache line, and the widest vector of x86-64
+
+
+def bound_extent(expr: Expr, where: str) -> int:
+    """The number that an extent is. Raises CompileError when it is none."""
+    if not isinstance(expr, Int):
+        raise CompileError(f"{where}: expected a bound extent, found {expr}")
+    return expr.value
+
+
+def size_bytes(buffer: Buffer) -> int:
+    """Bytes of a bound buffer."""
+    size = ITEM_BYTES[buffer.dtype]
+    for extent in buffer.shape:
+        size *= bound_extent(extent, buffer.name)
+    return size
+
+
+def workspace_offsets(nest: LoopNest) -> dict[str, int]:
+    """Where each intermediate buffer starts in the workspace, in bytes; the key "" holds the total."""
+    offsets, total = {}, 0
+    for buffer in nest.workspace:
+        offsets[buffer.name] = total
+        total += -(-size_bytes(buffer) // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
+    offsets[""] = total
+    return offsets

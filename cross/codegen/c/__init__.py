@@ -1,0 +1,1 @@
+"""OpenCL C and CUDA C: family.py prints, opencl.py and cuda.py are its dialects. Start at gpu_code.py."""
