@@ -11,6 +11,7 @@ from device_runtime.check import COMPARABLE
 from device_runtime.cpu import run_kernel
 from device_runtime.gpu_measure import run_gpu_module
 from device_runtime.gpu_open import GPU_FILE_BYTES, GPU_HEADROOM_BYTES, Folders, gpu_folders, open_gpu
+from device_runtime.installed import Slots
 from device_runtime.isolation import Limits, Outcome, run_isolated
 from device_runtime.methods import Context, Method, Reply
 from device_runtime.probe import facts, probe
@@ -41,7 +42,10 @@ def call_probe(context: Context, params: Dict[str, Any], buffers: List[bytes]) -
 def call_lease(context: Context, params: Dict[str, Any], buffers: List[bytes]) -> Reply:
     """{holder} -> {token}; BUSY with details holder, pid, since_unix_s."""
     holder: str = take(params, "holder", str)
-    return Reply({"token": context.lease.acquire(holder[:200])})
+    token = context.lease.acquire(holder[:200])
+    context.store.forget_unfinished()  # nobody else is uploading or installing now
+    Slots(context.device_dir).remove_leftovers()
+    return Reply({"token": token})
 
 
 def call_release(context: Context, params: Dict[str, Any], buffers: List[bytes]) -> Reply:

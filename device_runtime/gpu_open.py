@@ -13,6 +13,7 @@ from device_runtime.gpu import Device
 from device_runtime.opencl import open_opencl
 
 GPU_HEADROOM_BYTES = 1 << 30  # the driver and its compiler
+SCRATCH = "scratch-"
 GPU_FILE_BYTES = 64 << 20  # of a file that a driver's compiler writes
 
 Folders = Tuple[str, str]
@@ -21,10 +22,13 @@ Folders = Tuple[str, str]
 @contextmanager
 def gpu_folders(device_dir: str, name: str) -> Iterator[Folders]:
     """Folder `name` of the device directory, which stays, and one in it for what a child's driver writes,
-    which is removed however the child ends."""
+    which is removed however the child ends, or by the next call after a kill. Needs the lease."""
     folder = os.path.join(device_dir, name)
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    scratch = tempfile.mkdtemp(prefix="scratch-", dir=folder)
+    for left in os.listdir(folder):
+        if left.startswith(SCRATCH):
+            shutil.rmtree(os.path.join(folder, left), ignore_errors=True)
+    scratch = tempfile.mkdtemp(prefix=SCRATCH, dir=folder)
     try:
         yield folder, scratch
     finally:

@@ -13,6 +13,7 @@ the slot before it is current again. A bundle's id is the first 32 hex digits of
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -32,7 +33,7 @@ from device_runtime.parts import (
     parse_manifest,
     read_whole,
 )
-from device_runtime.protocol import BAD_HASH, NO_SPACE, NOT_FOUND, REFUSED, ProtocolError
+from device_runtime.protocol import BAD_HASH, NOT_FOUND, REFUSED, ProtocolError
 from device_runtime.store import sync_directory, write_atomically
 
 STATE_VERSION = 1
@@ -145,21 +146,27 @@ class Slots:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the slots' lock, with everything put right first."""
+        """Hold the slots' lock, with everything put right first and nothing half-made left behind."""
         fd = os.open(os.path.join(self.slots_dir, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             self.recover()
             yield
         finally:
+            self.remove_leftovers()
             os.close(fd)
 
     def recover(self) -> None:
         """Finish what a killed process began: the link follows the state, half-made folders go."""
+        self.remove_leftovers()
         self._link(self.state()["current"])
-        for name in os.listdir(self.slots_dir):
-            if name.startswith((INSTALLING, REMOVING)):
-                shutil.rmtree(os.path.join(self.slots_dir, name))
+
+    def remove_leftovers(self) -> None:
+        """Remove folders half made and half removed; what cannot be removed now is tried again next time."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self.slots_dir):
+                if name.startswith((INSTALLING, REMOVING)):
+                    shutil.rmtree(os.path.join(self.slots_dir, name), ignore_errors=True)
 
     def change(self, **changes: Any) -> Plain:
         """Replace entries of the state, durably, then let the link follow. Call with the lock held."""
@@ -173,27 +180,28 @@ class Slots:
         """Make a slot out of stored objects; `part_file` finds a part by its SHA-256.
 
         Every byte is hashed from the descriptor it was written through. Nothing is changed when the slot is
-        here and whole. ProtocolError: REFUSED (signature, board), BAD_HASH, NOT_FOUND (a part), NO_SPACE.
+        here and whole. ProtocolError: REFUSED (signature, board), BAD_HASH, NOT_FOUND (a part); OSError.
         """
         data = read_whole(manifest_file)
         bundle_id = bundle_id_of(data)
         if self.is_whole(bundle_id):
             return {"id": bundle_id, "installed": False}
         staging = os.path.join(self.slots_dir, INSTALLING + bundle_id)
-        with no_space_is_an_answer(self.slots_dir):
-            os.mkdir(staging)
-            write_atomically(os.path.join(staging, MANIFEST), data)
-            write_atomically(os.path.join(staging, SIGNATURE), read_whole(signature_file))
-            signer = self._signer(data, os.path.join(staging, SIGNATURE))
-            manifest = parse_manifest(data)
-            check_machine(manifest)
-            need_bytes = sum(part["size_bytes"] for part in manifest["parts"]) + SPARE_BYTES
-            if shutil.disk_usage(self.slots_dir).free < need_bytes:
-                raise OSError(errno.ENOSPC, f"{need_bytes} bytes are needed")
-            for part in manifest["parts"]:
-                copy_part(part_file(part["sha256"]), os.path.join(staging, part["path"]), part)
-            for folder, _, _ in os.walk(staging):
-                sync_directory(folder)
+        os.mkdir(staging)
+        write_atomically(os.path.join(staging, MANIFEST), data)
+        write_atomically(os.path.join(staging, SIGNATURE), read_whole(signature_file))
+        signer = self._signer(data, os.path.join(staging, SIGNATURE))
+        manifest = parse_manifest(data)
+        check_machine(manifest)
+        need_bytes = sum(part["size_bytes"] for part in manifest["parts"]) + SPARE_BYTES
+        free_bytes = shutil.disk_usage(self.slots_dir).free
+        if free_bytes < need_bytes:
+            text = f"{need_bytes} bytes are needed, {free_bytes} are free"
+            raise OSError(errno.ENOSPC, text, self.slots_dir)
+        for part in manifest["parts"]:
+            copy_part(part_file(part["sha256"]), os.path.join(staging, part["path"]), part)
+        for folder, _, _ in os.walk(staging):
+            sync_directory(folder)
         self._remove(bundle_id)  # only a damaged one can be here
         os.replace(staging, self.folder(bundle_id))
         sync_directory(self.slots_dir)
@@ -227,7 +235,8 @@ class Slots:
             state = self.change(committed=bundle_id, previous=state["committed"], failed_starts=0)
         for other in self.installed():
             if other not in (state["committed"], state["previous"]):
-                self._remove(other)
+                with contextlib.suppress(OSError):  # the commit stands; the next one tries again
+                    self._remove(other)
 
     def rollback(self, expected_current: str, failure: Optional[str] = None) -> str:
         """Make the slot before the current one current; returns its id, "" when nothing ran before.
@@ -320,22 +329,12 @@ class Slots:
         sync_directory(self.device_dir)
 
     def _remove(self, bundle_id: str) -> None:
-        """Take a slot away: by rename first, so that no half of it is ever seen under its name."""
+        """Take a slot away by rename, so that no half of it is ever seen under its name; `locked` removes it."""
         folder = self.folder(bundle_id)
         if not os.path.lexists(folder):
             return
         doomed = os.path.join(self.slots_dir, REMOVING + bundle_id)
         os.replace(folder, doomed)
-        shutil.rmtree(doomed)
-
-
-@contextmanager
-def no_space_is_an_answer(folder: str) -> Iterator[None]:
-    """Turn a full disk into ProtocolError(NO_SPACE)."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        text = f"no space for the bundle in {folder} ({error}); free some and flash again"
-        raise ProtocolError(NO_SPACE, text) from None
+        sync_directory(
+            self.slots_dir
+        )  # before its files go, or a power cut could bring the name back without them

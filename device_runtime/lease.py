@@ -35,9 +35,13 @@ class Lease:
         except BlockingIOError:
             os.close(fd)
             raise self._busy() from None
-        token: int = self._read().get("token", 0) + 1
-        info = {"token": token, "holder": holder, "pid": os.getpid(), "since_unix_s": round(time.time())}
-        write_atomically(self.info_path, json.dumps(info).encode())
+        try:
+            token: int = self._read().get("token", 0) + 1
+            info = {"token": token, "holder": holder, "pid": os.getpid(), "since_unix_s": round(time.time())}
+            write_atomically(self.info_path, json.dumps(info).encode())
+        except OSError:
+            os.close(fd)  # nobody holds what could not be written down
+            raise
         self._fd, self.token = fd, token
         return token
 

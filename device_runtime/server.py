@@ -6,6 +6,7 @@ at serve().
 
 from __future__ import annotations
 
+import errno
 import hmac
 import os
 import platform
@@ -22,6 +23,8 @@ from device_runtime.methods import Context, Method, Reply
 from device_runtime.protocol import (
     BAD_REQUEST,
     FAILED,
+    NO_SPACE,
+    NOT_ALLOWED,
     PROTOCOL_VERSION,
     RUNTIME_VERSION,
     UNAUTHENTICATED,
@@ -35,7 +38,7 @@ from device_runtime.protocol import (
     take,
     to_plain,
 )
-from device_runtime.store import Store
+from device_runtime.store import DISK_FULL, Store
 from device_runtime.streams import DescriptorStream
 
 METHODS: Dict[str, Method] = {
@@ -47,6 +50,16 @@ AUTH_DEADLINE_S = 10.0
 AUTH_MAX_BYTES = 4096
 KEY_MIN_BYTES = 16
 MAX_CONNECTIONS = 16
+SYSTEM_ERRORS = {  # by errno: the code of the answer, and what to do; anything else is FAILED
+    **dict.fromkeys(DISK_FULL, (NO_SPACE, "free space or inodes on the board and try again")),
+    **dict.fromkeys(
+        (errno.EROFS, errno.EACCES, errno.EPERM),
+        (
+            NOT_ALLOWED,
+            "let the runtime's user write there, or name another link.device_dir in the board file",
+        ),
+    ),
+}
 
 
 def make_context(device_dir: str, watch_fd: int) -> Context:
@@ -89,9 +102,7 @@ def _answer(context: Context, frame: Frame) -> Tuple[Dict[str, Any], Any]:
     except ProtocolError as error:
         return {"id": number, "error": _error(error)}, ()
     except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        text = f"the board's system refused: {error.strerror or error}{where}"
-        return {"id": number, "error": _error(ProtocolError(FAILED, text))}, ()
+        return {"id": number, "error": _error(_system_error(error, context.device_dir))}, ()
     return {"id": number, "result": reply.result}, reply.buffers
 
 
@@ -106,6 +117,15 @@ def _call(context: Context, frame: Frame) -> Reply:
     if method.lease:
         context.lease.require()
     return method.handler(context, params, frame.buffers)
+
+
+def _system_error(error: OSError, device_dir: str) -> ProtocolError:
+    """What the board's system refused, as an answer that says what to do."""
+    code, remedy = SYSTEM_ERRORS.get(
+        error.errno or 0, (FAILED, "check the board's storage and its kernel log")
+    )
+    where = error.filename or device_dir
+    return ProtocolError(code, f"the board's system refused: {error.strerror or error} ({where}); {remedy}")
 
 
 def _error(error: ProtocolError) -> Dict[str, Any]:

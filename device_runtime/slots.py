@@ -98,10 +98,11 @@ def call_health_check(context: Context, params: Plain, buffers: List[bytes]) -> 
 
 
 def call_commit(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
-    """{id} -> the state; the slot must be current."""
+    """{id} -> the state; the slot must be current. Other uploads that were broken off go."""
     slots = Slots(context.device_dir)
     with slots.locked():
         slots.commit(take(params, "id", str))
+        context.store.forget_unfinished(0.0)
         return Reply(slots.state())
 
 

@@ -3,21 +3,28 @@
     DEVICE_DIR/objects/<sha256>         whole and verified; appears by rename, after fsync
     DEVICE_DIR/incoming/<sha256>.part   what has arrived of it; an upload goes on from its length
 
-What is asked for least recently goes first when the total would pass the cap.
+Files rot, and disks lie: an object is hashed the first time that a connection looks at it, and one that is no
+longer what its name says counts as missing, so that the host puts it again. What is asked for least recently
+goes first when the total would pass the cap.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import shutil
-from typing import Dict, Optional
+import time
+from typing import Dict, Optional, Tuple
 
 from device_runtime.protocol import BAD_HASH, NO_SPACE, NOT_FOUND, REFUSED, ProtocolError
 
 DEFAULT_CAP_BYTES = 4 << 30
 SPARE_BYTES = 64 << 20  # always left free on the file system
+UNFINISHED_KEPT_S = 86_400.0  # how long an upload that was broken off can be gone on with
 HASH_BYTES = 1 << 20
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Store:
@@ -27,22 +34,29 @@ class Store:
         self.cap_bytes = cap_bytes
         self.objects_dir = os.path.join(device_dir, "objects")
         self.incoming_dir = os.path.join(device_dir, "incoming")
+        self._whole: Dict[str, Tuple[int, int, int]] = {}  # what was hashed: inode, size, time of writing
         for path in (self.objects_dir, self.incoming_dir):
             os.makedirs(path, mode=0o700, exist_ok=True)
 
     def has(self, sha: str) -> bool:
-        """Whether the whole object is here."""
-        return os.path.isfile(os.path.join(self.objects_dir, sha))
-
-    def path(self, sha: str) -> str:
-        """Path of an object, noting that it was asked for; ProtocolError(NOT_FOUND)."""
+        """Whether the whole object is here; one that is damaged or cannot be read is not."""
         path = os.path.join(self.objects_dir, sha)
         try:
-            os.utime(path)
-        except FileNotFoundError:
-            raise ProtocolError(
-                NOT_FOUND, f"no object {sha} on the board; put it first", {"sha": sha}
-            ) from None
+            facts = os.stat(path)
+            seen = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+            if self._whole.get(sha) != seen and file_sha256(path) == sha:
+                self._whole[sha] = seen
+        except OSError:
+            return False
+        return self._whole.get(sha) == seen
+
+    def path(self, sha: str) -> str:
+        """Path of a whole object, noting that it was asked for; ProtocolError(NOT_FOUND)."""
+        path = os.path.join(self.objects_dir, sha)
+        if not self.has(sha):
+            raise ProtocolError(NOT_FOUND, f"no object {sha} on the board; put it first", {"sha": sha})
+        with contextlib.suppress(OSError):  # where nothing can be written, nothing has to make room either
+            os.utime(path, ns=(time.time_ns(), os.stat(path).st_mtime_ns))
         return path
 
     def received_bytes(self, sha: str) -> int:
@@ -59,17 +73,23 @@ class Store:
         """
         if self.has(sha):
             return total_bytes
+        _unlink(os.path.join(self.objects_dir, sha))  # damaged
         received = self.received_bytes(sha)
         if offset != received or received + len(data) > total_bytes:
             text = f"object {sha}: {received} of {total_bytes} bytes are here, not {offset}"
             raise ProtocolError(REFUSED, text, {"offset": received})
         if offset == 0:
             self._make_room(total_bytes)
-        with open(self._part(sha), "ab") as file:
-            file.write(data)
-            if received + len(data) == total_bytes:
-                file.flush()
-                os.fsync(file.fileno())
+        try:
+            with open(self._part(sha), "ab") as file:
+                file.write(data)
+                if received + len(data) == total_bytes:
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError as error:
+            if error.errno in DISK_FULL:
+                self.discard(sha)  # half of what does not fit must not fill the disk
+            raise
         if received + len(data) == total_bytes:
             self._finish(sha)
         return received + len(data)
@@ -90,8 +110,14 @@ class Store:
 
     def discard(self, sha: str) -> None:
         """Forget what has arrived of an unfinished upload."""
-        if os.path.exists(self._part(sha)):
-            os.unlink(self._part(sha))
+        _unlink(self._part(sha))
+
+    def forget_unfinished(self, older_than_s: float = UNFINISHED_KEPT_S) -> None:
+        """Remove uploads that were broken off and got nothing for so long, as far as possible."""
+        with contextlib.suppress(OSError):
+            for entry in list(os.scandir(self.incoming_dir)):
+                if time.time() - entry.stat().st_mtime >= older_than_s:
+                    _unlink(entry.path)
 
     def _part(self, sha: str) -> str:
         return os.path.join(self.incoming_dir, f"{sha}.part")
@@ -101,20 +127,26 @@ class Store:
         if found != sha:
             self.discard(sha)
             raise ProtocolError(BAD_HASH, f"object {sha}: what arrived has SHA-256 {found}; send it again")
-        os.replace(self._part(sha), os.path.join(self.objects_dir, sha))
+        path = os.path.join(self.objects_dir, sha)
+        os.replace(self._part(sha), path)
+        facts = os.stat(path)
+        self._whole[sha] = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
         sync_directory(self.objects_dir)
 
     def _make_room(self, wanted_bytes: int) -> None:
         entries = sorted(
-            (entry.stat().st_mtime_ns, entry.stat().st_size, entry.path)
+            (max(entry.stat().st_atime_ns, entry.stat().st_mtime_ns), entry.stat().st_size, entry.path)
             for folder in (self.objects_dir, self.incoming_dir)
             for entry in os.scandir(folder)
         )
         used_bytes = sum(size for _, size, _ in entries)
-        free_bytes = shutil.disk_usage(self.objects_dir).free - SPARE_BYTES
-        cap_bytes = min(self.cap_bytes, used_bytes + free_bytes)
+        free_bytes = shutil.disk_usage(self.objects_dir).free
+        cap_bytes = min(self.cap_bytes, max(0, used_bytes + free_bytes - SPARE_BYTES))
         if wanted_bytes > cap_bytes:
-            text = f"{wanted_bytes} bytes do not fit: the store may hold {cap_bytes}, {free_bytes} are free"
+            text = (
+                f"{wanted_bytes} bytes do not fit: {self.objects_dir} may hold {cap_bytes}; its disk has "
+                f"{free_bytes} free and keeps {SPARE_BYTES} of them; free space on the board and try again"
+            )
             raise ProtocolError(NO_SPACE, text, {"cap_bytes": cap_bytes, "free_bytes": free_bytes})
         for _, size, path in entries:
             if used_bytes + wanted_bytes <= cap_bytes:
@@ -141,14 +173,25 @@ def sync_directory(path: str) -> None:
         os.close(fd)
 
 
+def _unlink(path: str) -> None:
+    """Remove a file if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
 def write_atomically(path: str, data: bytes) -> None:
     """Replace a file's content: readers see the old or the new one, also after a power cut."""
     part = f"{path}.part"
-    with open(part, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    try:
+        with open(part, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
     sync_directory(os.path.dirname(path))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,8 +17,15 @@ from tests.bundles import SmallModel, contents, host_target, small_model, write_
 from tests.loopback.flashing import Flasher
 from toolkit import flash as flashing
 from toolkit.bundle import pack, sign
-from toolkit.errors import BoardBusy, InputError, RolledBack, VerificationError
-from toolkit.flash import FlashEvent
+from toolkit.errors import (
+    BoardBusy,
+    InputError,
+    NotCommitted,
+    OutputError,
+    RolledBack,
+    VerificationError,
+)
+from toolkit.flash import FlashEvent, FlashProgress
 from toolkit.measure.session import open_session
 
 
@@ -332,3 +341,92 @@ def test_on_an_emulated_board(emulated_board: Board, tmp_path: Path) -> None:
     with pytest.raises(RolledBack, match="wrong_answer"):
         flashing.flash(flasher.pack(wrong), flasher.board, flasher.options)
     flasher.assert_runs(1)
+
+
+# ----------------------------------------------------------------------------------- storage that fails
+
+
+def test_a_damaged_object_is_uploaded_again(flasher: Flasher) -> None:
+    first = flasher.flash(1)
+    flasher.flash(2)
+    shutil.rmtree(flasher.device_dir / "slots" / first.bundle_id)
+    for stored in (flasher.device_dir / "objects").iterdir():
+        stored.write_bytes(stored.read_bytes()[:-1] + b"?")
+    report = flasher.flash(1)
+    assert report.missing_bytes == report.total_bytes
+    flasher.assert_runs(1)
+
+
+def test_nothing_half_made_stays(flasher: Flasher) -> None:
+    flasher.flash(1)
+    for number in range(50):
+        (flasher.device_dir / "incoming" / f"{number:064x}.part").write_bytes(b"abandoned")
+    (flasher.device_dir / "slots" / f".removing-{0:032x}").mkdir()
+    old = flasher.device_dir / "incoming" / f"{0:064x}.part"
+    os.utime(old, (0, 0))
+    assert not flasher.flash(1).changed  # takes the lease, no more
+    assert not old.exists()
+    assert len(list((flasher.device_dir / "incoming").iterdir())) == 49
+    assert not list((flasher.device_dir / "slots").glob(".removing-*"))
+    flasher.flash(2)
+    assert not list((flasher.device_dir / "incoming").iterdir())
+
+
+def _at(step: str, act: Callable[[], None]) -> FlashProgress:
+    def listen(event: FlashEvent) -> None:
+        if (event.step, event.state) == (step, "begin"):
+            act()
+
+    return listen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["activate", "health_check", "commit"])
+def test_a_disk_that_is_full_after_the_self_test(flasher: Flasher, step: str) -> None:
+    """The state cannot be written once; afterwards it can, so the bundle is taken back."""
+
+    def fill() -> None:
+        (flasher.device_dir / "slots" / "state.json.part").symlink_to("/dev/full")
+
+    with pytest.raises(OutputError, match="No other bundle is installed") as nothing_before:
+        flasher.flash(1, _at(step, fill))
+    assert nothing_before.value.exit_code == 2
+    assert flasher.status().current == ""
+    first = flasher.flash(1)
+    with pytest.raises(RolledBack, match="No space left on device .* is current, as before") as caught:
+        flasher.flash(2, _at(step, fill))
+    assert caught.value.exit_code == 7
+    assert flasher.status().current == flasher.status().committed == first.bundle_id
+    flasher.flash(2)
+    flasher.assert_runs(2)
+
+
+def test_a_bundle_that_can_neither_be_committed_nor_taken_back(flasher: Flasher) -> None:
+    flasher.flash(1)
+    blocked = flasher.device_dir / "slots" / "state.json.part"
+    with pytest.raises(
+        NotCommitted, match=r"its commit is not confirmed: .*nor could it be taken back"
+    ) as caught:
+        flasher.flash(2, _at("health_check", blocked.mkdir))
+    assert caught.value.exit_code == 8
+    assert flasher.status().on_trial
+    blocked.rmdir()
+    flasher.flash(2)
+    flasher.assert_runs(2)
+    assert not flasher.status().on_trial
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["activate", "health_check", "commit"])
+def test_ctrl_c_after_the_switch_takes_the_bundle_back(flasher: Flasher, step: str) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    first = flasher.flash(1)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        flasher.flash(2, _at(step, interrupt))
+    assert f"Slot {first.bundle_id} is current, as before" in caught.value.__notes__[0]
+    assert flasher.status().current == flasher.status().committed == first.bundle_id
+    flasher.assert_runs(1)
+    flasher.flash(2)
+    flasher.assert_runs(2)

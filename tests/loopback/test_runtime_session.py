@@ -34,9 +34,9 @@ from device_runtime.protocol import (
 )
 from tests.loopback.conftest import CompileKernels
 from tests.loopback.kernels import ELEMENTS, Kernels, assert_right
-from toolkit.errors import BoardBusy, BoardUnreachable, TimedOut
+from toolkit.errors import BoardBusy, BoardUnreachable, OutputError, TimedOut
 from toolkit.measure.archive import runtime_archive
-from toolkit.measure.session import DeviceError, Session, open_session
+from toolkit.measure.session import DeviceError, Session, open_session, put_again
 
 BIG = np.random.default_rng(1).bytes(3 * CHUNK_BYTES + 17)
 
@@ -311,3 +311,48 @@ def test_malformed_requests_are_answered_and_the_next_works(shared_session: Sess
         assert refused.value.code == BAD_REQUEST
     assert to_plain(shared_session.hello)["protocol"] == PROTOCOL_VERSION
     shared_session.put(b"still here")
+
+
+# ----------------------------------------------------------------------- storage that is damaged or full
+
+
+def _object(board: Board, sha: str) -> Path:
+    return Path(board.link.device_dir) / "objects" / sha
+
+
+def test_a_damaged_expected_output_is_put_again(
+    local_board: Board, tmp_path: Path, compile_kernels: CompileKernels
+) -> None:
+    with open_session(local_board, cache_dir=tmp_path / "cache") as session:
+        expected = Kernels(session, compile_kernels(os.uname().machine)).expected
+    data = bytearray(_object(local_board, expected).read_bytes())
+    data[2] ^= 0x40
+    _object(local_board, expected).write_bytes(data)
+    with open_session(local_board, cache_dir=tmp_path / "cache") as session:
+        assert_right(session, Kernels(session, compile_kernels(os.uname().machine)))
+
+
+def test_what_the_board_loses_after_it_was_put_is_put_again(local_board: Board, session: Session) -> None:
+    def read() -> bytes:
+        return session.read(session.put(BIG), len(BIG))
+
+    os.truncate(_object(local_board, session.put(BIG)), 100)
+    assert put_again(read) == BIG
+
+
+def test_an_upload_goes_on_anew_where_what_was_there_is_damaged(local_board: Board, session: Session) -> None:
+    sha = hashlib.sha256(BIG).hexdigest()
+    (Path(local_board.link.device_dir) / "incoming" / f"{sha}.part").write_bytes(bytes(len(BIG) // 2))
+    assert session.read(session.put(BIG), len(BIG)) == BIG
+
+
+def test_a_board_whose_disk_is_full_says_so(local_board: Board, tmp_path: Path) -> None:
+    device_dir = Path(local_board.link.device_dir)
+    device_dir.mkdir()
+    (device_dir / "lease.json.part").symlink_to("/dev/full")
+    with pytest.raises(OutputError, match=r"No space left on device .*; free space or inodes") as full:
+        open_session(local_board, cache_dir=tmp_path / "cache")
+    assert full.value.exit_code == 2
+    (device_dir / "lease.json.part").mkdir()
+    with pytest.raises(OutputError, match="Is a directory .*; check the board's storage"):
+        open_session(local_board, cache_dir=tmp_path / "cache")

@@ -14,7 +14,7 @@ import click
 import toolkit
 from boards.errors import BoardError
 from cross.errors import CrossError
-from toolkit.errors import ToolkitError
+from toolkit.errors import OutputError, ToolkitError
 
 P = ParamSpec("P")
 
@@ -34,10 +34,17 @@ def answering(function: Callable[P, None]) -> Callable[P, None]:
             fail(str(error), error.exit_code, type(error).__name__, as_json=as_json)
         except CrossError as error:
             fail(str(error), INTERNAL, type(error).__name__, as_json=as_json)
-        except KeyboardInterrupt:
+        except BrokenPipeError:
+            raise  # whoever read the output has left; click ends quietly
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            text = f"{where}{error.strerror or error}; see to the disk or the permissions there and try again"
+            fail(text, OutputError.exit_code, "OutputError", as_json=as_json)
+        except KeyboardInterrupt as error:
             name = Path(sys.argv[0]).name.replace("__main__.py", "toolkit")
             again = shlex.join([name, *sys.argv[1:]])
-            text = f"interrupted; everything that was measured is kept. To go on: {again}"
+            kept = " ".join(getattr(error, "__notes__", ())) or "everything that was measured is kept."
+            text = f"interrupted; {kept} To go on: {again}"
             fail(text, INTERRUPTED, "Interrupted", as_json=as_json)
 
     return command

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from boards.board import Board
-from device_runtime.protocol import BAD_HASH, NO_SPACE, NOT_FOUND, REFUSED
+from device_runtime.protocol import BAD_HASH, NOT_FOUND, REFUSED
 from toolkit.bundle.started import StartedVariant
 from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
 from toolkit.errors import (
@@ -25,6 +25,7 @@ from toolkit.errors import (
     NotCommitted,
     OutputError,
     RolledBack,
+    ToolkitError,
     VerificationError,
 )
 from toolkit.flash.replies import Current, ModelStart, SelfTest, Start, Trusted, VerifiedSlots
@@ -39,9 +40,18 @@ from toolkit.flash.values import (
     StepState,
 )
 from toolkit.measure.replies import Reply, StoredObject
-from toolkit.measure.session import DeviceError, Session, open_session
+from toolkit.measure.session import (
+    DeviceError,
+    LeaseLost,
+    Session,
+    StorageFailed,
+    open_session,
+    put_again,
+)
 
 DEFAULTS: Final = FlashOptions()
+REASON_LENGTH: Final = 500  # of why, for the board to keep
+AGAIN: Final = "tune or pack the bundle again"
 
 
 def flash(
@@ -53,8 +63,9 @@ def flash(
     """Install the bundle on the board and make it current.
 
     Raises InputError (no such file, wrong board), VerificationError (signature, hashes, or the self-test of a
-    first bundle), BoardUnreachable, BoardBusy, OutputError (no space), RolledBack (it failed on the board and
-    the one before runs), NotCommitted (it runs, but the board went away before it was committed).
+    first bundle), BoardUnreachable, BoardBusy, OutputError (the board's storage is full or fails), RolledBack
+    (it failed on the board and the one before runs), NotCommitted (it runs, but whether it was committed, or
+    could be taken back, is not known).
     """
     started_s = time.monotonic()
     tell = progress or _silent
@@ -78,8 +89,8 @@ def flash_over(
     if not settled and not options.dry_run:
         if not before.whole:
             _trust(session, bundle, tell)
-            _upload(session, bundle, missing, tell)
-            _install(session, bundle, tell)
+            with _refusals(session, bundle):
+                put_again(functools.partial(_deliver, session, bundle, tell))
         error, variant = _self_test(session, bundle, before, options, tell)
         _switch(session, bundle, before, options, tell)
     return FlashReport(
@@ -143,10 +154,14 @@ def run(
     """
     with _connect(board, options, lease=True) as session:
         slots = session.call("slots", SlotStatus, verify="")
-        hashes = [session.put(data) for data in inputs]
-        asked = {"inputs": hashes, "target": options.target, "repeat": repeat}
+
+        def start() -> ModelStart:
+            hashes = [session.put(data) for data in inputs]
+            asked = {"inputs": hashes, "target": options.target, "repeat": repeat}
+            return session.call("run", ModelStart, **asked, timeout_s=options.test_timeout_s)
+
         try:
-            answer = session.call("run", ModelStart, **asked, timeout_s=options.test_timeout_s)
+            answer = put_again(start)
         except DeviceError as error:
             raise InputError(f"board {board.name}: {error.text}") from error
         if not answer.passed:
@@ -211,9 +226,18 @@ def _missing(session: Session, bundle: VerifiedBundle) -> dict[str, int]:
     return missing
 
 
+def _deliver(session: Session, bundle: VerifiedBundle, tell: FlashProgress) -> None:
+    """Upload what the board lacks now, and have it installed."""
+    _upload(session, bundle, _missing(session, bundle), tell)
+    with _step(tell, "install"):
+        manifest = session.put(bundle.manifest_bytes)
+        signature = session.put(bundle.signature)
+        session.call("install", Reply, manifest=manifest, signature=signature)
+
+
 def _upload(session: Session, bundle: VerifiedBundle, missing: dict[str, int], tell: FlashProgress) -> None:
     total_bytes, done_bytes = sum(missing.values()), 0
-    with _step(tell, "upload"), _refusals(session, bundle):
+    with _step(tell, "upload"):
         for part in bundle.manifest.parts:
             if part.sha256 in missing:
                 resumed_bytes = part.size_bytes - missing[part.sha256]
@@ -226,13 +250,6 @@ def _moved(tell: FlashProgress, before_bytes: int, all_bytes: int, part_bytes: i
     tell(FlashEvent("upload", "progress", before_bytes + part_bytes, all_bytes))
 
 
-def _install(session: Session, bundle: VerifiedBundle, tell: FlashProgress) -> None:
-    with _step(tell, "install"), _refusals(session, bundle):
-        manifest = session.put(bundle.manifest_bytes)
-        signature = session.put(bundle.signature)
-        session.call("install", Reply, manifest=manifest, signature=signature)
-
-
 def _self_test(
     session: Session, bundle: VerifiedBundle, before: SlotStatus, options: FlashOptions, tell: FlashProgress
 ) -> tuple[float, StartedVariant]:
@@ -242,10 +259,13 @@ def _self_test(
             answer = session.call(
                 "self_test", SelfTest, id=bundle.id, target=options.target, timeout_s=options.test_timeout_s
             )
+        except (StorageFailed, LeaseLost):
+            raise
         except DeviceError as error:
             raise InputError(f"board {session.board.name}, bundle {bundle.path}: {error.text}") from error
     if not answer.passed:
-        raise _rejected(session, bundle, before.current, f"its self-test failed: {_failure(answer)}")
+        reason = f"its self-test failed: {_failure(answer)}; {AGAIN}"
+        raise _rejected(session, bundle, before.current, reason)
     errors = [output.max_abs_error / max(output.max_abs_reference, 1e-30) for output in answer.outputs]
     return max(errors, default=0.0), answer.variant
 
@@ -253,7 +273,7 @@ def _self_test(
 def _switch(
     session: Session, bundle: VerifiedBundle, before: SlotStatus, options: FlashOptions, tell: FlashProgress
 ) -> None:
-    """Make the tested slot current, check that it starts, and keep it; or go back."""
+    """Make the tested slot current, check that it starts, and keep it; if anything fails, take it back."""
     try:
         with _step(tell, "activate"):
             session.call("activate", Reply, id=bundle.id)
@@ -262,18 +282,48 @@ def _switch(
                 "health_check", Start, target=options.target, timeout_s=options.test_timeout_s
             )
         if not answer.passed or answer.id != bundle.id:
-            reason = f"it does not start: {_failure(answer)}"
-            with _step(tell, "rollback"):
-                after = session.call("rollback", Current, expected_current=bundle.id, reason=reason)
-            raise _rejected(session, bundle, after.id, reason)
+            reason = f"it does not start: {_failure(answer)}; {AGAIN}"
+            raise _taken_back(session, bundle, before, reason, tell)
         with _step(tell, "commit"):
             session.call("commit", Reply, id=bundle.id)
     except BoardUnreachable as error:
-        raise NotCommitted(
-            f"bundle {bundle.id} passed its self-test on {session.board.name}, but the board went away "
-            f"before it was committed: {error} Flash it again to commit it; until then three failed starts "
-            f"bring back {before.committed or 'no other bundle'}."
-        ) from error
+        raise _not_committed(session, bundle, before, error) from error
+    except (DeviceError, OSError) as error:
+        if before.committed == bundle.id:
+            raise  # it was repaired where it was; there is nothing to take back
+        failure = _taken_back(session, bundle, before, str(error), tell)
+        if isinstance(failure, VerificationError):
+            failure = OutputError(str(failure))  # nothing ran before, and nothing is wrong with the bundle
+        raise failure from error
+    except ToolkitError:
+        raise
+    except BaseException as error:  # Ctrl-C, or an error of who listens to the progress
+        if before.committed != bundle.id:
+            error.add_note(str(_taken_back(session, bundle, before, "interrupted", tell)))
+        raise
+
+
+def _taken_back(
+    session: Session, bundle: VerifiedBundle, before: SlotStatus, reason: str, tell: FlashProgress
+) -> ToolkitError:
+    """Have the board go back to the slot before; what to raise then. If it cannot, the bundle is on trial."""
+    try:
+        with _step(tell, "rollback"):
+            reason = reason[:REASON_LENGTH]
+            after = session.call("rollback", Current, expected_current=bundle.id, reason=reason)
+    except (DeviceError, BoardUnreachable, OSError) as error:
+        return _not_committed(session, bundle, before, f"{reason}; nor could it be taken back: {error}")
+    return _rejected(session, bundle, after.id, reason)
+
+
+def _not_committed(
+    session: Session, bundle: VerifiedBundle, before: SlotStatus, reason: object
+) -> NotCommitted:
+    return NotCommitted(
+        f"bundle {bundle.id} passed its self-test on {session.board.name}, but its commit is not confirmed: "
+        f"{str(reason).rstrip('.')}. Flash it again to commit it; until then three failed starts bring back "
+        f"{before.committed or 'no other bundle'}."
+    )
 
 
 def _rejected(
@@ -281,8 +331,8 @@ def _rejected(
 ) -> RolledBack | VerificationError:
     what = f"bundle {bundle.id} ({bundle.manifest.name}) was not kept on {session.board.name}: {reason}"
     if current:
-        return RolledBack(f"{what}. Slot {current} is current, as before; tune or pack the bundle again.")
-    return VerificationError(f"{what}. No other bundle is installed; tune or pack the bundle again.")
+        return RolledBack(f"{what}. Slot {current} is current, as before.")
+    return VerificationError(f"{what}. No other bundle is installed.")
 
 
 @contextmanager
@@ -294,8 +344,8 @@ def _refusals(session: Session, bundle: VerifiedBundle) -> Iterator[None]:
         where = f"board {session.board.name}, bundle {bundle.path}: {error.text}"
         if error.code in (REFUSED, BAD_HASH):
             raise VerificationError(where) from error
-        if error.code in (NO_SPACE, NOT_FOUND):
-            raise OutputError(f"{where}; free space on the board and flash again") from error
+        if error.code == NOT_FOUND:
+            raise OutputError(f"{where}; its store loses what is put there: check its storage") from error
         raise
 
 

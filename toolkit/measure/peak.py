@@ -22,10 +22,10 @@ from boards.description import Board
 from boards.target import Target
 from cross.codegen.llvm.objects import compile_ir
 from cross.link import DEFAULT_CACHE_DIR, link, native_objects
-from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
+from device_runtime.protocol import BufferRequest, MeasureRequest, MeasureResult, Timing
 from toolkit.errors import ToolkitError
 from toolkit.measure.replies import Probe
-from toolkit.measure.session import Session, open_session
+from toolkit.measure.session import Session, open_session, put_again
 
 FACTS_VERSION: Final = 1
 SYMBOL: Final = "tfb_peak"
@@ -121,8 +121,9 @@ def measure_peak(session: Session, target: Target, *, cache_dir: Path = DEFAULT_
     elements = target.threads * target.vector_lanes()
     start = np.linspace(0.0, 2.0, elements, dtype=np.float32)
     expected = np.full(elements, accumulators(target), dtype=np.float32)
-    result = session.measure(
-        MeasureRequest(
+
+    def measured() -> MeasureResult:
+        request = MeasureRequest(
             module=session.put(artifact),
             symbol=SYMBOL,
             buffers=(
@@ -137,7 +138,9 @@ def measure_peak(session: Session, target: Target, *, cache_dir: Path = DEFAULT_
             timeout_s=60.0,
             rtol=1e-6,
         )
-    )
+        return session.measure(request)
+
+    result = put_again(measured)
     if result.error is not None:
         raise ToolkitError(
             f"the multiply-add loop failed on board {session.board.name}, target {target.name}: "

@@ -28,8 +28,13 @@ from typing import Any, TypeVar, cast
 from boards.board import Board
 from device_runtime.protocol import (
     BAD_FRAME,
+    BAD_HASH,
     BUSY,
     CHUNK_BYTES,
+    FAILED,
+    NO_LEASE,
+    NO_SPACE,
+    NOT_ALLOWED,
     NOT_FOUND,
     REFUSED,
     Buffer,
@@ -44,7 +49,7 @@ from device_runtime.protocol import (
     take,
     to_plain,
 )
-from toolkit.errors import BoardBusy, BoardUnreachable, TimedOut, ToolkitError
+from toolkit.errors import BoardBusy, BoardUnreachable, OutputError, TimedOut, ToolkitError
 from toolkit.escaping import printable, printable_plain
 from toolkit.measure.replies import Lease, Probe, Received, StoredObject, reply_of
 from toolkit.measure.transport import Transport, open_transport, read_secret
@@ -69,6 +74,22 @@ class DeviceError(ToolkitError):
         self.code = error.code
         self.text = error.text
         self.details = error.details
+
+
+class StorageFailed(OutputError, DeviceError):
+    """The board's storage is full, does not let the runtime write, or fails; the text says what to do."""
+
+
+class LeaseLost(BoardBusy, DeviceError):
+    """The board was given to somebody else meanwhile."""
+
+
+_REFUSALS: dict[str, type[DeviceError]] = {
+    NO_SPACE: StorageFailed,
+    NOT_ALLOWED: StorageFailed,
+    FAILED: StorageFailed,
+    NO_LEASE: LeaseLost,
+}
 
 
 class Session:
@@ -124,9 +145,12 @@ class Session:
             if frame is None:
                 raise _gone(self._transport, f"ended during {method}")
         with self._sense(method):
-            if "error" in frame.header:
-                raise DeviceError(method, read_error(frame))
-            return take(frame.header, "result", dict), frame.buffers
+            if "error" not in frame.header:
+                return take(frame.header, "result", dict), frame.buffers
+            refusal = read_error(frame)
+        if refusal.code == NOT_FOUND:
+            self._put.clear()  # the store made room, or found an object damaged; ask again before putting
+        raise _REFUSALS.get(refusal.code, DeviceError)(method, refusal)
 
     def put(self, data: bytes, progress: Progress | None = None) -> str:
         """Upload what the board lacks of it; its SHA-256. Raises DeviceError, BoardUnreachable."""
@@ -155,12 +179,7 @@ class Session:
     def measure(self, request: MeasureRequest) -> MeasureResult:
         """Check and time one kernel. A kernel's failure is in the result. Raises DeviceError for a request
         that cannot be (an object that was never put), BoardUnreachable."""
-        try:
-            plain, _ = self.exchange("measure", to_plain(request))
-        except DeviceError as error:
-            if error.code == NOT_FOUND:
-                self._put.clear()  # the store made room; ask again before putting
-            raise
+        plain, _ = self.exchange("measure", to_plain(request))
         with self._sense("measure"):
             result = MeasureResult.from_plain(plain)
         most = 0 if request.timing is None else request.timing.repeat
@@ -170,7 +189,7 @@ class Session:
 
     def _upload(self, sha: str, data: bytes, offset: int, progress: Progress) -> None:
         """Send what is missing from `offset` on. The board may correct that once: somebody else's unfinished
-        upload goes on from its own end."""
+        upload goes on from its own end, a damaged one from the beginning."""
         corrected = False
         while True:
             chunk = memoryview(data)[offset : offset + CHUNK_BYTES]
@@ -178,10 +197,10 @@ class Session:
             try:
                 answer, _ = self.exchange("put", params, (chunk,))
             except DeviceError as error:
-                right = error.details.get("offset")
+                right = 0 if error.code == BAD_HASH else error.details.get("offset")
                 if (
                     corrected
-                    or error.code != REFUSED
+                    or error.code not in (REFUSED, BAD_HASH)
                     or type(right) is not int
                     or not 0 <= right <= len(data)
                 ):
@@ -246,6 +265,17 @@ def open_session(
             session.token = _take_lease(session, wait_s, holder or default_holder())
         unfinished.pop_all()
     return session
+
+
+def put_again(work: Callable[[], R]) -> R:
+    """The result of `work`, which puts objects and makes a call that needs them; once more when the board has
+    lost one in between."""
+    try:
+        return work()
+    except DeviceError as error:
+        if error.code != NOT_FOUND or "sha" not in error.details:
+            raise
+    return work()
 
 
 def default_holder() -> str:

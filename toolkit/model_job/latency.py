@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
+from device_runtime.protocol import BufferRequest, MeasureRequest, MeasureResult, Timing
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.manifest import GpuVariant
 from toolkit.bundle.pack import GoldenData
 from toolkit.bundle.plan import ModelPlan
 from toolkit.errors import VerificationError
-from toolkit.measure.session import Session
+from toolkit.measure.session import Session, put_again
 from toolkit.model.graph import Array, Graph, Value
 from toolkit.model.reference import run_reference
 from toolkit.model_job.options import Latency
@@ -45,8 +45,9 @@ def measure_model(
     """
     board, variant = session.board, built.variant
     repeats = 1 if board.emulated else _repeats(expected_s)
-    result = session.measure(
-        MeasureRequest(
+
+    def measured() -> MeasureResult:
+        request = MeasureRequest(
             module=session.put(built.code),
             symbol=SYMBOL,
             buffers=_buffers(golden, session),
@@ -59,7 +60,9 @@ def measure_model(
             driver=variant.kind,
             device=variant.device if isinstance(variant, GpuVariant) else "",
         )
-    )
+        return session.measure(request)
+
+    result = put_again(measured)
     if result.error is not None:
         raise VerificationError(
             f"model {plan.name!r} failed as a whole on board {board.name}, although each kernel was checked: "

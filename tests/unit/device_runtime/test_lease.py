@@ -63,3 +63,13 @@ def test_a_damaged_file_does_not_bring_old_tokens_back(tmp_path: Path, content: 
         old.release()
     (tmp_path / "lease.json").write_text(content, encoding="latin-1")
     assert Lease(str(tmp_path)).acquire("bob") > token
+
+
+def test_a_lease_that_cannot_be_written_down_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "lease.json.part").symlink_to("/dev/full")
+    lease = Lease(str(tmp_path))
+    with pytest.raises(OSError, match="No space left"):
+        lease.acquire("alice")
+    assert lease.token is None
+    assert os.listdir(tmp_path) == ["lease.lock"]
+    assert Lease(str(tmp_path)).acquire("bob") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -249,9 +250,10 @@ def test_another_machine(board: SlotBoard, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_full_disk(board: SlotBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     board.flash(1)
     monkeypatch.setattr("shutil.disk_usage", lambda path: _Usage)
-    with pytest.raises(ProtocolError, match="no space for the bundle") as caught:
+    with pytest.raises(OSError, match="bytes are needed, 1000 are free") as caught:
         board.install(2)
-    assert caught.value.code == "no_space"
+    assert caught.value.errno == errno.ENOSPC
+    assert not list((board.device_dir / "slots").glob(".installing-*"))
     assert board.linked() == board.id(1)
 
 

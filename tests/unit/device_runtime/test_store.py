@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,73 @@ def test_write_atomically_replaces(tmp_path: Path) -> None:
         write_atomically(str(path), data)
         assert path.read_bytes() == data
     assert os.listdir(tmp_path) == ["file"]
+
+
+def _damaged(path: Path) -> None:
+    """One bit flips, and nothing else about the file changes."""
+    facts, data = path.stat(), bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def test_a_damaged_object_counts_as_missing_and_is_replaced(tmp_path: Path) -> None:
+    data = b"abcdefghij"
+    sha = Store(str(tmp_path)).add(data)
+    _damaged(tmp_path / "objects" / sha)
+    store = Store(str(tmp_path))
+    assert not store.has(sha)
+    assert status(store, sha) == {"size_bytes": None, "received_bytes": 0}
+    with pytest.raises(ProtocolError) as missing:
+        store.path(sha)
+    assert (missing.value.code, missing.value.details) == (NOT_FOUND, {"sha": sha})
+    assert store.write(sha, 10, 0, data) == 10
+    assert store.read(sha, 0, 10) == data
+
+
+def test_an_object_is_hashed_once_until_its_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+
+    def counted(path: str) -> str:
+        hashed.append(path)
+        return sha_of(Path(path).read_bytes())
+
+    sha = Store(str(tmp_path)).add(b"data")
+    monkeypatch.setattr("device_runtime.store.file_sha256", counted)
+    store = Store(str(tmp_path))
+    for _ in range(3):
+        store.path(sha)
+        assert store.has(sha)
+    assert len(hashed) == 1
+    os.truncate(tmp_path / "objects" / sha, 3)
+    assert not store.has(sha)
+
+
+def test_a_full_disk_is_said_without_negative_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1 << 30, (1 << 30) - 7, 7))
+    with pytest.raises(ProtocolError, match="may hold 0; its disk has 7 free and keeps 67108864") as full:
+        Store(str(tmp_path)).write("0" * 64, 101, 0, b"")
+    assert full.value.details == {"cap_bytes": 0, "free_bytes": 7}
+
+
+def test_what_does_not_fit_does_not_stay_and_fill_the_disk(tmp_path: Path) -> None:
+    store, sha = Store(str(tmp_path)), sha_of(b"abc")
+    (tmp_path / "incoming" / f"{sha}.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        store.write(sha, 3, 0, b"abc")
+    assert os.listdir(tmp_path / "incoming") == []
+
+
+def test_old_unfinished_uploads_go(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for text in ("old", "new"):
+        store.write(sha_of(text.encode()), 10, 0, text.encode())
+    os.utime(tmp_path / "incoming" / f"{sha_of(b'old')}.part", (0, 0))
+    store.forget_unfinished()
+    assert os.listdir(tmp_path / "incoming") == [f"{sha_of(b'new')}.part"]
+    store.forget_unfinished(0.0)
+    assert os.listdir(tmp_path / "incoming") == []
