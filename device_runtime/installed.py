@@ -329,7 +329,7 @@ class Slots:
         sync_directory(self.device_dir)
 
     def _remove(self, bundle_id: str) -> None:
-        """Take a slot away by rename, so that no half of it is ever seen under its name; `locked` removes it."""
+        """Take a slot away by rename, so that no half of it is seen under its name; `locked` removes it."""
         folder = self.folder(bundle_id)
         if not os.path.lexists(folder):
             return
