@@ -53,6 +53,10 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 }
 _TOML_WORDS = {"array": "a list", "object": "a table", "str": "text in quotes", "int": "a whole number",
                "float": "a number", "bool": "true or false"}  # fmt: skip
+_RETIRED = {  # keys of earlier versions, and what to do instead
+    "link.secret_file": "link.tls_file instead: `toolkit runtime archive` makes the credentials that both "
+    "sides need now in place of a shared secret",
+}
 _SHIPPED = Path(__file__).parent
 _ADDRESS = re.compile(
     r"(?:(?P<user>[^@:/\s]+)@)?(?P<host>\[[0-9a-fA-F:]+\]|[^@:/\s\[\]]+)(?::(?P<port>\d{1,5}))?"
@@ -110,9 +114,11 @@ def _type_problem(message: str, tables: dict[str, Any]) -> Problem:
     sentence, _, where = message.partition(" - at ")
     key = where.strip("`").removeprefix("$").removeprefix(".")
     if unknown := re.search(r"unknown field `(.+)`", sentence):
+        found = f"{key}.{unknown.group(1)}".removeprefix(".")
+        if found in _RETIRED:
+            return Problem("known-keys", found, _RETIRED[found], "a key of earlier versions")
         known = _TABLES[re.sub(r"\d+", "", key)].__struct_fields__
         near = difflib.get_close_matches(unknown.group(1), known, n=1) or sorted(known)
-        found = f"{key}.{unknown.group(1)}".removeprefix(".")
         return Problem("known-keys", found, f"a known key ({', '.join(near)})", "an unknown one")
     if missing := re.search(r"missing required field `(.+)`", sentence):
         return Problem("required-keys", f"{key}.{missing.group(1)}".removeprefix("."), "this key", "nothing")

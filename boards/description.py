@@ -21,8 +21,8 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     local     the runtime is a subprocess on this machine, run by `python` (empty: the one running the tool)
     ssh       `user`@`host`:`port`, authenticated by `identity_file` or the user's agent, the host checked
               against `known_hosts_file` (empty: the user's own)
-    tcp       a runtime that somebody started on the board; `secret_file` holds the shared secret of the
-              challenge
+    tcp       a runtime that somebody started on the board; `tls_file` holds this host's credentials, which
+              `toolkit runtime archive` makes together with the board's
     emulator  `command` is the argument list put before the runtime's archive. In it {qemu} is the path of
               qemu-aarch64-static, {sysroot} the folder with the emulated system's libraries, {python} the
               path of the Python inside it; toolkit.emulation finds or fetches the three.
@@ -37,7 +37,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     python: str = ""  # how the board's Python (3.8 or newer) is called; empty: python3 over ssh
     identity_file: str = ""
     known_hosts_file: str = ""
-    secret_file: str = ""
+    tls_file: str = ""
     command: tuple[str, ...] = ()
     device_dir: str = "~/.local/share/tune-for-board"  # uploads and installed bundles
     connect_timeout_s: float = 10.0

@@ -23,7 +23,7 @@ _TRIPLE = re.compile(r"(x86_64|aarch64)-[a-z0-9_]+-linux-gnu")
 _LINK_KEYS = {  # keys of [link] that mean something for the kind, besides kind, device_dir, connect_timeout_s
     "local": {"python"},
     "ssh": {"host", "port", "user", "python", "identity_file", "known_hosts_file"},
-    "tcp": {"host", "port", "secret_file"},
+    "tcp": {"host", "port", "tls_file"},
     "emulator": {"command"},
 }
 
@@ -81,8 +81,8 @@ def link_is_complete(board: Board) -> Iterator[Finding]:
     link = board.link
     if link.kind in ("ssh", "tcp") and not link.host:
         yield "link.host", f"the board's host name or address for link.kind {link.kind!r}", "nothing"
-    if link.kind == "tcp" and not link.secret_file:
-        yield "link.secret_file", "the file with the secret that both sides know", "nothing"
+    if link.kind == "tcp" and not link.tls_file:
+        yield "link.tls_file", "the host's credentials, which `toolkit runtime archive` makes", "nothing"
     if link.kind == "emulator" and not link.command:
         yield "link.command", "the emulator's argument list", "nothing"
     if not link.device_dir:

@@ -1,7 +1,7 @@
 """Start the runtime: by default it serves its own stdin and stdout.
 
 python runtime.pyz --device-dir DIR
-python runtime.pyz --device-dir DIR --listen 127.0.0.1:7070 --key-file KEY
+python runtime.pyz --device-dir DIR --listen 127.0.0.1:7070 --tls CREDENTIALS
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import gc
 import os
 import sys
 
+from device_runtime.listen import listen
 from device_runtime.protocol import Connection, ProtocolError
-from device_runtime.server import listen, make_context, read_key, serve
+from device_runtime.server import make_context, serve
 from device_runtime.streams import DescriptorStream
 
 
@@ -21,10 +22,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="runtime.pyz", description="The board side of tune-for-board.")
     parser.add_argument("--device-dir", required=True, help="directory for uploads, slots and the lease")
     parser.add_argument("--listen", metavar="ADDRESS:PORT", help="serve TCP instead of stdin and stdout")
-    parser.add_argument("--key-file", help="shared key of TCP connections, readable by its owner only")
+    parser.add_argument(
+        "--tls",
+        metavar="FILE",
+        help="the board's credentials, made by `toolkit runtime archive`; readable by their owner only",
+    )
     options = parser.parse_args()
-    if bool(options.listen) != bool(options.key_file):
-        parser.error("--listen and --key-file go together")
+    if bool(options.listen) != bool(options.tls):
+        parser.error("--listen and --tls go together")
     device_dir = os.path.abspath(os.path.expanduser(options.device_dir))
     try:
         os.makedirs(device_dir, mode=0o700, exist_ok=True)
@@ -36,7 +41,7 @@ def main() -> int:
         gc.freeze()  # children then do not touch, and so do not copy, the pages of what is loaded by now
         if options.listen:
             address, _, port = options.listen.rpartition(":")
-            listen(address or "127.0.0.1", int(port), device_dir, read_key(options.key_file))
+            listen(address or "127.0.0.1", int(port), device_dir, options.tls)
         else:
             _serve_stdio(device_dir)
     except (OSError, ProtocolError, ValueError) as error:

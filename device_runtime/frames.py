@@ -25,7 +25,6 @@ BAD_FRAME = "bad_frame"  # not a frame of this protocol
 TOO_LARGE = "too_large"  # over a size cap
 DEADLINE = "deadline"  # a frame began and did not end in time
 BAD_VERSION = "bad_version"
-UNAUTHENTICATED = "unauthenticated"
 UNKNOWN_METHOD = "unknown_method"
 BAD_REQUEST = "bad_request"  # parameters of the wrong shape, type or size
 BUSY = "busy"  # somebody else holds the lease; details: holder, pid, since_unix_s

@@ -12,8 +12,6 @@ time. A received map becomes a message by `from_plain` of its class, which check
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from dataclasses import dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
@@ -45,7 +43,6 @@ from device_runtime.frames import (
     NOT_FOUND,
     REFUSED,
     TOO_LARGE,
-    UNAUTHENTICATED,
     UNKNOWN_METHOD,
     Buffer,
     Connection,
@@ -64,6 +61,7 @@ from device_runtime.gpu_module import (
     Launch,
     merged,
 )
+from device_runtime.tls import HEADLINE, TRUSTS, Credentials, TlsStream, read_credentials
 
 __all__ = [
     "BAD_FRAME",
@@ -81,6 +79,7 @@ __all__ = [
     "GPU_ALIGNMENT",
     "GPU_MODEL_VERSION",
     "GPU_MODULE_VERSION",
+    "HEADLINE",
     "INTERNAL",
     "MAX_BUFFERS",
     "MAX_BUFFER_BYTES",
@@ -102,12 +101,13 @@ __all__ = [
     "REFUSED",
     "RUNTIME_VERSION",
     "TOO_LARGE",
-    "UNAUTHENTICATED",
+    "TRUSTS",
     "UNKNOWN_METHOD",
     "WORKSPACE",
     "Buffer",
     "BufferRequest",
     "Connection",
+    "Credentials",
     "Frame",
     "FrameDecoder",
     "GpuBuffer",
@@ -123,10 +123,11 @@ __all__ = [
     "ProtocolError",
     "Stream",
     "Timing",
+    "TlsStream",
     "encode_frame",
     "known_keys",
     "merged",
-    "proof",
+    "read_credentials",
     "take",
     "take_choice",
     "take_sha",
@@ -134,7 +135,7 @@ __all__ = [
     "to_plain",
 ]
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 RUNTIME_VERSION = "0.1.0"
 CHUNK_BYTES = 1 << 20  # of one `put` or `read`
 
@@ -174,14 +175,13 @@ FAILURE_KINDS = (
 
 @dataclass(frozen=True)
 class Greeting:
-    """The board's first words. `challenge` is empty unless the connection wants authentication."""
+    """The board's first words, to a host that it knows by then."""
 
     protocol: int
     runtime: str
     python: str
     machine: str
     pid: int
-    challenge: str = ""
 
     @classmethod
     def from_plain(cls, plain: object) -> "Greeting":
@@ -198,13 +198,7 @@ class Greeting:
             python=take(known, "python", str),
             machine=take(known, "machine", str),
             pid=take(known, "pid", int),
-            challenge=take(known, "challenge", str),
         )
-
-
-def proof(key: bytes, side: str, own: str, other: str) -> str:
-    """HMAC-SHA256 that `side` ("board" or "host") knows the key, over its own and the other's challenge."""
-    return hmac.new(key, f"{side}:{own}:{other}".encode(), hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True)

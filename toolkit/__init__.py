@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from toolkit.flash import rollback as roll_back
     from toolkit.flash import status as slot_status
     from toolkit.measure.archive import runtime_archive
+    from toolkit.measure.credentials import make_credentials
     from toolkit.measure.peak import BoardFacts, load_board, probe_board
     from toolkit.measure.replies import Probe
     from toolkit.measure.session import Session, open_session
@@ -83,6 +84,7 @@ _HOMES = {
         "flash_bundle=flash", "roll_back=rollback", "slot_status=status",
     ),
     "toolkit.measure.archive": ("runtime_archive",),
+    "toolkit.measure.credentials": ("make_credentials",),
     "toolkit.measure.peak": ("BoardFacts", "load_board", "probe_board"),
     "toolkit.measure.replies": ("Probe",),
     "toolkit.measure.session": ("Session", "open_session"),
@@ -161,6 +163,7 @@ __all__ = [
     "load_cost_model",
     "load_model",
     "load_model_card",
+    "make_credentials",
     "max",
     "min",
     "open_bundle",

@@ -16,6 +16,7 @@ from device_runtime.protocol import (
     DTYPE_BYTES,
     FAILURE_KINDS,
     MAX_TIMEOUT_S,
+    PROTOCOL_VERSION,
     BufferRequest,
     Greeting,
     MeasureFailure,
@@ -79,12 +80,11 @@ RESULTS = st.builds(
 )
 GREETINGS = st.builds(
     Greeting,
-    st.just(1),
+    st.just(PROTOCOL_VERSION),
     st.text(),
     st.text(),
     st.text(),
     st.integers(1, 1 << 22),
-    st.text("0123456789abcdef"),
 )
 ANY_MESSAGE = [
     (MeasureRequest, REQUESTS),

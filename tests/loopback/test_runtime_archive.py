@@ -43,8 +43,8 @@ print(json.dumps({
 STANDARD_LIBRARY = {
     "abc", "argparse", "base64", "binascii", "contextlib", "ctypes", "dataclasses", "errno", "fcntl",
     "functools", "gc", "glob", "hashlib", "hmac", "importlib", "json", "math", "mmap", "os", "pathlib",
-    "platform", "re", "resource", "select", "shutil", "signal", "socket", "stat", "struct",
-    "subprocess", "sys", "tempfile", "time", "traceback", "typing",
+    "platform", "re", "resource", "select", "selectors", "shutil", "signal", "socket", "ssl", "stat",
+    "struct", "subprocess", "sys", "tempfile", "time", "traceback", "typing",
 }  # fmt: skip
 
 

@@ -271,7 +271,7 @@ def test_a_missing_python_is_unreachable(local_board: Board, tmp_path: Path) -> 
             "import sys; sys.stdout.buffer.write("
             + repr(encode_frame({"greeting": {"protocol": 99, "future": True}}))
             + "); sys.stdout.flush(); input()",
-            "the board speaks protocol 99, this host 1",
+            f"the board speaks protocol 99, this host {PROTOCOL_VERSION}",
         ),
     ],
 )

@@ -19,21 +19,43 @@ def runtime() -> None:
 
 @runtime.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("device_runtime.pyz"),
-              show_default=True, help="Where to write it.")  # fmt: skip
+              show_default=True, help="Where to write it; the credentials go beside it.")  # fmt: skip
 @json_option
 @answering
 def archive(*, output: Path, as_json: bool) -> None:
-    """Write the device runtime as one file, to start by hand on a board (see its --help)."""
+    """Write the device runtime as one file, to start by hand on a board that is reached over TCP.
+
+    \b
+    Beside it, unless they are there, TLS credentials for both sides:
+      NAME.board.pem  copy it to the board with the runtime, and start it there:
+                      python3 NAME.pyz --device-dir DIR --listen 0.0.0.0:7070 --tls NAME.board.pem
+      NAME.host.pem   stays here: name it as link.tls_file in the board file
+
+    Who has NAME.host.pem can run native code on the board; who has NAME.board.pem can pass for the board.
+    """
     data = toolkit.runtime_archive()
+    board_file, host_file = output.with_suffix(".board.pem"), output.with_suffix(".host.pem")
     try:
         output.write_bytes(data)
     except OSError as error:
         raise OutputError(
             f"the runtime cannot be written to {output}: {error.strerror}; choose another place with -o"
         ) from error
-    sha = hashlib.sha256(data).hexdigest()
-    content = {"path": output, "size_bytes": len(data), "sha256": sha}
-    answer("runtime-archive", content, str(output), as_json=as_json)
+    made = toolkit.make_credentials(board_file, host_file)
+    content = {
+        "path": output,
+        "size_bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "board_credentials": board_file,
+        "host_credentials": host_file,
+    }
+    mark = "" if made else " (kept)"
+    lines = [
+        str(output),
+        f"{board_file}{mark}, for the board",
+        f"{host_file}{mark}, link.tls_file of its file",
+    ]
+    answer("runtime-archive", content, "\n".join(lines), as_json=as_json)
 
 
 @runtime.command()

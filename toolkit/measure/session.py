@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import getpass
 import hashlib
-import hmac
 import os
 import platform
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -45,14 +43,13 @@ from device_runtime.protocol import (
     MeasureRequest,
     MeasureResult,
     ProtocolError,
-    proof,
     take,
     to_plain,
 )
 from toolkit.errors import BoardBusy, BoardUnreachable, OutputError, TimedOut, ToolkitError
 from toolkit.escaping import printable, printable_plain
 from toolkit.measure.replies import Lease, Probe, Received, StoredObject, reply_of
-from toolkit.measure.transport import Transport, open_transport, read_secret
+from toolkit.measure.transport import Transport, open_transport
 
 GREETING_S = 60.0  # an emulated or slow board compiles the runtime's sources first
 ANSWER_S = 120.0  # beyond a request's own `timeout_s`: loading inputs, a slow disk
@@ -141,7 +138,7 @@ class Session:
                 self._connection.send({"id": self._calls, "method": method, "params": params}, buffers)
                 frame = self._receive(float(params.get("timeout_s", 0.0)) + ANSWER_S)
             except (OSError, ProtocolError) as error:
-                raise _gone(self._transport, f"lost during {method}: {error}") from error
+                raise _gone(self._transport, f"was lost during {method}: {error}") from error
             if frame is None:
                 raise _gone(self._transport, f"ended during {method}")
         with self._sense(method):
@@ -258,8 +255,6 @@ def open_session(
             transport, FrameDecoder(max_payload_bytes=CHUNK_BYTES, noise_bytes=NOISE_BYTES)
         )
         greeting = _greet(transport, connection)
-        if greeting.challenge:
-            _authenticate(transport, connection, greeting, read_secret(board.link))
         session = Session(board, transport, greeting, connection)
         if lease:
             session.token = _take_lease(session, wait_s, holder or default_holder())
@@ -304,31 +299,14 @@ def _greet(transport: Transport, connection: Connection) -> Greeting:
     try:
         frame = _heard(connection, GREETING_S)
         if frame is None:
-            raise _gone(
-                transport, "ended before it greeted; it needs Python 3.8 or newer and a folder to write to"
-            )
+            raise _gone(transport, f"ended before it greeted; {transport.silence}")
+        if "error" in frame.header:
+            raise _gone(transport, f"refused to be spoken to: {read_error(frame).text}")
         return Greeting.from_plain(frame.header.get("greeting"))
     except TimeoutError as error:
         raise _gone(transport, f"did not greet within {GREETING_S:g} s") from error
     except (OSError, ProtocolError) as error:
         raise _gone(transport, f"did not greet: {error}") from error
-
-
-def _authenticate(transport: Transport, connection: Connection, greeting: Greeting, key: bytes) -> None:
-    own = secrets.token_hex(32)
-    params = {"challenge": own, "proof": proof(key, "host", own, greeting.challenge)}
-    try:
-        connection.send({"id": 0, "method": "authenticate", "params": params})
-        frame = connection.receive(GREETING_S)
-        if frame is None:
-            raise _gone(transport, "closed the connection during authentication")
-        if "error" in frame.header:
-            raise read_error(frame)
-        given: str = take(take(frame.header, "result", dict), "proof", str)
-    except (OSError, ProtocolError) as error:
-        raise _gone(transport, f"refused this host: {error}") from error
-    if not hmac.compare_digest(given.encode(), proof(key, "board", greeting.challenge, own).encode()):
-        raise _gone(transport, "does not know the secret of link.secret_file; it may not be the board")
 
 
 def _take_lease(session: Session, wait_s: float, holder: str) -> int:

@@ -12,6 +12,7 @@ import os
 import select
 import shlex
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boards.board import Link
-from device_runtime.protocol import FRAME_DEADLINE_S, Stream
+from device_runtime.protocol import (
+    FRAME_DEADLINE_S,
+    Credentials,
+    ProtocolError,
+    Stream,
+    TlsStream,
+    read_credentials,
+)
 from toolkit import emulation
 from toolkit.errors import BoardUnreachable, InputError
 from toolkit.measure.archive import archive_name, runtime_archive
@@ -41,6 +49,8 @@ class Transport(Stream):
     """A stream to a runtime; `where` names it in messages."""
 
     where: str
+    silence = "it needs Python 3.8 or newer and a folder to write to"
+    """Why a runtime may have ended without a word."""
 
     def last_words(self) -> str:
         """The end of what the other side printed, "" when nothing."""
@@ -320,49 +330,76 @@ def _make_folders(sftp: paramiko.SFTPClient, path: str) -> None:
 # ------------------------------------------------------------------------------------------------- tcp
 
 
-class SocketTransport(Transport):
-    """A TCP connection to a runtime that somebody started with --listen."""
+class SocketTransport(TlsStream, Transport):
+    """A TLS connection to a runtime that somebody started with --listen."""
 
-    def __init__(self, peer: socket.socket, where: str) -> None:
+    silence = (
+        "it does not accept this host's certificate, or was stopped. Check that both sides have the "
+        "credentials of one `toolkit runtime archive`"
+    )
+
+    def __init__(self, peer: ssl.SSLSocket, where: str) -> None:
+        super().__init__(peer)
         self.where = where
-        self._peer = peer
-
-    def read(self, timeout_s: float | None) -> bytes:
-        """Some bytes; b"" at the end."""
-        self._peer.settimeout(timeout_s if timeout_s is None else max(timeout_s, 1e-3))
-        try:
-            return self._peer.recv(READ_BYTES)
-        except ConnectionResetError:
-            return b""
-
-    def write(self, data: bytes) -> None:
-        """All of it, within FRAME_DEADLINE_S; TimeoutError."""
-        self._peer.settimeout(FRAME_DEADLINE_S)
-        self._peer.sendall(data)
-
-    def close(self) -> None:
-        """Close the connection; the runtime goes on listening."""
-        self._peer.close()
 
 
 def _open_tcp(link: Link) -> Transport:
-    where = f"{link.host}:{link.port}"
+    """Connect, and prove to each other who one is, before the board gets a word in."""
+    where, credentials = f"{link.host}:{link.port}", tls_credentials(link)
     try:
         peer = socket.create_connection((link.host, link.port), timeout=link.connect_timeout_s)
     except OSError as error:
         raise BoardUnreachable(
-            f"No runtime listens on {where}: {error}. Start it on the board: python3 runtime.pyz "
-            f"--device-dir DIR --listen 127.0.0.1:{link.port} --key-file KEY"
+            f"No runtime listens on {where}: {error}. Start it on the board: python3 device_runtime.pyz "
+            f"--device-dir DIR --listen 0.0.0.0:{link.port} --tls device_runtime.board.pem "
+            "(`toolkit runtime archive` writes both files)"
         ) from error
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return SocketTransport(peer, where)
-
-
-def read_secret(link: Link) -> bytes:
-    """The shared key of a TCP link. InputError when its file cannot be read."""
-    if not link.secret_file:
-        raise InputError("link.kind tcp: expected link.secret_file in the board file, found none")
     try:
-        return Path(link.secret_file).expanduser().read_bytes().strip()
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        secured = credentials.context.wrap_socket(peer)
     except OSError as error:
-        raise InputError(f"link.secret_file {link.secret_file}: {error.strerror}") from error
+        peer.close()
+        raise BoardUnreachable(_why_not_secured(where, link, error)) from error
+    if not credentials.accept(secured):
+        secured.close()
+        raise BoardUnreachable(_other_certificate(where, link))
+    return SocketTransport(secured, where)
+
+
+def _why_not_secured(where: str, link: Link, error: OSError) -> str:
+    """What broke a TLS handshake, and the remedy."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _other_certificate(where, link)
+    if isinstance(error, ssl.SSLEOFError | ConnectionError):
+        return (
+            f"{where} closed the connection before it was secured: so many others try to connect that it "
+            "dropped this one, or it is no runtime. Try again"
+        )
+    if isinstance(error, TimeoutError):
+        return f"{where} did not complete the TLS handshake within {link.connect_timeout_s:g} s; try again"
+    return (
+        f"{where} does not speak TLS as a runtime of this version does: {error}. Start the one there that "
+        "`toolkit runtime archive` writes"
+    )
+
+
+def _other_certificate(where: str, link: Link) -> str:
+    return (
+        f"{where} shows another certificate than the board's in {link.tls_file}: it may not be the board. If "
+        "the board was given new credentials, name the host's file that was made with them as link.tls_file"
+    )
+
+
+def tls_credentials(link: Link) -> Credentials:
+    """This host's credentials for a TCP link. InputError when its file cannot be used."""
+    if not link.tls_file:
+        raise InputError("link.kind tcp: expected link.tls_file in the board file, found none")
+    path = Path(link.tls_file).expanduser()
+    try:
+        return read_credentials(str(path), server=False)
+    except OSError as error:
+        raise InputError(
+            f"link.tls_file {path}: {error.strerror or error}; `toolkit runtime archive` makes it"
+        ) from error
+    except ProtocolError as error:
+        raise InputError(f"link.tls_file {error}") from error

@@ -93,7 +93,9 @@ def _link_remedy(board: Board) -> str:
     if board.link.kind == "emulator":
         return "run `toolkit runtime emulation`, which fetches qemu and an aarch64 Python"
     if board.link.kind == "tcp":
-        return "start the runtime on the board (toolkit runtime archive writes it), then try again"
+        return (
+            "start the runtime on the board (`toolkit runtime archive` writes it and the credentials of both)"
+        )
     folder = board.link.device_dir
     return f"`python3 --version` must say 3.8 or newer here, and {folder} must be a folder to write to"
 

@@ -10,6 +10,7 @@ import pytest
 from boards.board import load
 from device_runtime.protocol import (
     CHUNK_BYTES,
+    PROTOCOL_VERSION,
     Connection,
     FrameDecoder,
     Greeting,
@@ -23,7 +24,7 @@ from toolkit.measure.session import DeviceError, Session
 from toolkit.measure.transport import Transport
 
 Answer = dict[str, Any]
-GREETING = Greeting(1, "0.1.0", "3.8.10", "x86_64", 1)
+GREETING = Greeting(PROTOCOL_VERSION, "0.1.0", "3.8.10", "x86_64", 1)
 MANY = 50  # calls, for what takes a few
 OFFSETS = [REFUSAL := {"code": "refused", "text": "not there", "details": {"offset": 0}},
            REFUSAL | {"details": {"offset": 1}}]  # fmt: skip
