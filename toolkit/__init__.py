@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from toolkit.model_job.recorded import recorded_operators
     from toolkit.progress import Budget, TuningResult
     from toolkit.records import Records, TuningRecord
+    from toolkit.records import check as check_records
+    from toolkit.records import repair as repair_records
     from toolkit.report.documents import document
     from toolkit.report.flash_display import FlashDisplay
     from toolkit.report.health import Check, check_board
@@ -98,7 +100,7 @@ _HOMES = {
     "toolkit.model_job.recorded": ("recorded_operators",),
     "toolkit.escaping": ("printable",),
     "toolkit.progress": ("Budget", "TuningResult"),
-    "toolkit.records": ("Records", "TuningRecord"),
+    "toolkit.records": ("Records", "TuningRecord", "check_records=check", "repair_records=repair"),
     "toolkit.report.documents": ("document",),
     "toolkit.report.flash_display": ("FlashDisplay",),
     "toolkit.report.health": ("Check", "check_board"),
@@ -152,6 +154,7 @@ __all__ = [
     "annealing_options",
     "board_names",
     "check_board",
+    "check_records",
     "compute",
     "document",
     "fetch_emulation",
@@ -177,6 +180,7 @@ __all__ = [
     "read_array",
     "recorded_operators",
     "reduce_axis",
+    "repair_records",
     "roll_back",
     "run_installed",
     "runtime_archive",

@@ -11,6 +11,14 @@ import click
 import toolkit
 from toolkit.cli.answers import answer, answering, json_option
 
+DAMAGED = 6
+file_argument = click.argument(
+    "file",
+    type=click.Path(path_type=Path),
+    required=False,
+    callback=lambda _, __, file: file or toolkit.DEFAULT_RECORDS,
+)
+
 
 @click.group()
 def records() -> None:
@@ -87,3 +95,35 @@ def show_tree(*, store: Path | None, as_json: bool) -> None:
     with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
         found = toolkit.lineage(opened)
     answer("records-tree", {"operators": found}, toolkit.lineage_tree(found), as_json=as_json)
+
+
+@records.command()
+@file_argument
+@json_option
+@answering
+def check(*, file: Path, as_json: bool) -> None:
+    """Say which records of the store FILE are damaged; changes nothing.
+
+    FILE is the usual store unless named. Exit code 0: nothing is damaged; 6: something is.
+    """
+    found = toolkit.check_records(file)
+    state = "damaged:" if found.damage else "nothing is damaged"
+    lines = [f"{file}: {found.records} records and {found.operators} operators are intact; {state}"]
+    answer("records-check", found, "\n  ".join([*lines, *found.damage]), as_json=as_json)
+    if found.damage:
+        raise SystemExit(DAMAGED)
+
+
+@records.command()
+@file_argument
+@json_option
+@answering
+def repair(*, file: Path, as_json: bool) -> None:
+    """Keep every intact record of the damaged store FILE; the damaged file stays beside it.
+
+    FILE is the usual store unless named. A store that is not damaged is not changed.
+    """
+    found = toolkit.repair_records(file)
+    kept = f"{file}: {found.records} records and {found.operators} operators kept"
+    lines = [f"{kept}; nothing was damaged" if found.backup is None else f"{kept}; as it was: {found.backup}"]
+    answer("records-repair", found, "\n  ".join([*lines, *found.damage]), as_json=as_json)

@@ -1,6 +1,7 @@
 """D, the records: every measurement that was ever taken. lines.py says what one is; store.py keeps them."""
 
 from toolkit.records.lines import OperatorLine, RecordKey, TuningRecord
+from toolkit.records.repair import StoreCheck, check, repair
 from toolkit.records.store import Records
 
-__all__ = ["OperatorLine", "RecordKey", "Records", "TuningRecord"]
+__all__ = ["OperatorLine", "RecordKey", "Records", "StoreCheck", "TuningRecord", "check", "repair"]

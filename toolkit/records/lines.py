@@ -1,10 +1,14 @@
 """What is recorded, and how it is written: one line of JSON for each measurement and for each operator.
 
-The store keeps the same lines; between machines they travel in a file of their own.
+The store keeps each line beside its SHA-256. Between machines they travel in a file of their own: there each
+is an object `{"line_version": 2, "sha256": DIGEST, "line": LINE}`, and the last one says how many there were.
+Files of earlier versions have the lines alone.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -17,6 +21,7 @@ from toolkit.measure.measurement import Measurement, best_s
 
 RECORD_VERSION: Final = 1  # of one JSON line
 OPERATOR_VERSION: Final = 1  # of the JSON line of an operator
+EXPORT_VERSION: Final = 2  # of a line of an exported file; files of version 1 had neither digests nor an end
 LINE_LIMIT_BYTES: Final = 1 << 20
 
 
@@ -91,36 +96,104 @@ class OperatorLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     description: str
 
 
+class _Exported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    line_version: Literal[2]
+    sha256: str
+    line: msgspec.Raw
+
+
+class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    line_version: Literal[2]
+    end: int
+
+
 Line = TypeVar("Line", TuningRecord, OperatorLine)
+
+
+def encoded(line: TuningRecord | OperatorLine) -> tuple[bytes, bytes]:
+    """What the store keeps of a record or operator: its digest (SHA-256), and the text that has it."""
+    text = msgspec.json.encode(line)
+    return hashlib.sha256(text).digest(), text
+
+
+def exported(lines: Iterable[TuningRecord | OperatorLine]) -> Iterator[bytes]:
+    """The lines of a file that `read_lines` reads."""
+    count = 0
+    for line in lines:
+        count += 1
+        digest, text = encoded(line)
+        written = _Exported(EXPORT_VERSION, digest.hex(), msgspec.Raw(text))
+        yield msgspec.json.encode(written) + b"\n"
+    yield msgspec.json.encode(_End(EXPORT_VERSION, count)) + b"\n"
 
 
 def read_lines(path: Path | str) -> list[TuningRecord | OperatorLine]:
     """Every line of a JSON lines file, validated. Raises RecordsError that names file and line."""
     path = Path(path)
     found: list[TuningRecord | OperatorLine] = []
+    open_since = number = 0  # `open_since`: lines of version 2 that no end has counted yet
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(iter(lambda: lines.readline(LINE_LIMIT_BYTES), b""), start=1):
-                if line.startswith(b'{"operator_version"'):
-                    found.append(decoded(line, f"{path}:{number}", OperatorLine))
+                where = f"{path}:{number}"
+                if line.startswith(b'{"line_version":2,"end"'):
+                    _check_end(decoded(line, where, _End).end, open_since, where)
+                    open_since = 0
+                elif line.startswith(b'{"line_version"'):
+                    found.append(_unpacked(decoded(line, where, _Exported), where))
+                    open_since += 1
                 elif line.strip():
-                    found.append(decoded(line, f"{path}:{number}", TuningRecord))
+                    found.append(either_kind(line, where))
     except OSError as error:
         raise RecordsError(
             f"cannot read records from {path}: {error.strerror}; "
             "name a file that `toolkit records export` wrote"
         ) from error
+    if open_since:
+        _check_end(None, open_since, f"{path}:{number}")
     return found
 
 
-def decoded(line: bytes | str, where: str, kind: type[Line]) -> Line:
+def either_kind(text: bytes, where: str) -> TuningRecord | OperatorLine:
+    """A record or an operator. Raises RecordsError that begins with `where`."""
+    if text.startswith(b'{"operator_version"'):
+        return decoded(text, where, OperatorLine)
+    return decoded(text, where, TuningRecord)
+
+
+def _unpacked(line: _Exported, where: str) -> TuningRecord | OperatorLine:
+    text = bytes(line.line)
+    found = hashlib.sha256(text).hexdigest()
+    if found != line.sha256:
+        raise RecordsError(
+            f"{where}: damaged: expected the SHA-256 {line.sha256[:16]}..., found {found[:16]}...; copy the "
+            "file again, or take this line and the last one out to import the others"
+        )
+    return either_kind(text, where)
+
+
+def _check_end(count: int | None, found: int, where: str) -> None:
+    if count != found:
+        expected = "a last line that says how many lines there are" if count is None else f"{count} lines"
+        raise RecordsError(
+            f"{where}: lines are missing or too many: expected {expected}, found {found} lines; copy the "
+            f'file again, or end it with {{"line_version":2,"end":{found}}} to import what is there'
+        )
+
+
+_WHAT: Final = {
+    TuningRecord: f"a record of version {RECORD_VERSION}",
+    OperatorLine: f"an operator of version {OPERATOR_VERSION}",
+}
+Decoded = TypeVar("Decoded", TuningRecord, OperatorLine, _Exported, _End)
+
+
+def decoded(line: bytes | str, where: str, kind: type[Decoded]) -> Decoded:
     """One line of this kind. Raises RecordsError that begins with `where`."""
     try:
         return msgspec.json.decode(line, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        what = f"a record of version {RECORD_VERSION}"
-        if kind is OperatorLine:
-            what = f"an operator of version {OPERATOR_VERSION}"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = _WHAT.get(kind, f"a line of version {EXPORT_VERSION}")
         raise RecordsError(
             f"{where}: not {what}: {error}; expected one JSON object as written by toolkit records export"
         ) from error

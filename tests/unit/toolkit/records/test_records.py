@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import random
 import signal
@@ -18,7 +19,7 @@ import msgspec
 import pytest
 
 from toolkit.errors import OutputError, RecordsError
-from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord
+from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord, check, repair
 from toolkit.records.lines import read_lines
 
 KEY = RecordKey("conv2d/1", "cpu/znver4", "ssrsrs/v1", "0.1.0")
@@ -149,32 +150,77 @@ def test_operators_are_described_once_and_travel_with_the_records(path: Path, tm
     with Records(tmp_path / "other.db") as other:
         assert other.import_jsonl(lines) == 1
         assert other.operators() == [two, one]
-    lines.write_bytes(lines.read_bytes().replace(b'"operator_version":1', b'"operator_version":3', 1))
+    lines.write_bytes(msgspec.json.encode(one).replace(b'"operator_version":1', b'"operator_version":3'))
     with pytest.raises(RecordsError, match=r"records\.jsonl:1: not an operator of version 1"):
         read_lines(lines)
 
 
-def test_a_file_of_the_first_schema_is_read_and_brought_up_to_date(path: Path) -> None:
-    with Records(path) as records:
-        records.add(record(0))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DROP TABLE operator")
-        connection.execute("PRAGMA user_version = 1")
+# as version 2 of the schema had them (1: without operators)
+OLDER_TABLES = """
+CREATE TABLE record (
+    id INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,
+    operator_key TEXT NOT NULL,
+    target_key TEXT NOT NULL,
+    space_key TEXT NOT NULL,
+    tool_version TEXT NOT NULL,
+    cost_s REAL,
+    line TEXT NOT NULL
+);
+CREATE INDEX record_by_key ON record (operator_key, target_key, space_key, tool_version);
+CREATE TABLE operator (
+    operator_key TEXT NOT NULL,
+    description TEXT NOT NULL,
+    PRIMARY KEY (operator_key, description)
+);
+"""
+
+
+def older_store(path: Path, version: int) -> tuple[list[TuningRecord], list[OperatorLine]]:
+    """A store as an earlier version of the tool left it."""
+    found = [record(0), record(1, seconds=(), error_kind="crash", error_text="SIGSEGV, \u00e9")]
+    operators = [OperatorLine(operator_key="a", description="{}")] if version == 2 else []
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(OLDER_TABLES)
+        for item in found:
+            line = msgspec.json.encode(item)
+            key = (item.operator_key, item.target_key, item.space_key, item.tool_version)
+            row = (hashlib.sha256(line).digest(), *key, item.cost_s, line.decode())
+            connection.execute("INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", row)
+        for line in operators:
+            connection.execute("INSERT INTO operator VALUES (?, ?)", (line.operator_key, line.description))
+        if version == 1:
+            connection.execute("DROP TABLE operator")
+        connection.execute(f"PRAGMA application_id = {0x74664231}")
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.execute("PRAGMA journal_mode = WAL")
+    return found, operators
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_stores_are_read_and_brought_up_to_date(path: Path, version: int) -> None:
+    found, operators = older_store(path, version)
+    before = path.read_bytes()
     with Records(path, read_only=True) as records:
-        assert len(records) == 1 and records.operators() == []
-    line = OperatorLine(operator_key="a", description="{}")
+        assert (list(records), records.operators()) == (found, operators)
+        assert records.best(KEY) == found[0]
+    assert path.read_bytes() == before
     with Records(path) as records:
-        records.describe(line)
-        assert len(records) == 1 and records.operators() == [line]
+        assert (list(records), records.operators()) == (found, operators)
+        assert records.add(*found, record(2)) == 1
+        records.describe(OperatorLine(operator_key="b", description="{}"))
+        assert len(records.operators()) == len(operators) + 1
+    assert (check(path).records, check(path).damage) == (3, ())
 
 
 def test_another_schema_version_is_refused(path: Path) -> None:
     Records(path).close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA user_version = 7")
-    connection.close()
-    with pytest.raises(RecordsError, match="schema version 7, this tool reads version 1 and 2"):
-        Records(path)
+        connection.execute("UPDATE store SET schema_version = 7")
+    for refused in (Records, check, repair):
+        with pytest.raises(RecordsError, match="schema version 7, this tool reads version 1, 2, 3"):
+            refused(path)
 
 
 def test_files_of_other_programs_and_damaged_files_are_refused(path: Path, tmp_path: Path) -> None:
@@ -198,7 +244,9 @@ def test_a_missing_file_is_not_created_by_a_reader(path: Path) -> None:
 @pytest.mark.parametrize("place", ["/proc/records.db", "{file}/records.db"])
 def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match=r"cannot write the records to .*name one with --records FILE"):
+    with pytest.raises(
+        OutputError, match=r"cannot open or write the records in .*name one with --records FILE"
+    ):
         Records(place.format(file=tmp_path / "file"))
 
 
@@ -231,7 +279,7 @@ def test_a_read_only_folder_reads_but_does_not_write(tmp_path: Path) -> None:
     assert done.stderr == ""
     said = done.stdout.splitlines()
     assert said[0] == "1" and len(said) == 3
-    assert all(line.startswith("cannot write the records to") for line in said[1:])
+    assert all(line.startswith("cannot open or write the records in") for line in said[1:])
 
 
 def test_readers_work_beside_a_writer(path: Path) -> None:

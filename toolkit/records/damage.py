@@ -1,0 +1,246 @@
+"""What of a store is damaged, and what is intact.
+
+Two kinds of damage. That of the file's structure (pages, indexes, the journal) makes every answer of SQLite
+doubtful: `refuse_damaged` refuses such a file whenever a store is opened. That of a line is found by its
+digest when it is read (store.py); such a record is left out, and said. `salvage` reads whatever can be read:
+it follows the tables as far as they go, then looks for lines with their digest in the bytes themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from toolkit.errors import RecordsError
+from toolkit.records.database import (
+    APPLICATION_ID,
+    READABLE_VERSIONS,
+    SCHEMA_VERSION,
+    TABLES,
+    connect,
+    damaged,
+    journal_of,
+    operators_of_version_2,
+    says_damage,
+    size_of,
+    translated,
+)
+from toolkit.records.journal import journal_damage
+from toolkit.records.lines import encoded
+
+MOST_TEXTS: Final = 100  # of what SQLite finds in one file
+SMALLEST_ROW_BYTES: Final = 64  # a digest and the shortest line
+_LINE_BEGINS: Final = re.compile(rb'\{"(?:record|operator)_version":')
+_LARGEST_PAGE_BYTES: Final = 1 << 16  # of SQLite; what does not fit a page is in several places
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What a store still holds: each intact line by its digest, in order, and what is damaged."""
+
+    lines: dict[bytes, bytes] = field(default_factory=dict)
+    damage: list[str] = field(default_factory=list)
+
+
+def refuse_damaged(path: Path) -> bool:
+    """Raise RecordsError for a file whose structure is damaged, another program's, or of another version.
+
+    Returns whether there is anything in it. Nothing is written: not even the journal is carried over.
+    """
+    with translated(path), closing(connect(path, "ro")) as connection:
+        found, version = _structure(path, connection)
+    if found:
+        raise damaged(path, found)
+    return version > 0
+
+
+def is_intact(digest: object, line: object) -> bool:
+    """Whether a row is as it was written."""
+    return isinstance(line, bytes) and hashlib.sha256(line).digest() == digest
+
+
+def salvage(path: Path) -> Salvaged:
+    """Everything intact in a file and its journal.
+
+    Raises RecordsError: it is another program's, or of another version. No other connection of this process
+    may have the file open: closing a file ends SQLite's locks on it.
+    """
+    found = Salvaged()
+    foreign = False
+    if size_of(path):
+        with translated(path), closing(connect(path, "ro")) as connection:
+            foreign = _is_foreign(path, connection)
+        # The journal of another store hides what this one holds.
+        with translated(path), closing(connect(path, "ro", immutable=foreign)) as connection:
+            found.damage, version = _structure(path, connection, journal=not foreign)
+            _follow_tables(path, connection, version, found)
+        if foreign:
+            found.damage.insert(0, _FOREIGN)
+    elif size_of(journal_of(path)):
+        found.damage.append("the file is empty or missing, its journal is there")
+    if found.damage:
+        for file in (path, journal_of(path))[: 1 if foreign else 2]:
+            if size_of(file):
+                _add(found.lines, _lines_in(file.read_bytes()))
+    return found
+
+
+# -- structure ----------------------------------------------------------------------------------------------
+
+_FOREIGN: Final = "its journal is another store's"
+
+
+def _structure(path: Path, connection: sqlite3.Connection, *, journal: bool = True) -> tuple[list[str], int]:
+    """What is wrong with the file, and the version of its schema, 0 for an empty one."""
+    text = journal_damage(journal_of(path)) if journal else ""
+    found, version = [text] if text else [], SCHEMA_VERSION
+    try:
+        connection.execute("BEGIN")  # one snapshot: another process may be writing the schema at this moment
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (stated,) = connection.execute("PRAGMA user_version").fetchone()
+        if tables == application == stated == 0:
+            return found, 0
+        version = stated if stated in READABLE_VERSIONS else SCHEMA_VERSION
+        found += _header_damage(path, connection, application, stated)
+        checked = connection.execute(f"PRAGMA integrity_check({MOST_TEXTS})").fetchall()
+        texts = b"\n".join(text for (text,) in checked).decode(errors="replace").splitlines()
+        found += [text for text in texts if text != "ok" and not text.startswith("***")]
+        connection.execute("COMMIT")
+        if journal and _is_foreign(path, connection):
+            found.append(_FOREIGN)
+    except sqlite3.Error as error:
+        if not says_damage(error):
+            raise
+        found.append(str(error))
+    return found, version
+
+
+def _header_damage(
+    path: Path, connection: sqlite3.Connection, application: int, version: int
+) -> Iterator[str]:
+    """What is wrong with the header and the schema.
+
+    Raises RecordsError: it is another program's, or of another version. A damaged number in the
+    header is told from another version by the table that repeats it.
+    """
+    schema = {text for (text,) in connection.execute("SELECT sql FROM sqlite_master") if text}
+    ours = {text.encode() for text in TABLES}
+    repeated = None
+    if TABLES[0].encode() in schema:
+        repeated = (connection.execute("SELECT schema_version FROM store").fetchone() or [None])[0]
+    if repeated == SCHEMA_VERSION:
+        if (application, version) != (APPLICATION_ID, SCHEMA_VERSION):
+            yield f"its header says application {application:#x}, schema version {version}"
+    elif application != APPLICATION_ID:
+        raise RecordsError(f"{path} is an SQLite file of another program; name another file with --records")
+    elif version not in READABLE_VERSIONS:
+        raise RecordsError(
+            f"{path} has records schema version {version}, this tool reads version "
+            f"{', '.join(map(str, READABLE_VERSIONS))}: export it with the tool that wrote it "
+            "(toolkit records export) and import the lines into a new file"
+        )
+    if SCHEMA_VERSION in (version, repeated) and schema != ours:
+        yield "its schema is not the one that this tool writes"
+    (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+    if encoding != b"UTF-8":
+        yield f"its header says that its texts are {encoding.decode()}"
+
+
+def _is_foreign(path: Path, connection: sqlite3.Connection) -> bool:
+    """Whether the journal is that of another store: with it, the store has another identity than without."""
+    if not size_of(journal_of(path)):
+        return False
+    with closing(connect(path, "ro", immutable=True)) as alone:
+        identities = _identity(alone), _identity(connection)
+    return None not in identities and identities[0] != identities[1]
+
+
+def _identity(connection: sqlite3.Connection) -> bytes | None:
+    try:
+        found = connection.execute("SELECT identity FROM store").fetchone()
+    except sqlite3.Error:
+        return None  # unknown: damaged, or not written yet
+    return found[0] if found and isinstance(found[0], bytes) else None
+
+
+# -- salvage ------------------------------------------------------------------------------------------------
+
+
+def _follow_tables(path: Path, connection: sqlite3.Connection, version: int, found: Salvaged) -> None:
+    """Add every line that SQLite finds by its number, and what is wrong with the others."""
+    most = (size_of(path) + size_of(journal_of(path))) // SMALLEST_ROW_BYTES if found.damage else 0
+    tables = {0: (), 1: ("record",), 2: ("record",)}.get(version, ("operator", "record"))
+    if version == 2:
+        try:
+            _add(found.lines, [encoded(line)[1] for line in operators_of_version_2(connection)])
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            found.damage.append(f"operators cannot be read: {error}")
+    for table in tables:
+        numbers = set()
+        for number, digest, line in _rows(connection, table, most):
+            numbers.add(number)
+            if is_intact(digest, line):
+                found.lines[digest] = line
+            else:
+                found.damage.append(f"{table} {number}: its line does not have its digest")
+        missing = sorted(set(range(1, max(numbers, default=0))) - numbers)
+        if missing:
+            found.damage.append(f"{table} {ranges(missing)}: missing")
+
+
+def _rows(connection: sqlite3.Connection, table: str, most: int) -> Iterator[tuple[int, Any, Any]]:
+    """Number, digest and line of rows; `most`: the highest number to ask for, one by one, 0: all at once."""
+    query = f"SELECT id, digest, line FROM {table}"
+    if not most:
+        yield from connection.execute(f"{query} ORDER BY id")
+        return
+    for number in range(most + 1):
+        try:
+            row = connection.execute(f"{query} WHERE id = ?", (number,)).fetchone()
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+                return
+            continue
+        if row:
+            yield row
+
+
+def _lines_in(data: bytes) -> list[bytes]:
+    """The lines that stand in these bytes in one piece, their digest a little before them, oldest first."""
+    found: list[tuple[float, bytes]] = []
+    for match in _LINE_BEGINS.finditer(data):
+        start = match.start()
+        try:  # in Latin-1 characters are bytes
+            content, end = json.JSONDecoder().raw_decode(
+                data[start : start + _LARGEST_PAGE_BYTES].decode("latin-1")
+            )
+        except (ValueError, RecursionError):
+            continue
+        line = data[start : start + end]
+        if hashlib.sha256(line).digest() in data[max(0, start - _LARGEST_PAGE_BYTES) : start]:
+            found.append((content.get("timestamp_s", 0.0), line))
+    return [line for _, line in sorted(found)]
+
+
+def _add(lines: dict[bytes, bytes], texts: Iterable[bytes]) -> None:
+    for text in texts:
+        lines.setdefault(hashlib.sha256(text).digest(), text)
+
+
+def ranges(numbers: list[int]) -> str:
+    """1-3, 7 for 1, 2, 3, 7."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
