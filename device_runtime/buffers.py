@@ -1,4 +1,7 @@
-"""Memory for kernels: private mappings (page-aligned, so 64-byte aligned too) outside Python's heap.
+"""Memory for kernels: private mappings outside Python's heap, each between two pages that nobody may touch.
+
+A buffer ends at the upper of these guard pages, or begins at the lower one. Between it and the guards lie
+canary bytes, so that a kernel that leaves its buffer is killed by SIGSEGV or found by Region.strayed().
 
 Inputs and expected outputs are loaded once, by the server, and made read-only; children inherit them
 copy-on-write. Outputs and workspace are made by each child for itself.
@@ -17,20 +20,43 @@ from device_runtime.store import Store
 
 MOST_KEPT_BYTES = 256 << 20
 KEPT_SHARE = 16  # a board of 512 MiB keeps 32 MiB: every candidate packs its weights in a way of its own
+PROT_NONE = 0
 PROT_READ = 1
+MREMAP_MAYMOVE = 1
+MREMAP_FIXED = 2
+ALIGNMENT_BYTES = 64  # of every buffer of a kernel (cross/native/tfb.h)
+CANARY = bytes.fromhex("addeffff")  # NaN as float32 and float64, and not what outputs are filled with
+
+LIBC.mremap.restype = ctypes.c_void_p
+LIBC.mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
 
 
 class Region:
-    """`size_bytes` of zeroed private memory at `address`; freed when no longer referenced. MemoryError."""
+    """`size_bytes` of zeroed private memory at `address`, also as the memoryview `memory`.
 
-    def __init__(self, size_bytes: int) -> None:
+    The upper guard page follows as closely as alignment allows; with `at_start` the lower one comes directly
+    before. Freed when no longer referenced. MemoryError.
+    """
+
+    def __init__(self, size_bytes: int, at_start: bool = False) -> None:
         self.size_bytes = size_bytes
+        room = _rounded(max(size_bytes, 1), mmap.PAGESIZE)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         try:
-            self.memory = mmap.mmap(-1, max(size_bytes, 1), flags=flags)
+            mapping = mmap.mmap(-1, room + 2 * mmap.PAGESIZE, flags=flags)
         except OSError as error:
             raise MemoryError(f"no memory for a buffer of {size_bytes} bytes: {error}") from None
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        end = mmap.PAGESIZE + room
+        start = mmap.PAGESIZE if at_start else end - _rounded(size_bytes, ALIGNMENT_BYTES)
+        whole = memoryview(mapping)
+        self.memory = whole[start : start + size_bytes]
+        self._slack = (whole[mmap.PAGESIZE : start], whole[start + size_bytes : end])
+        self._before, self._room_bytes = start - mmap.PAGESIZE, room  # of it, and between the guards
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(mapping)) + start
+        for slack in self._slack:
+            slack[:] = canaries(len(slack))
+        self._protect(-start, mmap.PAGESIZE, PROT_NONE)
+        self._protect(end - start, mmap.PAGESIZE, PROT_NONE)
 
     def fill(self, byte: int) -> None:
         """Set every byte."""
@@ -38,9 +64,46 @@ class Region:
 
     def protect(self) -> None:
         """Make it read-only: a kernel that writes here is killed by SIGSEGV."""
-        size = ctypes.c_size_t(max(self.size_bytes, 1))
-        if LIBC.mprotect(ctypes.c_void_p(self.address), size, PROT_READ) != 0:
-            raise OSError(ctypes.get_errno(), "mprotect of an input buffer")
+        self._protect(-self._before, self._room_bytes, PROT_READ)
+
+    def strayed(self) -> str:
+        """Where somebody wrote between the buffer and its guard pages, for people; "" for nowhere."""
+        for slack, place in zip(self._slack, ("before the start", "after the end")):
+            count = overwritten(bytes(slack))
+            if count:
+                return f"{count} bytes {place}"
+        return ""
+
+    def fits(self, other: "Region") -> bool:
+        """Whether `move_to` can put this one in the place of the other."""
+        return (self.size_bytes, self._before) == (other.size_bytes, other._before)
+
+    def move_to(self, other: "Region") -> None:
+        """Give this one's memory the address of one that it fits; only the other may be used from now on.
+        For a child process: its parent's regions stay what they are."""
+        size, (old, new) = self._room_bytes, (region.address - region._before for region in (self, other))
+        if LIBC.mremap(old, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, new) != new:
+            raise OSError(ctypes.get_errno(), "mremap of an input buffer")
+
+    def _protect(self, distance_bytes: int, size_bytes: int, protection: int) -> None:
+        address = ctypes.c_void_p(self.address + distance_bytes)
+        if LIBC.mprotect(address, ctypes.c_size_t(size_bytes), protection) != 0:
+            raise OSError(ctypes.get_errno(), "mprotect of a buffer")
+
+
+def _rounded(size_bytes: int, multiple: int) -> int:
+    return -(-size_bytes // multiple) * multiple
+
+
+def canaries(size_bytes: int) -> bytes:
+    """So many bytes of the pattern beside buffers."""
+    return (CANARY * (size_bytes // len(CANARY) + 1))[:size_bytes]
+
+
+def overwritten(found: bytes) -> int:
+    """How many of these bytes are no longer those of the canaries that were put there."""
+    wanted = canaries(len(found))
+    return 0 if found == wanted else sum(ours != theirs for ours, theirs in zip(found, wanted))
 
 
 def kept_bytes(memory_bytes: int) -> int:
@@ -61,13 +124,14 @@ class Inputs:
         self._cap_bytes = cap_bytes
         self._regions: Dict[str, Region] = {}
 
-    def load(self, wanted: Iterable[Tuple[str, int]]) -> Dict[str, Region]:
-        """Regions of all (sha, size in bytes); ProtocolError NOT_FOUND or BAD_REQUEST, MemoryError."""
+    def load(self, wanted: Iterable[Tuple[str, int, bool]]) -> Dict[str, Region]:
+        """Regions of all (sha, size in bytes, at_start); the last is how one is made, those that are there
+        stay what they are. ProtocolError NOT_FOUND or BAD_REQUEST, MemoryError."""
         loaded = {}
-        for sha, size_bytes in wanted:
+        for sha, size_bytes, at_start in wanted:
             region: Optional[Region] = self._regions.pop(sha, None)
             if region is None:
-                region = self._read(sha)
+                region = self._read(sha, at_start)
             self._regions[sha] = region  # the newest now
             loaded[sha] = region
             if region.size_bytes != size_bytes:
@@ -76,13 +140,12 @@ class Inputs:
         self._forget(loaded)
         return loaded
 
-    def _read(self, sha: str) -> Region:
+    def _read(self, sha: str, at_start: bool) -> Region:
         with open(self._store.path(sha), "rb") as file:
-            region = Region(os.fstat(file.fileno()).st_size)
-            view = memoryview(region.memory)
+            region = Region(os.fstat(file.fileno()).st_size, at_start)
             done = 0
             while done < region.size_bytes:
-                count = file.readinto(view[done : region.size_bytes])
+                count = file.readinto(region.memory[done:])
                 if not count:
                     raise OSError(f"object {sha} became shorter while it was read")
                 done += count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from device_runtime.buffers import Region
 from device_runtime.check import COMPARABLE
@@ -80,13 +80,22 @@ def call_measure(context: Context, params: Dict[str, Any], buffers: List[bytes])
     request = MeasureRequest.from_plain(params)
     _refuse_impossible(request)
     path = context.store.path(request.module)
-    wanted = [(buffer.sha, buffer.size_bytes) for buffer in request.buffers if buffer.sha]
     try:
-        inputs = context.inputs.load(wanted)
+        inputs = context.inputs.load(_wanted(request))
     except MemoryError as error:
         return Reply(to_plain(MeasureResult(error=MeasureFailure("out_of_memory", str(error)))))
     measure = _measure_on_cpu if request.driver == "cpu" else _measure_on_gpu
     return Reply(to_plain(_result(measure(context, path, request, inputs), request)))
+
+
+def _wanted(request: MeasureRequest) -> List[Tuple[str, int, bool]]:
+    """The objects of all sets as Inputs.load wants them."""
+    return [
+        (sha, buffer.size_bytes, place == 1)
+        for place, data in enumerate(request.data_sets)
+        for buffer, sha in zip(request.buffers, data)
+        if sha
+    ]
 
 
 def _measure_on_cpu(

@@ -1,4 +1,4 @@
-"""What a measurement's child does with a CPU kernel: load, call once, check, time, check again.
+"""A kernel of a CPU artifact in a measurement's child: loaded, with its memory and threads, called and timed.
 
 The C ABI is cross/native/tfb.h; every artifact exports the pool, the timing loop and the comparisons.
 """
@@ -7,47 +7,115 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from device_runtime.buffers import Region
-from device_runtime.check import checked, compare, unwritten_byte
+from device_runtime.check import Difference, compare, unwritten_byte
+from device_runtime.float_mode import float_mode
 from device_runtime.isolation import Fault
-from device_runtime.protocol import MeasureRequest
+from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
 from device_runtime.timer import time_kernel
+from device_runtime.trial import Trial, carry_out
 
 ABI_VERSION = 1
 ERROR_WORDS = 200
 
 
 def run_kernel(path: str, request: MeasureRequest, inputs: Mapping[str, Region]) -> Dict[str, Any]:
-    """Entries of MeasureResult: seconds, number, max_abs_error, max_abs_reference, and failure when wrong.
+    """What trial.carry_out answers; `inputs` holds the objects that the request names.
 
-    `inputs` holds the objects that the request names. Raises Fault for what is wrong with the artifact.
+    Raises Fault for what is wrong with the artifact.
     """
     library, symbol = _load(path, request.symbol)
-    own = [
-        inputs[buffer.sha] if buffer.role == "input" else Region(buffer.size_bytes)
-        for buffer in request.buffers
-    ]
-    workspace = Region(request.workspace_bytes)
     pool = _make_pool(library, request.threads, request.cores)
-    buffers = (ctypes.c_void_p * len(own))(*[region.address for region in own])
-    for buffer, region in zip(request.buffers, own):
-        if buffer.role == "output":
-            region.fill(unwritten_byte(buffer.dtype))
+    return carry_out(_CpuTrial(library, symbol, pool, request, inputs), request)
 
-    status = symbol(buffers, workspace.address, pool)
-    if status != 0:
-        raise Fault("crash", f"kernel {request.symbol} returned {status}, expected 0")
-    answer = _check(library, request, own, inputs)
-    if "failure" in answer or request.timing is None:
-        return answer
-    address = ctypes.cast(symbol, ctypes.c_void_p).value
-    assert address is not None
-    call = (address, ctypes.addressof(buffers), workspace.address, pool)
-    seconds, number = time_kernel(library, call, request.timing)
-    answer = _check(library, request, own, inputs)  # right at first and wrong later is wrong
-    return answer if "failure" in answer else {**answer, "seconds": seconds, "number": number}
+
+class _CpuTrial(Trial):
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        symbol: Any,
+        pool: int,
+        request: MeasureRequest,
+        inputs: Mapping[str, Region],
+    ) -> None:
+        self._library, self._symbol, self._pool = library, symbol, pool
+        self._request = request
+        self._inputs = dict(inputs)
+        self._own: List[Region] = []
+        self._at_start = False
+
+    def put(self, data: Sequence[str], at_start: bool) -> None:
+        if not self._own or at_start != self._at_start:
+            self._allocate(data, at_start)
+        else:
+            self._exchange(data)
+        self._pointers = (ctypes.c_void_p * len(self._own))(*[region.address for region in self._own])
+        for buffer, region in zip(self._request.buffers, self._own):
+            if buffer.role == "output":
+                region.fill(unwritten_byte(buffer.dtype))
+                self._workspace.fill(unwritten_byte(buffer.dtype))
+
+    def _allocate(self, data: Sequence[str], at_start: bool) -> None:
+        self._own.clear()  # before others take their memory
+        self._workspace = Region(self._request.workspace_bytes, at_start)
+        self._own += [
+            self._inputs[sha] if buffer.role == "input" else Region(buffer.size_bytes, at_start)
+            for buffer, sha in zip(self._request.buffers, data)
+        ]
+        self._at_start = at_start
+
+    def _exchange(self, data: Sequence[str]) -> None:
+        """Other inputs at the same addresses, as far as no two buffers share one: a kernel that knows its
+        inputs by their addresses would take them for the old ones."""
+        for place, (buffer, sha) in enumerate(zip(self._request.buffers, data)):
+            old = self._own[place]
+            if buffer.role != "input" or self._inputs[sha] is old:
+                continue
+            if self._inputs[sha].fits(old) and self._own.count(old) == data.count(sha) == 1:
+                self._inputs[sha].move_to(old)
+                self._inputs[sha] = old
+            self._own[place] = self._inputs[sha]
+
+    def call(self) -> None:
+        mode = float_mode()
+        status = self._symbol(self._pointers, self._workspace.address, self._pool)
+        if status != 0:
+            raise Fault("crash", f"kernel {self._request.symbol} returned {status}, expected 0")
+        _same_mode(mode)
+
+    def time(self, timing: Timing) -> Tuple[List[float], int]:
+        address = ctypes.cast(self._symbol, ctypes.c_void_p).value
+        assert address is not None
+        mode = float_mode()
+        call = (address, ctypes.addressof(self._pointers), self._workspace.address, self._pool)
+        timed = time_kernel(self._library, call, timing)
+        _same_mode(mode)
+        return timed
+
+    def differences(self, data: Sequence[str]) -> List[Tuple[BufferRequest, Difference]]:
+        return [
+            (
+                buffer,
+                compare(
+                    self._library, buffer.dtype, region.address, self._inputs[sha].address, buffer.elements
+                ),
+            )
+            for buffer, region, sha in zip(self._request.buffers, self._own, data)
+            if buffer.role == "output" and sha
+        ]
+
+    def strayed(self) -> str:
+        regions = {f"buffer {place}": region for place, region in enumerate(self._own)}
+        regions["the workspace"] = self._workspace
+        found = [f"{region.strayed()} of {name}" for name, region in regions.items() if region.strayed()]
+        return ", ".join(found)
+
+
+def _same_mode(before: bytes) -> None:
+    if float_mode() != before:
+        raise Fault("wrong_answer", "it changed the rounding mode or the handling of denormal numbers")
 
 
 def _load(path: str, symbol: str) -> Tuple[ctypes.CDLL, Any]:
@@ -75,14 +143,3 @@ def _make_pool(library: ctypes.CDLL, threads: int, cores: Tuple[int, ...]) -> in
     if started != threads:
         raise Fault("out_of_memory", f"the system started {started} of {threads} threads")
     return pool
-
-
-def _check(
-    library: ctypes.CDLL, request: MeasureRequest, own: List[Region], inputs: Mapping[str, Region]
-) -> Dict[str, Any]:
-    found = [
-        (buffer, compare(library, buffer.dtype, region.address, inputs[buffer.sha].address, buffer.elements))
-        for buffer, region in zip(request.buffers, own)
-        if buffer.role == "output" and buffer.sha
-    ]
-    return checked(found, request.rtol)

@@ -113,7 +113,7 @@ class CudaDevice(Device):
     def write(self, handle: Any, region: Region) -> None:
         """See gpu.Device."""
         with typed(self.driver, "filling a buffer"):
-            self.driver.memcpy_htod(handle, memoryview(region.memory)[: region.size_bytes])
+            self.driver.memcpy_htod(handle, region.memory)
 
     def part(self, handle: Any, offset_bytes: int, size_bytes: int) -> Any:
         """See gpu.Device: an address."""
@@ -132,7 +132,7 @@ class CudaDevice(Device):
     def download(self, handle: Any, region: Region) -> None:
         """See gpu.Device."""
         with typed(self.driver, "reading an output"):
-            self.driver.memcpy_dtoh(memoryview(region.memory)[: region.size_bytes], handle)
+            self.driver.memcpy_dtoh(region.memory, handle)
 
     def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> Call:
         """See gpu.Device. A cubin for another architecture is a Fault("build")."""

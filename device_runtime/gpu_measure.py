@@ -1,7 +1,4 @@
-"""What a measurement's child does with a GPU module: load, call once, check, time, check again.
-
-Kernels and whole models alike; start at run_gpu_module().
-"""
+"""A kernel or a whole model of a GPU module in a measurement's child. Start at run_gpu_module()."""
 
 from __future__ import annotations
 
@@ -9,8 +6,9 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
 
 from device_runtime.arrays import difference
 from device_runtime.buffers import Region
-from device_runtime.check import Difference, checked, unwritten_byte
-from device_runtime.gpu import SMALLEST_BUFFER_BYTES, Call, Device, launch_arguments
+from device_runtime.check import Difference, unwritten_byte
+from device_runtime.gpu import Call, Device, launch_arguments
+from device_runtime.gpu_buffers import GuardedBuffer
 from device_runtime.gpu_steps import ModelCall
 from device_runtime.isolation import Fault
 from device_runtime.protocol import (
@@ -20,8 +18,10 @@ from device_runtime.protocol import (
     GpuModule,
     MeasureRequest,
     ProtocolError,
+    Timing,
 )
 from device_runtime.repeats import time_repeats
+from device_runtime.trial import Trial, carry_out
 
 MODEL_SYMBOL = "tfb_model"
 
@@ -29,43 +29,73 @@ MODEL_SYMBOL = "tfb_model"
 def run_gpu_module(
     device: Device, path: str, request: MeasureRequest, inputs: Mapping[str, Region]
 ) -> Dict[str, Any]:
-    """Entries of MeasureResult: seconds, number, max_abs_error, max_abs_reference, and failure when wrong.
+    """What trial.carry_out answers.
 
     `path` is that of a GpuModule, or of a GpuModel for MODEL_SYMBOL, whose buffers are the graph's inputs,
     then its outputs; `inputs` holds the objects that the request names. Raises Fault.
     """
-    program = program_of(path, request)
-    handles = [
-        device.upload(inputs[buffer.sha])
-        if buffer.role == "input"
-        else device.allocate(max(SMALLEST_BUFFER_BYTES, buffer.size_bytes))
-        for buffer in request.buffers
-    ]
-    for buffer, handle in zip(request.buffers, handles):
-        if buffer.role == "output":
-            device.fill(handle, buffer.size_bytes, unwritten_byte(buffer.dtype))
-
-    call = prepared(device, program, handles)
-    call.run()
-    answer = _check(device, request, handles, inputs)
-    if "failure" in answer:
-        return answer
-    device.built()
-    timing = request.timing
-    if timing is None:
-        return answer
-    flush_bytes = timing.flush_bytes
-    seconds, number = time_repeats(lambda calls: call.seconds(calls, flush_bytes), call.run, timing)
-    answer = _check(device, request, handles, inputs)  # right at first and wrong later is wrong
-    return answer if "failure" in answer else {**answer, "seconds": seconds, "number": number}
+    return carry_out(_GpuTrial(device, program_of(path, request), request, inputs), request)
 
 
-def prepared(device: Device, program: Union[GpuKernel, GpuModel], handles: Sequence[Any]) -> Call:
-    """The kernel or the model, built and with its buffers. Raises Fault."""
-    if isinstance(program, GpuModel):
-        return ModelCall(device, program, handles)
-    workspace = device.allocate(max(SMALLEST_BUFFER_BYTES, program.workspace_bytes))
-    return device.prepare(program, launch_arguments(program, handles, workspace))
+class _GpuTrial(Trial):
+    def __init__(
+        self,
+        device: Device,
+        program: Union[GpuKernel, GpuModel],
+        request: MeasureRequest,
+        inputs: Mapping[str, Region],
+    ) -> None:
+        self._device = device
+        self._request = request
+        self._inputs = inputs
+        self._held = [""] * len(request.buffers)  # what each input's buffer holds
+        self._buffers = [GuardedBuffer(device, buffer.size_bytes) for buffer in request.buffers]
+        handles = [buffer.handle for buffer in self._buffers]
+        self._call: Call
+        self._own: Sequence[GuardedBuffer]
+        if isinstance(program, GpuModel):
+            self._call = model = ModelCall(device, program, handles)
+            self._own = model.own
+        else:
+            workspace = GuardedBuffer(device, program.workspace_bytes)
+            self._call = device.prepare(program, launch_arguments(program, handles, workspace.handle))
+            self._own = (workspace,)
+
+    def put(self, data: Sequence[str], at_start: bool) -> None:
+        """There are canaries on both sides: `at_start` is of no use here."""
+        for place, (buffer, own) in enumerate(zip(self._request.buffers, self._buffers)):
+            if buffer.role == "output":
+                for written in (own, *self._own):
+                    written.fill(unwritten_byte(buffer.dtype))
+            elif self._held[place] != data[place]:
+                self._device.write(own.handle, self._inputs[data[place]])
+                self._held[place] = data[place]
+
+    def call(self) -> None:
+        self._call.run()
+        self._device.built()
+
+    def time(self, timing: Timing) -> Tuple[List[float], int]:
+        flush_bytes = timing.flush_bytes
+        return time_repeats(lambda calls: self._call.seconds(calls, flush_bytes), self._call.run, timing)
+
+    def differences(self, data: Sequence[str]) -> List[Tuple[BufferRequest, Difference]]:
+        return [
+            (buffer, difference(buffer.dtype, own.content(), self._inputs[sha], buffer.elements))
+            for buffer, own, sha in zip(self._request.buffers, self._buffers, data)
+            if buffer.role == "output" and sha
+        ]
+
+    def strayed(self) -> str:
+        found = []
+        for place, own in enumerate(self._buffers):
+            held = self._held[place]
+            if held and bytes(own.content().memory) != bytes(self._inputs[held].memory):
+                found.append(f"to buffer {place}, an input")
+            if own.strayed():
+                found.append(f"{own.strayed()} of buffer {place}")
+        found += [f"{own.strayed()} of the workspace" for own in self._own if own.strayed()]
+        return ", ".join(found)
 
 
 def program_of(path: str, request: MeasureRequest) -> Union[GpuKernel, GpuModel]:
@@ -88,15 +118,3 @@ def program_of(path: str, request: MeasureRequest) -> Union[GpuKernel, GpuModel]
         known = ", ".join(sorted(module.kernels))
         raise Fault("link", f"the module has no kernel {request.symbol}; it has {known:.200}")
     return module.kernels[request.symbol]
-
-
-def _check(
-    device: Device, request: MeasureRequest, handles: Sequence[Any], inputs: Mapping[str, Region]
-) -> Dict[str, Any]:
-    found: List[Tuple[BufferRequest, Difference]] = []
-    for buffer, handle in zip(request.buffers, handles):
-        if buffer.role == "output" and buffer.sha:
-            got = Region(buffer.size_bytes)
-            device.download(handle, got)
-            found.append((buffer, difference(buffer.dtype, got, inputs[buffer.sha], buffer.elements)))
-    return checked(found, request.rtol)

@@ -11,18 +11,23 @@ from typing import Any, Dict, List, Sequence
 
 from device_runtime.buffers import Region
 from device_runtime.gpu import SMALLEST_BUFFER_BYTES, Call, Device, launch_arguments
+from device_runtime.gpu_buffers import GuardedBuffer
 from device_runtime.protocol import GpuBuffer, GpuModel
 
 
 class ModelCall(Call):
-    """The model's steps with their buffers; `handles` are those of the graph's inputs, then its outputs."""
+    """The model's steps with their buffers; `handles` are those of the graph's inputs, then its outputs.
+
+    `own` is what the steps write beside the outputs.
+    """
 
     def __init__(self, device: Device, model: GpuModel, handles: Sequence[Any]) -> None:
         self._device = device
-        arena = device.allocate(max(SMALLEST_BUFFER_BYTES, model.arena_bytes))
+        arena = GuardedBuffer(device, model.arena_bytes)
         parameters = device.upload(_region(model.parameters or bytes(SMALLEST_BUFFER_BYTES)))
-        workspace = device.allocate(max(SMALLEST_BUFFER_BYTES, model.scratch_bytes))
-        self._whole = (arena, parameters)  # CUDA's parts are addresses only
+        workspace = GuardedBuffer(device, model.scratch_bytes)
+        self.own = (arena, workspace)
+        self._parameters = parameters  # CUDA's parts are addresses only
         parts: Dict[GpuBuffer, Any] = {}
 
         def place(buffer: GpuBuffer) -> Any:
@@ -30,13 +35,16 @@ class ModelCall(Call):
             if kind in ("input", "output"):
                 return handles[at if kind == "input" else len(model.inputs) + at]
             if buffer not in parts:
-                parts[buffer] = device.part(arena if kind == "arena" else parameters, at, size_bytes)
+                held = (
+                    arena.part(at, size_bytes) if kind == "arena" else device.part(parameters, at, size_bytes)
+                )
+                parts[buffer] = held
             return parts[buffer]
 
         self._calls: List[Call] = []
         for symbol, buffers in model.steps:
             kernel = model.module.kernels[symbol]
-            arguments = launch_arguments(kernel, [place(buffer) for buffer in buffers], workspace)
+            arguments = launch_arguments(kernel, [place(buffer) for buffer in buffers], workspace.handle)
             self._calls.append(device.prepare(kernel, arguments))
 
     def start(self) -> None:
@@ -58,5 +66,5 @@ class ModelCall(Call):
 def _region(data: bytes) -> Region:
     """The bytes as memory that a device can copy from."""
     region = Region(len(data))
-    region.memory[: len(data)] = data
+    region.memory[:] = data
     return region

@@ -89,7 +89,7 @@ def read_file(path: str) -> Region:
 def region_of(fd: int, count_bytes: int) -> Region:
     """The first `count_bytes` of an open file."""
     region = Region(count_bytes)
-    view = memoryview(region.memory)[:count_bytes]
+    view = region.memory
     done = 0
     while done < count_bytes:
         count = os.preadv(fd, [view[done:]], done)

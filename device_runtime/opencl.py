@@ -152,13 +152,13 @@ class OpenClDevice(Device):
     def upload(self, region: Region) -> Any:
         """See gpu.Device."""
         flags = self._cl.mem_flags.READ_ONLY | self._cl.mem_flags.COPY_HOST_PTR
-        host = memoryview(region.memory)[: region.size_bytes]
+        host = region.memory
         with _typed(self._cl, f"a buffer of {region.size_bytes} bytes"):
             return self._cl.Buffer(self._context, flags, hostbuf=host)
 
     def write(self, handle: Any, region: Region) -> None:
         """See gpu.Device."""
-        host = memoryview(region.memory)[: region.size_bytes]
+        host = region.memory
         with _typed(self._cl, "writing an input"):
             self._cl.enqueue_copy(self._queue, handle, host)
 
@@ -180,7 +180,7 @@ class OpenClDevice(Device):
 
     def download(self, handle: Any, region: Region) -> None:
         """See gpu.Device."""
-        host = memoryview(region.memory)[: region.size_bytes]
+        host = region.memory
         with _typed(self._cl, "reading an output"):
             self._cl.enqueue_copy(self._queue, host, handle)
 

@@ -84,6 +84,7 @@ __all__ = [
     "MAX_BUFFERS",
     "MAX_BUFFER_BYTES",
     "MAX_COOLDOWN_S",
+    "MAX_DATA_SETS",
     "MAX_FLUSH_BYTES",
     "MAX_HEADER_BYTES",
     "MAX_MIN_REPEAT_MS",
@@ -150,6 +151,7 @@ MAX_DEVICE_S = 1e6
 MAX_FLUSH_BYTES = 1 << 28
 MAX_BUFFER_BYTES = 1 << 32
 MAX_THREADS = 256
+MAX_DATA_SETS = 8
 
 DTYPE_BYTES = {
     "float16": 2,
@@ -264,7 +266,8 @@ class MeasureRequest:
 
     `driver` loads the module; `device` is a part of its device's or platform's name ("": the first GPU).
     `cores` are the ids to pin to (empty: none); a kernel is right when no element that should be finite is
-    not, and max |error| <= rtol * max |expected|.
+    not, and max |error| <= rtol * max |expected|. That holds for the data of `buffers`, on which it is timed,
+    and for all of `more_data`: further sets, each the `sha` of every buffer.
     """
 
     module: str
@@ -278,18 +281,25 @@ class MeasureRequest:
     rtol: float = 1e-4
     driver: str = "cpu"  # one of DRIVERS
     device: str = ""
+    more_data: Tuple[Tuple[str, ...], ...] = ()
+
+    @property
+    def data_sets(self) -> Tuple[Tuple[str, ...], ...]:
+        """All sets, the timed one first."""
+        return (tuple(buffer.sha for buffer in self.buffers), *self.more_data)
 
     @classmethod
     def from_plain(cls, plain: object) -> "MeasureRequest":
         """Checked copy of a received map."""
         known = known_keys(plain, cls)
-        buffers, timing = take(known, "buffers", list), known.get("timing")
+        timing, more_data = known.get("timing"), known.get("more_data", ())
+        buffers = tuple(BufferRequest.from_plain(entry) for entry in take(known, "buffers", list))
         if not 1 <= len(buffers) <= MAX_BUFFERS:
             raise ProtocolError(BAD_REQUEST, f"'buffers': expected 1 to {MAX_BUFFERS}, found {len(buffers)}")
         return cls(
             module=take_sha(known, "module"),
             symbol=take_symbol(known, "symbol"),
-            buffers=tuple(BufferRequest.from_plain(entry) for entry in buffers),
+            buffers=buffers,
             workspace_bytes=take(known, "workspace_bytes", int, 0, MAX_BUFFER_BYTES),
             timing=None if timing is None else Timing.from_plain(timing),
             threads=take(known, "threads", int, 1, MAX_THREADS),
@@ -298,6 +308,7 @@ class MeasureRequest:
             rtol=take(known, "rtol", float, 0, 1),
             driver=take_choice(known, "driver", DRIVERS),
             device=take(known, "device", str)[:200],
+            more_data=_data_sets(more_data, buffers),
         )
 
 
@@ -307,6 +318,22 @@ def _core_ids(plain: Dict[str, Any]) -> Tuple[int, ...]:
     if len(cores) > MAX_THREADS or not all(type(core) is int and 0 <= core < 4096 for core in cores):
         raise unexpected("'cores'", "core ids", cores)
     return tuple(cores)
+
+
+def _data_sets(found: object, buffers: Tuple[BufferRequest, ...]) -> Tuple[Tuple[str, ...], ...]:
+    """Checked `more_data`: an object for each buffer that has one in the timed set, and for no other."""
+    if not isinstance(found, (list, tuple)) or len(found) > MAX_DATA_SETS:
+        raise unexpected("'more_data'", f"at most {MAX_DATA_SETS} lists", found)
+    for entry in found:
+        if not isinstance(entry, (list, tuple)) or len(entry) != len(buffers):
+            raise unexpected("'more_data'", f"lists of {len(buffers)} objects", entry)
+    return tuple(
+        tuple(
+            take_sha({"more_data": sha}, "more_data") if buffer.sha else ""
+            for buffer, sha in zip(buffers, entry)
+        )
+        for entry in found
+    )
 
 
 @dataclass(frozen=True)

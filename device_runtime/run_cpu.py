@@ -70,6 +70,9 @@ class _OnCpu(Started):
         status = self._library.tfb_model_run(self._instance, sources, sinks)
         seconds = time.perf_counter() - started_s
         explain(self._library, status)
+        for spec, region in zip(self._model.manifest["outputs"], outputs):
+            if region.strayed():
+                raise Fault("wrong_answer", f"the model wrote {region.strayed()} of output {spec['name']}")
         return outputs, seconds
 
     def difference(self, dtype: str, got: Region, want: Region, elements: int) -> Difference:

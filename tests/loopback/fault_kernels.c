@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "tfb.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -189,6 +190,97 @@ KERNEL(wrong_later) {
     static int calls;
     twice(buffers, 0, N);
     if (++calls > 2) ((float *)buffers[1])[9] += 1;
+    return 0;
+}
+
+KERNEL(computes_once) {
+    UNUSED;
+    static int calls;
+    if (calls++ == 0) twice(buffers, 0, N);
+    return 0;
+}
+
+KERNEL(computes_twice) {
+    UNUSED;
+    static int calls;
+    if (calls++ < 2) twice(buffers, 0, N);
+    return 0;
+}
+
+KERNEL(knows_its_input) { /* by the address; what it wrote for it is kept for the next call */
+    UNUSED;
+    static const float *known;
+    static float kept[N];
+    if (known != buffers[0]) {
+        twice(buffers, 0, N);
+        memcpy(kept, buffers[1], sizeof kept);
+        known = buffers[0];
+    }
+    memcpy(buffers[1], kept, sizeof kept);
+    return 0;
+}
+
+KERNEL(writes_after_the_end) {
+    UNUSED;
+    twice(buffers, 0, N);
+    ((float *)buffers[1])[N] = 1;
+    return 0;
+}
+
+KERNEL(writes_before_the_start) {
+    UNUSED;
+    twice(buffers, 0, N);
+    ((float *)buffers[1])[-1] = 1;
+    return 0;
+}
+
+KERNEL(reads_after_the_end) { /* and makes no use of it */
+    UNUSED;
+    twice(buffers, 0, N);
+    (void)((volatile const float *)buffers[0])[N];
+    return 0;
+}
+
+KERNEL(reads_before_the_start) {
+    UNUSED;
+    twice(buffers, 0, N);
+    (void)((volatile const float *)buffers[0])[-1];
+    return 0;
+}
+
+KERNEL(leaves_its_workspace) { /* of 100 bytes */
+    (void)pool;
+    twice(buffers, 0, N);
+    ((char *)workspace)[100] = 1;
+    return 0;
+}
+
+KERNEL(relies_on_zeros) {
+    (void)pool;
+    twice(buffers, 0, N);
+    ((float *)buffers[1])[3] += ((float *)workspace)[24];
+    return 0;
+}
+
+KERNEL(clips) { /* right for inputs in [-500, 523] */
+    UNUSED;
+    twice(buffers, 0, N);
+    for (int i = 0; i < N; i++) ((float *)buffers[1])[i] = fminf(((float *)buffers[1])[i], 1046);
+    return 0;
+}
+
+KERNEL(skips_zeros) {
+    UNUSED;
+    const float *in = buffers[0];
+    for (int i = 0; i < N; i++)
+        if (in[i] != 0 || i == 500 || i == 523) ((float *)buffers[1])[i] = 2 * in[i];
+    return 0;
+}
+
+KERNEL(rounds_upward) {
+    UNUSED;
+    twice(buffers, 0, N);
+    fesetround(FE_UPWARD);
     return 0;
 }
 

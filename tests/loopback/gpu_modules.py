@@ -27,6 +27,11 @@ BODIES = {
     "hangs": "int i = get_global_id(0); while (a[i] < 1e9f) b[i] = a[i]; b[i] = 2 * a[i];",
     "crashes": "*(__global volatile int *)64 = 1; b[get_global_id(0)] = 0;",
     "wrong_later": "int i = get_global_id(0); b[i] = b[i] == b[i] ? 0 : 2 * a[i];",
+    "clips": "int i = get_global_id(0); b[i] = fmin(2 * a[i], 1046.0f);",
+    "strays": "int i = get_global_id(0); b[i] = 2 * a[i]; if (i == 0) b[1024] = 1;",
+    "strays_back": "int i = get_global_id(0); b[i] = 2 * a[i]; if (i == 0) b[-1] = 1;",
+    "reads_beyond": "int i = get_global_id(0); b[i] = 2 * a[i] + (i == 3 ? 0 * a[1024] : 0);",
+    "writes_input": "int i = get_global_id(0); b[i] = 2 * a[i]; if (i == 9) ((__global float *)a)[i] = 1;",
     "refused": "int i = get_global_id(0) b[i] = 2 * a[i];",
 }
 
@@ -59,8 +64,9 @@ def by_way_of_workspace() -> GpuModule:
 def measure_request(
     session: Session, module: GpuModule, timing: Timing | None = QUICK, timeout_s: float = 20.0
 ) -> MeasureRequest:
-    """Check and time the kernel `twice` of a module on PoCL."""
+    """Check the kernel `twice` of a module on three sets of data and time it on the first, on PoCL."""
     values = np.arange(ELEMENTS, dtype=np.float32) - 500
+    large, sparse = 64 * values[::-1], np.where(np.arange(ELEMENTS) % 4, np.float32(0), values)
     return MeasureRequest(
         module=session.put(module.to_bytes()),
         symbol="twice",
@@ -72,4 +78,7 @@ def measure_request(
         timeout_s=timeout_s,
         driver="opencl",
         device="Portable Computing Language",
+        more_data=tuple(
+            (session.put(other.tobytes()), session.put((2 * other).tobytes())) for other in (large, sparse)
+        ),
     )

@@ -8,6 +8,7 @@ from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
 from toolkit.measure.session import Session
 
 ELEMENTS = 1024
+WORKSPACE_BYTES = 100
 QUICK = Timing(number=1, repeat=2, min_repeat_ms=0.1, warmup=1)
 TIMEOUT_S = 0.5
 
@@ -20,12 +21,16 @@ class Kernels:
         values = np.arange(ELEMENTS, dtype=np.float32) - 500
         self.input = session.put(values.tobytes())
         self.expected = session.put((2 * values).tobytes())
+        large, sparse = 64 * values[::-1], np.where(np.arange(ELEMENTS) % 4, np.float32(0), values)
+        self.more_data = tuple(
+            (session.put(other.tobytes()), session.put((2 * other).tobytes())) for other in (large, sparse)
+        )
         self.timeout_s = timeout_s
 
     def request(
         self, symbol: str, timing: Timing | None = QUICK, timeout_s: float = 0.0, threads: int = 1
     ) -> MeasureRequest:
-        """Check and time `symbol`."""
+        """Check `symbol` on three sets of data and time it on the first."""
         return MeasureRequest(
             module=self.module,
             symbol=symbol,
@@ -33,6 +38,8 @@ class Kernels:
                 BufferRequest("input", "float32", ELEMENTS, self.input),
                 BufferRequest("output", "float32", ELEMENTS, self.expected),
             ),
+            workspace_bytes=WORKSPACE_BYTES,
+            more_data=self.more_data,
             timing=timing,
             threads=threads,
             timeout_s=timeout_s or self.timeout_s,

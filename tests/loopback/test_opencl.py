@@ -55,8 +55,17 @@ def test_calls_grow_until_a_repeat_lasts_and_caches_are_flushed(session: Session
 
 FAILURES = [
     ("wrong", "wrong_answer", "max |error| 100 at index 7 of 1024"),
+    ("clips", "wrong_answer", "(data set 2 of 3)"),
+    ("strays", "wrong_answer", "it wrote 4 bytes after the end of buffer 1"),
+    ("strays_back", "wrong_answer", "it wrote 4 bytes before the start of buffer 1"),
+    (
+        "reads_beyond",
+        "wrong_answer",
+        "1 of 1024 elements are NaN, infinite or unwritten, the first at index 3",
+    ),
+    ("writes_input", "wrong_answer", "it wrote to buffer 0, an input"),
     ("unwritten", "wrong_answer", "1 of 1024 elements are NaN, infinite or unwritten, the first at index 5"),
-    ("wrong_later", "wrong_answer", "max |error| 1046"),
+    ("wrong_later", "wrong_answer", "max |error| "),
     ("refused", "build", "BUILD_PROGRAM_FAILURE"),
     ("crashes", "crash", "killed by SIGSEGV"),
 ]
@@ -161,9 +170,9 @@ def test_the_probe_and_the_doctor_know_the_device(session: Session, pocl_board: 
     target = pocl_board.target()
     assert target.gpu is not None
     device = next(one for one in session.probe().opencl if target.device in one.platform)
-    assert device["max_threads_per_block"] >= target.gpu.max_threads_per_block
-    assert device["shared_memory_bytes"] >= target.gpu.shared_memory_bytes
-    assert device["compute_units"] >= 1 and len(device["max_block_dims"]) == 3
+    assert device.max_threads_per_block >= target.gpu.max_threads_per_block
+    assert device.shared_memory_bytes >= target.gpu.shared_memory_bytes
+    assert device.compute_units >= 1 and len(device.max_block_dims) == 3
     checks = {check.name: check for check in check_board(pocl_board).checks}
     assert checks["opencl"].state == "ok"
-    assert device["name"] in checks["opencl"].found
+    assert device.name in checks["opencl"].found

@@ -167,7 +167,9 @@ def test_integer_outputs(shared_session: Session, kernels: Kernels) -> None:
             BufferRequest("input", dtype, ELEMENTS, shared_session.put(values.tobytes())),
             BufferRequest("output", dtype, ELEMENTS, shared_session.put(expected.tobytes())),
         )
-        requests[symbol] = dataclasses.replace(kernels.request(symbol), buffers=buffers, rtol=0.0)
+        requests[symbol] = dataclasses.replace(
+            kernels.request(symbol), buffers=buffers, rtol=0.0, more_data=()
+        )
     assert shared_session.measure(requests["right_i64"]).error is None
     failure = shared_session.measure(requests["half_i8"]).error
     assert failure is not None

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from boards.description import MeasureDefaults
-from cross.compile import Argument, Artifact, Kernel
+from cross.compile import Argument, Artifact
 from cross.errors import CrossError
 from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
@@ -79,8 +79,8 @@ class RunnerOptions:
 class LiveRunner:
     """Measures the configurations of one schedule space on a board, lowered by `programs`.
 
-    Inputs and the expected output are drawn from `seed` and uploaded once; weights are packed as each kernel
-    wants them, and each packing is uploaded once. Every output is checked on the board.
+    Inputs and the expected outputs are drawn from `seed` and uploaded once; weights are packed as each kernel
+    wants them, and each packing is uploaded once. Every output is checked on the board, on all sets of data.
 
     Configurations that make the same program or the same machine code are measured once; the others take
     that measurement (fact IDENTICAL_CODE). `recorded` are measurements of earlier runs to be taken in this
@@ -103,7 +103,7 @@ class LiveRunner:
         self._session = session
         self._options = options
         self._seed = seed
-        self._uploads: dict[tuple[int, Packing | None], str] = {}
+        self._uploads: dict[tuple[int, int, Packing | None], str] = {}
         self._modules: set[str] = set()
         self._built: dict[Hashable, BuiltKernel] = {}  # of the last batch
         self._known: dict[Hashable, Measurement] = {}
@@ -120,7 +120,7 @@ class LiveRunner:
         return other
 
     @functools.cached_property
-    def _data(self) -> TrialData:
+    def _data(self) -> tuple[TrialData, ...]:
         return trial_data(self._space.operator, np.random.default_rng(self._seed))
 
     def prepare(self, batch: Batch) -> Iterator[Measurement]:
@@ -182,33 +182,38 @@ class LiveRunner:
         if len(first.seconds) < FEW_REPEATS or agree(first.seconds):
             return first
         others = replace(timing, repeat=timing.repeat - FEW_REPEATS)
-        return _both(first, self._run(built, others))
+        return _both(first, self._run(built, others, sets=1))
 
-    def _run(self, built: BuiltKernel, timing: Timing) -> Measurement:
-        """One call of the board; fewer repeats than asked for mean that it gave up."""
-        measurement = Measurement.of(self._asked(built, timing))
+    def _run(self, built: BuiltKernel, timing: Timing, sets: int | None = None) -> Measurement:
+        """One call of the board; fewer repeats than asked for mean that it gave up. `sets`: of data that it
+        is checked on (None: all)."""
+        measurement = Measurement.of(self._asked(built, timing, sets))
         beaten = timing.give_up_s > 0 and measurement.cost_s > timing.give_up_s
         if not (beaten and len(measurement.seconds) < timing.repeat):
             return measurement
         return replace(measurement, facts={**measurement.facts, GIVEN_UP_S: timing.give_up_s})
 
-    def _asked(self, built: BuiltKernel, timing: Timing) -> MeasureResult:
+    def _asked(self, built: BuiltKernel, timing: Timing, count: int | None) -> MeasureResult:
         """The board's answer; what it has dropped from its store is uploaded once more."""
         try:
-            return self._session.measure(self._request(built, timing))
+            return self._session.measure(self._request(built, timing, count))
         except DeviceError as error:
             if error.code != NOT_FOUND:
                 raise
             self._uploads.clear()
             self._modules.clear()
-            return self._session.measure(self._request(built, timing))
+            return self._session.measure(self._request(built, timing, count))
 
-    def _request(self, built: BuiltKernel, timing: Timing) -> MeasureRequest:
+    def _request(self, built: BuiltKernel, timing: Timing, count: int | None) -> MeasureRequest:
         target, kernel, options = self._space.target, built.kernel, self._options
+        sets = [
+            tuple(self._uploaded(number, *item) for item in enumerate(kernel.arguments))
+            for number, _ in enumerate(self._data[:count])
+        ]
         return MeasureRequest(
             module=self._module(built.artifact),
             symbol=kernel.symbol,
-            buffers=tuple(self._buffers(kernel)),
+            buffers=tuple(_buffer(*pair) for pair in zip(kernel.arguments, sets[0], strict=True)),
             workspace_bytes=kernel.workspace_bytes,
             timing=timing,
             threads=target.threads,
@@ -217,6 +222,7 @@ class LiveRunner:
             rtol=RTOL.get(kernel.arguments[-1].dtype, EXACT),
             driver=target.kind,
             device=target.device,
+            more_data=tuple(sets[1:]),
         )
 
     def _module(self, artifact: Artifact) -> str:
@@ -225,22 +231,21 @@ class LiveRunner:
             self._modules.add(self._session.put(artifact.code))
         return artifact.sha256
 
-    def _buffers(self, kernel: Kernel) -> Iterator[BufferRequest]:
-        for position, argument in enumerate(kernel.arguments):
-            role = "output" if argument.role == "output" else "input"
-            elements = int(np.prod(argument.shape))
-            yield BufferRequest(role, argument.dtype, elements, self._uploaded(position, argument))
-
-    def _uploaded(self, position: int, argument: Argument) -> str:
-        """The content hash of an argument's data on the board, put there the first time."""
-        place = (position, argument.packing)
+    def _uploaded(self, number: int, position: int, argument: Argument) -> str:
+        """The content hash of an argument's data in a set, put on the board the first time."""
+        place = (0 if argument.role == "constant" else number, position, argument.packing)
         if place not in self._uploads:
-            output = argument.role == "output"
-            array = self._data.expected if output else self._data.inputs[position]
+            data = self._data[number]
+            array = data.expected if argument.role == "output" else data.inputs[position]
             if argument.packing is not None:
                 array = argument.packing.apply(array)
             self._uploads[place] = self._session.put(np.ascontiguousarray(array).tobytes())
         return self._uploads[place]
+
+
+def _buffer(argument: Argument, sha: str) -> BufferRequest:
+    role = "output" if argument.role == "output" else "input"
+    return BufferRequest(role, argument.dtype, argument.elements, sha)
 
 
 def short_repeats(timing: Timing, call_s: float) -> Timing:

@@ -23,13 +23,56 @@ def test_regions_are_aligned_zeroed_and_fillable() -> None:
         assert ctypes.string_at(region.address, size_bytes) == b"\xff" * size_bytes
 
 
+@pytest.mark.parametrize("at_start", [False, True])
+@pytest.mark.parametrize("size_bytes", [0, 1, 100, 4096, 5000])
+def test_whoever_leaves_a_region_is_killed_or_found(size_bytes: int, at_start: bool) -> None:
+    region = Region(size_bytes, at_start)
+    region.fill(0xFF)
+    assert region.strayed() == ""
+
+    def stray(offset: int) -> str:
+        """What becomes of a byte written at an offset, in a child."""
+
+        def work() -> dict[str, str]:
+            ctypes.memset(region.address + offset, 7, 1)
+            return {"strayed": region.strayed()}
+
+        outcome = run_isolated(work, Limits(10.0, 1 << 28))
+        return outcome.failure.text if outcome.failure else str((outcome.answer or {})["strayed"])
+
+    before, after = (
+        {"1 bytes before the start", "killed by SIGSEGV"},
+        {"1 bytes after the end", "killed by SIGSEGV"},
+    )
+    assert stray(-1) in before and stray(size_bytes) in after
+    if at_start:
+        assert stray(-1) == "killed by SIGSEGV"
+    else:
+        assert stray(-(-size_bytes // 64) * 64) == "killed by SIGSEGV"
+
+
+def test_a_region_takes_the_place_of_another_of_its_size() -> None:
+    first, second, other = Region(5000), Region(5000), Region(5001)
+    second.fill(3)
+    second.protect()
+    assert second.fits(first) and not other.fits(first)
+
+    def work() -> dict[str, bytes]:
+        second.move_to(first)
+        return {"found": bytes(first.memory)}
+
+    outcome = run_isolated(work, Limits(10.0, 1 << 28))
+    assert outcome.answer == {"found": bytes([3]) * 5000}
+    assert bytes(first.memory) == bytes(5000)
+
+
 def test_inputs_are_loaded_once_and_read_only(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     sha = store.add(b"some data")
     inputs = Inputs(store, 1 << 20)
-    region = inputs.load([(sha, 9)])[sha]
+    region = inputs.load([(sha, 9, False)])[sha]
     assert ctypes.string_at(region.address, 9) == b"some data"
-    assert inputs.load([(sha, 9), (sha, 9)])[sha] is region
+    assert inputs.load([(sha, 9, False), (sha, 9, False)])[sha] is region
     outcome = run_isolated(lambda: ctypes.memset(region.address, 0, 1) and {}, Limits(10.0, 1 << 28))
     assert outcome.failure is not None
     assert outcome.failure.signal == signal.SIGSEGV
@@ -39,17 +82,17 @@ def test_the_oldest_are_forgotten_but_never_what_is_wanted(tmp_path: Path) -> No
     store = Store(str(tmp_path))
     first, second, third = (store.add(bytes([i]) * 100) for i in range(3))
     inputs = Inputs(store, cap_bytes=250)
-    region = inputs.load([(first, 100)])[first]
-    inputs.load([(second, 100)])
-    inputs.load([(first, 100), (third, 100)])
-    assert inputs.load([(first, 100)])[first] is region
-    assert len(inputs.load([(first, 100), (second, 100), (third, 100)])) == 3
+    region = inputs.load([(first, 100, False)])[first]
+    inputs.load([(second, 100, False)])
+    inputs.load([(first, 100, False), (third, 100, False)])
+    assert inputs.load([(first, 100, False)])[first] is region
+    assert len(inputs.load([(first, 100, False), (second, 100, False), (third, 100, False)])) == 3
 
 
 def test_what_does_not_fit_the_request(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     inputs, sha = Inputs(store, 1 << 20), store.add(b"1234")
-    for wanted, code in (((sha, 5), BAD_REQUEST), (("0" * 64, 4), NOT_FOUND)):
+    for wanted, code in (((sha, 5, False), BAD_REQUEST), (("0" * 64, 4, False), NOT_FOUND)):
         with pytest.raises(ProtocolError) as refused:
             inputs.load([wanted])
         assert refused.value.code == code
