@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.explore.proposer import Proposer
+from toolkit.explore.space import Whole
 
 Batch = NDArray[np.int64]
 
@@ -27,6 +28,8 @@ class TilingSpace:
         footprint: float = 8192.0,
     ) -> None:
         self.shape: tuple[int, ...] = (*tiles, vectors, unrolls)
+        self.size = math.prod(self.shape)
+        self.parts = (Whole(self),)
         self.footprint = footprint
         self._radix = np.array(
             [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))], dtype=np.uint64

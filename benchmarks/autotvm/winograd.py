@@ -16,7 +16,6 @@ from benchmarks.autotvm.programs import NoEqual, Program, contraction_of, thread
 from benchmarks.autotvm.rows import Row, operator
 from boards.target import Target
 from cross.loopnest import LoopNest
-from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.gpu_sketch import gpu_space
 from cross.schedule.space import ScheduleSpace
 
@@ -26,9 +25,10 @@ def space_of(row: Row, target: Target) -> ScheduleSpace:
     space = gpu_space(operator(row), target)
     size = _tile_size(row)
     name = f"F({size}x{size},3x3)"
-    if not isinstance(space, AlternativeSpaces) or name not in space.knobs[0].labels:
-        raise NoEqual(f"{name} is no algorithm of ours for {row.text}")
-    return space.spaces[space.knobs[0].labels.index(name)]
+    for part in space.parts:
+        if part.label == name:
+            return part.space
+    raise NoEqual(f"{name} is no algorithm of ours for {row.text}")
 
 
 def theirs(row: Row) -> Program:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks.experiments.collected import Collected, collected
 from benchmarks.replay import open_replay
 from cross.loopnest.program import Programs
-from toolkit.explore.space import Batch, Ids, SearchSpace
+from toolkit.explore.space import Batch, Ids, SearchSpace, Whole
 from toolkit.features import make_features
 
 TABLE: Final = "table"
@@ -76,6 +76,8 @@ class PoolSpace:
 
     def __init__(self, count: int) -> None:
         self.shape: tuple[int, ...] = (count,)
+        self.size = count
+        self.parts = (Whole(self),)
 
     def sample(self, rng: np.random.Generator, n: int) -> Batch:
         return rng.integers(0, self.shape[0], (n, 1))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cross.schedule.alternatives import ALGORITHM, AlternativeSpaces
+from cross.schedule.alternatives import ALGORITHM
 from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.records import RecordKey, Records
 
@@ -20,9 +20,7 @@ FROM_SPACE = "from_space"
 
 def algorithm(space: ScheduleSpace, configuration: Configuration) -> str:
     """The name of the algorithm that computes a configuration; "direct" where there is only one."""
-    if isinstance(space, AlternativeSpaces):
-        return space.knobs[0].labels[configuration.indices[0]]
-    return "direct"
+    return space.part_of(space.batch([configuration])[0]).label
 
 
 def share_records(
@@ -62,11 +60,9 @@ def translated(
     larger: ScheduleSpace, smaller: ScheduleSpace, described: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """A described configuration in the words of another space; None where that space lacks its program."""
-    inner = larger
-    if isinstance(larger, AlternativeSpaces):
-        inner = larger.spaces[described[ALGORITHM][0]]
+    source = larger.parts[described.get(ALGORITHM, [0])[0]]
     choices = {name: value for name, value in described.items() if name != ALGORITHM}
-    if not isinstance(smaller, AlternativeSpaces):
-        return choices if smaller.key == inner.key else None
-    keys = [space.key for space in smaller.spaces]
-    return {ALGORITHM: [keys.index(inner.key)], **choices} if inner.key in keys else None
+    for part in smaller.parts:
+        if part.space.key == source.space.key:
+            return choices if part.number is None else {ALGORITHM: [part.number], **choices}
+    return None

@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 
-from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.space import Configuration, Knob, ScheduleSpace
 from toolkit.explore.space import enumerated
 
@@ -51,21 +50,15 @@ def reduced_choices(
 
     fastest: measured configurations of the space, the fastest first.
     """
-    if not isinstance(space, AlternativeSpaces):
-        return _grown(space, fastest, size, rng)
     kept: Kept = {}
-    share = replace(size, most=size.most // len(space.spaces))
-    for number, (label, part) in enumerate(zip(space.knobs[0].labels, space.spaces, strict=True)):
-        own = [part.parse(_inner(space, item)) for item in fastest if item.indices[0] == number]
-        grown = _grown(part, own, share, rng)
-        kept.update({f"{label} {name}": choices for name, choices in grown.items()})
+    share = replace(size, most=size.most // len(space.parts))
+    rows = space.batch(list(fastest))
+    for part in space.parts:
+        own = [part.space.configuration(row) for row in part.of(rows[part.has(rows)])]
+        grown = _grown(part.space, own, share, rng)
+        prefix = "" if part.number is None else f"{part.label} "
+        kept.update({f"{prefix}{name}": choices for name, choices in grown.items()})
     return kept
-
-
-def _inner(space: AlternativeSpaces, configuration: Configuration) -> dict[str, list[int]]:
-    """The configuration's knobs within the space of its algorithm."""
-    described = space.describe(configuration)
-    return {name: value for name, value in described.items() if name != space.knobs[0].name}
 
 
 def _grown(

@@ -12,13 +12,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import History
 from toolkit.explore.space import Batch, fresh
 from toolkit.reuse.divisors import divisors
 from toolkit.reuse.loops import MajorLoops
-from toolkit.reuse.rounds import Program, inherited, part_of, same_algorithm
+from toolkit.reuse.rounds import Program, inherited, same_algorithm
 
 TOP: Final = 3
 SIMILAR: Final = 0.5
@@ -74,10 +73,6 @@ class Replay:
 
 def replayed(space: ScheduleSpace, program: Program) -> Batch:
     """The program in another space, knob by knob, int64 [1, K]; none where that is not valid."""
-    if isinstance(space, AlternativeSpaces):
-        number, inner = same_algorithm(space, program)
-        return space.embedded(number, replayed(space.spaces[number], inner))
-    if isinstance(program.space, AlternativeSpaces):
-        return replayed(space, part_of(program.space, program.row)[1])
-    rows = inherited(space, program)[None]
-    return rows[space.valid(rows)]
+    part, source = same_algorithm(space, program)
+    rows = inherited(part.space, source)[None]
+    return part.embedded(rows[part.space.valid(rows)])

@@ -51,7 +51,7 @@ from cross.schedule.primitives import (
     Vectorize,
 )
 from cross.schedule.reads import repeats_lanes
-from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
+from cross.schedule.space import DIRECT, Constraint, Knob, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_tiles
 from cross.schedule.untuned import (
     IN_ORDER_CPUS,
@@ -81,7 +81,7 @@ def cpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> S
         return found
     direct = _direct_space(operator, target)
     others = winograd_spaces(operator, target) if winograd else {}
-    return AlternativeSpaces(operator, target, {"direct": direct, **others}) if others else direct
+    return AlternativeSpaces(operator, target, {DIRECT: direct, **others}) if others else direct
 
 
 def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:

@@ -49,7 +49,7 @@ from cross.schedule.gpu_two_level import (
 from cross.schedule.gpu_winograd import gpu_winograd_spaces
 from cross.schedule.plan import Group, Plan, make_plan
 from cross.schedule.primitives import CacheWrite, Inline, Primitive, Schedule
-from cross.schedule.space import Constraint, Knob, ScheduleSpace
+from cross.schedule.space import DIRECT, Constraint, Knob, ScheduleSpace
 
 SHORTEST_SHARED_SUM = 32  # terms, below which one thread does not take long
 PARTIAL = ".rf"  # how rfactor calls partial results
@@ -69,7 +69,7 @@ def gpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> S
     if winograd:
         others |= gpu_winograd_spaces(operator, target, target.gpu)
     direct = _space(operator, operator, target, target.gpu)
-    return AlternativeSpaces(operator, target, {"direct": direct, **others}) if others else direct
+    return AlternativeSpaces(operator, target, {DIRECT: direct, **others}) if others else direct
 
 
 def _cut_sums(operator: Operator, target: Target, limits: GpuLimits) -> dict[str, ScheduleSpace]:

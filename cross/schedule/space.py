@@ -22,6 +22,7 @@ from cross.expression.operator import Operator
 from cross.schedule.primitives import Schedule
 
 SPACE_VERSION = 2
+DIRECT = "direct"  # the algorithm that is the definition of the operator
 
 Batch = NDArray[np.int64]
 Values = Mapping[str, NDArray[np.int64]]
@@ -79,6 +80,50 @@ class Configuration:
     indices: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """One algorithm of a space: its name, its own space, and where the knobs of that stand among the whole's.
+
+    `number` is its choice of the knob that names the algorithm, the whole's first one; None where the space
+    knows one algorithm only and so has no such knob.
+    """
+
+    label: str
+    space: ScheduleSpace
+    number: int | None
+    columns: slice
+    width: int
+
+    def of(self, batch: Batch) -> Batch:
+        """Rows of the whole, [N, K], as rows of the part; they must be the part's."""
+        return batch[:, self.columns]
+
+    def has(self, batch: Batch) -> NDArray[np.bool_]:
+        """Which rows of the whole are the part's, [N]."""
+        if self.number is None:
+            return np.ones(len(batch), np.bool_)
+        found: NDArray[np.bool_] = batch[:, 0] == self.number
+        return found
+
+    @property
+    def own(self) -> NDArray[np.bool_]:
+        """The columns that say something of the part's configurations, [K]: its knobs, and its choice."""
+        found = np.zeros(self.width, np.bool_)
+        found[self.columns] = True
+        if self.number is not None:
+            found[0] = True
+        return found
+
+    def embedded(self, rows: Batch) -> Batch:
+        """Rows of the part as rows of the whole, [N, K]: 0 in the columns of other parts."""
+        if self.number is None:
+            return rows
+        result = np.zeros((len(rows), self.width), np.int64)
+        result[:, 0] = self.number
+        result[:, self.columns] = rows
+        return result
+
+
 class ScheduleSpace:
     """S_e: all schedules of an operator for a target.
 
@@ -127,6 +172,17 @@ class ScheduleSpace:
         for count in self.shape:
             total *= count
         return total
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The algorithms of the space; a space of one algorithm is its own part."""
+        width = len(self.knobs)
+        return (Part(DIRECT, self, None, slice(0, width), width),)
+
+    def part_of(self, row: NDArray[np.int64]) -> Part:
+        """The algorithm of a configuration, int64 [K]."""
+        (part,) = self.parts
+        return part
 
     @cached_property
     def key(self) -> str:
@@ -195,8 +251,7 @@ class ScheduleSpace:
 
     def needs(self, configuration: Configuration) -> dict[str, int]:
         """What of their limits the constraints expect a configuration to take, by their names."""
-        structure = tuple(configuration.indices[position] for position in self.structural)
-        constraints = self.alternative(structure)[0].constraints
+        constraints = self.part_of(np.array(configuration.indices)).space.constraints
         values = self.values(self.batch([configuration]))
         return {item.name: int(item.needed(values)[0]) for item in constraints if item.needed is not None}
 

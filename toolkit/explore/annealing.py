@@ -27,7 +27,6 @@ from toolkit.explore.space import (
     enumerated,
     first_of_each,
     fresh,
-    size,
 )
 
 FULL_BATCH: Final = 64
@@ -131,7 +130,7 @@ class AnnealingProposer:
         """The best unmeasured candidates for a batch of n under the present model."""
         wanted = round(self._options.spare * max(n, FULL_BATCH))
         options = shortened(self._options, n)
-        if size(self._space) <= options.chains * (options.steps + 1):
+        if self._space.size <= options.chains * (options.steps + 1):
             blocks = [fresh(self._space, block, self._history.seen) for block in enumerated(self._space)]
             everything = np.concatenate(blocks)
             return best_first(everything, self._score(everything)).first(wanted)

@@ -6,9 +6,9 @@ the index of a choice. `cross.schedule.ScheduleSpace` is such a space.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,40 @@ _DRAWS: Final = 12  # rounds of sampling before a space counts as nearly exhaust
 ENUMERABLE: Final = 1 << 18  # a nearly exhausted space up to this size is searched through instead
 
 
+class Part(Protocol):
+    """One of the spaces that a space has side by side (cross.schedule.space.Part)."""
+
+    @property
+    def space(self) -> SearchSpace:
+        """The part as a space of its own."""
+        ...
+
+    @property
+    def own(self) -> NDArray[np.bool_]:
+        """The columns of the whole that say something of the part's configurations."""
+        ...
+
+    def has(self, batch: Batch) -> NDArray[np.bool_]:
+        """Which rows of the whole are the part's."""
+        ...
+
+    def embedded(self, rows: Batch) -> Batch:
+        """Rows of the part as rows of the whole."""
+        ...
+
+
 class SearchSpace(Protocol):
     """The part of ScheduleSpace that the search uses."""
+
+    @property
+    def size(self) -> int:
+        """Number of configurations, valid or not; may exceed 64 bits."""
+        ...
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The spaces side by side that it consists of; itself where it is one."""
+        ...
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,53 +82,40 @@ class SearchSpace(Protocol):
         ...
 
 
-@runtime_checkable
-class SpaceOfParts(Protocol):
-    """Several spaces side by side: the first knob says which, and each has columns of its own, the others'
-    being 0 (cross.schedule.alternatives)."""
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The only part of a space that is no schedule space."""
+
+    space: SearchSpace
 
     @property
-    def spaces(self) -> tuple[SearchSpace, ...]:
-        """The parts."""
-        ...
+    def own(self) -> NDArray[np.bool_]:
+        """See Part.own."""
+        return np.ones(len(self.space.shape), np.bool_)
 
-    def columns(self, number: int) -> slice:
-        """The columns of part `number`."""
-        ...
+    def has(self, batch: Batch) -> NDArray[np.bool_]:
+        """See Part.has."""
+        return np.ones(len(batch), np.bool_)
 
-    def embedded(self, number: int, rows: Batch) -> Batch:
-        """Rows of part `number` as rows of the whole."""
-        ...
-
-
-def size(space: SearchSpace) -> int:
-    """Number of configurations, valid or not; may exceed 64 bits."""
-    if isinstance(space, SpaceOfParts):
-        return sum(size(part) for part in space.spaces)
-    return math.prod(space.shape)
+    def embedded(self, rows: Batch) -> Batch:
+        """See Part.embedded."""
+        return rows
 
 
 def components(space: SearchSpace, batch: Batch) -> Batch:
     """The choices that each row makes, int64 [N, K]: -1 in the columns of other parts than its own."""
-    if not isinstance(space, SpaceOfParts):
-        return batch
-    result = np.full_like(batch, -1)
-    result[:, 0] = batch[:, 0]
-    for number in range(len(space.spaces)):
-        rows, columns = batch[:, 0] == number, space.columns(number)
-        result[rows, columns] = batch[rows, columns]
+    result = batch.copy()
+    for part in space.parts:
+        result[np.ix_(part.has(batch), ~part.own)] = -1
     return result
 
 
 def enumerated(space: SearchSpace) -> Iterator[Batch]:
     """Every valid configuration in index order, the last knob fastest, in blocks of bounded size."""
-    if isinstance(space, SpaceOfParts):
-        for number, part in enumerate(space.spaces):
-            yield from (space.embedded(number, rows) for rows in enumerated(part))
-        return
-    total = size(space)
-    for start in range(0, total, ENUMERATED_AT_ONCE):
-        yield block(space, start, min(start + ENUMERATED_AT_ONCE, total))
+    for part in space.parts:
+        for start in range(0, part.space.size, ENUMERATED_AT_ONCE):
+            stop = min(start + ENUMERATED_AT_ONCE, part.space.size)
+            yield part.embedded(block(part.space, start, stop))
 
 
 def block(space: SearchSpace, start: int, stop: int) -> Batch:
@@ -123,7 +142,7 @@ def draw_unseen(space: SearchSpace, rng: np.random.Generator, n: int, seen: Ids)
             break
         drawn = np.concatenate([rows, space.sample(rng, 2 * (n - len(rows)) + 8)])
         rows = fresh(space, drawn, seen)
-    if len(rows) < n and size(space) <= ENUMERABLE:
+    if len(rows) < n and space.size <= ENUMERABLE:
         everything = np.concatenate(list(enumerated(space)))
         left = fresh(space, everything, seen)
         rows = fresh(space, np.concatenate([rows, rng.permutation(left)]), seen)

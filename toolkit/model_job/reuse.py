@@ -18,7 +18,7 @@ from cross.expression.operator import Operator
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import Proposer
-from toolkit.explore.space import Identify, size
+from toolkit.explore.space import Identify
 from toolkit.jobs import target_key
 from toolkit.measure.live import LiveRunner
 from toolkit.model.tasks import TuningTask
@@ -78,8 +78,8 @@ def plan_model_reuse(bench: Bench, options: ReuseOptions) -> ModelReuse:
                 item.job.name,
                 _loops(item.task.operator),
                 item.task.flops * item.task.count / max(1, work),
-                tuned=count >= min(options.trials, size(item.job.space)),
-                most=float(size(item.job.space)),
+                tuned=count >= min(options.trials, item.job.space.size),
+                most=float(item.job.space.size),
             )
         )
     own = {item.job.key.operator_key for item in bench.tasks}

@@ -5,36 +5,32 @@ from __future__ import annotations
 import math
 
 from cross.expression.operator import Operator
-from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.gpu_sketch import PARTIAL
-from cross.schedule.space import ScheduleSpace
+from cross.schedule.space import Part, ScheduleSpace
 from toolkit.reuse.divisors import divisors_between
+from toolkit.reuse.rounds import Program
 
 
-def numbers_of_threads(space: AlternativeSpaces, source: ScheduleSpace, used: int) -> list[int]:
+def parts_of_threads(space: ScheduleSpace, reused: Program) -> list[Part]:
     """The algorithms of `space` with as many threads on a sum as the reused program calls for, nearest first.
 
-    used: the algorithm of that program in its space `source`. None where its sums are not shared.
+    None where the sums of one of the two are not shared.
     """
-    threads = _threads_by_algorithm(source).get(used)
-    mine = _threads_by_algorithm(space)
-    if threads is None or not mine:
+    threads = _threads(reused.space.part_of(reused.row))
+    mine = [(count, part) for part in space.parts if (count := _threads(part))]
+    if not threads or not mine:
         return []
-    (points, terms), (source_points, source_terms) = _sizes(space.operator), _sizes(source.operator)
+    (points, terms), (source_points, source_terms) = _sizes(space.operator), _sizes(reused.space.operator)
     start, end = threads * source_points / points, threads * terms / source_terms
     wanted = [threads, *divisors_between(start, end, terms)]
-    order = sorted(mine, key=lambda number: max(mine[number] / threads, threads / mine[number]))
-    return [number for number in order if min(wanted) <= mine[number] <= max(wanted)] or order[:1]
+    mine.sort(key=lambda item: max(item[0] / threads, threads / item[0]))
+    return [part for count, part in mine if min(wanted) <= count <= max(wanted)] or [mine[0][1]]
 
 
-def _threads_by_algorithm(space: ScheduleSpace) -> dict[int, int]:
-    """How many threads share the longest sum, by the number of the algorithm."""
-    found = {}
-    for number, part in enumerate(space.spaces if isinstance(space, AlternativeSpaces) else ()):
-        counts = [stage.shape[-1] for stage in part.program.stages if stage.name.endswith(PARTIAL)]
-        if counts:
-            found[number] = max(counts)
-    return found
+def _threads(part: Part) -> int:
+    """How many threads share the longest sum of an algorithm; 0 where they share none."""
+    stages = part.space.program.stages
+    return max((stage.shape[-1] for stage in stages if stage.name.endswith(PARTIAL)), default=0)
 
 
 def _sizes(operator: Operator) -> tuple[int, int]:

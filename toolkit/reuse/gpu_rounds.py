@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from cross.schedule.alternatives import AlternativeSpaces
-from cross.schedule.space import Batch, ScheduleSpace
-from toolkit.reuse.gpu_across import numbers_of_threads
+from cross.schedule.space import Batch, Part, ScheduleSpace
+from toolkit.reuse.gpu_across import parts_of_threads
 from toolkit.reuse.gpu_block import BlockSearch, Reuse, begin_block, begin_reuse
 from toolkit.reuse.gpu_tiles import gpu_tiles
 from toolkit.reuse.gpu_two_level import (
@@ -31,7 +30,6 @@ from toolkit.reuse.rounds import (
     fastest,
     inherited,
     neighbours,
-    part_of,
     same_algorithm,
 )
 from toolkit.reuse.search_cost import block_sizes, expected_trials
@@ -41,21 +39,15 @@ UNROLL = "unroll"
 
 def gpu_rounds(space: ScheduleSpace, reused: Program, known: Known) -> Iterator[Batch]:
     """The rounds one after the other, int64 [N, K] each, all valid; likely the best come first."""
-    if isinstance(space, AlternativeSpaces):
-        number, inner = same_algorithm(space, reused)
-        numbers = numbers_of_threads(space, reused.space, reused.configuration.indices[0]) or [number]
-        for embedded, part in ((functools.partial(space.embedded, n), space.spaces[n]) for n in numbers):
-            for rows in gpu_rounds(part, inner, _known_within(embedded, known)):
-                yield embedded(rows)
-    elif isinstance(reused.space, AlternativeSpaces):
-        yield from gpu_rounds(space, part_of(reused.space, reused.row)[1], known)
-    else:
-        yield from _of_one_algorithm(space, reused, known)
+    same, source = same_algorithm(space, reused)
+    for part in parts_of_threads(space, reused) or [same]:
+        for rows in _of_one_algorithm(part.space, source, _known_within(part, known)):
+            yield part.embedded(rows)
 
 
-def _known_within(embedded: Callable[[Batch], Batch], known: Known) -> Known:
+def _known_within(part: Part, known: Known) -> Known:
     """What is known of the configurations of one algorithm."""
-    return lambda rows: known(embedded(rows))
+    return lambda rows: known(part.embedded(rows))
 
 
 def _of_one_algorithm(space: ScheduleSpace, reused: Program, known: Known) -> Iterator[Batch]:

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import Target
-from cross.schedule.alternatives import AlternativeSpaces
-from cross.schedule.space import Batch, Configuration, Knob, ScheduleSpace
+from cross.schedule.space import Batch, Configuration, Knob, Part, ScheduleSpace
 from toolkit.reuse.cpu_shapes import Machine, register_shapes, rows_of_block
 from toolkit.reuse.cpu_tiles import TiledAxis, Tiles, find_tiles
 from toolkit.reuse.divisors import divisors
@@ -54,14 +53,10 @@ class Program:
 
 def first_round(space: ScheduleSpace, reused: Program) -> Batch:
     """What the reused program calls for in `space`, int64 [N, K], each valid; likely the best come first."""
-    if isinstance(space, AlternativeSpaces):
-        number, inner = same_algorithm(space, reused)
-        return space.embedded(number, first_round(space.spaces[number], inner))
-    if isinstance(reused.space, AlternativeSpaces):
-        return first_round(space, part_of(reused.space, reused.row)[1])
-    like = inherited(space, reused)
-    rows = _unique(np.concatenate([like[None], _tiled(space, reused, like)]))
-    return rows[space.valid(rows)]
+    part, source = same_algorithm(space, reused)
+    like = inherited(part.space, source)
+    rows = _unique(np.concatenate([like[None], _tiled(part.space, source, like)]))
+    return part.embedded(rows[part.space.valid(rows)])
 
 
 class Around(enum.Enum):
@@ -75,9 +70,12 @@ class Around(enum.Enum):
 def later_round(space: ScheduleSpace, best: NDArray[np.int64], around: Around) -> Batch:
     """Valid configurations, int64 [N, K], that differ from the best one, int64 [K], in a knob, after a trade
     in two."""
-    if isinstance(space, AlternativeSpaces):
-        number, inner = part_of(space, best)
-        return space.embedded(number, later_round(inner.space, inner.row, around))
+    part = space.part_of(best)
+    return part.embedded(_changed(part.space, part.of(best[None])[0], around))
+
+
+def _changed(space: ScheduleSpace, best: NDArray[np.int64], around: Around) -> Batch:
+    """`later_round` within one algorithm."""
     tiles = find_tiles(space)
     if around is Around.TRADES:
         return trades(space, best, tiles) if tiles else np.zeros((0, len(space.knobs)), np.int64)
@@ -178,24 +176,16 @@ def _spread(sizes: tuple[int, ...], reused: int) -> list[int]:
     return sorted(ordered, key=lambda size: max(size / reused, reused / size))
 
 
-def same_algorithm(space: AlternativeSpaces, reused: Program) -> tuple[int, Program]:
-    """The algorithm of the reused program in `space`, and that program within its own space.
+def same_algorithm(space: ScheduleSpace, reused: Program) -> tuple[Part, Program]:
+    """The algorithm of the reused program in `space`, and that program within its own algorithm's space.
 
     The first algorithm stands for one that `space` does not have.
     """
-    labels = list(space.knobs[0].labels)
-    if not isinstance(reused.space, AlternativeSpaces):
-        return 0, reused
-    number, inner = part_of(reused.space, reused.row)
-    inner = replace(inner, tuned=reused.tuned)
-    label = reused.space.knobs[0].labels[number]
-    return (labels.index(label), inner) if label in labels else (0, inner)
-
-
-def part_of(space: AlternativeSpaces, row: NDArray[np.int64]) -> tuple[int, Program]:
-    number = int(row[0])
-    inner = space.spaces[number]
-    return number, Program(inner, inner.configuration(row[space.columns(number)]))
+    source = reused.space.part_of(reused.row)
+    row = source.of(reused.row[None])[0]
+    program = replace(reused, space=source.space, configuration=source.space.configuration(row))
+    same = [part for part in space.parts if part.label == source.label]
+    return (same or space.parts)[0], program
 
 
 def neighbours(space: ScheduleSpace, row: NDArray[np.int64], column: int) -> Batch:

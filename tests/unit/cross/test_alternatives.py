@@ -46,7 +46,7 @@ def space_fixture() -> AlternativeSpaces:
 
 def test_a_convolution_has_three_algorithms(space: AlternativeSpaces) -> None:
     assert space.knobs[0].labels == ("direct", "F(2x2,3x3)", "F(4x4,3x3)")
-    assert len(space) == np.sum([len(inner) for inner in space.spaces])
+    assert len(space) == np.sum([len(part.space) for part in space.parts])
     assert space.default() == space.defaults()[0]
     assert [item.indices[0] for item in space.defaults()] == [0, 1, 2]
 
@@ -54,7 +54,7 @@ def test_a_convolution_has_three_algorithms(space: AlternativeSpaces) -> None:
 def test_without_winograd_there_is_the_direct_one_only(space: AlternativeSpaces) -> None:
     direct = cpu_space(convolution(), TARGET, winograd=False)
     assert not isinstance(direct, AlternativeSpaces)
-    assert direct.key == space.spaces[0].key != space.key
+    assert direct.key == space.parts[0].space.key != space.key
 
 
 def test_draws_are_valid_and_spread_over_the_algorithms(space: AlternativeSpaces) -> None:

@@ -24,7 +24,7 @@ from toolkit.explore.search import (
     annealing_options,
     make_proposer,
 )
-from toolkit.explore.space import components, enumerated, size
+from toolkit.explore.space import components, enumerated
 from toolkit.features import ContextFeatures
 
 
@@ -70,10 +70,10 @@ def test_a_configuration_chooses_nothing_for_other_algorithms() -> None:
     rows = space.sample(np.random.default_rng(0), 30)
     chosen = components(space, rows)
     for row, made in zip(rows, chosen, strict=True):
-        part = space.spaces[row[0]]
+        part = space.part_of(row).space
         assert (made >= 0).sum() == 1 + len(part.knobs)
         assert np.array_equal(row[made >= 0], made[made >= 0]) and (row[made < 0] == 0).all()
-    part = space.spaces[0]
+    part = space.parts[0].space
     rows = part.sample(np.random.default_rng(0), 4)
     assert np.array_equal(components(part, rows), rows)
 
@@ -81,7 +81,7 @@ def test_a_configuration_chooses_nothing_for_other_algorithms() -> None:
 def test_a_space_of_several_algorithms_is_enumerated_algorithm_by_algorithm() -> None:
     space = cpu_space(small_conv(), TARGET)
     assert isinstance(space, AlternativeSpaces)
-    assert size(space) == space.size == sum(part.size for part in space.spaces)
+    assert space.size == sum(part.space.size for part in space.parts)
     blocks = enumerated(space)
     first = next(blocks)
     assert (first[:, 0] == 0).all() and space.valid(first).all()
@@ -93,7 +93,7 @@ def test_a_real_space_is_searched_to_its_end(tuner: str) -> None:
     space = whole.restricted(
         {knob.name: knob.choices[: 1 + knob.name.endswith("c")] for knob in whole.knobs[1:]}
     )
-    assert isinstance(space, AlternativeSpaces) and len(space.spaces) == 3
+    assert isinstance(space, AlternativeSpaces) and len(space.parts) == 3
     points = np.concatenate(list(enumerated(space)))
     features = ContextFeatures(Programs(space))
     proposer = make_proposer(space, features, np.random.default_rng(0), SearchOptions(tuner=tuner))

@@ -241,8 +241,9 @@ def test_products_of_a_winograd_convolution_come_before_its_transforms() -> None
     number = space.knobs[0].labels.index("F(4x4,3x3)")
     rounds = run(space, Program(source, source.defaults()[number]))
     assert all((rows[:, 0] == number).all() for rows in rounds)
-    tiles = tiles_of(space.spaces[number])
-    columns = sorted(space.columns(number).start + column for column in tiles.columns)
+    part = space.parts[number]
+    tiles = tiles_of(part.space)
+    columns = sorted(part.columns.start + column for column in tiles.columns)
     changing = [
         {column for column in range(1, len(space.knobs)) if len(np.unique(rows[:, column])) > 1}
         for rows in rounds
