@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import ssl
 
 AUTH_DEADLINE_S = 10.0
-MAX_WAITING = 128  # connections that are not authenticated
+MAX_WAITING = 256  # connections that are not authenticated; some MB of memory when all are there
 MAX_CONNECTIONS = 16  # that are
 IDLE_S = 60.0  # without the lease a host only looks, or asks for the lease every moment
 KEEPALIVE = (
