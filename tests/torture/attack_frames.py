@@ -82,7 +82,7 @@ def plain_value(rng: random.Random, depth: int = 3) -> Any:
     if depth and rng.random() < 0.15:
         items = [plain_value(rng, depth - 1) for _ in range(rng.randrange(4))]
         return items if rng.random() < 0.5 else {f"k{place}": item for place, item in enumerate(items)}
-    return rng.choice(VALUES)
+    return copy.deepcopy(rng.choice(VALUES))
 
 
 def request(rng: random.Random, number: int) -> dict[str, Any]:
