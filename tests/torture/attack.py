@@ -64,7 +64,7 @@ class Attack:
     """`run` tries at least `Run.cases` cases: `cases` in full, `sample` among the other tests.
 
     `what` completes the sentence "N times ..." in a few words. `needs` names what must be there for it
-    ("emulation", "pocl"; "": nothing): without it a full run fails, a sample is skipped.
+    ("emulation", "pocl", "mount": the right to; "": nothing): without it a full run fails, a sample skips.
     """
 
     name: str

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,21 @@ ATTACKS = attacks()
 def _missing(needs: str) -> bool:
     if needs == "pocl":
         return importlib.util.find_spec("pocl_binary_distribution") is None
+    if needs == "mount":
+        return not _may_mount()
     return needs == "emulation" and emulation.find() is None
+
+
+@functools.cache
+def _may_mount() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        for command in (["mount", "-t", "tmpfs", "tmpfs", folder], ["umount", folder]):
+            if (
+                shutil.which("mount") is None
+                or subprocess.run(command, capture_output=True, check=False).returncode
+            ):
+                return False
+    return True
 
 
 @pytest.mark.slow
