@@ -34,6 +34,7 @@ NO_SPACE = "no_space"  # no bytes or no inodes
 NOT_ALLOWED = "not_allowed"  # a read-only file system, or no permission
 BAD_HASH = "bad_hash"
 REFUSED = "refused"  # understood, and the board will not do it; the text says why
+UNTRUSTED = "untrusted"  # a bundle whose signer, board or age the board does not accept
 FAILED = "failed"  # tried and did not succeed
 INTERNAL = "internal"  # a bug in the runtime
 

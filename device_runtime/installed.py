@@ -1,6 +1,5 @@
 """Installed bundles: which are here, which one runs, and which one to fall back on.
 
-    DEVICE_DIR/allowed_signers     who may sign bundles for this board; written by the first flash
     DEVICE_DIR/slots/state.json    the truth: current, committed and previous slot; replaced atomically
     DEVICE_DIR/slots/<bundle id>/  one bundle's files, read-only; appears by rename, after fsync
     DEVICE_DIR/current             symbolic link to the current slot, for applications; follows state.json
@@ -9,6 +8,10 @@ Every step is one atomic replacement of state.json, and everything else is put r
 (`Slots.recover`), so the process may be killed anywhere. A slot becomes current only after its self-test; it
 is on trial (current, not committed) until the host commits it; after MAX_FAILED_STARTS failed starts in a row
 the slot before it is current again. A bundle's id is the first 32 hex digits of its manifest's SHA-256.
+
+A slot is tested, made current, committed, gone back to and started only while its signer is trusted and it is
+for this board (trust.py). A bundle with a lower counter than one that was committed under its name is older:
+it is refused unless a trusted signer permits it; going back to the slot before needs no permission.
 """
 
 from __future__ import annotations
@@ -16,31 +19,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import re
 import shutil
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from device_runtime import signature
-from device_runtime.parts import (
-    MAX_MANIFEST_BYTES,
-    bundle_id_of,
-    check_hash,
-    check_machine,
-    copy_part,
-    parse_manifest,
-    read_whole,
-)
-from device_runtime.protocol import BAD_HASH, NOT_FOUND, REFUSED, ProtocolError
+from device_runtime.manifest import MANIFEST, MAX_MANIFEST_BYTES, SIGNATURE, parse_manifest
+from device_runtime.parts import bundle_id_of, check_hash, copy_part, read_whole
+from device_runtime.protocol import BAD_HASH, NOT_FOUND, REFUSED, UNTRUSTED, ProtocolError
+from device_runtime.state import empty_state, read_state, write_state
 from device_runtime.store import sync_directory, write_atomically
+from device_runtime.trust import Trust, check_machine
 
-STATE_VERSION = 1
 MAX_FAILED_STARTS = 3
 SPARE_BYTES = 16 << 20
-MANIFEST = "manifest.json"
-SIGNATURE = "manifest.json.sig"
 INSTALLING = ".installing-"
 REMOVING = ".removing-"
 BUNDLE_ID = re.compile(r"[0-9a-f]{32}")
@@ -56,33 +49,48 @@ class Slots:
         self.slots_dir = os.path.join(device_dir, "slots")
         self.state_path = os.path.join(self.slots_dir, "state.json")
         self.link_path = os.path.join(device_dir, "current")
-        self.signers_path = os.path.join(device_dir, "allowed_signers")
+        self.trust = Trust(device_dir)
         os.makedirs(self.slots_dir, mode=0o755, exist_ok=True)
 
     # ------------------------------------------------------------------------------------------- reading
 
     def state(self) -> Plain:
-        """The recorded state; an empty one when there is none yet."""
+        """The recorded state; an empty one before the first bundle, a rebuilt one when it is damaged."""
+        return self._state()[0]
+
+    def _state(self) -> Tuple[Plain, bool]:
+        """The state, and whether it is what the file has."""
         try:
-            with open(self.state_path, encoding="utf-8") as file:
-                state: Plain = json.load(file)
+            return read_state(self.state_path), True
         except FileNotFoundError:
-            return {
-                "version": STATE_VERSION,
-                "current": "",
-                "committed": "",
-                "previous": "",
-                "tested": [],
-                "failed_starts": 0,
-                "last_failure": None,
-            }
-        if state.get("version") != STATE_VERSION:
-            raise ProtocolError(
-                REFUSED,
-                f"{self.state_path} has version {state.get('version')!r}, expected {STATE_VERSION}; use the "
-                "tool that wrote it, or remove the slots folder and flash again",
-            )
-        return state
+            if not os.path.islink(self.link_path):
+                return empty_state(), True
+            return self._rebuilt(f"{self.state_path} was gone"), False
+        except ValueError as error:
+            return self._rebuilt(f"{self.state_path} was damaged: {error}"), False
+
+    def _rebuilt(self, damage: str) -> Plain:
+        """The state by what else is on the disk: the slot behind `current`, if every byte of it is as signed.
+
+        Of no other slot it is known that it passed its self-test, so there is none to go back to.
+        """
+        whole = {
+            bundle_id: self.manifest(bundle_id) for bundle_id in self.installed() if self.is_whole(bundle_id)
+        }
+        link = os.readlink(self.link_path) if os.path.islink(self.link_path) else ""
+        current = os.path.basename(link) if os.path.basename(link) in whole else ""
+        counters: Dict[str, int] = {}
+        for manifest in whole.values():
+            name, counter = manifest["name"], manifest["counter"]
+            counters[name] = max(counter, counters.get(name, counter))
+        return {
+            **empty_state(),
+            "current": current,
+            "committed": current,
+            "tested": [current] if current else [],
+            "last_failure": {"id": current, "text": f"{damage}; the state was made again from the slots"},
+            "counters": counters,
+        }
 
     def folder(self, bundle_id: str) -> str:
         """Where a slot's files lie, whether or not it exists."""
@@ -94,6 +102,9 @@ class Slots:
 
     def manifest(self, bundle_id: str) -> Plain:
         """A slot's manifest, whose bytes are checked against the id; ProtocolError when absent or damaged."""
+        return parse_manifest(self._manifest_bytes(bundle_id))
+
+    def _manifest_bytes(self, bundle_id: str) -> bytes:
         path = os.path.join(self.folder(bundle_id), MANIFEST)
         try:
             with open(path, "rb") as file:
@@ -104,7 +115,25 @@ class Slots:
             raise ProtocolError(
                 BAD_HASH, f"slot {bundle_id}: its manifest is damaged on the disk; flash it again"
             )
-        return parse_manifest(data)
+        return data
+
+    def check_trusted(self, bundle_id: str) -> Plain:
+        """The manifest of a slot whose signer is trusted now and that is for this board; ProtocolError."""
+        data = self._manifest_bytes(bundle_id)
+        signature_file = os.path.join(self.folder(bundle_id), SIGNATURE)
+        self.trust.check_signer(data, signature_file, f"slot {bundle_id}")
+        manifest = parse_manifest(data)
+        check_machine(manifest)
+        self.trust.check_board(manifest)
+        return manifest
+
+    def why_refused(self, bundle_id: str) -> str:
+        """Why a slot may not be switched to or started; "" when it may."""
+        try:
+            self.check_trusted(bundle_id)
+        except ProtocolError as error:
+            return error.text
+        return ""
 
     def is_whole(self, bundle_id: str) -> bool:
         """Whether a slot is installed and every byte of it is as signed; reads all of it."""
@@ -140,6 +169,7 @@ class Slots:
             "outputs": manifest["outputs"],
             "damaged": not manifest["parts"],
             "tested": tested,
+            "refused": self.why_refused(bundle_id),
         }
 
     # ------------------------------------------------------------------------------------------- changing
@@ -157,9 +187,15 @@ class Slots:
             os.close(fd)
 
     def recover(self) -> None:
-        """Finish what a killed process began: the link follows the state, half-made folders go."""
+        """Finish what a killed process began: the link follows the state, half-made folders go.
+
+        A damaged state is replaced by the one that is made from the slots.
+        """
         self.remove_leftovers()
-        self._link(self.state()["current"])
+        state, recorded = self._state()
+        if not recorded:
+            write_state(self.state_path, state)
+        self._link(state["current"])
 
     def remove_leftovers(self) -> None:
         """Remove folders half made and half removed; what cannot be removed now is tried again next time."""
@@ -172,27 +208,41 @@ class Slots:
         """Replace entries of the state, durably, then let the link follow. Call with the lock held."""
         state = {**self.state(), **changes}
         state["tested"] = sorted(set(state["tested"]) & set(self.installed()))
-        write_atomically(self.state_path, (json.dumps(state, sort_keys=True) + "\n").encode())
+        write_state(self.state_path, state)
         self._link(state["current"])
         return state
 
-    def install(self, manifest_file: str, signature_file: str, part_file: Callable[[str], str]) -> Plain:
+    def install(
+        self,
+        manifest_file: str,
+        signature_file: str,
+        part_file: Callable[[str], str],
+        *,
+        board: str = "",
+        permitted: bool = False,
+    ) -> Plain:
         """Make a slot out of stored objects; `part_file` finds a part by its SHA-256.
 
-        Every byte is hashed from the descriptor it was written through. Nothing is changed when the slot is
-        here and whole. ProtocolError: REFUSED (signature, board), BAD_HASH, NOT_FOUND (a part); OSError.
+        `board` is what the host calls this board; `permitted`: a trusted signer permits it to be older. Every
+        byte is hashed from the descriptor it was written through. Nothing is copied when the slot is here and
+        whole. ProtocolError: UNTRUSTED (signature, board, age), BAD_HASH, NOT_FOUND (a part); OSError.
         """
         data = read_whole(manifest_file)
         bundle_id = bundle_id_of(data)
-        if self.is_whole(bundle_id):
-            return {"id": bundle_id, "installed": False}
+        signer = self.trust.check_signer(data, signature_file, f"bundle {bundle_id}")
+        manifest = parse_manifest(data)
+        check_machine(manifest)
+        self.trust.check_board(manifest, board)
+        if permitted:
+            self.change(permitted=bundle_id)
+        self._check_age(bundle_id, manifest)
+        self.trust.name_board(board)
+        if self.is_whole(bundle_id) and not self.why_refused(bundle_id):
+            return {"id": bundle_id, "installed": False, "signer": signer}
         staging = os.path.join(self.slots_dir, INSTALLING + bundle_id)
         os.mkdir(staging)
         write_atomically(os.path.join(staging, MANIFEST), data)
         write_atomically(os.path.join(staging, SIGNATURE), read_whole(signature_file))
-        signer = self._signer(data, os.path.join(staging, SIGNATURE))
-        manifest = parse_manifest(data)
-        check_machine(manifest)
         need_bytes = sum(part["size_bytes"] for part in manifest["parts"]) + SPARE_BYTES
         free_bytes = shutil.disk_usage(self.slots_dir).free
         if free_bytes < need_bytes:
@@ -202,10 +252,22 @@ class Slots:
             copy_part(part_file(part["sha256"]), os.path.join(staging, part["path"]), part)
         for folder, _, _ in os.walk(staging):
             sync_directory(folder)
-        self._remove(bundle_id)  # only a damaged one can be here
+        self._remove(bundle_id)  # only a damaged one can be here, or one whose signer is no longer trusted
         os.replace(staging, self.folder(bundle_id))
         sync_directory(self.slots_dir)
         return {"id": bundle_id, "installed": True, "signer": signer}
+
+    def _check_age(self, bundle_id: str, manifest: Plain) -> None:
+        """ProtocolError(UNTRUSTED) when a newer bundle of this name was committed, unless it is permitted."""
+        state = self.state()
+        highest = state["counters"].get(manifest["name"], 0)
+        if manifest["counter"] < highest and state["permitted"] != bundle_id:
+            raise ProtocolError(
+                UNTRUSTED,
+                f"bundle {bundle_id} is older than one that was committed here: its counter is "
+                f"{manifest['counter']}, the highest of {manifest['name']!r:.80} is {highest}; if the older "
+                "one is wanted, flash it with --allow-downgrade",
+            )
 
     def tested(self, bundle_id: str, failure: Optional[str]) -> None:
         """Note the outcome of a self-test; only a slot that passed can be activated."""
@@ -216,7 +278,8 @@ class Slots:
             self.change(tested=others, last_failure={"id": bundle_id, "text": failure})
 
     def activate(self, bundle_id: str) -> None:
-        """Make a tested slot current, on trial until `commit`."""
+        """Make a tested slot current, on trial until `commit`; it must be trusted and no older one."""
+        self._check_age(bundle_id, self.check_trusted(bundle_id))
         if bundle_id not in self.state()["tested"]:
             raise ProtocolError(
                 REFUSED, f"slot {bundle_id} has not passed its self-test here; run self_test first"
@@ -232,17 +295,29 @@ class Slots:
                 REFUSED, f"slot {bundle_id} cannot be committed: {state['current'] or 'nothing'} is current"
             )
         if state["committed"] != bundle_id:
-            state = self.change(committed=bundle_id, previous=state["committed"], failed_starts=0)
+            manifest = self.check_trusted(bundle_id)
+            name, counter = manifest["name"], manifest["counter"]
+            if state["permitted"] != bundle_id:
+                counter = max(counter, state["counters"].get(name, 0))
+            state = self.change(
+                committed=bundle_id,
+                previous=state["committed"],
+                failed_starts=0,
+                counters={**state["counters"], name: counter},
+                permitted="",
+            )
         for other in self.installed():
             if other not in (state["committed"], state["previous"]):
                 with contextlib.suppress(OSError):  # the commit stands; the next one tries again
                     self._remove(other)
 
     def rollback(self, expected_current: str, failure: Optional[str] = None) -> str:
-        """Make the slot before the current one current; returns its id, "" when nothing ran before.
+        """Make the slot before the current one current; returns its id, "" when nothing runs now.
 
-        From a trial that is the committed slot, otherwise the one committed before it. Nothing happens when
-        `expected_current` is no longer current (somebody was faster). ProtocolError(REFUSED): no slot before.
+        From a trial that is the committed slot, otherwise the one committed before it; never one that is no
+        longer trusted: a trial that cannot go back to a trusted slot ends with nothing current. Nothing
+        happens when `expected_current` is no longer current (somebody was faster). ProtocolError: no trusted
+        slot before.
         """
         state = self.state()
         current, committed, previous = state["current"], state["committed"], state["previous"]
@@ -250,12 +325,16 @@ class Slots:
             return str(current)
         noted = {"last_failure": {"id": current, "text": failure}} if failure else {}
         if current != committed:
-            self.change(current=committed, failed_starts=0, **noted)
-            return str(committed)
+            trusted = [slot for slot in (committed, previous) if slot and not self.why_refused(slot)]
+            before = trusted[0] if trusted else ""
+            previous = previous if before == committed else ""
+            self.change(current=before, committed=before, previous=previous, failed_starts=0, **noted)
+            return before
         if previous not in self.installed():
             raise ProtocolError(
                 REFUSED, f"no slot was committed before {current or 'this'}: there is nothing to go back to"
             )
+        self.check_trusted(previous)
         self.change(current=previous, committed=previous, previous=committed, failed_starts=0, **noted)
         return str(previous)
 
@@ -267,6 +346,11 @@ class Slots:
         current: str = self.state()["current"]
         if not current:
             raise ProtocolError(NOT_FOUND, "no bundle is installed on this board; flash one first")
+        try:
+            self.check_trusted(current)
+        except ProtocolError as error:
+            text = f"{error.text}; it is not started: flash another bundle, or go back with flash --rollback"
+            raise ProtocolError(error.code, text) from None
         return current
 
     def begin_start(self) -> None:
@@ -296,21 +380,11 @@ class Slots:
         current = state["current"]
         gone = current not in self.installed()
         before = state["committed"] if current != state["committed"] else state["previous"]
-        if (gone or state["failed_starts"] >= MAX_FAILED_STARTS) and before in self.installed():
+        if (gone or state["failed_starts"] >= MAX_FAILED_STARTS) and before and not self.why_refused(before):
             failure = "its files are gone" if gone else f"{state['failed_starts']} failed starts in a row"
             self.rollback(current, failure)
 
     # ------------------------------------------------------------------------------------------- the disk
-
-    def _signer(self, manifest: bytes, signature_file: str) -> str:
-        if not os.path.exists(self.signers_path):
-            raise ProtocolError(
-                REFUSED, f"{self.signers_path} does not exist: nobody is trusted to sign here"
-            )
-        try:
-            return signature.check(manifest, signature_file, self.signers_path)
-        except signature.Refused as error:
-            raise ProtocolError(REFUSED, f"the bundle's signature is refused: {error}") from None
 
     def _link(self, bundle_id: str) -> None:
         """Point `current` at a slot, atomically; remove it when there is none."""

@@ -1,19 +1,20 @@
 """The board's lease: one holder at a time, each with a fencing token larger than every one before.
 
 The lock is a flock on DEVICE_DIR/lease.lock, which the kernel frees when its holder dies, however it dies.
-DEVICE_DIR/lease.json says who holds it: {"token", "holder", "pid", "since_unix_s"}.
+DEVICE_DIR/lease.json says who holds it: {"version", "token", "holder", "pid", "since_unix_s"}.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from typing import Any, Dict, Optional
 
+from device_runtime.checked_json import OtherVersion, read_checked, write_checked
 from device_runtime.protocol import BUSY, NO_LEASE, ProtocolError
-from device_runtime.store import write_atomically
+
+LEASE_VERSION = 1
 
 
 class Lease:
@@ -38,7 +39,7 @@ class Lease:
         try:
             token: int = self._read().get("token", 0) + 1
             info = {"token": token, "holder": holder, "pid": os.getpid(), "since_unix_s": round(time.time())}
-            write_atomically(self.info_path, json.dumps(info).encode())
+            write_checked(self.info_path, {"version": LEASE_VERSION, **info})
         except OSError:
             os.close(fd)  # nobody holds what could not be written down
             raise
@@ -70,13 +71,9 @@ class Lease:
 
     def _read(self) -> Dict[str, Any]:
         try:
-            with open(self.info_path, encoding="utf-8") as file:
-                info = json.load(file)
+            return read_checked(self.info_path, LEASE_VERSION)
         except FileNotFoundError:
             return {}
-        except ValueError:
-            info = None
-        if not isinstance(info, dict) or type(info.get("token")) is not int:
-            # Damaged, so the last token is unknown; the time in seconds is above any count of leases.
+        except (ValueError, OtherVersion):
+            # The last token is unknown; the time in seconds is above any count of leases.
             return {"token": round(time.time())}
-        return info

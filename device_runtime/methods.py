@@ -8,7 +8,8 @@ An OSError becomes a reply with code FAILED. Anything else is a bug and ends the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from device_runtime.buffers import Inputs
@@ -19,13 +20,18 @@ from device_runtime.store import Store
 
 @dataclass(frozen=True)
 class Context:
-    """What a connection's methods work with. `watch_fd`, the connection's, hangs up when the host goes."""
+    """What a connection's methods work with.
+
+    `watch_fd`, the connection's, hangs up when the host goes. `nonce` is another one for each connection: a
+    permission that a signer gives holds for one connection only.
+    """
 
     device_dir: str
     store: Store
     inputs: Inputs
     lease: Lease
     watch_fd: Optional[int] = None
+    nonce: str = field(default_factory=lambda: os.urandom(16).hex())
 
 
 class Reply(NamedTuple):

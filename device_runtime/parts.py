@@ -1,21 +1,16 @@
-"""A bundle's files as the board sees them: manifest and parts, none of them believed before it is checked."""
+"""A bundle's files as the board sees them, none of them believed before it is checked."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import platform
-import re
 import shutil
 from typing import Any, Dict
 
+from device_runtime.manifest import MAX_MANIFEST_BYTES
 from device_runtime.protocol import BAD_HASH, REFUSED, ProtocolError
 
-BUNDLE_FORMATS = (1, 2)  # 2: with variants for GPUs
-MAX_MANIFEST_BYTES = 1 << 24
 COPY_BYTES = 1 << 20
-PART_PATH = re.compile(r"[a-z0-9][a-z0-9_.-]*(/[a-z0-9][a-z0-9_.-]*)*")
 
 Plain = Dict[str, Any]
 
@@ -23,34 +18,6 @@ Plain = Dict[str, Any]
 def bundle_id_of(manifest: bytes) -> str:
     """The id of the bundle with this manifest."""
     return hashlib.sha256(manifest).hexdigest()[:32]
-
-
-def parse_manifest(data: bytes) -> Plain:
-    """A manifest whose signature or hash holds; ProtocolError(REFUSED) when this runtime cannot use it."""
-    manifest: Plain = json.loads(data.decode("utf-8"))
-    if manifest.get("format") not in BUNDLE_FORMATS:
-        known = ", ".join(map(str, BUNDLE_FORMATS))
-        raise ProtocolError(
-            REFUSED,
-            f"the bundle has format {manifest.get('format')!r}, this runtime reads {known}; pack it again "
-            "with a matching version of the tool",
-        )
-    for part in manifest["parts"]:
-        if not PART_PATH.fullmatch(part["path"]):
-            raise ProtocolError(
-                REFUSED, f"the bundle names the part {part['path']!r:.80}, which is no plain path"
-            )
-    return manifest
-
-
-def check_machine(manifest: Plain) -> None:
-    """ProtocolError(REFUSED) when the bundle has code for another kind of machine."""
-    machine, machines = platform.machine(), manifest["compatibility"]["machines"]
-    if machines and machine not in machines:  # without CPU code it runs on any
-        raise ProtocolError(
-            REFUSED,
-            f"the bundle has code for {', '.join(machines)}, this board is {machine}; tune for this board",
-        )
 
 
 def read_whole(path: str) -> bytes:

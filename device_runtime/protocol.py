@@ -44,6 +44,7 @@ from device_runtime.frames import (
     REFUSED,
     TOO_LARGE,
     UNKNOWN_METHOD,
+    UNTRUSTED,
     Buffer,
     Connection,
     Frame,
@@ -104,6 +105,7 @@ __all__ = [
     "TOO_LARGE",
     "TRUSTS",
     "UNKNOWN_METHOD",
+    "UNTRUSTED",
     "WORKSPACE",
     "Buffer",
     "BufferRequest",
@@ -128,6 +130,7 @@ __all__ = [
     "encode_frame",
     "known_keys",
     "merged",
+    "permission_text",
     "read_credentials",
     "take",
     "take_choice",
@@ -385,3 +388,8 @@ class MeasureResult:
             facts=facts,
             device_s=take(known, "device_s", float, 0, MAX_DEVICE_S),
         )
+
+
+def permission_text(bundle_id: str, nonce: str) -> bytes:
+    """What a trusted signer signs to permit an older bundle; `nonce` is the connection's, from `slots`."""
+    return f"allow-downgrade {bundle_id} {nonce}\n".encode()

@@ -20,6 +20,8 @@ NAMESPACE = b"tune-for-board-bundle"
 PRINCIPAL = "tune-for-board"
 KEY_TYPE = b"ssh-ed25519"
 LINE_CHARACTERS = 70
+MAX_SIGNATURE_BYTES = 1 << 12
+MAX_SIGNERS_BYTES = 1 << 20
 SSH_KEYGEN_TIMEOUT_S = 30.0
 UNSUPPORTED = ("unknown option", "illegal option", "invalid option", "unrecognized option", "usage:")
 
@@ -33,10 +35,12 @@ def check(manifest: bytes, signature_file: str, allowed_signers_file: str) -> st
 
     `signature_file` is read once for the check in Python, and again by ssh-keygen where there is one.
     """
-    with open(allowed_signers_file, encoding="utf-8") as stream:
-        trusted = read_allowed_signers(stream.read())
-    with open(signature_file, "rb") as stream_bytes:
-        signature = stream_bytes.read(4096)
+    trusted = trusted_keys(allowed_signers_file)
+    try:
+        with open(signature_file, "rb") as stream:
+            signature = stream.read(MAX_SIGNATURE_BYTES)
+    except OSError as error:
+        raise Refused("{} cannot be read: {}".format(signature_file, error.strerror)) from None
     key = check_in_python(manifest, signature, trusted)
     program = shutil.which("ssh-keygen")
     if program is not None:
@@ -55,7 +59,9 @@ def check_in_python(manifest: bytes, signature: bytes, trusted: List[bytes]) -> 
     if armor(blob_of(key, raw)) != signature:
         raise Refused("it is not in the exact form that ssh-keygen writes for this namespace")
     if key not in trusted:
-        raise Refused("its signer {} is not in allowed_signers".format(public_line(key)))
+        raise Refused(
+            "its signer {} is not in allowed_signers; if it should be, add it there".format(public_line(key))
+        )
     if not ed25519.verify(key, signed_data(manifest), raw):
         raise Refused("it does not belong to this manifest")
     return key
@@ -83,6 +89,21 @@ def check_with_ssh_keygen(program: str, manifest: bytes, signature_file: str, al
     if any(word in text for word in UNSUPPORTED):
         return False
     raise Refused("ssh-keygen refuses it: {}".format(text))
+
+
+def trusted_keys(path: str) -> List[bytes]:
+    """Raw keys of an allowed_signers file; Refused, which names the file, where it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return read_allowed_signers(stream.read(MAX_SIGNERS_BYTES).decode("utf-8"))
+    except FileNotFoundError:
+        raise Refused("{} does not exist: nobody is trusted to sign here".format(path)) from None
+    except UnicodeDecodeError:
+        raise Refused(
+            "{} is damaged: expected lines of text; write it again, or remove it and flash".format(path)
+        ) from None
+    except OSError as error:
+        raise Refused("{} cannot be read: {}".format(path, error.strerror)) from None
 
 
 def read_allowed_signers(text: str) -> List[bytes]:

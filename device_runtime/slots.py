@@ -17,16 +17,18 @@ from device_runtime.installed import Slots
 from device_runtime.installed_model import InstalledModel, output_sizes, size_bytes
 from device_runtime.isolation import Limits, Outcome, PeerGone
 from device_runtime.methods import Context, Method, Reply
+from device_runtime.parts import bundle_id_of, read_whole
 from device_runtime.protocol import (
     BAD_REQUEST,
     MAX_TIMEOUT_S,
     NOT_FOUND,
     ProtocolError,
+    permission_text,
     take,
     take_sha,
     to_plain,
 )
-from device_runtime.store import write_atomically
+from device_runtime.trust import BOARD_NAME
 
 MAX_REPEAT = 100_000
 START_S = 10.0  # a start that had less time than this and did not end is no failed one
@@ -35,10 +37,13 @@ Plain = Dict[str, Any]
 
 
 def call_slots(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
-    """{verify} -> the state and all slots; `verify`: a slot to hash as well ("": none), result in `whole`."""
+    """{verify} -> the state and all slots; `verify`: a slot to hash as well ("": none), result in `whole`.
+
+    `whole` is false for a slot that is not trusted, too. `nonce` is what `install` wants signed.
+    """
     slots, bundle_id = Slots(context.device_dir), take(params, "verify", str)
-    whole = slots.is_whole(bundle_id) if bundle_id else False
-    return Reply({**slots.status(), "whole": whole})
+    whole = bundle_id != "" and slots.is_whole(bundle_id) and not slots.why_refused(bundle_id)
+    return Reply({**slots.status(), "whole": whole, "nonce": context.nonce})
 
 
 def call_trust(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
@@ -52,26 +57,38 @@ def call_trust(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
         raise ProtocolError(BAD_REQUEST, f"'line' is not the allowed_signers line of {signer!r:.120}")
     slots = Slots(context.device_dir)
     with slots.locked():
-        if not os.path.exists(slots.signers_path):
-            write_atomically(slots.signers_path, line.encode())
+        if slots.trust.begin(line):
             return Reply({"trusted": True, "installed": True})
-        with open(slots.signers_path, encoding="utf-8") as file:
-            known = [signature.public_line(key) for key in signature.read_allowed_signers(file.read())]
-    return Reply({"trusted": signer in known, "installed": False, "path": slots.signers_path})
+        known = slots.trust.knows(signer)
+    return Reply({"trusted": known, "installed": False, "path": slots.trust.signers_path})
 
 
 def call_install(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
-    """{manifest, signature} (object hashes) -> {id, installed}; see Slots.install."""
+    """{manifest, signature, board, permission} -> {id, installed, signer}; see Slots.install.
+
+    `manifest` and `signature` are object hashes, `board` is what the host calls this board. `permission`: ""
+    or the hash of a trusted signer's signature of `permission_text`, for a bundle with a lower counter.
+    """
     manifest_file = context.store.path(take_sha(params, "manifest"))
     signature_file = context.store.path(take_sha(params, "signature"))
+    board: str = take(params, "board", str)
+    if not BOARD_NAME.fullmatch(board):
+        raise ProtocolError(BAD_REQUEST, f"'board': expected the name of a board, found {board!r:.80}")
+    permitted = take(params, "permission", str) != ""
     slots = Slots(context.device_dir)
     with slots.locked():
-        return Reply(slots.install(manifest_file, signature_file, context.store.path))
+        if permitted:
+            text = permission_text(bundle_id_of(read_whole(manifest_file)), context.nonce)
+            permission_file = context.store.path(take_sha(params, "permission"))
+            slots.trust.check_signer(text, permission_file, "the permission to downgrade")
+        parts = context.store.path
+        return Reply(slots.install(manifest_file, signature_file, parts, board=board, permitted=permitted))
 
 
 def call_self_test(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
     """{id, target, timeout_s} -> {passed, failure, outputs, seconds, variant} of an installed slot."""
     slots, bundle_id = Slots(context.device_dir), take(params, "id", str)
+    slots.check_trusted(bundle_id)
     model = run.installed_model(slots, bundle_id, take(params, "target", str), context.watch_fd)
     limits = run.limits(model, take(params, "timeout_s", float, 0.001, MAX_TIMEOUT_S))
     outcome = run.run_model(run.check_golden, model, context.device_dir, limits, context.watch_fd)
@@ -81,7 +98,7 @@ def call_self_test(context: Context, params: Plain, buffers: List[bytes]) -> Rep
 
 
 def call_activate(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
-    """{id} -> the state; the slot must have passed its self-test."""
+    """{id} -> the state; the slot must have passed its self-test, be trusted and no older one."""
     slots = Slots(context.device_dir)
     with slots.locked():
         slots.activate(take(params, "id", str))

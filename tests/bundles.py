@@ -160,7 +160,10 @@ def small_model(version: int = 1, scale: str = "scale", target: Target | None = 
 
 
 def contents(
-    model: SmallModel, target: Target | None = None, boards: tuple[str, ...] = ("host",)
+    model: SmallModel,
+    target: Target | None = None,
+    boards: tuple[str, ...] = ("host",),
+    counter: int = 1,
 ) -> BundleContents:
     """The model as the contents of a bundle."""
     return BundleContents(
@@ -169,12 +172,15 @@ def contents(
         boards=boards,
         plans=((target or host_target(), model.plan),),
         golden=GoldenData((model.x,), (model.y,)),
+        counter=counter,
         notes={"seed": 7},
     )
 
 
-def write_bundle(folder: Path, key: SigningKey, model: SmallModel, name: str = "small.tfb") -> Path:
+def write_bundle(
+    folder: Path, key: SigningKey, model: SmallModel, name: str = "small.tfb", counter: int = 1
+) -> Path:
     """The model packed into a file."""
     path = folder / name
-    path.write_bytes(pack(contents(model), key))
+    path.write_bytes(pack(contents(model, counter=counter), key))
     return path

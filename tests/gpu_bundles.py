@@ -80,6 +80,7 @@ def gpu_contents(
         name="small",
         tool_version="0.1.0",
         boards=("pocl",),
+        counter=1,
         plans=tuple(plans),
         golden=GoldenData((model.x,), (model.y,)),
     )

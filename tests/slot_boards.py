@@ -33,17 +33,20 @@ class SlotBoard:
     def id(self, number: int) -> str:
         return self.bundles[number].id
 
-    def install(self, number: int) -> dict[str, object]:
+    def install(self, number: int, *, board: str = "", permitted: bool = False) -> dict[str, object]:
         slots = self.slots
         with slots.locked():
             manifest, signature = (
                 str(self.objects / f"{kind}-{number}") for kind in ("manifest", "signature")
             )
-            return slots.install(manifest, signature, lambda sha: str(self.objects / sha))
+            find = self.objects.joinpath
+            return slots.install(
+                manifest, signature, lambda sha: str(find(sha)), board=board, permitted=permitted
+            )
 
-    def flash(self, number: int) -> None:
+    def flash(self, number: int, *, permitted: bool = False) -> None:
         """What a whole flash changes; the model itself is run elsewhere."""
-        self.install(number)
+        self.install(number, permitted=permitted)
         slots, bundle_id = self.slots, self.id(number)
         with slots.locked():
             slots.tested(bundle_id, None)
@@ -64,9 +67,12 @@ class SlotBoard:
 
 
 def three_bundles(folder: Path) -> dict[int, verify.VerifiedBundle]:
-    """Bundles 1 to 3 of one signer, which differ in a parameter of their model."""
+    """Bundles 1 to 3 of one signer, which differ in a parameter of their model; counters 1 to 3."""
     key = sign.open_key(folder / "signing_key")
-    paths = {number: write_bundle(folder, key, small_model(number), f"{number}.tfb") for number in (1, 2, 3)}
+    paths = {
+        number: write_bundle(folder, key, small_model(number), f"{number}.tfb", counter=number)
+        for number in (1, 2, 3)
+    }
     return {number: verify.open_bundle(path, [key.public]) for number, path in paths.items()}
 
 

@@ -17,7 +17,7 @@ from toolkit.bundle import sign, verify
 
 PARAMETERS = (
     "id", "verify", "signer", "line", "manifest", "signature", "target", "timeout_s", "expected_current",
-    "reason", "inputs", "repeat",
+    "reason", "inputs", "repeat", "board", "permission",
 )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ class Installed:
         self.id = bundle.id
         line = key.public.allowed_signers_line
         self.call("trust", signer=key.public.line, line=line)
-        self.call("install", manifest=self.manifest, signature=self.signature)
+        self.call("install", manifest=self.manifest, signature=self.signature, board="host", permission="")
         installed = slots.Slots(self.context.device_dir)
         with installed.locked():
             installed.tested(self.id, None)

@@ -35,7 +35,7 @@ class Flasher:
         """The file with this version of the model."""
         path = self.folder / f"{version}.tfb"
         if not path.exists():
-            path.write_bytes(self._packed(small_model(version, target=self.target)))
+            path.write_bytes(self._packed(small_model(version, target=self.target), version))
         return path
 
     def pack(self, model: SmallModel) -> Path:
@@ -44,8 +44,8 @@ class Flasher:
         path.write_bytes(self._packed(model))
         return path
 
-    def _packed(self, model: SmallModel) -> bytes:
-        return pack.pack(contents(model, self.target, (self.board.name,)), self.key)
+    def _packed(self, model: SmallModel, counter: int = 9) -> bytes:
+        return pack.pack(contents(model, self.target, (self.board.name,), counter), self.key)
 
     def flash(self, version: int, progress: FlashProgress | None = None) -> FlashReport:
         return flashing.flash(self.bundle(version), self.board, self.options, progress)

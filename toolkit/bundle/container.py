@@ -99,5 +99,10 @@ def offsets(manifest: Manifest, envelope: Envelope) -> dict[str, int]:
     return starts
 
 
+def end(manifest: Manifest, envelope: Envelope) -> int:
+    """Where the file ends, in bytes from its start."""
+    return envelope.parts_at_bytes + sum(_padded(part.size_bytes) for part in manifest.parts)
+
+
 def _padded(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT) * ALIGNMENT

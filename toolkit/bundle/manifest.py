@@ -9,27 +9,33 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from device_runtime.protocol import MAX_BUFFER_BYTES
 from toolkit.errors import VerificationError
 
-CPU_FORMAT, GPU_FORMAT = 1, 2
-FORMATS = (CPU_FORMAT, GPU_FORMAT)
-"""A bundle has the lowest format that can say what it holds: older runtimes take what they can run."""
+FORMAT = 3
+MAX_COUNTER = (1 << 53) - 1  # what every JSON reader keeps exactly
+MAX_PARTS = 4096
+MAX_TEXT = 1000
 
 DTYPE_BYTES = {"float32": 4, "float64": 8, "float16": 2, "int8": 1, "uint8": 1, "int32": 4, "int64": 8}
 
-PART_PATH = re.compile(r"[a-z0-9][a-z0-9_.-]*(/[a-z0-9][a-z0-9_.-]*)*")
+PART_PATH = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}(/[a-z0-9][a-z0-9_.-]{0,99}){0,3}")
+RESERVED = ("manifest.json", "manifest.json.sig")
+"""What a slot on a board has beside its parts."""
+
+Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_BUFFER_BYTES)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 
 
 class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A graph input or output as the application sees it: C order, no padding."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: Annotated[tuple[Size, ...], msgspec.Meta(max_length=64)]
     dtype: str = "float32"
     layout: str = ""
     """Meaning of the axes in order, for example "NCHW"; empty where the axes have no fixed meaning."""
@@ -69,10 +75,10 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     target: str
     target_key: str
-    threads: int
-    arena_bytes: int
-    workspace_bytes: int
-    parameters_bytes: int
+    threads: Count
+    arena_bytes: Size
+    workspace_bytes: Size
+    parameters_bytes: Size
     plan: str
     """Part path of the graph and memory plan (JSON)."""
     kernels: tuple[KernelProvenance, ...]
@@ -106,7 +112,7 @@ class GpuVariant(Variant, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     device: str
     """A part of the name of the device, or of its platform; empty: the first GPU."""
-    threads_per_block: int
+    threads_per_block: Count
     """The most that a launch asks for."""
     model: str
     """Part path of the GpuModel (device_runtime/gpu_model.py)."""
@@ -123,7 +129,7 @@ class CudaVariant(
 ):
     """Kernels as cubins."""
 
-    compute_capability: str
+    compute_capability: Annotated[str, msgspec.Meta(pattern="^sm_[0-9]{2,3}$")]
     """What the cubins are for, for example "sm_53"."""
 
 
@@ -150,8 +156,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One file of the bundle."""
 
     path: str
-    size_bytes: int
-    sha256: str
+    size_bytes: Size
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,6 +165,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     format: int
     name: str
+    counter: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNTER)]
+    """Of two bundles of one name the later has the higher counter; a board refuses to go back by itself."""
     tool_version: str
     compatibility: Compatibility
     inputs: tuple[TensorSpec, ...]
@@ -172,41 +180,35 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Facts for readers (search settings, model hash); nothing acts on them."""
 
 
-def format_of(variants: Iterable[Variant]) -> int:
-    """The lowest format that has these variants."""
-    return CPU_FORMAT if all(isinstance(variant, CpuVariant) for variant in variants) else GPU_FORMAT
-
-
 def part_of(path: str, data: bytes) -> Part:
     """The manifest's line for a part called `path` with these bytes."""
     return Part(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Canonical bytes of a manifest; raises VerificationError when it contradicts itself."""
-    check(manifest)
-    return msgspec.json.encode(manifest, order="sorted")
+    """Canonical bytes of a manifest; raises VerificationError when `decode` would not take them."""
+    data = msgspec.json.encode(manifest, order="sorted")
+    decode(data)
+    return data
 
 
 def decode(data: bytes, where: str = "the manifest") -> Manifest:
     """The manifest in `data`; raises VerificationError unless well-formed, canonical and of our version."""
     try:
         version = msgspec.json.decode(data, type=_Version).format
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise VerificationError(
-            f"{where} cannot be read: {error}; the file is damaged or no bundle; pack it again"
-        ) from error
-    if version not in FORMATS:
-        raise VerificationError(
-            f"{where} has format {version}, expected {' or '.join(map(str, FORMATS))}; "
-            "pack the model again with this version of the tool, or use the version that packed it"
-        )
-    try:
+        if version != FORMAT:
+            raise VerificationError(
+                f"{where} has format {version}, expected {FORMAT}: tune the model again with this version of "
+                "the tool (recorded trials are not repeated), or use the version that packed it"
+            )
         manifest = msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise VerificationError(f"{where} is malformed: {error}; pack the bundle again") from error
+        canonical = msgspec.json.encode(manifest, order="sorted") == data
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise VerificationError(
+            f"{where} is malformed: {error}; the file is damaged or no bundle: pack it again"
+        ) from error
     check(manifest, where)
-    if msgspec.json.encode(manifest, order="sorted") != data:
+    if not canonical:
         raise VerificationError(f"{where} is not in canonical form; pack the bundle again")
     return manifest
 
@@ -222,34 +224,57 @@ class _Version(msgspec.Struct):
 
 def check(manifest: Manifest, where: str = "the manifest") -> None:
     """Raise VerificationError when the manifest names parts that are absent, unsafe or out of order."""
-    paths = [part.path for part in manifest.parts]
-    if paths != sorted(set(paths)):
-        raise VerificationError(f"{where} lists its parts out of order or twice; pack the bundle again")
-    for path in paths:
-        if not PART_PATH.fullmatch(path):
-            raise VerificationError(
-                f"{where} names the part {path!r}; expected lower-case names with / between them"
-            )
-    sizes = {part.path: part.size_bytes for part in manifest.parts}
+    sizes = _part_sizes(manifest, where)
     named = [path for variant in manifest.variants for path in parts_of(variant)]
     for path in [*named, *manifest.golden.inputs, *manifest.golden.outputs]:
         if path not in sizes:
             raise VerificationError(f"{where} refers to the part {path!r}, which it does not list")
     if not manifest.variants:
         raise VerificationError(f"{where} has no variant; expected at least one compiled target")
-    if manifest.format != format_of(manifest.variants):
-        right = format_of(manifest.variants)
-        raise VerificationError(f"{where} has format {manifest.format}, but its variants are of {right}")
+    shown = [manifest.name, *(spec.name for spec in (*manifest.inputs, *manifest.outputs))]
+    shown += [*manifest.compatibility.boards, *manifest.compatibility.machines]
+    shown += [variant.target for variant in manifest.variants]
+    for text in shown:
+        if len(text) > MAX_TEXT or not text.isprintable():
+            raise VerificationError(
+                f"{where} has the name {text[:80]!r}; expected at most {MAX_TEXT} printable characters"
+            )
     golden = manifest.golden
     if not 0.0 < golden.rtol < 1.0:
         raise VerificationError(f"{where}: the self-test's rtol is {golden.rtol}; expected between 0 and 1")
     for specs, files in ((manifest.inputs, golden.inputs), (manifest.outputs, golden.outputs)):
         found = [sizes[path] for path in files]
-        expected = [spec.size_bytes for spec in specs]
+        expected = [_tensor_bytes(spec, where) for spec in specs]
         if found != expected:
             raise VerificationError(
                 f"{where}: golden data of {found} bytes for tensors of {expected} bytes; pack it again"
             )
+
+
+def _part_sizes(manifest: Manifest, where: str) -> dict[str, int]:
+    """Bytes of each part, by path."""
+    paths = [part.path for part in manifest.parts]
+    if paths != sorted(set(paths)) or len(paths) > MAX_PARTS:
+        raise VerificationError(
+            f"{where} lists its parts out of order or twice, or more than {MAX_PARTS}; pack the bundle again"
+        )
+    folders = {path[:at] for path in paths for at, character in enumerate(path) if character == "/"}
+    for path in paths:
+        if not PART_PATH.fullmatch(path) or path in RESERVED or path in folders:
+            raise VerificationError(
+                f"{where} names the part {path[:80]!r}; expected lower-case names with / between them, and "
+                "no file that is a folder, too"
+            )
+    return {part.path: part.size_bytes for part in manifest.parts}
+
+
+def _tensor_bytes(spec: TensorSpec, where: str) -> int:
+    if spec.dtype not in DTYPE_BYTES or spec.size_bytes > MAX_BUFFER_BYTES:
+        raise VerificationError(
+            f"{where}: tensor {spec.name!r} is {spec.dtype[:40]!r} {list(spec.shape)[:8]}; expected one of "
+            f"{', '.join(DTYPE_BYTES)} with at most {MAX_BUFFER_BYTES} bytes"
+        )
+    return spec.size_bytes
 
 
 def parts_of(variant: CpuVariant | GpuVariant) -> tuple[str, ...]:

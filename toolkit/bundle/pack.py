@@ -49,6 +49,8 @@ class BundleContents:
     """Names of the boards it may be flashed to."""
     plans: tuple[tuple[Target, ModelPlan], ...]
     golden: GoldenData
+    counter: int
+    """Higher than that of every earlier bundle of this name, whoever signed it: seconds since 1970 serve."""
     notes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -70,8 +72,9 @@ def pack(contents: BundleContents, key: SigningKey) -> bytes:
     parts |= inputs | outputs
     signed = manifest.encode(
         Manifest(
-            format=manifest.format_of(variants),
+            format=manifest.FORMAT,
             name=contents.name,
+            counter=contents.counter,
             tool_version=contents.tool_version,
             compatibility=Compatibility(
                 boards=contents.boards,

@@ -8,6 +8,7 @@ may have been changed in between.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,11 +62,10 @@ def open_bundle(path: Path, trusted: Iterable[sign.PublicKey]) -> VerifiedBundle
         envelope = container.read_envelope(stream, where)
         signer = sign.verify(envelope.manifest, envelope.signature, trusted, where)
         contents = manifest.decode(envelope.manifest, where)
+        _check_size(os.fstat(stream.fileno()).st_size, container.end(contents, envelope), where)
         for part in contents.parts:
             data = container.read_padded(stream, part.size_bytes, f"{where}: the part {part.path}")
             _checked(data, part, path)
-        if stream.read(1):
-            raise VerificationError(f"{where} goes on after its last part; copy the file again")
     return VerifiedBundle(path, contents, envelope.manifest, envelope.signature, signer)
 
 
@@ -74,9 +74,24 @@ def trusted_keys(config_dir: Path | None = None) -> tuple[sign.PublicKey, ...]:
     own = sign.key_file(config_dir)
     keys = [sign.open_key(own).public] if own.exists() else []
     others = own.with_name("allowed_signers")
-    if others.exists():
-        keys += sign.read_allowed_signers(others.read_text())
+    try:
+        keys += sign.read_allowed_signers(others.read_bytes().decode())
+    except FileNotFoundError:
+        pass
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"the trusted signers {others} cannot be read: {error}; expected lines such as ssh-keygen's "
+            "allowed_signers have: correct the file, or remove it to trust this host's own key alone"
+        ) from error
     return tuple(keys)
+
+
+def _check_size(found_bytes: int, expected_bytes: int, where: str) -> None:
+    """Before anything of that size is read: memory is for what is really in the file."""
+    if found_bytes != expected_bytes:
+        raise VerificationError(
+            f"{where} has {found_bytes} bytes, expected {expected_bytes} by its manifest; copy the file again"
+        )
 
 
 def _checked(data: bytes, part: Part, path: Path) -> bytes:

@@ -24,6 +24,7 @@ class Arguments(TypedDict):
     rollback: bool
     show: bool
     dry_run: bool
+    allow_downgrade: bool
     target: str
     test_timeout_s: float
     wait_s: float
@@ -36,6 +37,8 @@ class Arguments(TypedDict):
 @click.option("--rollback", is_flag=True, help="Make the bundle before the current one current again.")
 @click.option("--status", "show", is_flag=True, help="Show what is installed; changes nothing.")
 @click.option("--dry-run", is_flag=True, help="Verify and look, but change nothing on the board.")
+@click.option("--allow-downgrade", is_flag=True,
+              help="Flash a bundle older than one that was committed under its name.")  # fmt: skip
 @click.option(
     "--target", default="", help="Variant to start; default: the first that the board has a device for."
 )
@@ -55,6 +58,7 @@ def flash(**given: Unpack[Arguments]) -> None:
         raise click.UsageError("give one of: a BUNDLE, --status, --rollback")
     options = toolkit.FlashOptions(
         dry_run=given["dry_run"],
+        allow_downgrade=given["allow_downgrade"],
         target=given["target"],
         test_timeout_s=given["test_timeout_s"],
         wait_s=given["wait_s"],
@@ -104,6 +108,7 @@ def status_text(board: str, status: SlotStatus) -> str:
                 ("previous", slot.id == status.previous),
                 ("not tested", not slot.tested),
                 ("DAMAGED", slot.damaged),
+                ("REFUSED", slot.refused != ""),
             )
             if holds
         ]
@@ -111,4 +116,5 @@ def status_text(board: str, status: SlotStatus) -> str:
     head = f"{board}: {status.device_dir}"
     if not rows:
         return f"{head}\nno bundle is installed"
-    return f"{head}\n{toolkit.table(('bundle', 'model', 'size', 'state'), rows, left=4)}"
+    reasons = "".join(f"\nrefused: {slot.refused}" for slot in status.slots if slot.refused)
+    return f"{head}\n{toolkit.table(('bundle', 'model', 'size', 'state'), rows, left=4)}{reasons}"

@@ -65,6 +65,7 @@ class Arguments(TypedDict):
     workers: int | None
     winograd: bool
     output: Path | None
+    counter: int | None
     wait_s: float
     early_stop: bool
     dry_run: bool
@@ -115,6 +116,8 @@ class Arguments(TypedDict):
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The bundle.  [default: MODEL-BOARD.tfb]"
 )
+@click.option("--counter", type=click.IntRange(0, (1 << 53) - 1), metavar="N",
+              help="A board takes no bundle with a lower one.  [default: seconds since 1970]")  # fmt: skip
 @wait_option
 @json_option
 @answering
@@ -170,6 +173,7 @@ def tune_options(given: Arguments) -> TuneOptions:
         shapes=dict(given["shapes"]),
         records=given["records"] or toolkit.DEFAULT_RECORDS,
         output=given["output"],
+        counter=given["counter"],
         coverage=given["coverage"] / 100,
         winograd=given["winograd"],
         workers=given["workers"] or os.cpu_count() or 1,

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from boards.board import Board
-from device_runtime.protocol import BAD_HASH, NOT_FOUND, REFUSED
+from device_runtime.protocol import BAD_HASH, NOT_FOUND, REFUSED, permission_text
+from toolkit.bundle.sign import key_file, open_key
 from toolkit.bundle.started import StartedVariant
 from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
 from toolkit.errors import (
@@ -45,6 +46,7 @@ from toolkit.measure.session import (
     LeaseLost,
     Session,
     StorageFailed,
+    Untrusted,
     open_session,
     put_again,
 )
@@ -89,8 +91,9 @@ def flash_over(
     if not settled and not options.dry_run:
         if not before.whole:
             _trust(session, bundle, tell)
-            with _refusals(session, bundle):
-                put_again(functools.partial(_deliver, session, bundle, tell))
+        permission = _permission(bundle, options, before.nonce)
+        with _refusals(session, bundle):
+            put_again(functools.partial(_deliver, session, bundle, tell, permission, upload=not before.whole))
         error, variant = _self_test(session, bundle, before, options, tell)
         _switch(session, bundle, before, options, tell)
     return FlashReport(
@@ -129,6 +132,8 @@ def rollback(
         with _step(tell, "rollback"):
             try:
                 session.call("rollback", Current, expected_current=before.current, reason="")
+            except Untrusted:
+                raise
             except DeviceError as error:
                 raise InputError(f"board {board.name}: {error.text}; flash a bundle instead") from error
         with _step(tell, "health_check"):
@@ -162,6 +167,8 @@ def run(
 
         try:
             answer = put_again(start)
+        except Untrusted:
+            raise
         except DeviceError as error:
             raise InputError(f"board {board.name}: {error.text}") from error
         if not answer.passed:
@@ -226,13 +233,24 @@ def _missing(session: Session, bundle: VerifiedBundle) -> dict[str, int]:
     return missing
 
 
-def _deliver(session: Session, bundle: VerifiedBundle, tell: FlashProgress) -> None:
-    """Upload what the board lacks now, and have it installed."""
-    _upload(session, bundle, _missing(session, bundle), tell)
+def _deliver(
+    session: Session, bundle: VerifiedBundle, tell: FlashProgress, permission: bytes, *, upload: bool
+) -> None:
+    """Upload what the board lacks now, unless all is in a slot, and have it installed.
+
+    The board looks at signer, board and age of the bundle also where nothing is to be copied.
+    """
+    if upload:
+        _upload(session, bundle, _missing(session, bundle), tell)
     with _step(tell, "install"):
-        manifest = session.put(bundle.manifest_bytes)
-        signature = session.put(bundle.signature)
-        session.call("install", Reply, manifest=manifest, signature=signature)
+        session.call(
+            "install",
+            Reply,
+            manifest=session.put(bundle.manifest_bytes),
+            signature=session.put(bundle.signature),
+            board=session.board.name,
+            permission=session.put(permission) if permission else "",
+        )
 
 
 def _upload(session: Session, bundle: VerifiedBundle, missing: dict[str, int], tell: FlashProgress) -> None:
@@ -250,6 +268,19 @@ def _moved(tell: FlashProgress, before_bytes: int, all_bytes: int, part_bytes: i
     tell(FlashEvent("upload", "progress", before_bytes + part_bytes, all_bytes))
 
 
+def _permission(bundle: VerifiedBundle, options: FlashOptions, nonce: str) -> bytes:
+    """This host's signature that permits an older bundle over this connection; b"" unless asked for."""
+    if not options.allow_downgrade:
+        return b""
+    key = key_file(options.config_dir)
+    if not key.exists():
+        raise InputError(
+            f"--allow-downgrade: expected a signing key at {key}, found none; flash from a host whose key "
+            "the board trusts"
+        )
+    return open_key(key).sign(permission_text(bundle.id, nonce))
+
+
 def _self_test(
     session: Session, bundle: VerifiedBundle, before: SlotStatus, options: FlashOptions, tell: FlashProgress
 ) -> tuple[float, StartedVariant]:
@@ -259,7 +290,7 @@ def _self_test(
             answer = session.call(
                 "self_test", SelfTest, id=bundle.id, target=options.target, timeout_s=options.test_timeout_s
             )
-        except (StorageFailed, LeaseLost):
+        except (StorageFailed, LeaseLost, Untrusted):
             raise
         except DeviceError as error:
             raise InputError(f"board {session.board.name}, bundle {bundle.path}: {error.text}") from error

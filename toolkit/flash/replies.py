@@ -16,9 +16,13 @@ Sha = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class VerifiedSlots(SlotStatus, frozen=True, kw_only=True):
-    """`whole`: the slot that was asked for is installed, every byte of it as signed."""
+    """`whole`: the slot that was asked for is installed, every byte of it as signed by somebody trusted.
+
+    `nonce`: what a permission to downgrade over this connection is for.
+    """
 
     whole: bool
+    nonce: str
 
 
 class Trusted(Reply, frozen=True, kw_only=True):

@@ -52,6 +52,8 @@ class FlashOptions:
 
     dry_run: bool = False
     """Verify and look, but change nothing on the board."""
+    allow_downgrade: bool = False
+    """Flash a bundle that is older than one that was committed under its name; this host's key permits it."""
     target: str = ""
     """Variant to start, by target name; empty: the first whose device the board has."""
     test_timeout_s: float = 120.0
@@ -73,6 +75,8 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[TensorSpec, ...]
     damaged: bool
     tested: bool
+    refused: str
+    """Why the board neither switches to it nor starts it, such as a signer no longer trusted; or ""."""
 
     def __post_init__(self) -> None:
         for specs in (self.inputs, self.outputs):

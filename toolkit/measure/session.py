@@ -35,6 +35,7 @@ from device_runtime.protocol import (
     NOT_ALLOWED,
     NOT_FOUND,
     REFUSED,
+    UNTRUSTED,
     Buffer,
     Connection,
     Frame,
@@ -46,7 +47,7 @@ from device_runtime.protocol import (
     take,
     to_plain,
 )
-from toolkit.errors import BoardBusy, BoardUnreachable, OutputError, TimedOut, ToolkitError
+from toolkit.errors import BoardBusy, BoardUnreachable, OutputError, TimedOut, ToolkitError, VerificationError
 from toolkit.escaping import printable, printable_plain
 from toolkit.measure.replies import Lease, Probe, Received, StoredObject, reply_of
 from toolkit.measure.transport import Transport, open_transport
@@ -81,11 +82,16 @@ class LeaseLost(BoardBusy, DeviceError):
     """The board was given to somebody else meanwhile."""
 
 
+class Untrusted(VerificationError, DeviceError):
+    """The board does not accept a bundle's signer, board or age."""
+
+
 _REFUSALS: dict[str, type[DeviceError]] = {
     NO_SPACE: StorageFailed,
     NOT_ALLOWED: StorageFailed,
     FAILED: StorageFailed,
     NO_LEASE: LeaseLost,
+    UNTRUSTED: Untrusted,
 }
 
 

@@ -169,6 +169,7 @@ def _packed(
         boards=(report.board,),
         plans=tuple(plans),
         golden=golden,
+        counter=round(time.time()) if options.counter is None else options.counter,
         notes={
             "seed": options.tuning.seed,
             "tuner": options.tuning.search.tuner,

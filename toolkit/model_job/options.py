@@ -60,6 +60,9 @@ class TuneOptions:
     records: Path | str = DEFAULT_RECORDS
     output: Path | str | None = None
     """The bundle; None: MODEL-BOARD.tfb in the current folder."""
+    counter: int | None = None
+    """The bundle's counter; None: seconds since 1970. By itself a board takes no bundle of the same name with
+    a lower one, whoever signed it, so the clocks of hosts that sign for one board must agree."""
     coverage: float = 0.0
     """Least share (0 to 1) of the operators that must end with a measured kernel."""
     winograd: bool = True

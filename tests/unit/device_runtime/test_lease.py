@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime.lease import Lease
+from device_runtime.checked_json import write_checked
+from device_runtime.lease import LEASE_VERSION, Lease
 from device_runtime.protocol import BUSY, NO_LEASE, ProtocolError
 
 
@@ -50,12 +51,14 @@ def test_a_dead_holder_frees_it(tmp_path: Path) -> None:
 def test_a_stale_token_is_stopped(tmp_path: Path) -> None:
     lease = Lease(str(tmp_path))
     lease.acquire("alice")
-    (tmp_path / "lease.json").write_text('{"token": 7}')
+    write_checked(str(tmp_path / "lease.json"), {"version": LEASE_VERSION, "token": 7})
     with pytest.raises(ProtocolError, match="token is 1, the board's is 7"):
         lease.require()
 
 
-@pytest.mark.parametrize("content", ["", "not json", "[]", "\xff"])
+@pytest.mark.parametrize(
+    "content", ["", "not json", "[]", "\xff", "[" * 100_000, '{"token": "7", "version": 1}']
+)
 def test_a_damaged_file_does_not_bring_old_tokens_back(tmp_path: Path, content: str) -> None:
     old = Lease(str(tmp_path))
     for _ in range(5):

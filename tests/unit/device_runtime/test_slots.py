@@ -47,7 +47,7 @@ def test_the_slot_before_is_kept_and_older_ones_go(board: SlotBoard) -> None:
 def test_installing_again_changes_nothing(board: SlotBoard) -> None:
     assert board.install(1)["installed"] is True
     before = snapshot(board.device_dir / "slots")
-    assert board.install(1) == {"id": board.id(1), "installed": False}
+    assert board.install(1)["installed"] is False
     assert snapshot(board.device_dir / "slots") == before
 
 
@@ -172,8 +172,8 @@ def test_a_current_slot_that_is_gone_falls_back(board: SlotBoard) -> None:
 def test_state_of_another_version_is_refused(board: SlotBoard) -> None:
     board.flash(1)
     path = Path(board.slots.state_path)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
-    with pytest.raises(ProtocolError, match="has version 2, expected 1"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 1}))
+    with pytest.raises(ProtocolError, match="has version 1, expected 2"):
         board.slots.state()
 
 
@@ -203,7 +203,7 @@ def test_a_flipped_signature(board: SlotBoard) -> None:
     data = bytearray(file.read_bytes())
     data[100] ^= 1
     file.write_bytes(data)
-    _install_refused(board, "the bundle's signature is refused")
+    _install_refused(board, f"the signature of bundle {board.id(2)} is refused")
 
 
 def test_a_flipped_manifest(board: SlotBoard) -> None:
@@ -211,7 +211,7 @@ def test_a_flipped_manifest(board: SlotBoard) -> None:
     data = bytearray(file.read_bytes())
     data[100] ^= 1
     file.write_bytes(data)
-    _install_refused(board, "the bundle's signature is refused: it does not belong to this manifest")
+    _install_refused(board, "is refused: it does not belong to this manifest")
 
 
 def test_a_flipped_part(board: SlotBoard) -> None:

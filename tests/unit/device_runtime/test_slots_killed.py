@@ -43,21 +43,21 @@ def test_killed_before_every_file_operation_of_a_first_flash(board: SlotBoard) -
 
 @pytest.mark.slow
 def test_killed_before_every_file_operation_of_an_update(board: SlotBoard) -> None:
-    board.flash(3)
     board.flash(1)
-    _kill_everywhere(board, lambda: board.flash(2), wanted=2, before=1)
+    board.flash(2)
+    _kill_everywhere(board, lambda: board.flash(3), wanted=3, before=2)
 
 
 def test_killed_before_every_file_operation_of_a_rollback(board: SlotBoard) -> None:
-    board.flash(2)
     board.flash(1)
+    board.flash(2)
 
     def roll_back() -> None:
         slots = board.slots
         with slots.locked():
-            slots.rollback(board.id(1))
+            slots.rollback(board.id(2))
 
-    _kill_everywhere(board, roll_back, wanted=2, before=1)
+    _kill_everywhere(board, roll_back, wanted=1, before=2)
 
 
 def _kill_everywhere(board: SlotBoard, work: Callable[[], None], wanted: int, before: int) -> None:

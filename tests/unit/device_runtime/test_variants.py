@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from device_runtime.isolation import Fault
-from device_runtime.parts import check_machine, parse_manifest
 from device_runtime.protocol import ProtocolError
+from device_runtime.trust import check_machine
 from device_runtime.variants import check_capability, choose
 
 HERE = {"target": "cpu", "kind": "cpu", "triple": f"{platform.machine()}-unknown-linux-gnu"}
@@ -61,13 +61,6 @@ def test_cubins_run_on_later_minor_capabilities(found: tuple[int, int]) -> None:
 def test_cubins_do_not_run_on_others(found: tuple[int, int]) -> None:
     with pytest.raises(Fault, match=f"it is for sm_53, X is sm_{found[0]}{found[1]}"):
         check_capability("X", found, "sm_53")
-
-
-def test_both_formats_are_read_and_no_other() -> None:
-    for number in (1, 2):
-        assert parse_manifest(b'{"format": %d, "parts": []}' % number)["format"] == number
-    with pytest.raises(ProtocolError, match="the bundle has format 3, this runtime reads 1, 2"):
-        parse_manifest(b'{"format": 3, "parts": []}')
 
 
 def test_a_bundle_without_cpu_code_fits_every_machine() -> None:

@@ -52,7 +52,7 @@ def test_the_manifest_says_where_everything_comes_from(bundle: verify.VerifiedBu
         True,
     )
     assert kernel.configuration == {"tile_i": 4, "order": ["i", "j"]}
-    assert said.format == 1  # what runtimes before GPU variants read
+    assert (said.format, said.counter) == (3, 1)
     assert said.compatibility.boards == ("host",)
     assert said.compatibility.machines == (os.uname().machine,)
     assert said.inputs[0].shape == (4, 8)
@@ -174,8 +174,10 @@ def test_contents_that_contradict_themselves(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 3}, "has format 3, expected 1 or 2"),
-        ({"format": 2}, "has format 2, but its variants are of 1"),
+        ({"format": 2}, "has format 2, expected 3: tune the model again with this version"),
+        ({"counter": -1}, "is malformed: .*counter"),
+        ({"counter": 1 << 53}, "is malformed: .*counter"),
+        ({"name": "a\nb"}, "has the name .* expected at most 1000 printable characters"),
         ({"surprise": 1}, "is malformed: .*surprise"),
         ({"variants": []}, "has no variant"),
         ({"parts": []}, "refers to the part .* which it does not list"),
