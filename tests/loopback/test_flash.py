@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from boards.board import Board, load
+from device_runtime.protocol import permission_text
 from tests.bundles import SmallModel, contents, host_target, small_model, write_bundle
 from tests.loopback.flashing import Flasher
 from toolkit import flash as flashing
 from toolkit.bundle import pack, sign
+from toolkit.bundle.verify import open_bundle
 from toolkit.errors import (
     BoardBusy,
     InputError,
@@ -26,6 +28,8 @@ from toolkit.errors import (
     VerificationError,
 )
 from toolkit.flash import FlashEvent, FlashProgress
+from toolkit.flash.replies import VerifiedSlots
+from toolkit.measure.replies import Reply
 from toolkit.measure.session import open_session
 
 
@@ -212,6 +216,62 @@ def test_a_signer_the_board_does_not_trust(flasher: Flasher, tmp_path: Path) -> 
     flasher.assert_runs(2)
 
 
+def test_an_older_bundle_needs_this_hosts_permission(flasher: Flasher) -> None:
+    flasher.flash(1)
+    second = flasher.flash(2)
+    with pytest.raises(VerificationError, match="counter is 1, .* is 2; .* flash it with --allow-downgrade"):
+        flasher.flash(1)
+    assert flasher.status().current == second.bundle_id
+    flashing.rollback(flasher.board, flasher.options)  # the way back is open without
+    flasher.flash(2)
+    flasher.options = dataclasses.replace(flasher.options, allow_downgrade=True)
+    flasher.flash(1)
+    flasher.assert_runs(1)
+
+
+def test_a_permission_of_a_stranger_or_of_another_connection_permits_nothing(
+    flasher: Flasher, tmp_path: Path
+) -> None:
+    flasher.flash(1)
+    flasher.flash(2)
+    bundle = open_bundle(flasher.bundle(1), [flasher.key.public])
+    stranger = sign.open_key(tmp_path / "stranger")
+    with open_session(flasher.board, cache_dir=flasher.options.cache_dir) as session:
+        sent = {"manifest": session.put(bundle.manifest_bytes), "signature": session.put(bundle.signature)}
+        nonce = session.call("slots", VerifiedSlots, verify="").nonce
+        for key, what in (
+            (stranger, permission_text(bundle.id, nonce)),
+            (flasher.key, permission_text(bundle.id, "0" * 32)),
+            (flasher.key, permission_text("0" * 32, nonce)),
+            (flasher.key, bundle.manifest_bytes),
+        ):
+            permission = session.put(key.sign(what))
+            with pytest.raises(VerificationError, match="the permission to downgrade is refused"):
+                session.call("install", Reply, board="host", permission=permission, **sent)
+
+
+@pytest.mark.slow
+def test_a_revoked_signer_neither_flashes_nor_starts_nor_comes_back(flasher: Flasher, tmp_path: Path) -> None:
+    first = flasher.flash(1)
+    other = Flasher(flasher.board, tmp_path / "other")
+    signers = flasher.device_dir / "allowed_signers"
+    signers.write_text(signers.read_text() + other.key.public.allowed_signers_line)
+    other.flash(2)
+    signers.write_text(other.key.public.allowed_signers_line)
+    with pytest.raises(VerificationError, match="is not in allowed_signers"):
+        flashing.rollback(flasher.board, flasher.options)
+    with pytest.raises(VerificationError, match="does not trust the signer of"):
+        flasher.flash(1)
+    refused = {slot.id: slot.refused for slot in flasher.status().slots}
+    assert "is not in allowed_signers" in refused.pop(first.bundle_id)
+    assert set(refused.values()) == {""}
+    signers.write_text(flasher.key.public.allowed_signers_line)
+    with pytest.raises(VerificationError, match="it is not started: flash another bundle, or go back"):
+        flasher.run()
+    flashing.rollback(flasher.board, flasher.options)
+    flasher.assert_runs(1)
+
+
 def test_a_signer_this_host_does_not_trust(flasher: Flasher, tmp_path: Path) -> None:
     path = write_bundle(tmp_path, sign.open_key(tmp_path / "stranger"), small_model(1))
     with pytest.raises(VerificationError, match="which is not trusted here"):
@@ -352,6 +412,7 @@ def test_a_damaged_object_is_uploaded_again(flasher: Flasher) -> None:
     shutil.rmtree(flasher.device_dir / "slots" / first.bundle_id)
     for stored in (flasher.device_dir / "objects").iterdir():
         stored.write_bytes(stored.read_bytes()[:-1] + b"?")
+    flasher.options = dataclasses.replace(flasher.options, allow_downgrade=True)
     report = flasher.flash(1)
     assert report.missing_bytes == report.total_bytes
     flasher.assert_runs(1)
