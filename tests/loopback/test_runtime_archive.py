@@ -65,6 +65,11 @@ def test_the_same_sources_give_the_same_bytes() -> None:
     assert not any(name.endswith((".so", ".pyc")) for name in names)
 
 
+def test_the_archive_carries_the_notice_of_the_library_in_it() -> None:
+    with zipfile.ZipFile(io.BytesIO(archive.runtime_archive())) as packed:
+        assert b"Licensed under the Apache License" in packed.read("msgpack/COPYING")
+
+
 def test_a_fresh_interpreter_imports_the_archive_and_the_standard_library_only(tmp_path: Path) -> None:
     path = tmp_path / "runtime.pyz"
     path.write_bytes(archive.runtime_archive())

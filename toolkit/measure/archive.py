@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.metadata
 import io
 import zipfile
 from pathlib import Path
@@ -28,6 +29,7 @@ def runtime_archive() -> bytes:
     sources = {f"device_runtime/{path.name}": path.read_bytes() for path in sorted(runtime.glob("*.py"))}
     for name in _MSGPACK_FILES:
         sources[f"msgpack/{name}"] = (Path(msgpack.__file__).parent / name).read_bytes()
+    sources["msgpack/COPYING"] = _notice_of("msgpack")
     sources["__main__.py"] = _MAIN
     archive = io.BytesIO()
     archive.write(_SHEBANG)
@@ -38,6 +40,12 @@ def runtime_archive() -> bytes:
             entry.create_system = 3  # Unix, wherever it is built
             file.writestr(entry, data)
     return archive.getvalue()
+
+
+def _notice_of(package: str) -> bytes:
+    """The licence file that an installed package came with: whoever gets a copy of it gets that, too."""
+    files = importlib.metadata.files(package) or []
+    return b"".join(Path(file.locate()).read_bytes() for file in files if file.name == "COPYING")
 
 
 def archive_name() -> str:
