@@ -23,7 +23,7 @@ from boards.target import Target
 from cross.codegen.llvm.objects import compile_ir
 from cross.link import DEFAULT_CACHE_DIR, link, native_objects
 from device_runtime.protocol import BufferRequest, MeasureRequest, MeasureResult, Timing
-from toolkit.errors import ToolkitError
+from toolkit.errors import OutputError, VerificationError
 from toolkit.measure.replies import Probe
 from toolkit.measure.session import Session, open_session, put_again
 
@@ -78,8 +78,8 @@ def probe_board(
 ) -> BoardProbe:
     """Ask the board what it is, measure the peak of its CPU targets, and keep that for `load_board`.
 
-    `runtime_dir` is `open_session`'s cache_dir. Raises BoardUnreachable, BoardBusy, ToolkitError when the
-    loop fails there.
+    `runtime_dir` is `open_session`'s cache_dir. Raises BoardUnreachable, BoardBusy, VerificationError when
+    the loop fails there.
     """
     with open_session(board, cache_dir=runtime_dir, wait_s=wait_s) as session:
         answer = session.probe()
@@ -112,7 +112,7 @@ def facts_path(board: Board, cache_dir: Path = DEFAULT_CACHE_DIR) -> Path:
 def measure_peak(session: Session, target: Target, *, cache_dir: Path = DEFAULT_CACHE_DIR) -> float:
     """float32 GFLOP/s of all the target's cores together, the best of several repeats.
 
-    Raises ToolkitError when the loop fails on the board.
+    Raises VerificationError when the loop fails on the board.
     """
     emulated = session.board.emulated
     rounds = EMULATED_ROUNDS if emulated else ROUNDS
@@ -142,7 +142,7 @@ def measure_peak(session: Session, target: Target, *, cache_dir: Path = DEFAULT_
 
     result = put_again(measured)
     if result.error is not None:
-        raise ToolkitError(
+        raise VerificationError(
             f"the multiply-add loop failed on board {session.board.name}, target {target.name}: "
             f"{result.error.kind}: {result.error.text}; check its cpu and features in the board file"
         )
@@ -226,6 +226,6 @@ def _store(facts: BoardFacts, path: Path) -> None:
             json.dump(msgspec.to_builtins(facts), out, indent=1, sort_keys=True)
         Path(out.name).replace(path)
     except OSError as error:
-        raise ToolkitError(
+        raise OutputError(
             f"the measured figures cannot be kept in {path}: {error.strerror}; make the folder writable"
         ) from error
