@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from boards.files import kept_folder
 from boards.target import Target
 from cross import native
 from cross.errors import CompileError, LinkError
@@ -133,22 +133,13 @@ def embed(symbol: str, data: bytes | Path, target: Target, *, alignment_bytes: i
 def _prepared(triple: str, toolchain: Toolchain, cache_dir: Path) -> Path:
     """The folder with the native objects and the stubs of the system's libraries for a triple."""
     folder = cache_dir / "native" / f"{architecture(triple)}-{_preparation_key(triple, toolchain)}"
-    if folder.is_dir():
-        return folder
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        building = Path(tempfile.mkdtemp(prefix="building-", dir=folder.parent))
+        return kept_folder(folder, functools.partial(_prepare, architecture(triple), toolchain))
     except OSError as error:
         raise LinkError(
             f"cannot write the cache {folder.parent}: {error.strerror}; "
             "name another folder with the cache_dir argument"
         ) from error
-    try:
-        _prepare(architecture(triple), toolchain, building)
-        _publish(building, folder)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-    return folder
 
 
 @functools.cache
@@ -176,19 +167,6 @@ def _prepare(arch: str, toolchain: Toolchain, folder: Path) -> None:
             flags = ["-shared", "-s", "--build-id=none", "-soname", stub.name, "--version-script", "versions"]
             _link_files(toolchain, flags, ["stub.o"], scratch, f"making a stub of {stub.name}")
             shutil.copyfile(scratch / "linked.so", folder / stub.name)
-
-
-def _publish(building: Path, folder: Path) -> None:
-    """Gives the finished folder its name, on disk before it has it. The first of several processes wins."""
-    for path in building.iterdir():
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
-    building.chmod(0o755)
-    try:
-        building.rename(folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
 
 
 # ---------------------------------------------------------------------------------------------- the two tools

@@ -2,7 +2,8 @@
 
 `find` says where both are; `fetch` gets what is missing from Debian's archive, as any user, and installs
 nothing: apt checks packages against Debian's signed lists in a state folder of its own, dpkg unpacks them.
-Each part is built in a temporary folder, tried out, and renamed into place: a folder that exists is whole.
+Each part is built in a temporary folder, tried out, sealed with the hashes of its files, and renamed into
+place. `find` checks the hashes: a folder that is damaged is as good as none, and fetched again.
 
     python -m toolkit.emulation          fetches, and prints the three paths
 """
@@ -21,9 +22,10 @@ from pathlib import Path
 
 import click
 
+from boards.files import is_whole, seal
 from toolkit.errors import BoardUnreachable
 
-EMULATION_VERSION = 1  # of the folders below: a change of contents takes a new number
+EMULATION_VERSION = 2  # of the folders below: a change of contents takes a new number
 DEFAULT_CACHE_DIR = Path("~/.cache/tune-for-board/emulation").expanduser()
 
 _QEMU = "qemu-aarch64-static"
@@ -61,7 +63,7 @@ class EmulationPaths:
 def find(cache_dir: Path = DEFAULT_CACHE_DIR) -> EmulationPaths | None:
     """Where qemu and the aarch64 Python are; None when one is missing. A qemu of the system comes first."""
     qemu, sysroot = _find_qemu(cache_dir), _sysroot_dir(cache_dir)
-    if qemu is None or not (sysroot / _PYTHON).exists():
+    if qemu is None or not is_whole(sysroot):
         return None
     return EmulationPaths(qemu=qemu, sysroot=sysroot, python=sysroot / _PYTHON)
 
@@ -89,7 +91,7 @@ def fetch(
             )
             qemu = _qemu_dir(cache_dir) / "usr/bin" / _QEMU
         sysroot = _sysroot_dir(cache_dir)
-        if not (sysroot / _PYTHON).exists():
+        if not is_whole(sysroot):
             progress("fetching an aarch64 Python (13 Debian packages for arm64)")
             _build(sysroot, mirror, "arm64", _PYTHON_PACKAGES, lambda folder: _try_python(qemu, folder))
     return EmulationPaths(qemu=qemu, sysroot=sysroot, python=sysroot / _PYTHON)
@@ -104,11 +106,11 @@ def _sysroot_dir(cache_dir: Path) -> Path:
 
 
 def _find_qemu(cache_dir: Path) -> Path | None:
-    cached = _qemu_dir(cache_dir) / "usr/bin" / _QEMU
     system = shutil.which(_QEMU)
     if system is not None:
         return Path(system)
-    return cached if cached.exists() else None
+    cached = _qemu_dir(cache_dir) / "usr/bin" / _QEMU
+    return cached if is_whole(_qemu_dir(cache_dir)) else None
 
 
 @contextmanager
@@ -152,7 +154,10 @@ def _build(
                 f"{archive.name} could not be unpacked",
             )
         trial(unpacked)
+        seal(unpacked)
         unpacked.chmod(0o755)
+        if destination.exists():
+            destination.rename(Path(scratch, "damaged"))
         unpacked.rename(destination)
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from boards.board import Board, load
+from boards.files import write_sealed
 from boards.target import Target
 from cross.codegen.llvm.objects import compile_ir
 from tests.loopback.tune_board import HOST, POCL, board_file
@@ -57,7 +58,7 @@ def stored(tmp_path: Path, changes: dict[str, object]) -> float | None:
         (entry if name in entry else content)[name] = value
     path = facts_path(board, tmp_path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.encode(content))
+    write_sealed(path, msgspec.json.encode(content))
     return load_board("host", cache_dir=tmp_path).target().peak_gflops
 
 
@@ -71,8 +72,8 @@ def test_a_peak_of_something_else_is_not_filled_in(tmp_path: Path, changes: dict
 
 def test_a_damaged_file_is_as_none(tmp_path: Path) -> None:
     path = facts_path(load("host"), tmp_path)
-    path.parent.mkdir(parents=True)
-    path.write_text("{")
+    assert stored(tmp_path, {}) == 42.0
+    path.write_bytes(path.read_bytes().replace(b"42.0", b"43.0"))
     assert load_board("host", cache_dir=tmp_path).target().peak_gflops is None
 
 

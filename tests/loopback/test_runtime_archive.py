@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -110,3 +111,12 @@ def test_other_pythons_run_it(
         assert [failure.kind for failure in failures if failure] == ["crash", "wrong_answer"]
         assert_right(session, kernels)
         assert f"python{'.'.join(session.hello.python.split('.')[:2])}" in os.path.realpath(interpreter)
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-100], lambda data: data[::-1]])
+def test_a_damaged_archive_in_the_cache_is_written_again(
+    local_board: Board, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    (tmp_path / archive.archive_name()).write_bytes(damage(archive.runtime_archive()))
+    with open_session(local_board, cache_dir=tmp_path, lease=False) as session:
+        assert session.hello.pid > 0

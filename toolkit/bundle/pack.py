@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from boards.files import write_file
 from boards.target import Target
 from toolkit.bundle import container, manifest, plan
 from toolkit.bundle.build import build
@@ -95,18 +93,7 @@ def pack(contents: BundleContents, key: SigningKey) -> bytes:
 def write(bundle: bytes, path: Path) -> None:
     """Put the bundle in `path` whole or not at all; raises OutputError when it cannot be written."""
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as stream:
-            temporary = Path(stream.name)
-            try:
-                stream.write(bundle)
-                stream.flush()
-                os.fsync(stream.fileno())
-                os.fchmod(stream.fileno(), 0o644)
-                temporary.replace(path)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    temporary.unlink()
-                raise
+        write_file(path, bundle)
     except OSError as error:
         raise OutputError(
             f"the bundle cannot be written to {path}: {error.strerror}; name another place with -o"

@@ -13,17 +13,15 @@ of another version, a state that no model of this tool wrote.
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgpack
 
+from boards.files import write_file
 from toolkit.cost_model.base import Saveable
 from toolkit.cost_model.bootstrap import BootstrapEnsemble
 from toolkit.cost_model.gbt import GradientBoostedTrees
@@ -106,17 +104,7 @@ def save(path: Path | str, saved: SavedModel) -> Path:
     path = Path(path)
     data = to_bytes(saved)
     try:
-        with (
-            tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=path.name, delete=False) as out,
-            ExitStack() as unfinished,
-        ):
-            unfinished.callback(os.unlink, out.name)
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-            os.fchmod(out.fileno(), 0o644)
-            os.replace(out.name, path)
-            unfinished.pop_all()
+        write_file(path, data)
     except OSError as error:
         raise OutputError(
             f"the cost model cannot be written to {path}: {error.strerror}; name a file in an existing "

@@ -7,8 +7,6 @@ other: every accumulator goes x -> x / 2 + 1/2 until it is exactly 1, so that th
 
 from __future__ import annotations
 
-import json
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 
 from boards.board import load
 from boards.description import Board
+from boards.files import read_sealed, write_sealed
 from boards.target import Target
 from cross.codegen.llvm.objects import compile_ir
 from cross.link import DEFAULT_CACHE_DIR, link, native_objects
@@ -211,10 +210,11 @@ def _filled(target: Target, facts: TargetFacts | None) -> Target:
 
 
 def _stored(path: Path) -> BoardFacts | None:
-    """The kept figures; None where there are none of this version: they only ever add a column."""
+    """The kept figures; None where there are none that are whole, of this version: they only add a column."""
+    data = read_sealed(path)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=BoardFacts)
-    except (OSError, msgspec.DecodeError):
+        return None if data is None else msgspec.json.decode(data, type=BoardFacts)
+    except msgspec.DecodeError:
         return None
 
 
@@ -222,9 +222,7 @@ def _store(facts: BoardFacts, path: Path) -> None:
     """Replace the file as a whole."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as out:
-            json.dump(msgspec.to_builtins(facts), out, indent=1, sort_keys=True)
-        Path(out.name).replace(path)
+        write_sealed(path, msgspec.json.format(msgspec.json.encode(facts, order="sorted"), indent=1))
     except OSError as error:
         raise OutputError(
             f"the measured figures cannot be kept in {path}: {error.strerror}; make the folder writable"

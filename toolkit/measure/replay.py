@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import lzma
-import os
 import struct
-import tempfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from boards.files import write_file
 from boards.target import Target
 from cross.errors import CrossError
 from cross.expression.operator import Operator
@@ -183,10 +182,7 @@ class ReplayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         header = _HEADER.pack(MAGIC, TABLE_VERSION, hashlib.sha256(packed).digest())
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as out:
-                out.write(header + packed)
-            os.chmod(out.name, 0o644)
-            os.replace(out.name, path)
+            write_file(path, header + packed)
         except OSError as error:
             raise OutputError(f"cannot write the replay table {path}: {error}") from error
 

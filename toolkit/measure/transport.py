@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boards.board import Link
+from boards.files import kept_file
 from device_runtime.protocol import (
     FRAME_DEADLINE_S,
     Credentials,
@@ -152,11 +153,7 @@ def _open_local(command: Sequence[str], link: Link, cache_dir: Path, where: str)
     archive = cache_dir / archive_name()
     device_dir = Path(link.device_dir).expanduser()
     try:
-        if not archive.exists():
-            cache_dir.mkdir(parents=True, exist_ok=True)
-            part = cache_dir / f".{archive.name}.{os.getpid()}"
-            part.write_bytes(runtime_archive())
-            part.replace(archive)
+        kept_file(archive, runtime_archive())
         return ProcessTransport([*command, str(archive), "--device-dir", str(device_dir)], where)
     except OSError as error:
         raise BoardUnreachable(f"The runtime on {where} does not start: {error}") from error

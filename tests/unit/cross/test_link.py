@@ -233,6 +233,16 @@ def test_the_cache_is_used_again(tmp_path: Path) -> None:
     assert [path.stat().st_mtime_ns for path in first] == times
 
 
+@pytest.mark.parametrize("name", ["check.o", "libc.so.6", "SHA256SUMS"])
+def test_a_damaged_file_of_the_cache_is_made_again(tmp_path: Path, name: str) -> None:
+    first = native_objects(HOST, tmp_path)
+    damaged = first[0].parent / name
+    whole = damaged.read_bytes()
+    damaged.write_bytes(b"")
+    assert native_objects(HOST, tmp_path) == first
+    assert damaged.read_bytes() == whole
+
+
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LinkError, match=r"cannot write the cache .*file/native: .*cache_dir"):

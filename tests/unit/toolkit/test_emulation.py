@@ -60,7 +60,19 @@ def test_both_parts_are_fetched_once(tools: Path, tmp_path: Path) -> None:
     assert paths.qemu.exists() and paths.python.exists()
     assert [line.split(" ")[1] for line in lines] == ["qemu-aarch64-static", "an"]
     assert (tools / "log").read_text().split() == ["update", "download"] * 2
-    assert sorted(path.name for path in cache.iterdir()) == [".lock", "aarch64-bookworm-1", "qemu-1"]
+    assert sorted(path.name for path in cache.iterdir()) == [".lock", "aarch64-bookworm-2", "qemu-2"]
+
+
+@pytest.mark.parametrize(
+    "name", ["aarch64-bookworm-2/usr/bin/python3.11", "qemu-2/usr/bin/qemu-aarch64-static"]
+)
+def test_a_damaged_part_is_fetched_again(tools: Path, tmp_path: Path, name: str) -> None:
+    cache = tmp_path / "cache"
+    paths = emulation.fetch(cache)
+    (cache / name).write_bytes(b"damaged")
+    assert emulation.find(cache) is None
+    assert emulation.fetch(cache) == emulation.find(cache) == paths
+    assert (tools / "log").read_text().count("download") == 3
 
 
 def test_the_systems_qemu_comes_first(tools: Path, tmp_path: Path) -> None:
@@ -115,7 +127,7 @@ def test_a_cache_that_cannot_be_written_is_refused(tools: Path, tmp_path: Path) 
 
 def test_the_command_prints_the_paths_and_returns_the_exit_code(tools: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(emulation.main, ["--cache-dir", str(tmp_path / "cache")])
-    assert done.exit_code == 0 and "aarch64-bookworm-1" in done.stdout
+    assert done.exit_code == 0 and "aarch64-bookworm-2" in done.stdout
     (tools / "apt-get").unlink()
     done = CliRunner().invoke(emulation.main, ["--cache-dir", str(tmp_path / "other")])
     assert done.exit_code == 3 and "Traceback" not in done.output
