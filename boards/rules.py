@@ -190,6 +190,8 @@ def gpu_limits_fit(board: Board) -> Iterator[Finding]:
         if gpu.widest_vector_lanes not in (0, 1, 2, 4, 8, 16):
             expected = "0 (as vector_float_lanes), 1, 2, 4, 8 or 16"
             yield f"{key}.gpu.widest_vector_lanes", expected, str(gpu.widest_vector_lanes)
+        if gpu.longest_vector not in (1, 2, 4, 8, 16):
+            yield f"{key}.gpu.longest_vector", "1, 2, 4, 8 or 16", str(gpu.longest_vector)
 
 
 def devices_fit_kind(board: Board) -> Iterator[Finding]:

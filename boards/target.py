@@ -28,12 +28,13 @@ class GpuLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     compute_units: int  # streaming multiprocessors, shader cores
     vector_float_lanes: int  # float32 lanes that the device prefers per load
     widest_vector_lanes: int = 0  # float32 lanes of the widest vectors worth a trial; 0: vector_float_lanes
+    longest_vector: int = LONGEST_VECTOR  # lanes, of any dtype, beyond which the device's compiler fails
     compute_capability: str = ""  # cuda only: "sm_87"
 
     def vector_lanes(self, dtype_bytes: int = 4) -> int:
         """Lanes of the widest vectors of a space, of values of `dtype_bytes` bytes; at least one."""
-        floats = self.widest_vector_lanes or self.vector_float_lanes
-        return min(max(floats * 4 // dtype_bytes, 1), LONGEST_VECTOR)
+        floats = min(self.widest_vector_lanes or self.vector_float_lanes, self.longest_vector)
+        return min(max(floats * 4 // dtype_bytes, 1), self.longest_vector)
 
     @property
     def threads_of_a_launch(self) -> int:

@@ -59,7 +59,12 @@ def open_opencl(wanted: str, folder: str, scratch: str, threads: int) -> "OpenCl
     if PLATFORM in device.platform.name:
         name_cpu(device.int_ptr)
     with _typed(cl, "opening the device"):
-        return OpenClDevice(cl, device, Binaries(os.path.join(folder, "binaries")))
+        return OpenClDevice(cl, device, binaries_in(folder))
+
+
+def binaries_in(folder: str) -> Binaries:
+    """What was kept in a folder of `open_opencl`."""
+    return Binaries(os.path.join(folder, "binaries"))
 
 
 def find_opencl(wanted: str, scratch: str) -> Tuple[str, int]:

@@ -11,8 +11,10 @@ from functools import partial
 from typing import Any, Dict, List, Optional, Sequence
 
 from device_runtime.cuda import cuda_devices
+from device_runtime.gpu_open import gpu_folders
 from device_runtime.isolation import Limits, run_isolated
 from device_runtime.opencl import opencl_devices
+from device_runtime.opencl_lanes import vector_lanes
 from device_runtime.protocol import PROTOCOL_VERSION, RUNTIME_VERSION
 
 CPU_DIR = "/sys/devices/system/cpu"
@@ -144,4 +146,7 @@ def _gpus(device_dir: str) -> Dict[str, Any]:
                 found["gpu_errors"].append(f"{name}: {outcome.failure.text}")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    for device in found["opencl"]:
+        with gpu_folders(device_dir, "opencl") as folders:
+            device["vector_lanes"] = vector_lanes(device, folders)
     return found

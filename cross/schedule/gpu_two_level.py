@@ -41,7 +41,7 @@ def two_level_knobs(
         return [], []
     last = owner.axes[-1].extent
     item_bytes = ITEM_BYTES[owner.dtype]
-    lanes = max(VECTOR_BYTES // item_bytes, limits.vector_lanes(item_bytes))
+    lanes = min(max(VECTOR_BYTES // item_bytes, limits.vector_lanes(item_bytes)), limits.longest_vector)
     vectors = vector_sizes(last, lanes)
     most = min(limits.threads_of_a_launch, owner.elements)
     threads = tuple((count,) for count in powers_of_two(most))

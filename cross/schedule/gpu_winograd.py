@@ -177,7 +177,8 @@ def _transform_knobs(
 ) -> tuple[list[Knob], list[Constraint]]:
     """A block's threads along the tiles and the channels, and the channels of a thread."""
     channels = item.owner.shape[-1]
-    vectors = vector_sizes(channels, max(VECTOR_BYTES // ITEM_BYTES[item.owner.dtype], 1))
+    widest = min(max(VECTOR_BYTES // ITEM_BYTES[item.owner.dtype], 1), limits.longest_vector)
+    vectors = vector_sizes(channels, widest)
     choices = tuple(
         (threads, vector)
         for vector in vectors
