@@ -40,6 +40,7 @@ from boards.target import Target
 from toolkit.errors import ToolkitError
 from toolkit.jobs import BoardOptions, open_job, tune_on_board
 from toolkit.measure.builder import Builder
+from toolkit.measure.fit import fitted
 from toolkit.measure.live import LiveRunner
 from toolkit.measure.session import Session, open_session
 from toolkit.model_job.confirm import confirming
@@ -210,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         facts = peer.ask({"do": "hello"}, timeout_s=TURN_S)["facts"]
         board = load(asked.board)
         with open_session(board, wait_s=WAIT_S, holder="benchmarks.gpu_peers") as session:
-            place = Place(board, board.target(asked.target), session, peer)
+            place = Place(board, fitted(session, board.target(asked.target)), session, peer)
             for name in asked.operators:
                 results.append(compared(place, name, asked.trials, asked.work))
     except (ToolkitError, BoardError) as error:

@@ -47,6 +47,7 @@ from toolkit.errors import ToolkitError
 from toolkit.explore.search import SearchOptions
 from toolkit.jobs import BoardOptions, open_job, record_key, tune_on_board
 from toolkit.measure.builder import Builder
+from toolkit.measure.fit import fitted
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import Session, open_session
 from toolkit.progress import Budget
@@ -246,6 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         board = _board(asked.board, asked.device_dir)
         setting = Setting(board, board.target(asked.target), asked.trials, asked.timeout, asked.work)
         with open_session(board, wait_s=WAIT_S, holder="benchmarks.gpu_search") as session:
+            setting = replace(setting, target=fitted(session, setting.target))
             for seed in range(asked.seeds):
                 for name in asked.operators:
                     searched(session, setting, name, seed)

@@ -36,6 +36,15 @@ class GpuLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         floats = min(self.widest_vector_lanes or self.vector_float_lanes, self.longest_vector)
         return min(max(floats * 4 // dtype_bytes, 1), self.longest_vector)
 
+    def with_vectors_up_to(self, lanes: int) -> GpuLimits:
+        """The same for a compiler that fails beyond so many lanes."""
+        limited: GpuLimits = msgspec.structs.replace(
+            self,
+            longest_vector=min(lanes, self.longest_vector),
+            vector_float_lanes=min(lanes, self.vector_float_lanes),
+        )
+        return limited
+
     @property
     def threads_of_a_launch(self) -> int:
         """The most threads of a block, whose numbers all lie along the first dimension."""

@@ -35,8 +35,8 @@ HEADROOM_BYTES = 256 << 20  # beyond the request's own buffers: the artifact, th
 
 
 def call_probe(context: Context, params: Dict[str, Any], buffers: List[bytes]) -> Reply:
-    """{} -> what probe.probe finds."""
-    return Reply(probe(context.device_dir))
+    """{gpus} -> what probe.probe finds."""
+    return Reply(probe(context.device_dir, params.get("gpus") is not False))
 
 
 def call_lease(context: Context, params: Dict[str, Any], buffers: List[bytes]) -> Reply:

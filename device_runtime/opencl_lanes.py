@@ -8,7 +8,7 @@ binaries, under a key of the driver's version and the device.
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict
+from typing import Any, Dict, Set
 
 from device_runtime.binaries import key_of
 from device_runtime.gpu_open import GPU_FILE_BYTES, Folders
@@ -37,7 +37,8 @@ def vector_lanes(device: Dict[str, Any], folders: Folders) -> int:
     found = kept.get(key)
     if found is not None:
         return int(found)
-    wanted, failures = f"{device['platform']}: {device['name']}", set()
+    wanted = f"{device['platform']}: {device['name']}"
+    failures: Set[str] = set()
     for width in WIDTHS:
         failure = _tried(wanted, folders, _source(width)).failure
         if failure is None:

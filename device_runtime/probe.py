@@ -18,11 +18,15 @@ from device_runtime.opencl_lanes import vector_lanes
 from device_runtime.protocol import PROTOCOL_VERSION, RUNTIME_VERSION
 
 CPU_DIR = "/sys/devices/system/cpu"
+NO_GPUS: Dict[str, List[Any]] = {"opencl": [], "cuda": [], "gpu_errors": []}
 GPU_LIMITS = Limits(timeout_s=30.0, memory_bytes=2 << 30, limit_address_space=False)
 
 
-def probe(device_dir: str) -> Dict[str, Any]:
-    """What `boards probe` and `doctor` show; sizes in bytes, clocks in Hz, temperatures in Celsius."""
+def probe(device_dir: str, gpus: bool = True) -> Dict[str, Any]:
+    """What `boards probe` and `doctor` show; sizes in bytes, clocks in Hz, temperatures in Celsius.
+
+    Without `gpus` none is looked for: their drivers take seconds.
+    """
     disk = shutil.disk_usage(device_dir)
     return {
         "runtime": RUNTIME_VERSION,
@@ -38,7 +42,7 @@ def probe(device_dir: str) -> Dict[str, Any]:
         "memory": _memory(),
         "load": list(os.getloadavg()),
         "storage": {"device_dir": device_dir, "total_bytes": disk.total, "free_bytes": disk.free},
-        **_gpus(device_dir),
+        **(_gpus(device_dir) if gpus else NO_GPUS),
     }
 
 
@@ -135,7 +139,7 @@ def _memory() -> Dict[str, int]:
 
 def _gpus(device_dir: str) -> Dict[str, Any]:
     """In a child: a GPU driver starts threads, and the server must stay free to fork."""
-    found: Dict[str, Any] = {"opencl": [], "cuda": [], "gpu_errors": []}
+    found: Dict[str, Any] = {name: list(none) for name, none in NO_GPUS.items()}
     scratch = tempfile.mkdtemp(prefix="probe-", dir=device_dir)
     try:
         for name, devices in (("opencl", partial(opencl_devices, scratch)), ("cuda", cuda_devices)):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from toolkit.flash import status as slot_status
     from toolkit.measure.archive import runtime_archive
     from toolkit.measure.credentials import make_credentials
+    from toolkit.measure.fit import Check
     from toolkit.measure.peak import BoardFacts, load_board, probe_board
     from toolkit.measure.replies import Probe
     from toolkit.measure.session import Session, open_session
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from toolkit.records import repair as repair_records
     from toolkit.report.documents import document
     from toolkit.report.flash_display import FlashDisplay
-    from toolkit.report.health import Check, check_board
+    from toolkit.report.health import check_board
     from toolkit.report.tables import (
         NO_GPU,
         accounts_text,
@@ -87,6 +88,7 @@ _HOMES = {
     ),
     "toolkit.measure.archive": ("runtime_archive",),
     "toolkit.measure.credentials": ("make_credentials",),
+    "toolkit.measure.fit": ("Check",),
     "toolkit.measure.peak": ("BoardFacts", "load_board", "probe_board"),
     "toolkit.measure.replies": ("Probe",),
     "toolkit.measure.session": ("Session", "open_session"),
@@ -103,7 +105,7 @@ _HOMES = {
     "toolkit.records": ("Records", "TuningRecord", "check_records=check", "repair_records=repair"),
     "toolkit.report.documents": ("document",),
     "toolkit.report.flash_display": ("FlashDisplay",),
-    "toolkit.report.health": ("Check", "check_board"),
+    "toolkit.report.health": ("check_board",),
     "toolkit.report.tables": (
         "NO_GPU", "accounts_text", "operator_table", "plan_table", "table", "time_text", "tune_table",
     ),

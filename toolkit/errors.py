@@ -12,6 +12,7 @@ ToolkitError                      1  internal error (a bug in the tool)
 ├── BoardBusy                     4  somebody else holds the board's lease
 ├── CoverageError                 5  fewer operators tuned than requested
 ├── VerificationError             6  a signature, hash, self-test or numerical check failed
+│   └── UnfitBoard                   another machine than the board file says, or one that lacks what it says
 ├── RolledBack                    7  the new bundle failed on the board; the previous one runs again
 ├── NotCommitted                  8  flashed, but the final commit is not confirmed
 ├── TimedOut                    124  a time to wait is over: the board is still somebody else's
@@ -87,6 +88,10 @@ class VerificationError(ToolkitError):
     """A signature, a hash, a self-test or a numerical check failed."""
 
     exit_code = 6
+
+
+class UnfitBoard(VerificationError):
+    """The board is another machine than its file says, or lacks what the file says that it has."""
 
 
 class RolledBack(ToolkitError):

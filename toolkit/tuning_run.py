@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from device_runtime.protocol import MeasureFailure
 from toolkit.accounts import Activity, Ledger
 from toolkit.allocation import choose, fitting, shared
+from toolkit.errors import UnfitBoard
 from toolkit.explore.space import Batch
 from toolkit.measure.measurement import Measurement
 from toolkit.operator_search import OperatorSearch, TuningOptions, trials_left
@@ -89,12 +91,17 @@ class TuningRun:
         return self.build(turn, self.propose(turn)) if turn else None
 
     def measure(self, batch: Prepared) -> None:
-        """One candidate after the other, each in the records before the next."""
+        """One candidate after the other, each in the records before the next.
+
+        Raises UnfitBoard for one that could not be measured by no fault of its own: so would the next ones.
+        """
         search = batch.search
         self.start(search)
         for row in batch.rows:
             with self.ledger.during(Activity.MEASURE):
                 measurement = next(batch.measurements)
+            if measurement.error is not None and measurement.says_nothing:
+                raise _nothing_said(search.job.name, measurement.error)
             self.ledger.device(measurement.device_s)
             record = search.record(row, measurement, self.ledger.take())
             self.records.add(record)
@@ -153,3 +160,11 @@ class TuningRun:
         for search in self.searches:
             self.end(search)
         return [search.books.result() for search in self.searches]
+
+
+def _nothing_said(name: str, failure: MeasureFailure) -> UnfitBoard:
+    return UnfitBoard(
+        f"a program for {name} could not be measured, and not by its own fault: {failure.kind}: "
+        f"{failure.text}; it is not recorded, what was measured before is kept; `toolkit doctor` checks the "
+        "board"
+    )

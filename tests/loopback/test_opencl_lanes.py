@@ -34,8 +34,8 @@ def name_device(device: int, name: bytes) -> None:
 
 def test_the_probe_says_how_long_vectors_may_be(pocl_board: Board) -> None:
     with open_session(pocl_board, lease=False) as session:
-        device = next(one for one in session.probe()["opencl"] if "Portable" in one["platform"])
-    assert device["vector_lanes"] in opencl_lanes.WIDTHS
+        device = next(one for one in session.probe().opencl if "Portable" in one.platform)
+    assert device.vector_lanes in opencl_lanes.WIDTHS
 
 
 @pytest.mark.slow

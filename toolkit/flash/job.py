@@ -27,6 +27,7 @@ from toolkit.errors import (
     OutputError,
     RolledBack,
     ToolkitError,
+    UnfitBoard,
     VerificationError,
 )
 from toolkit.flash.replies import Current, ModelStart, SelfTest, Start, Trusted, VerifiedSlots
@@ -40,6 +41,7 @@ from toolkit.flash.values import (
     StepName,
     StepState,
 )
+from toolkit.measure.fit import require, require_machine
 from toolkit.measure.replies import Reply, StoredObject
 from toolkit.measure.session import (
     DeviceError,
@@ -65,9 +67,9 @@ def flash(
     """Install the bundle on the board and make it current.
 
     Raises InputError (no such file, wrong board), VerificationError (signature, hashes, or the self-test of a
-    first bundle), BoardUnreachable, BoardBusy, OutputError (the board's storage is full or fails), RolledBack
-    (it failed on the board and the one before runs), NotCommitted (it runs, but whether it was committed, or
-    could be taken back, is not known).
+    first bundle), UnfitBoard (another machine, or fewer cores), BoardUnreachable, BoardBusy, OutputError (the
+    board's storage is full or fails), RolledBack (it failed on the board and the one before runs),
+    NotCommitted (it runs, but whether it was committed, or could be taken back, is not known).
     """
     started_s = time.monotonic()
     tell = progress or _silent
@@ -77,6 +79,7 @@ def flash(
     with _step(tell, "connect"):
         session = _connect(board, options, lease=not options.dry_run)
     with session:
+        _check_board(session, bundle)
         return flash_over(session, bundle, options, tell, started_s)
 
 
@@ -191,7 +194,25 @@ def run(
 
 
 def _connect(board: Board, options: FlashOptions, *, lease: bool) -> Session:
-    return open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s, lease=lease)
+    """A session with the machine that the board's file is about. Raises UnfitBoard with any other."""
+    session = open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s, lease=lease)
+    try:
+        require_machine(session)
+    except UnfitBoard:
+        session.close()
+        raise
+    return session
+
+
+def _check_board(session: Session, bundle: VerifiedBundle) -> None:
+    """UnfitBoard when the board lacks the cores or the CPU's features that a bundle for its CPU needs.
+
+    Beside a variant for a GPU the CPU's is one to fall back to: the board decides when it starts one.
+    """
+    names = {variant.target for variant in bundle.manifest.variants if variant.kind == "cpu"}
+    if len(names) == len(bundle.manifest.variants):
+        targets = [target for target in session.board.targets if target.name in names]
+        require(session.board, targets, session.probe(gpus=False))
 
 
 def _check_fit(bundle: VerifiedBundle, board: Board, target: str) -> None:

@@ -37,6 +37,7 @@ MOST_REPEATS: Final = 20
 FEW_REPEATS: Final = 6
 AGREEING: Final = 3  # of the few
 AGREEMENT: Final = 1.05
+ATTEMPTS: Final = 3  # at a candidate that fails by no fault of its own
 
 
 class BoardSession(Protocol):
@@ -151,22 +152,27 @@ class LiveRunner:
         if key in self._known:
             return _taken_over(self._known[key])
         assert built is not None
-        self._known[key] = self._measured(built)
-        return self._known[key]
+        measurement = self._measured(built)
+        if not measurement.says_nothing:
+            self._known[key] = measurement
+        return measurement
 
     def _measured(self, built: BuiltKernel | MeasureFailure) -> Measurement:
         if isinstance(built, MeasureFailure):
             return Measurement.failed(built)
         if built.code in self._codes:
             return _taken_over(self._codes[built.code])
-        measurement = self._timed(built)
+        for _ in range(ATTEMPTS):
+            measurement = self._timed(built)
+            if not measurement.says_nothing:
+                break
         measurement = replace(measurement, facts={**measurement.facts, CODE: built.code})
         self._noted(measurement)
         return measurement
 
     def _noted(self, measurement: Measurement) -> None:
         """Keep a measurement for others of the same code, and the best time."""
-        if CODE in measurement.facts:
+        if CODE in measurement.facts and not measurement.says_nothing:
             self._codes.setdefault(measurement.facts[CODE], measurement)
         if measurement.seconds:
             self._best_s = min(self._best_s or measurement.cost_s, measurement.cost_s)

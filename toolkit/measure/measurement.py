@@ -8,6 +8,9 @@ from typing import Any, Final
 
 from device_runtime.protocol import MeasureFailure, MeasureResult
 
+NOT_THE_PROGRAMS: Final = ("link", "transport")
+"""Kinds of failures that say nothing about a program: it could not be linked, brought to the board or loaded
+there, because of the tools, the connection, or another board than it was built for."""
 CODE: Final = "code"
 """Fact: what tells the machine code of a candidate, and how it is called, from any other's."""
 IDENTICAL_CODE: Final = "identical_code"
@@ -35,6 +38,11 @@ class Measurement:
     def cost_s(self) -> float:
         """Seconds per call of the fastest repeat, which candidates are compared by; NaN for a failure."""
         return best_s(self.seconds) if self.seconds else math.nan
+
+    @property
+    def says_nothing(self) -> bool:
+        """It failed, but not by the program's fault: it is no record, and another attempt may do better."""
+        return self.error is not None and self.error.kind in NOT_THE_PROGRAMS
 
     @classmethod
     def failed(cls, error: MeasureFailure) -> Measurement:

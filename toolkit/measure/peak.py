@@ -23,6 +23,7 @@ from cross.codegen.llvm.objects import compile_ir
 from cross.link import DEFAULT_CACHE_DIR, link, native_objects
 from device_runtime.protocol import BufferRequest, MeasureRequest, MeasureResult, Timing
 from toolkit.errors import OutputError, VerificationError
+from toolkit.measure.fit import require
 from toolkit.measure.replies import Probe
 from toolkit.measure.session import Session, open_session, put_again
 
@@ -77,11 +78,12 @@ def probe_board(
 ) -> BoardProbe:
     """Ask the board what it is, measure the peak of its CPU targets, and keep that for `load_board`.
 
-    `runtime_dir` is `open_session`'s cache_dir. Raises BoardUnreachable, BoardBusy, VerificationError when
-    the loop fails there.
+    `runtime_dir` is `open_session`'s cache_dir. Raises UnfitBoard, BoardUnreachable, BoardBusy,
+    VerificationError when the loop fails there.
     """
     with open_session(board, cache_dir=runtime_dir, wait_s=wait_s) as session:
         answer = session.probe()
+        require(board, [target for target in board.targets if target.kind == "cpu"], answer)
         measured = {
             target.name: TargetFacts(
                 key=target.key,

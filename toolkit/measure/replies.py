@@ -102,6 +102,7 @@ class OpenClDevice(GpuDevice, frozen=True, kw_only=True):
     driver: str
     version: str
     vector_float_lanes: Count
+    vector_lanes: Count = 0  # of the longest vectors that its compiler compiles; 0: unknown
 
 
 class CudaDevice(GpuDevice, frozen=True, kw_only=True):

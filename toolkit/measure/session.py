@@ -123,9 +123,9 @@ class Session:
         """Let go of the board and its lease."""
         self._transport.close()
 
-    def probe(self) -> Probe:
-        """What the board is and how it is doing."""
-        return self.call("probe", Probe)
+    def probe(self, gpus: bool = True) -> Probe:
+        """What the board is and how it is doing; without `gpus`, which take seconds, these are left out."""
+        return self.call("probe", Probe, gpus=gpus)
 
     def call(self, method: str, kind: type[R], /, **params: Any) -> R:
         """Call a method of the runtime; its answer as `kind`. Raises DeviceError, BoardUnreachable."""

@@ -14,6 +14,7 @@ from cross.loopnest.program import Programs
 from toolkit.explore.search import check_search
 from toolkit.jobs import GIVE_WAY, open_job, shares_cores
 from toolkit.measure.builder import Builder
+from toolkit.measure.fit import fitted
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import Session, open_session
 from toolkit.model.graph import Graph
@@ -110,7 +111,7 @@ def open_task(
 def open_bench(
     model: Path, board: Board, target: Target, options: TuneOptions, on_event: JobListener
 ) -> Iterator[Bench]:
-    """The model imported and the board connected, until the block ends."""
+    """The model imported and the board connected, until the block ends. Raises UnfitBoard, too."""
     started_s = time.monotonic()
     check_search(options.tuning.search)
     nice = 0 if shares_cores(board) else GIVE_WAY
@@ -124,6 +125,7 @@ def open_bench(
             session = open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s)
             running.summary = f"{board.name}, {session.hello.machine}, Python {session.hello.python}"
         with session:
+            target = fitted(session, target)
             opened = [open_task(task, board, target, builder, session, records, options) for task in found]
             yield Bench(
                 board=board,

@@ -42,8 +42,8 @@ def tune(
 
     With `options.seconds` the call takes that long. Raises ModelError, UnknownTarget, InputError (a
     budget that is too small), OutputError (the bundle or the records cannot be written), RecordsError,
-    BoardUnreachable, BoardBusy, TimedOut, CoverageError, VerificationError (the whole model computes
-    something wrong). Whatever is raised, KeyboardInterrupt included, what was measured is kept.
+    UnfitBoard, BoardUnreachable, BoardBusy, TimedOut, CoverageError, VerificationError (the whole model
+    computes something wrong). Whatever is raised, KeyboardInterrupt included, what was measured is kept.
     """
     started_s = time.monotonic()
     options = options or TuneOptions()
@@ -68,7 +68,7 @@ def tune(
         report = _report(bench, [*results, *bridges], operators, latencies, model.stem, output)
         report = replace(report, fallback=fallback.report if fallback else None, bridges=len(bridges))
     with stage("pack", on_event) as running:
-        plans = [(target, built[0]), *([(fallback.target, fallback.plan)] if fallback else [])]
+        plans = [(bench.target, built[0]), *([(fallback.target, fallback.plan)] if fallback else [])]
         identity = _packed(report, plans, baseline.golden, options)
         running.summary = str(output)
     return replace(report, bundle_id=identity, wall_s=time.monotonic() - started_s)

@@ -7,6 +7,7 @@ from pathlib import Path
 from boards.description import Board
 from cross.expression.operator import Operator
 from toolkit.jobs import BoardOptions, tune_on_board
+from toolkit.measure.fit import fitted
 from toolkit.measure.session import open_session
 from toolkit.model_job.options import DEFAULT_RECORDS, DEFAULT_TRIALS
 from toolkit.progress import Budget, Listener, TuningResult, silent
@@ -27,10 +28,12 @@ def tune_operator(
     """Tune any operator, your own `compute` included, on a board until the budget is spent.
 
     `target` is a CPU or a GPU of the board; empty: the one with the highest estimated peak. Raises
-    UnknownTarget, BoardUnreachable, BoardBusy, RecordsError; what was measured is kept, whatever is raised.
+    UnknownTarget, UnfitBoard, BoardUnreachable, BoardBusy, RecordsError; what was measured is kept, whatever
+    is raised.
     """
-    options = BoardOptions(target=board.target(target or None), tuning=tuning or TuningOptions())
+    wanted = board.target(target or None)
     with Records(records) as store, open_session(board) as session:
+        options = BoardOptions(target=fitted(session, wanted), tuning=tuning or TuningOptions())
         (result,) = tune_on_board(
             [(operator.name, operator)], board, session, store, budget, options=options, on_event=on_event
         )

@@ -6,30 +6,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from boards.description import Board
 from toolkit.errors import BoardUnreachable
+from toolkit.measure.fit import Check, needs
 from toolkit.measure.replies import Core, Probe, Storage, ThermalZone
 from toolkit.measure.session import open_session
-
-State = Literal["ok", "warning", "failure", "unknown"]
 
 LEAST_PYTHON: Final = (3, 8)
 LEAST_FREE_BYTES: Final = 256 << 20
 HOT_CELSIUS: Final = 75.0
 SLOW_CLOCK: Final = 0.9  # of the highest one
 BUSY_LOAD: Final = 0.5  # processes that want to run, per core
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One question. `unknown`: the board does not expose it. `remedy` says what to do about a bad answer."""
-
-    name: str
-    state: State
-    found: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +51,8 @@ def check_board(board: Board, *, cache_dir: Path | None = None) -> Health:
 
 def probe_checks(board: Board, answer: Probe) -> Iterator[Check]:
     """The checks of what the runtime's probe answered."""
-    yield _machine(board, answer.machine)
+    yield from needs(board, board.targets, answer)
     yield _free_space(answer.storage)
-    yield _cores(board, answer.cores)
     if board.emulated:
         yield Check(
             "clock", "unknown", "emulated: the host's clock, governor and temperature are not the chip's"
@@ -74,8 +62,6 @@ def probe_checks(board: Board, answer: Probe) -> Iterator[Check]:
         yield _governor(answer.cores)
         yield _temperature(answer.thermal)
         yield _load(answer.load[0], len(answer.cores))
-    for kind in ("opencl", "cuda"):
-        yield _devices(board, kind, answer)
 
 
 def _link_text(board: Board) -> str:
@@ -109,36 +95,12 @@ def _python(version: str) -> Check:
     )
 
 
-def _machine(board: Board, machine: str) -> Check:
-    wanted = sorted({target.triple.split("-")[0] for target in board.targets if target.triple})
-    if not wanted or machine in wanted:
-        return Check("machine", "ok", machine)
-    remedy = (
-        f"this is another machine than {board.name}: correct the address, or choose a board with {machine}"
-    )
-    return Check("machine", "failure", f"{machine}, expected {' or '.join(wanted)}", remedy)
-
-
 def _free_space(storage: Storage) -> Check:
     found = f"{storage.free_bytes / 2**20:,.0f} MiB in {storage.device_dir}"
     if storage.free_bytes >= LEAST_FREE_BYTES:
         return Check("free space", "ok", found)
     remedy = f"free at least {LEAST_FREE_BYTES >> 20} MiB there, or name a larger folder as link.device_dir"
     return Check("free space", "failure", found, remedy)
-
-
-def _cores(board: Board, cores: Sequence[Core]) -> Check:
-    present = {core.id for core in cores}
-    wanted = {core for target in board.targets if target.kind == "cpu" for core in target.cores}
-    if wanted <= present:
-        return Check("cores", "ok", ", ".join(map(str, sorted(present))))
-    missing = ", ".join(map(str, sorted(wanted - present)))
-    remedy = (
-        f"bring them online (echo 1 | sudo tee /sys/devices/system/cpu/cpu{min(wanted - present)}/online)"
-    )
-    return Check(
-        "cores", "warning", f"cores {missing} are not there", f"{remedy}, or name others in the board file"
-    )
 
 
 def _clock(cores: Sequence[Core]) -> Check:
@@ -180,19 +142,3 @@ def _load(load: float, cores: int) -> Check:
     return Check(
         "load", "warning", found, "stop what else runs there: it disturbs every time that is measured"
     )
-
-
-def _devices(board: Board, kind: Literal["opencl", "cuda"], answer: Probe) -> Check:
-    names = ", ".join(device.name for device in (answer.opencl if kind == "opencl" else answer.cuda))
-    errors = "; ".join(text for text in answer.gpu_errors if text.startswith(kind))
-    if names:
-        return Check(kind, "ok", names)
-    wanted = [target.name for target in board.targets if target.kind == kind]
-    if not wanted:
-        return Check(kind, "ok", "no device, and none is needed")
-    package, driver = {"opencl": ("pyopencl", "the GPU's OpenCL"), "cuda": ("pycuda", "the NVIDIA")}[kind]
-    remedy = (
-        f"on the board, install {driver} driver and `python3 -m pip install {package}`; target "
-        f"{', '.join(wanted)} needs them"
-    )
-    return Check(kind, "failure", errors or "no device", remedy)

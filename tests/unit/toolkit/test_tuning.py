@@ -18,7 +18,7 @@ from tests.synthetic_space import TilingSpace, everything
 from toolkit.accounts import Accounts
 from toolkit.allocation import AllocationOptions
 from toolkit.convergence import ConvergenceRule, converged
-from toolkit.errors import InputError, RecordsError
+from toolkit.errors import InputError, RecordsError, UnfitBoard
 from toolkit.explore.annealing import AnnealingOptions
 from toolkit.explore.grid import GridProposer
 from toolkit.explore.proposer import History
@@ -99,6 +99,16 @@ def test_the_budget_is_spent_and_everything_is_recorded_in_order(records: Record
     assert (result.trials, result.measured, result.failures) == (30, 30, 0)
     assert result.best == records.best(KEY)
     assert result.device_s == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("kind", ["link", "transport"])
+def test_what_says_nothing_about_a_program_ends_the_run_and_is_no_record(records: Records, kind: str) -> None:
+    tune_operator(JOB, replay(), records, Budget(9), options=OPTIONS)
+    lost = Measurement.failed(MeasureFailure(kind, "the artifact cannot be loaded: wrong ELF class"))
+    with pytest.raises(UnfitBoard, match=f"{kind}: the artifact cannot be loaded: wrong ELF class"):
+        tune_operator(JOB, replay(dict.fromkeys(TABLE, lost)), records, Budget(30), options=OPTIONS)
+    assert len(records.for_key(KEY)) == 9
+    assert tune_operator(JOB, replay(), records, Budget(30), options=OPTIONS).failures == 0
 
 
 def test_the_default_schedule_is_the_first_trial(records: Records) -> None:

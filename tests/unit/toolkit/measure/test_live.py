@@ -154,6 +154,34 @@ def test_repeats_that_agree_are_enough(
     assert measured.device_s == pytest.approx(0.01 * len(asked))
 
 
+class RefusingBoard(NotedBoard):
+    """Cannot load what it is given, so often."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+    def measure(self, request: MeasureRequest) -> MeasureResult:
+        answer = super().measure(request)
+        if len(self.requests) > self.refusals:
+            return answer
+        return MeasureResult(error=MeasureFailure("link", "wrong ELF class"))
+
+
+@pytest.mark.parametrize(("refusals", "asked", "kind"), [(2, 3, ""), (3, 3, "link")])
+def test_what_cannot_be_loaded_is_tried_again_and_not_remembered(
+    builder: Builder, refusals: int, asked: int, kind: str
+) -> None:
+    board = RefusingBoard(refusals)
+    runner = LiveRunner(PROGRAMS, builder, board)
+    (measured,) = runner.prepare(DEFAULT)
+    assert len(board.requests) == asked
+    assert (measured.error.kind if measured.error else "") == kind
+    assert measured.says_nothing == bool(kind)
+    (again,) = runner.prepare(DEFAULT)
+    assert again.error is None
+
+
 def test_candidates_much_slower_than_the_best_give_up(builder: Builder) -> None:
     board = NotedBoard()
     runner = LiveRunner(PROGRAMS, builder, board, RunnerOptions(Timing(repeat=5, cooldown_s=0.1), beaten=3.0))

@@ -9,13 +9,16 @@ import pytest
 
 from boards.board import load
 from boards.description import Board
+from toolkit.measure.fit import Check
 from toolkit.measure.replies import Probe, reply_of
-from toolkit.report.health import Check, check_board, probe_checks
+from toolkit.report.health import check_board, probe_checks
 
 GOOD: dict[str, Any] = {
     "runtime": "0.1.0", "protocol": 1, "python": "3.8.10", "machine": "aarch64", "system": "Linux 5.10",
     "libc": "glibc 2.31", "caches": [], "memory": {},
-    "cpu": dict.fromkeys(("model", "board", "implementer", "part"), "") | {"features": [], "governors": []},
+    "cpu": {
+        "model": "", "board": "", "implementer": "", "part": "", "features": ["fp", "asimd"], "governors": [],
+    },
     "storage": {"device_dir": "/home/pi/tfb", "total_bytes": 16 << 30, "free_bytes": 8 << 30},
     "cores": [{"id": core, "now_hz": 1_400_000_000, "max_hz": 1_400_000_000, "governor": "performance"}
               for core in range(6)],
@@ -53,7 +56,8 @@ def test_a_fit_board_has_no_remedies() -> None:
     [
         ("machine", {"machine": "armv7l"}, "failure", "correct the address, or choose a board with armv7l"),
         ("free space", {"storage": FULL}, "failure", "at least 256 MiB"),
-        ("cores", {"cores": core()[:4]}, "warning", "echo 1 | sudo tee /sys/devices/system/cpu/cpu4/online"),
+        ("cores", {"cores": core()[:4]}, "failure", "echo 1 | sudo tee /sys/devices/system/cpu/cpu4/online"),
+        ("features", {"cpu": GOOD["cpu"] | {"features": ["fp"]}}, "failure", "correct cpu, features and"),
         ("clock", {"cores": core(now_hz=600_000_000)}, "warning", "set the governor to performance"),
         ("governor", {"cores": core(governor="ondemand")}, "warning", "echo performance | sudo tee"),
         ("temperature", {"thermal": [{"name": "cpu", "celsius": 82.0}]}, "warning", "add a fan"),
