@@ -223,11 +223,14 @@ class Bench:
         for name in {current, linked} - {""}:
             if name not in (old, new) or not slots.is_whole(name):
                 return f"{name} is current and not whole"
-        state = self.digest()
-        if state in self._seen:
+        if not self.is_new():
             return ""
-        self._seen.add(state)
+        self._seen.add(self.digest())
         return self.recover(old, new)
+
+    def is_new(self) -> bool:
+        """Whether this state of the disk was not judged yet."""
+        return self.digest() not in self._seen
 
     def recover(self, old: str, new: str) -> str:
         """Run what is current and flash again; what is wrong then."""
