@@ -29,7 +29,7 @@ from device_runtime.manifest import MANIFEST, MAX_MANIFEST_BYTES, SIGNATURE, par
 from device_runtime.parts import bundle_id_of, check_hash, copy_part, read_whole
 from device_runtime.protocol import BAD_HASH, NOT_FOUND, REFUSED, UNTRUSTED, ProtocolError
 from device_runtime.state import empty_state, read_state, write_state
-from device_runtime.store import sync_directory, write_atomically
+from device_runtime.store import is_there, part_of, sync_directory, write_atomically
 from device_runtime.trust import Trust, check_machine
 
 MAX_FAILED_STARTS = 3
@@ -198,7 +198,11 @@ class Slots:
         self._link(state["current"])
 
     def remove_leftovers(self) -> None:
-        """Remove folders half made and half removed; what cannot be removed now is tried again next time."""
+        """Remove folders half made and half removed, and files half written; what cannot be removed now is
+        tried again next time."""
+        for path in (self.state_path, self.trust.signers_path, self.trust.name_path):
+            with contextlib.suppress(OSError):
+                os.unlink(part_of(path))
         with contextlib.suppress(OSError):
             for name in os.listdir(self.slots_dir):
                 if name.startswith((INSTALLING, REMOVING)):
@@ -405,7 +409,7 @@ class Slots:
     def _remove(self, bundle_id: str) -> None:
         """Take a slot away by rename, so that no half of it is seen under its name; `locked` removes it."""
         folder = self.folder(bundle_id)
-        if not os.path.lexists(folder):
+        if not is_there(folder):
             return
         doomed = os.path.join(self.slots_dir, REMOVING + bundle_id)
         os.replace(folder, doomed)

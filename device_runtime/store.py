@@ -179,9 +179,23 @@ def _unlink(path: str) -> None:
         os.unlink(path)
 
 
+def is_there(path: str) -> bool:
+    """Whether a name exists. OSError when the disk cannot say, where os.path.lexists would say no."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def part_of(path: str) -> str:
+    """Where `write_atomically` writes before it renames."""
+    return f"{path}.part"
+
+
 def write_atomically(path: str, data: bytes) -> None:
     """Replace a file's content: readers see the old or the new one, also after a power cut."""
-    part = f"{path}.part"
+    part = part_of(path)
     try:
         with open(part, "wb") as file:
             file.write(data)

@@ -16,7 +16,7 @@ import re
 from device_runtime import signature
 from device_runtime.manifest import Plain
 from device_runtime.protocol import UNTRUSTED, ProtocolError
-from device_runtime.store import write_atomically
+from device_runtime.store import is_there, write_atomically
 
 BOARD_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -30,7 +30,7 @@ class Trust:
 
     def begin(self, line: str) -> bool:
         """Trust the signer of this allowed_signers line if nobody is trusted yet; whether that was so."""
-        if os.path.lexists(self.signers_path):
+        if is_there(self.signers_path):
             return False
         write_atomically(self.signers_path, line.encode())
         return True
@@ -87,7 +87,7 @@ class Trust:
 
     def name_board(self, name: str) -> None:
         """Keep the board's name, if it has none and this is one."""
-        if BOARD_NAME.fullmatch(name) and not os.path.lexists(self.name_path):
+        if BOARD_NAME.fullmatch(name) and not is_there(self.name_path):
             write_atomically(self.name_path, f"{name}\n".encode())
 
 

@@ -1,7 +1,7 @@
 """A board on a file system in memory whose runtime, and a host whose flash, can be struck at any I/O call.
 
 Bench() builds io_shim.c and connector.c, starts the runtimes' server and prepares two boards: one that was
-never flashed, and one on which bundle 1 is committed and bundle 3 was before it. Flashing bundle 2 to either
+never flashed, and one on which bundle 1 is committed and bundle 0 was before it. Flashing bundle 2 to either
 is what is attacked; `judge` says what is wrong afterwards.
 """
 
@@ -117,17 +117,18 @@ class Bench:
         self.flasher = Flasher(msgspec.structs.replace(board, link=link), self.folder)
         self.device_dir = self.flasher.device_dir
         for start in STARTS:
-            for number in (3, 1) if start == "flashed twice" else ():
+            for number in (0, 1) if start == "flashed twice" else ():
                 self.flasher.flash(number)
             if not self.device_dir.exists():
                 self.device_dir.mkdir()
             shutil.copytree(self.device_dir, self.folder / start, symlinks=True)
-        for number in (1, 2, 3):
-            self.flasher.bundle(number)
-        trusted = [self.flasher.key.public]
-        self.ids = {
-            number: verify.open_bundle(self.flasher.bundle(number), trusted).id for number in (1, 2, 3)
+        with (self.folder / STARTS[1] / "allowed_signers").open("a") as signers:
+            signers.write("# nobody else\n")  # so that it is seen when somebody writes it anew
+        self._facts = {
+            name: (self.folder / STARTS[1] / name).read_bytes() for name in ("allowed_signers", "board_name")
         }
+        trusted = [self.flasher.key.public]
+        self.ids = {number: verify.open_bundle(self.flasher.bundle(number), trusted).id for number in (1, 2)}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -223,6 +224,8 @@ class Bench:
         for name in {current, linked} - {""}:
             if name not in (old, new) or not slots.is_whole(name):
                 return f"{name} is current and not whole"
+        if old and self._facts != {name: (self.device_dir / name).read_bytes() for name in self._facts}:
+            return "whom the board trusts, or what it is called, is not what it was"
         if not self.is_new():
             return ""
         self._seen.add(self.digest())
