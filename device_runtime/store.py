@@ -113,10 +113,11 @@ class Store:
         _unlink(self._part(sha))
 
     def forget_unfinished(self, older_than_s: float = UNFINISHED_KEPT_S) -> None:
-        """Remove uploads that were broken off and got nothing for so long, as far as possible."""
+        """Remove, as far as possible, uploads that got nothing for so long, or of what is here by now."""
         with contextlib.suppress(OSError):
             for entry in list(os.scandir(self.incoming_dir)):
-                if time.time() - entry.stat().st_mtime >= older_than_s:
+                done = is_there(os.path.join(self.objects_dir, entry.name[: -len(".part")]))
+                if done or time.time() - entry.stat().st_mtime >= older_than_s:
                     _unlink(entry.path)
 
     def _part(self, sha: str) -> str:

@@ -154,6 +154,7 @@ def test_old_unfinished_uploads_go(tmp_path: Path) -> None:
     for text in ("old", "new"):
         store.write(sha_of(text.encode()), 10, 0, text.encode())
     os.utime(tmp_path / "incoming" / f"{sha_of(b'old')}.part", (0, 0))
+    (tmp_path / "incoming" / f"{store.add(b'here')}.part").write_bytes(b"here")  # a power cut brings it back
     store.forget_unfinished()
     assert os.listdir(tmp_path / "incoming") == [f"{sha_of(b'new')}.part"]
     store.forget_unfinished(0.0)
