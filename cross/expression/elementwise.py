@@ -42,7 +42,28 @@ def leaky_relu(x: Term, alpha: float = 0.01) -> Term:
 
 def elu(x: Term, alpha: float = 1.0) -> Term:
     """x where x >= 0, else alpha * (exp(x) - 1)."""
-    return select(x < 0.0, (exp(minimum(x, 0.0)) - 1.0) * alpha, x)
+    return select(x < 0.0, _exp_minus_1(minimum(x, 0.0)) * alpha, x)
+
+
+def _exp_minus_1(x: Term) -> Term:
+    """exp(x) - 1 for x <= 0. Near 0, where the difference would lose its digits, the Taylor series."""
+    series = polynomial(x, [1.0 / math.factorial(power) for power in range(1, 9)])
+    return select(x > -0.3, x * series, exp(x) - 1.0)
+
+
+def _log_1_plus(x: Term) -> Term:
+    """log(1 + x) for x from 0 to 1. Near 0, where the sum would lose digits of x, the Taylor series."""
+    series = polynomial(x, [(-1.0) ** power / (power + 1) for power in range(8)])
+    return select(x < 0.1, x * series, log(x + 1.0))
+
+
+def polynomial(x: Term, terms: Sequence[float]) -> Term:
+    """terms[0] + terms[1] x + ..., by Horner's rule."""
+    result: Operand = terms[-1]
+    for term in reversed(terms[:-1]):
+        result = x * result + term
+    assert isinstance(result, Term)
+    return result
 
 
 def clip(x: Term, low: float | None = None, high: float | None = None) -> Term:
@@ -64,7 +85,7 @@ def hard_swish(x: Term) -> Term:
 
 def softplus(x: Term) -> Term:
     """log(1 + exp(x)), without overflow for large x."""
-    return maximum(x, 0.0) + log(exp(-absolute(x)) + 1.0)
+    return maximum(x, 0.0) + _log_1_plus(exp(-absolute(x)))
 
 
 def gelu(x: Term) -> Term:
@@ -79,8 +100,10 @@ def gelu_tanh(x: Term) -> Term:
 
 
 def mish(x: Term) -> Term:
-    """x * tanh(log(1 + exp(x)))."""
-    return x * tanh(softplus(x))
+    """x * tanh(log(1 + exp(x))), as a quotient of sums of powers of exp(-|x|), which loses no digits."""
+    e = exp(-absolute(x))
+    above, below = e + 0.5, e * (e + 2.0)  # (1 + 2 e) / 2 for x > 0, and e^2 + 2 e for x < 0
+    return x * select(x < 0.0, below / (below + 2.0), above / (above + e * e))
 
 
 def selu(x: Term, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Term:
@@ -90,7 +113,7 @@ def selu(x: Term, alpha: float = 1.67326319217681884765625, gamma: float = 1.050
 
 def celu(x: Term, alpha: float = 1.0) -> Term:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
-    return select(x < 0.0, (exp(minimum(x, 0.0) * (1.0 / alpha)) - 1.0) * alpha, x)
+    return select(x < 0.0, _exp_minus_1(minimum(x, 0.0) * (1.0 / alpha)) * alpha, x)
 
 
 def softsign(x: Term) -> Term:

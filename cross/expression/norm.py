@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 
 from cross.expression.data_movement import pad
-from cross.expression.elementwise import apply, combine
-from cross.expression.functions import exp, log, power, reduce_axis, sqrt, sum
+from cross.expression.elementwise import apply, clip, combine
+from cross.expression.functions import absolute, exp, log, power, reduce_axis, sqrt, sum
 from cross.expression.pool import reduce
 from cross.expression.tensor import Tensor, compute
 from cross.expression.terms import Term
+
+SMALLEST, LARGEST = 2.0**-126, (2.0 - 2.0**-23) * 2.0**127  # of the normal float32 numbers
 
 
 def softmax(data: Tensor, dimension: int, name: str = "softmax") -> Tensor:
@@ -56,6 +58,15 @@ def layer_norm(
     normal = normalize(data, (len(data.shape) - 1,), epsilon, name)
     scaled = combine(lambda x, s: x * s, normal, scale, f"{name}_scaled")
     return combine(lambda x, s: x + s, scaled, shift, name)
+
+
+def euclidean_norm(data: Tensor, dimensions: Sequence[int], name: str = "euclidean_norm") -> Tensor:
+    """sqrt(sum(x * x)) over the given dimensions, whose squares neither overflow nor underflow."""
+    largest = reduce(apply(absolute, data, f"{name}_abs"), dimensions, "max", name=f"{name}_max")
+    scale = apply(lambda m: clip(m, SMALLEST, LARGEST), largest, f"{name}_scale")
+    shares = combine(lambda x, s: x / s, data, scale, f"{name}_shares")
+    squares = reduce(apply(lambda x: x * x, shares, f"{name}_squares"), dimensions, "sum", name=f"{name}_sum")
+    return combine(lambda q, s: sqrt(q) * s, squares, scale, name)
 
 
 def frobenius_norm(data: Tensor, name: str = "frobenius_norm") -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from cross.errors import ExpressionError
@@ -12,8 +13,7 @@ from cross.expression.tensor import Tensor, compute
 from cross.expression.terms import Term
 from cross.expression.window import Window
 
-# the neutral element of padding; finite, so that no infinity enters generated code
-NEUTRAL = {"sum": 0.0, "max": -3.4028234663852886e38, "min": 3.4028234663852886e38}
+NEUTRAL = {"sum": 0.0, "max": -math.inf, "min": math.inf}  # of padding
 COMBINERS = {"sum": functions.sum, "max": functions.max, "min": functions.min}
 
 

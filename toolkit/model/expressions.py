@@ -153,6 +153,7 @@ _BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "ReduceSum": _reduce,
     "ReduceMax": _reduce,
     "ReduceMin": _reduce,
+    "ReduceL2": lambda node, operands: norm.euclidean_norm(operands[0], node.integers("axes")),
     "MatMul": _matmul,
     "Softmax": lambda node, operands: norm.softmax(operands[0], node.integer("axis")),
     "LogSoftmax": lambda node, operands: norm.log_softmax(operands[0], node.integer("axis")),

@@ -177,6 +177,11 @@ def _group(graph: Graph, chain: Chain) -> Group:
             ) from error
     last = chain.members[-1]
     output = made[last.output]
+    if output.elements != graph.values[last.output].elements:
+        raise ModelError(
+            f"model {graph.name!r}: node {last.name!r} ({last.op}) computes {output.elements} elements, but "
+            f"its output has the shape {list(graph.values[last.output].shape)}; export the model again"
+        )
     if output.dtype != "float32":
         raise ModelError(
             f"model {graph.name!r}: node {last.name!r} ({last.op}): its truth values are an "

@@ -8,6 +8,7 @@ from toolkit.model.graph import Array, Attribute, GraphBuilder
 from toolkit.model.source import TRUTH, Importer, Operand, Source
 
 INFINITY = float("inf")
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def unary(source: Source, build: GraphBuilder) -> None:
@@ -32,10 +33,10 @@ def gelu(source: Source, build: GraphBuilder) -> None:
 
 
 def clip(source: Source, build: GraphBuilder) -> None:
-    """Clip: bounds are attributes before opset 11 and inputs since; an absent bound is infinite."""
-    low, high = source.number("min", -INFINITY), source.number("max", INFINITY)
+    """Clip: bounds are attributes before opset 11, by default the largest floats, and inputs since."""
+    low, high = source.number("min", -LARGEST), source.number("max", LARGEST)
     if source.opset >= 11:
-        low, high = _bound(source, 1, "lower bound", low), _bound(source, 2, "upper bound", high)
+        low, high = _bound(source, 1, "lower bound", -INFINITY), _bound(source, 2, "upper bound", INFINITY)
     source.emit(build, "Clip", [source.input(0).name], {"low": low, "high": high})
 
 
@@ -240,9 +241,9 @@ IMPORTERS: dict[str, Importer] = {
     "Gemm": Importer(gemm, frozenset({"alpha", "beta", "transA", "transB"})),
     "MatMul": Importer(matmul),
     "BatchNormalization": Importer(
-        batch_normalization, frozenset({"epsilon", "momentum", "spatial", "training_mode"})
+        batch_normalization, frozenset({"epsilon", "momentum", "spatial", "training_mode"}), folds=True
     ),
-    "Softmax": Importer(softmax, frozenset({"axis"})),
-    "LogSoftmax": Importer(softmax, frozenset({"axis"})),
+    "Softmax": Importer(softmax, frozenset({"axis"}), folds=True),
+    "LogSoftmax": Importer(softmax, frozenset({"axis"}), folds=True),
     "Cast": Importer(cast, frozenset({"to", "saturate", "round_mode"})),
 }

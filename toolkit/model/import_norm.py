@@ -66,6 +66,8 @@ def _channels(source: Source, build: GraphBuilder, operand: Operand, rank: int) 
 
 
 IMPORTERS: dict[str, Importer] = {
-    "LayerNormalization": Importer(layer_normalization, frozenset({"axis", "epsilon", "stash_type"})),
-    "InstanceNormalization": Importer(instance_normalization, frozenset({"epsilon"})),
+    "LayerNormalization": Importer(
+        layer_normalization, frozenset({"axis", "epsilon", "stash_type"}), folds=True
+    ),
+    "InstanceNormalization": Importer(instance_normalization, frozenset({"epsilon"}), folds=True),
 }

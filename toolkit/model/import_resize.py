@@ -283,8 +283,8 @@ _RESIZE = frozenset(
 IMPORTERS: dict[str, Importer] = {
     "Expand": Importer(expand),
     "Tile": Importer(tile),
-    "Resize": Importer(resize, _RESIZE),
-    "Upsample": Importer(resize, frozenset({"mode", "scales"})),
+    "Resize": Importer(resize, _RESIZE, folds=True),
+    "Upsample": Importer(resize, frozenset({"mode", "scales"}), folds=True),
     "DepthToSpace": Importer(depth_to_space, frozenset({"blocksize", "mode"})),
     "SpaceToDepth": Importer(space_to_depth, frozenset({"blocksize"})),
 }

@@ -14,6 +14,7 @@ REDUCTIONS = {
     "ReduceMean": "ReduceSum",
     "ReduceMax": "ReduceMax",
     "ReduceMin": "ReduceMin",
+    "ReduceL2": "ReduceL2",
 }
 
 
@@ -168,18 +169,17 @@ def reduction(source: Source, build: GraphBuilder) -> None:
     """ReduceSum, Mean, Max, Min, L1, L2 and SumSquare; a mean is a sum and a scale."""
     data = source.input(0)
     axes = _reduced_axes(source)
-    if not axes:
-        source.emit(build, "Identity", [data.name])
+    if not axes:  # what is done to each element is done all the same
+        alone = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceSumSquare": "Mul"}.get(source.op, "Identity")
+        source.emit(build, alone, [data.name] * (2 if alone == "Mul" else 1))
         return
     kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(data.shape))
     name = data.name
-    if source.op in ("ReduceL2", "ReduceSumSquare"):
+    if source.op == "ReduceSumSquare":
         name = source.emit(build, "Mul", [name, name], shape=data.shape)
     if source.op == "ReduceL1":
         name = source.emit(build, "Abs", [name], shape=data.shape)
-    behind = [
-        op for op, wanted in (("Mul", source.op == "ReduceMean"), ("Sqrt", source.op == "ReduceL2")) if wanted
-    ]
+    behind = ["Mul"] if source.op == "ReduceMean" else []
     behind += ["Reshape"] if kept != source.output.shape else []
     op = REDUCTIONS.get(source.op, "ReduceSum")
     name = source.emit(build, op, [name], {"axes": axes}, shape=kept if behind else None)

@@ -56,9 +56,24 @@ def conv_transpose(source: Source, build: GraphBuilder) -> None:
     emit_image_chain(source, build, as_image(source, build, source.input(0)), steps)
 
 
+def transposed_shape(source: Source) -> tuple[int, ...]:
+    """The output's shape, which auto_pad SAME makes as many times larger as the strides say."""
+    shape, rank = source.output.shape, image_rank(source)
+    if not source.text("auto_pad", "NOTSET").startswith("SAME") or "output_shape" in source.attributes:
+        return shape
+    strides = source.integers("strides", [1] * rank)
+    return (*shape[:2], *(e * s for e, s in zip(source.input(0).shape[2:], strides, strict=True)))
+
+
 def _attributes(source: Source) -> dict[str, Attribute]:
     """Kernel, strides, pads, dilations, output padding and group, of two dimensions at least."""
     rank, kernel = image_rank(source), kernel_of(source)
+    if source.output.rank != rank + 2:  # ONNX's shape inference gives up on some contradictions
+        raise source.refuse(
+            f"its output_shape {source.attributes.get('output_shape')} does not fit data of shape "
+            f"{list(source.input(0).shape)}",
+            "export the model again",
+        )
     strides = source.integers("strides", [1] * rank)
     dilations = source.integers("dilations", [1] * rank)
     extra = source.integers("output_padding", [0] * rank)
@@ -145,5 +160,7 @@ IMPORTERS: dict[str, Importer] = {
                 *("group", "output_padding", "output_shape"),
             )
         ),
+        shape=transposed_shape,
+        folds=True,
     ),
 }

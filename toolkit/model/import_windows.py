@@ -198,6 +198,21 @@ def _pool_geometry(source: Source) -> _Geometry:
     return geometry
 
 
+def pooled_shape(source: Source) -> tuple[int, ...]:
+    """The output's shape without windows that would begin behind the data: ceil_mode makes none of those."""
+    geometry = _pool_geometry(source)
+    image = image_shape(source.input(0).shape)[2:]
+    counts = [
+        (extent + before - 1) // stride + 1
+        for extent, before, stride in zip(image, geometry.pads, geometry.strides, strict=False)
+    ]
+    found = source.output.shape
+    return (
+        *found[:2],
+        *(min(own, most) for own, most in zip(found[2:], counts[-len(found[2:]) :], strict=True)),
+    )
+
+
 def max_pool(source: Source, build: GraphBuilder) -> None:
     """MaxPool; padding never wins."""
     if source.integer("storage_order", 0) != 0:
@@ -263,10 +278,12 @@ def lrn(source: Source, build: GraphBuilder) -> None:
 _WINDOW = frozenset({"auto_pad", "kernel_shape", "strides", "pads", "dilations"})
 
 IMPORTERS: dict[str, Importer] = {
-    "Conv": Importer(conv, _WINDOW | {"group"}),
-    "MaxPool": Importer(max_pool, _WINDOW | {"ceil_mode", "storage_order"}),
-    "AveragePool": Importer(average_pool, _WINDOW | {"ceil_mode", "count_include_pad"}),
-    "GlobalAveragePool": Importer(global_pool),
-    "GlobalMaxPool": Importer(global_pool),
-    "LRN": Importer(lrn, frozenset({"size", "alpha", "beta", "bias"})),
+    "Conv": Importer(conv, _WINDOW | {"group"}, folds=True),
+    "MaxPool": Importer(max_pool, _WINDOW | {"ceil_mode", "storage_order"}, shape=pooled_shape, folds=True),
+    "AveragePool": Importer(
+        average_pool, _WINDOW | {"ceil_mode", "count_include_pad"}, shape=pooled_shape, folds=True
+    ),
+    "GlobalAveragePool": Importer(global_pool, folds=True),
+    "GlobalMaxPool": Importer(global_pool, folds=True),
+    "LRN": Importer(lrn, frozenset({"size", "alpha", "beta", "bias"}), folds=True),
 }

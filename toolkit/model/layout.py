@@ -326,7 +326,9 @@ def _along_axes(layout: _Layout, node: Node) -> None:
 
 _RULES: dict[str, Callable[[_Layout, Node], None]] = {
     **dict.fromkeys((*WINDOWED, "ConvTranspose"), _windowed),
-    **dict.fromkeys((*REDUCTIONS, "Softmax", "LogSoftmax", "Normalize", "Slice", "Pad"), _along_axes),
+    **dict.fromkeys(
+        (*REDUCTIONS, "Softmax", "LogSoftmax", "ReduceL2", "Normalize", "Slice", "Pad"), _along_axes
+    ),
     **dict.fromkeys(("MatMul", "Expand"), _as_written),
     "Transpose": _transpose,
     "Reshape": _reshape,

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from toolkit.model.fuse import fuse
-from toolkit.model.graph import Graph, verify
+from toolkit.model.graph import Array, Graph, verify
 from toolkit.model.layout import assign_layout
 from toolkit.model.onnx_import import import_onnx
 from toolkit.model.recognize import recognize_normalization
+from toolkit.model.reference import run_reference
 from toolkit.model.simplify import fold_affine, fold_padding, remove_identities
 
 Pass = Callable[[Graph], Graph]
@@ -35,7 +36,12 @@ def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
     Raises:
         ModelError: the file is damaged, or holds something that is not supported; the message names the node.
     """
-    return run_passes(import_onnx(Path(path), shapes or {}))
+    return run_passes(import_onnx(Path(path), shapes or {}, computed))
+
+
+def computed(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The outputs of an imported graph by the numpy reference."""
+    return run_reference(run_passes(graph), inputs)
 
 
 def run_passes(graph: Graph, after: Callable[[str, Graph], None] | None = None) -> Graph:

@@ -7,7 +7,8 @@ which is given the known inputs as data; then its importer (importers.py, by nam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,19 @@ FOLDED_ONLY = frozenset(
         *("And", "Or", "Mod", "CumSum", "Trilu", "Round", "Sign", "ArgMax", "ArgMin"),
     )
 )
+RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 MAX_CONSTANT_BYTES = 2 << 30
 # operands longer than this never steer shape inference; passing weights would only cost time
 SHAPE_DATA_ELEMENTS = 64
 
 
-def import_onnx(path: Path, shapes: Mapping[str, Shape]) -> Graph:
+Compute = Callable[[Graph, Mapping[str, Array]], Mapping[str, Array]]
+
+
+def import_onnx(path: Path, shapes: Mapping[str, Shape], compute: Compute) -> Graph:
     """The graph of an ONNX file, before any pass; values keep their ONNX names.
+
+    `compute` gives the outputs of a graph as this function makes them, for inputs: it folds constants.
 
     Raises:
         ModelError: the file is damaged, or holds something that is not supported; the message names it.
@@ -40,7 +47,7 @@ def import_onnx(path: Path, shapes: Mapping[str, Shape]) -> Graph:
     model = read_onnx(path)
     _check_supported(path, model)
     check_onnx(path, model)
-    walk = _Walk(path, model, concrete_inputs(path, model, shapes))
+    walk = _Walk(path, model, concrete_inputs(path, model, shapes), compute)
     for node in model.graph.node:
         walk.visit(node)
     return walk.finish()
@@ -67,10 +74,13 @@ def _node_name(node: Any, position: int) -> str:
 class _Walk:
     """State of the walk: the types and the data known so far."""
 
-    def __init__(self, path: Path, model: Any, inputs: Mapping[str, tuple[Shape, int]]) -> None:
+    def __init__(
+        self, path: Path, model: Any, inputs: Mapping[str, tuple[Shape, int]], compute: Compute
+    ) -> None:
         import onnx
 
         self.path = path
+        self.compute = compute
         self.model = model
         self.opset = opset_of(model)
         self.types: dict[str, Any] = {}
@@ -116,7 +126,7 @@ class _Walk:
                 f"input {unknown!r} depends on the model's inputs; supported on any data are "
                 f"{supported_text()}"
             )
-        IMPORTERS[node.op_type].run(self._source(node, name), self.builder)
+        self._import(node, name, self.builder)
 
     def finish(self) -> Graph:
         """The graph, with its outputs checked."""
@@ -160,10 +170,38 @@ class _Walk:
             results: list[Array] = [_shape_of(node, self._shape(node.input[0]))]
         elif node.op_type == "ConstantOfShape":
             results = [self._filled(node, name, arguments[0])]
+        elif node.op_type in RESHAPES and arguments[0] is not None:
+            self._infer(node, name)
+            results = [arguments[0].reshape(self._shape(node.output[0]))]
+        elif node.op_type in IMPORTERS and IMPORTERS[node.op_type].folds:
+            results = self._computed(node, name)
         else:
             results = self._evaluate(node, name)
         for item, data in zip(outputs, results, strict=False):
             self._know(item, data)
+
+    def _import(self, node: Any, name: str, build: GraphBuilder, unknown: str = "") -> None:
+        """Emit the canonical nodes of an ONNX node as if the data of the operand `unknown` were not known."""
+        import onnx
+
+        importer, source = IMPORTERS[node.op_type], self._source(node, name, unknown)
+        if importer.shape is not None:
+            kind = self.types[source.output.name].tensor_type.elem_type
+            shape = importer.shape(source)
+            self.types[source.output.name] = onnx.helper.make_tensor_type_proto(kind, list(shape))
+            source = self._source(node, name, unknown)
+        importer.run(source, build)
+
+    def _computed(self, node: Any, name: str) -> list[Array]:
+        """Run one node on known inputs as if its first one were an input of the model."""
+        self._infer(node, name)
+        first, *rest = dict.fromkeys(item for item in node.input if item)
+        values, data = self.builder.values, self._data(first)
+        assert data is not None
+        build = GraphBuilder(name, [replace(values[first], data=None), *(values[item] for item in rest)])
+        self._import(node, name, build, unknown=first)
+        output = node.output[0]
+        return [self.compute(build.finish([first], [output]), {first: data})[output]]
 
     def _weight(self, tensor: Any) -> Array:
         import onnx
@@ -264,15 +302,14 @@ class _Walk:
     def _shape(self, name: str) -> Shape:
         return tuple(dim.dim_value for dim in self.types[name].tensor_type.shape.dim)
 
-    def _source(self, node: Any, name: str) -> Source:
+    def _source(self, node: Any, name: str, unknown: str) -> Source:
         import onnx
 
         def operand(item: str) -> Operand | None:
             if not item:
                 return None
-            return Operand(
-                item, self._shape(item), _dtype(self.types[item].tensor_type.elem_type), self._data(item)
-            )
+            data = None if item == unknown else self._data(item)
+            return Operand(item, self._shape(item), _dtype(self.types[item].tensor_type.elem_type), data)
 
         attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
         every = IMPORTERS[node.op_type].extra_outputs

@@ -12,6 +12,7 @@ import numpy as np
 
 from toolkit.model.graph import Array, Graph, GraphBuilder, Node, Value
 
+SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 CHANNEL_AXIS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1}
 
 
@@ -70,26 +71,32 @@ def _pads_image(node: Node) -> bool:
     return not any(node.integers("before")[:2]) and not any(node.integers("after")[:2])
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Affine:
     """x * scale + shift, collected over a chain of nodes; both broadcast to the chain's shape."""
 
     scale: Array
     shift: Array
 
-    def absorb(self, node: Node, position: int, operand: Array) -> None:
-        """Follow with one node whose constant operand stands at the other position than `position`."""
-        if node.op == "Neg":
-            self.scale, self.shift = -self.scale, -self.shift
-        elif node.op == "Add":
-            self.shift = self.shift + operand
-        elif node.op == "Sub" and position == 0:
-            self.shift = self.shift - operand
-        elif node.op == "Sub":
-            self.scale, self.shift = -self.scale, operand - self.shift
-        else:
+    def followed_by(self, node: Node, position: int, operand: Array) -> _Affine:
+        """With one more node behind, whose constant operand stands at the other position than `position`."""
+        with np.errstate(all="ignore"):
+            if node.op == "Neg":
+                return _Affine(-self.scale, -self.shift)
+            if node.op == "Add":
+                return _Affine(self.scale, self.shift + operand)
+            if node.op == "Sub" and position == 0:
+                return _Affine(self.scale, self.shift - operand)
+            if node.op == "Sub":
+                return _Affine(-self.scale, operand - self.shift)
             factor = operand if node.op == "Mul" else 1.0 / operand
-            self.scale, self.shift = self.scale * factor, self.shift * factor
+            return _Affine(self.scale * factor, self.shift * factor)
+
+    def is_safe(self) -> bool:
+        """Whether floats hold both, so that the chain computes something else in no element."""
+        sizes = np.abs(self.scale)
+        held = ((sizes >= SMALLEST) & (sizes <= LARGEST)) | (sizes == 0.0)
+        return bool(held.all() and (np.abs(self.shift) <= LARGEST).all())
 
 
 def fold_affine(graph: Graph) -> Graph:
@@ -106,13 +113,18 @@ def fold_affine(graph: Graph) -> Graph:
             continue
         anchored = node.op in CHANNEL_AXIS and graph.values[node.inputs[1]].constant
         affine = _Affine(np.ones(1), np.zeros(1))
-        if not anchored and not _absorb(graph, node, affine):
-            build.nodes.append(node)
-            continue
+        if not anchored:
+            joined = _absorbed(graph, node, affine)
+            if joined is None:
+                build.nodes.append(node)
+                continue
+            affine = joined
         chain = [node]
         while (following := _only_reader(graph, readers, chain[-1])) is not None:
-            if not _absorb(graph, following, affine, chain[-1].output):
+            joined = _absorbed(graph, following, affine, chain[-1].output)
+            if joined is None:
                 break
+            affine = joined
             chain.append(following)
         done.update(member.output for member in chain)
         _emit_chain(graph, build, chain, affine, anchored)
@@ -124,27 +136,26 @@ def _only_reader(graph: Graph, readers: Mapping[str, list[Node]], node: Node) ->
     return found[0] if len(found) == 1 and node.output not in graph.outputs else None
 
 
-def _absorb(graph: Graph, node: Node, affine: _Affine, chained: str = "") -> bool:
-    """Add `node` to the chain if it is affine with a constant operand and keeps the shape."""
+def _absorbed(graph: Graph, node: Node, affine: _Affine, chained: str = "") -> _Affine | None:
+    """The chain with `node` if that is affine with a constant operand and keeps the shape, else None."""
     if node.op == "Neg":
-        affine.absorb(node, 0, np.zeros(1))
-        return True
+        return affine.followed_by(node, 0, np.zeros(1))
     if node.op not in ("Add", "Sub", "Mul", "Div"):
-        return False
+        return None
     operands = [graph.values[name] for name in node.inputs]
     if operands[0].constant == operands[1].constant:
-        return False
+        return None
     position = 1 if operands[0].constant else 0
     data = operands[1 - position].data
     assert data is not None
     if node.op == "Div" and position == 1:
-        return False
+        return None
     if chained and node.inputs[position] != chained:
-        return False
+        return None
     if operands[position].shape != graph.values[node.output].shape:
-        return False
-    affine.absorb(node, position, data.astype(np.float64))
-    return True
+        return None
+    joined = affine.followed_by(node, position, data.astype(np.float64))
+    return joined if joined.is_safe() else None
 
 
 def _emit_chain(
@@ -202,9 +213,10 @@ def _scaled_weight(graph: Graph, anchor: Node, scale: Array) -> Array | None:
     return _product(weight, factors.reshape(-1, *(1,) * kernel))
 
 
-def _product(weight: Array, factors: Array) -> Array:
+def _product(weight: Array, factors: Array) -> Array | None:
+    """The product, or None where floats do not hold it."""
     product: Array = weight.astype(np.float64) * factors
-    return product
+    return product if (np.abs(product) <= LARGEST).all() else None
 
 
 def _squeezed(array: Array) -> Array:

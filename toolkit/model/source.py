@@ -150,12 +150,18 @@ Import = Callable[[Source, GraphBuilder], None]
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """How one ONNX operator is imported, and which attributes it may carry."""
+    """How one ONNX operator is imported, and which attributes it may carry.
+
+    `shape` gives the shape of the output where ONNX's shape inference may be wrong. `folds` tells that on
+    constants, too, it is computed as imported: ONNX's reference evaluator differs from the specification.
+    """
 
     function: Import
     attributes: frozenset[str] = frozenset()
     dtypes: frozenset[str] = FLOATS
     extra_outputs: bool = False
+    shape: Callable[[Source], tuple[int, ...]] | None = None
+    folds: bool = False
 
     def run(self, source: Source, build: GraphBuilder) -> None:
         """Check attributes, dtypes and shapes, then emit.
@@ -178,7 +184,7 @@ class Importer:
                     f"{' or '.join(sorted(self.dtypes))}",
                     "export the model in float32",
                 )
-            if operand.data is None and 0 in operand.shape:
+            if operand.data is None and min(operand.shape, default=1) < 1:
                 raise source.refuse(
                     f"{operand.name!r} has the empty shape {list(operand.shape)}; expected at least one "
                     "element",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cross.codegen.instructions import (
     Instruction,
@@ -168,8 +168,9 @@ class Memory(Integers):
         return self.writer.value(call(function, "bool", 1, (mask,)))
 
     def vector_load(self, buffer: Buffer, place: Place, lanes: int) -> Value:
-        if buffer.dtype == "bool":
-            raise CompileError("vectors of bool are not stored in memory; vectorize another loop")
+        if buffer.dtype == "bool":  # a byte each in memory
+            stored = self.vector_load(replace(buffer, dtype="uint8"), place, lanes)
+            return self.writer.value(conversion("trunc", stored, "bool"))
         pointer, alignment = place.pointer, place.alignment
         masks = self.masks()
         for guard in self.guards:

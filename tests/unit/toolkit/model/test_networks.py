@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.seeded_model import write
 from tests.onnx_models import onnxruntime_values, random_inputs, worst_layer_error
-from toolkit.model.load import load_model, run_passes
+from toolkit.model.load import computed, load_model, run_passes
 from toolkit.model.memory import plan_memory
 from toolkit.model.onnx_import import import_onnx
 from toolkit.model.reference import run_reference
@@ -54,7 +54,9 @@ def test_squeezenet_memory(squeezenet: Path) -> None:
 
 def test_passes_can_be_watched(squeezenet: Path) -> None:
     seen: dict[str, str] = {}
-    run_passes(import_onnx(squeezenet, {}), lambda name, graph: seen.update({name: graph.to_text()}))
+    run_passes(
+        import_onnx(squeezenet, {}, computed), lambda name, graph: seen.update({name: graph.to_text()})
+    )
     assert list(seen) == [
         "remove_identities",
         "recognize_normalization",

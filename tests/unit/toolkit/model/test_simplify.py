@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.onnx_models import model, node, random_inputs, save, worst_layer_error
 from toolkit.model.graph import Graph
-from toolkit.model.load import load_model
+from toolkit.model.load import computed, load_model
 from toolkit.model.onnx_import import import_onnx
 from toolkit.model.simplify import fold_affine, fold_padding, remove_identities
 
@@ -26,7 +26,7 @@ def ops(graph: Graph) -> list[str]:
 
 def imported(tmp_path: Path, *arguments: Any, **settings: Any) -> tuple[Any, Graph]:
     proto = model(*arguments, **settings)
-    return proto, import_onnx(save(tmp_path, proto), {})
+    return proto, import_onnx(save(tmp_path, proto), {}, computed)
 
 
 def check(tmp_path: Path, proto: Any) -> None:
@@ -161,6 +161,6 @@ def test_shape_arithmetic_is_folded_during_the_import(tmp_path: Path) -> None:
         "rest": np.asarray([-1], np.int64),
     }
     proto = model(nodes, {"x": ("N", 3, 4)}, ["y"], weights)
-    graph = import_onnx(save(tmp_path, proto), {"x": (2, 3, 4)})
+    graph = import_onnx(save(tmp_path, proto), {"x": (2, 3, 4)}, computed)
     assert ops(graph) == ["Reshape"]
     assert graph.values["y"].shape == (2, 12)

@@ -1,0 +1,132 @@
+"""Every operator in every version of it, on data with extremes: import, reference and generated code.
+
+They are compared with ONNX's reference evaluator in float64, or with onnxruntime where the evaluator does not
+keep to the specification.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.fuzz.operator_models import DRAWERS, Draft, opsets, random_operator_model
+from tests.onnx_models import evaluator_values, onnxruntime_values, save
+from tests.whole_models import run_generated
+from toolkit.errors import ModelError
+from toolkit.model.importers import IMPORTERS
+from toolkit.model.load import load_model
+from toolkit.model.reference import run_reference
+
+Array = NDArray[Any]
+
+CASES = 8  # of each version
+RTOL = 1e-5
+SUM_RTOL = 4e-6  # of the sum of the terms' magnitudes
+# results in which terms of about 1 cancel
+CANCELLING = {"Gelu": 1e-6, "HardSwish": 1e-6, "HardSigmoid": 1e-6, "LogSoftmax": 1e-6}
+SUMS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "AveragePool", "GlobalAveragePool", "Sum", "Mean")
+OF_INPUT = ("Resize", "Upsample", "BatchNormalization", "LayerNormalization", "InstanceNormalization", "LRN")
+
+
+def by_onnxruntime(draft: Draft) -> bool:
+    """What ONNX's reference evaluator computes as a later operator set defines it, or wrongly."""
+    old = {
+        "Softmax": 13,
+        "LogSoftmax": 13,
+        "BatchNormalization": 14,
+        "Resize": 11,
+        "Upsample": 99,
+        "Mean": 13,
+    }
+    windows = draft.op in ("MaxPool", "AveragePool") and ("auto_pad" in draft.attributes or draft.opset < 10)
+    return (
+        draft.opset < old.get(draft.op, 0)
+        or draft.op in ("ConvTranspose", "GlobalMaxPool", "PRelu")  # groups; ranks but 4; infinity times 0
+        or windows
+        or (draft.op == "Pad" and any((array < 0).any() for array in list(draft.weights.values())[:1]))
+    )
+
+
+def expected(draft: Draft) -> dict[str, Array] | None:
+    """The outputs by the one whom this operator can be left to; None where there is nobody."""
+    proto = draft.proto()
+    if {"auto_pad", "dilations"} <= draft.attributes.keys() and "Pool" in draft.op:
+        return None  # both forget the dilations
+    try:
+        if by_onnxruntime(draft):
+            return onnxruntime_values(proto, draft.inputs, [item.name for item in proto.graph.output])
+        return evaluator_values(proto, draft.inputs)
+    except Exception:  # noqa: BLE001 - whatever they raise, they cannot run it
+        return None
+
+
+def magnitude(draft: Draft, want: Array) -> Any:
+    """What an error is relative to where terms are summed: the sum of their magnitudes, or of the largest."""
+    if draft.op in SUMS or draft.op.startswith("Reduce"):
+        absolute = replace(
+            draft,
+            inputs={name: np.abs(array) for name, array in draft.inputs.items()},
+            weights={
+                name: np.abs(array) if array.dtype == np.float32 else array
+                for name, array in draft.weights.items()
+            },
+        )
+        found = expected(absolute)
+        sums = np.zeros(1) if found is None else np.abs(found["y0"].astype(np.float64))
+        return np.where(np.isfinite(sums), sums, 0.0).max(initial=0.0)
+    if draft.op in OF_INPUT:
+        return max(float(np.abs(array).max()) for array in draft.inputs.values())
+    return 0.0
+
+
+def wrong(draft: Draft, got: Array, want: Array) -> str:
+    """What is wrong with an output; "" when nothing is. Infinite and NaN must be where they are expected."""
+    if got.shape != want.shape:
+        return f"shape {got.shape}, expected {want.shape}"
+    with np.errstate(all="ignore"):
+        rounded = want.astype(np.float32).astype(np.float64)
+        allowed = RTOL * np.abs(rounded) + SUM_RTOL * magnitude(draft, want) + CANCELLING.get(draft.op, 1e-38)
+        right = (got == rounded) | (np.isnan(got) & np.isnan(rounded)) | (np.abs(got - rounded) <= allowed)
+    if right.all():
+        return ""
+    place = np.unravel_index(np.argmin(right), right.shape)
+    return f"{got[place]} at {[int(axis) for axis in place]}, expected {want[place]}"
+
+
+def test_every_importer_is_drawn() -> None:
+    elsewhere = {"Cast", "Where", "Not", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
+    assert set(IMPORTERS) - elsewhere == set(DRAWERS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", sorted(DRAWERS))
+def test_operator_is_what_onnx_defines(op: str, tmp_path: Path) -> None:
+    drafts = [
+        random_operator_model(op, opset, np.random.default_rng([*op.encode(), opset, case]))
+        for opset in opsets(op)
+        for case in range(CASES)
+    ]
+    accepted = []
+    for draft in drafts:
+        try:
+            accepted.append((draft, load_model(save(tmp_path, draft.proto()))))
+        except ModelError:
+            continue
+    generated = run_generated([(graph, draft.inputs) for draft, graph in accepted], tmp_path)
+    compared, failures = 0, []
+    for (draft, graph), outputs in zip(accepted, generated, strict=True):
+        want = expected(draft)
+        if want is None:
+            continue
+        compared += 1
+        for name, array in want.items():
+            for what, found in (("reference", run_reference(graph, draft.inputs)), ("generated", outputs)):
+                if text := wrong(draft, found[name], array):
+                    failures.append(f"{what} of opset {draft.opset}, {draft.attributes}: {text}")
+    assert not failures, "\n".join(failures)
+    assert compared >= len(drafts) // 2
