@@ -42,6 +42,7 @@ def by_onnxruntime(draft: Draft) -> bool:
         "Resize": 11,
         "Upsample": 99,
         "Mean": 13,
+        "Unsqueeze": 13,
     }
     windows = draft.op in ("MaxPool", "AveragePool") and ("auto_pad" in draft.attributes or draft.opset < 10)
     return (

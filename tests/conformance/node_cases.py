@@ -1,0 +1,123 @@
+"""Runs node cases of the installed onnx package through import and generated code, in a process of its own.
+
+    python -m tests.conformance.node_cases PREFIX...
+
+takes the cases in onnx's modules whose names begin with one of the prefixes, and prints one JSON object: each
+case's name -> "passed", "refused: ..." or "wrong: ...".
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.backend.test.case.node
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from tests.whole_models import run_generated
+from toolkit.errors import ModelError
+from toolkit.model.graph import Graph
+from toolkit.model.load import load_model
+from toolkit.model.reference import run_reference
+
+Array = NDArray[Any]
+
+# The cases have every operand as an input of the model. Networks have most of them as constants: which inputs
+# stay, by the array and whether it is the first.
+VARIANTS: tuple[Callable[[Array, bool], bool], ...] = (
+    lambda array, first: True,
+    lambda array, first: array.dtype == np.float32 and array.ndim > 0,
+    lambda array, first: first,
+)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One variant of a case that was imported."""
+
+    name: str
+    case: Any
+    graph: Graph
+    inputs: dict[str, Array]
+    expected: Sequence[Any]
+
+
+def node_cases(prefixes: Sequence[str]) -> list[Any]:
+    """onnx's cases of the operators' modules with such names; importing a module defines its cases."""
+    package = onnx.backend.test.case.node
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for module in pkgutil.iter_modules(package.__path__):
+            if module.name.startswith(tuple(prefixes)) and not module.ispkg:
+                importlib.import_module(f"{package.__name__}.{module.name}")
+    return [case for case in package._NodeTestCases if case.data_sets]
+
+
+def variants(case: Any) -> Iterator[tuple[Any, dict[str, Array], Sequence[Any]]]:
+    """The model of a case with some inputs as constants, the other inputs' data, and the expected outputs."""
+    seen = set()
+    for inputs, outputs in case.data_sets:
+        named = dict(zip((item.name for item in case.model.graph.input), inputs, strict=True))
+        for stays in VARIANTS:
+            model = onnx.ModelProto()
+            model.CopyFrom(case.model)
+            del model.graph.input[:]
+            for position, item in enumerate(case.model.graph.input):
+                array = named[item.name]
+                if not isinstance(array, np.ndarray) or stays(array, position == 0):
+                    model.graph.input.append(item)
+                else:
+                    model.graph.initializer.append(numpy_helper.from_array(array, item.name))
+            kept = tuple(item.name for item in model.graph.input)
+            if kept not in seen:
+                seen.add(kept)
+                yield model, {name: named[name] for name in kept}, outputs
+
+
+def difference(trial: Trial, found: dict[str, Array]) -> str:
+    """How outputs differ from what the case expects; "" where they do not."""
+    names = [item.name for item in trial.case.model.graph.output]
+    for name, expected in zip(names, trial.expected, strict=True):
+        if (found[name].shape, found[name].dtype) != (expected.shape, expected.dtype):
+            return f"{name} is {found[name].dtype}{found[name].shape}, not {expected.dtype}{expected.shape}"
+        if not np.allclose(found[name], expected, trial.case.rtol, trial.case.atol, equal_nan=True):
+            return f"{name} is {found[name].ravel()[:8]}, not {expected.ravel()[:8]}"
+    return ""
+
+
+def outcomes(cases: Sequence[Any], folder: Path) -> dict[str, str]:
+    """What became of each case: a case passes if some variant is accepted and no accepted one is wrong."""
+    results: dict[str, str] = {}
+    trials = []
+    for case in cases:
+        for model, inputs, expected in variants(case):
+            path = folder / "case.onnx"
+            path.write_bytes(model.SerializeToString())
+            try:
+                trials.append(Trial(case.name, case, load_model(path), inputs, expected))
+            except ModelError as error:
+                results.setdefault(case.name, f"refused: {error}")
+    generated = run_generated([(trial.graph, trial.inputs) for trial in trials], folder)
+    for trial, found in zip(trials, generated, strict=True):
+        if not results.get(trial.name, "").startswith("wrong"):
+            results[trial.name] = "passed"
+        for what, outputs in (("reference", run_reference(trial.graph, trial.inputs)), ("generated", found)):
+            if text := difference(trial, outputs):
+                results[trial.name] = f"wrong: {what}, inputs {', '.join(trial.inputs)}: {text}"
+    return results
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        print(json.dumps(outcomes(node_cases(sys.argv[1:]), Path(scratch))))
