@@ -46,13 +46,13 @@ def say(event: Event) -> None:
         print(event.operator, event.record.trial, event.record.error_kind or "ok", flush=True)
 
 
-def main() -> None:
-    board = board_in(Path(sys.argv[2]))
-    with Records(sys.argv[1]) as records, open_session(board, wait_s=20.0) as session:
+def main(path: str, folder: str, trials: str) -> None:
+    board = board_in(Path(folder))
+    with Records(path) as records, open_session(board, wait_s=20.0) as session:
         jobs = [("dense", small_dense()), ("other", small_dense(rows=24))]
-        budget = Budget(total=int(sys.argv[3]))
+        budget = Budget(total=int(trials))
         tune_on_board(jobs, board, session, records, budget, options=QUICK, on_event=say)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -13,7 +13,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +32,7 @@ from toolkit.records.database import (
     size_of,
     translated,
 )
-from toolkit.records.journal import journal_damage
+from toolkit.records.journal import FOREIGN, Mark, journal_damage
 from toolkit.records.lines import encoded
 
 MOST_TEXTS: Final = 100  # of what SQLite finds in one file
@@ -75,14 +75,14 @@ def salvage(path: Path) -> Salvaged:
     found = Salvaged()
     foreign = False
     if size_of(path):
-        with translated(path), closing(connect(path, "ro")) as connection:
-            foreign = _is_foreign(path, connection)
+        with translated(path):
+            foreign = _journal_damage(path) == FOREIGN
         # The journal of another store hides what this one holds.
         with translated(path), closing(connect(path, "ro", immutable=foreign)) as connection:
             found.damage, version = _structure(path, connection, journal=not foreign)
             _follow_tables(path, connection, version, found)
         if foreign:
-            found.damage.insert(0, _FOREIGN)
+            found.damage.insert(0, FOREIGN)
     elif size_of(journal_of(path)):
         found.damage.append("the file is empty or missing, its journal is there")
     if found.damage:
@@ -94,13 +94,12 @@ def salvage(path: Path) -> Salvaged:
 
 # -- structure ----------------------------------------------------------------------------------------------
 
-_FOREIGN: Final = "its journal is another store's"
-
 
 def _structure(path: Path, connection: sqlite3.Connection, *, journal: bool = True) -> tuple[list[str], int]:
     """What is wrong with the file, and the version of its schema, 0 for an empty one."""
-    text = journal_damage(journal_of(path)) if journal else ""
-    found, version = [text] if text else [], SCHEMA_VERSION
+    found, version = [], SCHEMA_VERSION
+    if journal and (text := _journal_damage(path)):
+        found.append(text)
     try:
         connection.execute("BEGIN")  # one snapshot: another process may be writing the schema at this moment
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -114,9 +113,7 @@ def _structure(path: Path, connection: sqlite3.Connection, *, journal: bool = Tr
         texts = b"\n".join(text for (text,) in checked).decode(errors="replace").splitlines()
         found += [text for text in texts if text != "ok" and not text.startswith("***")]
         connection.execute("COMMIT")
-        if journal and _is_foreign(path, connection):
-            found.append(_FOREIGN)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the second: SQLite quotes the file
         if not says_damage(error):
             raise
         found.append(str(error))
@@ -154,21 +151,16 @@ def _header_damage(
         yield f"its header says that its texts are {encoding.decode()}"
 
 
-def _is_foreign(path: Path, connection: sqlite3.Connection) -> bool:
-    """Whether the journal is that of another store: with it, the store has another identity than without."""
+def _journal_damage(path: Path) -> str:
+    """What is wrong with the journal: damaged, or another store's."""
     if not size_of(journal_of(path)):
-        return False
-    with closing(connect(path, "ro", immutable=True)) as alone:
-        identities = _identity(alone), _identity(connection)
-    return None not in identities and identities[0] != identities[1]
-
-
-def _identity(connection: sqlite3.Connection) -> bytes | None:
-    try:
-        found = connection.execute("SELECT identity FROM store").fetchone()
-    except sqlite3.Error:
-        return None  # unknown: damaged, or not written yet
-    return found[0] if found and isinstance(found[0], bytes) else None
+        return ""
+    mark = None  # unknown: damaged, of an earlier version, or not written yet
+    with closing(connect(path, "ro", immutable=True)) as alone, suppress(sqlite3.Error, UnicodeDecodeError):
+        (page,) = alone.execute("SELECT rootpage FROM sqlite_master WHERE name = 'store'").fetchone() or (0,)
+        (identity,) = alone.execute("SELECT identity FROM store").fetchone() or (b"",)
+        mark = Mark(page, identity) if page and identity and isinstance(identity, bytes) else None
+    return journal_damage(journal_of(path), mark)
 
 
 # -- salvage ------------------------------------------------------------------------------------------------
@@ -176,16 +168,18 @@ def _identity(connection: sqlite3.Connection) -> bytes | None:
 
 def _follow_tables(path: Path, connection: sqlite3.Connection, version: int, found: Salvaged) -> None:
     """Add every line that SQLite finds by its number, and what is wrong with the others."""
-    most = (size_of(path) + size_of(journal_of(path))) // SMALLEST_ROW_BYTES if found.damage else 0
     tables = {0: (), 1: ("record",), 2: ("record",)}.get(version, ("operator", "record"))
     if version == 2:
         try:
             _add(found.lines, [encoded(line)[1] for line in operators_of_version_2(connection)])
         except (sqlite3.Error, UnicodeDecodeError) as error:
             found.damage.append(f"operators cannot be read: {error}")
+    sound, most = not found.damage, (size_of(path) + size_of(journal_of(path))) // SMALLEST_ROW_BYTES
     for table in tables:
+        query = f"SELECT id, digest, line FROM {table}"
+        rows = connection.execute(query) if sound else _one_by_one(connection, query, most)
         numbers = set()
-        for number, digest, line in _rows(connection, table, most):
+        for number, digest, line in rows:
             numbers.add(number)
             if is_intact(digest, line):
                 found.lines[digest] = line
@@ -196,16 +190,16 @@ def _follow_tables(path: Path, connection: sqlite3.Connection, version: int, fou
             found.damage.append(f"{table} {ranges(missing)}: missing")
 
 
-def _rows(connection: sqlite3.Connection, table: str, most: int) -> Iterator[tuple[int, Any, Any]]:
-    """Number, digest and line of rows; `most`: the highest number to ask for, one by one, 0: all at once."""
-    query = f"SELECT id, digest, line FROM {table}"
-    if not most:
-        yield from connection.execute(f"{query} ORDER BY id")
-        return
-    for number in range(most + 1):
+def _one_by_one(connection: sqlite3.Connection, query: str, most: int) -> Iterator[tuple[int, Any, Any]]:
+    """The rows that SQLite finds by their number: up to the highest that it finds, or to `most`."""
+    try:
+        (highest,) = connection.execute(f"SELECT max(id) FROM ({query})").fetchone()
+    except (sqlite3.Error, UnicodeDecodeError):
+        highest = most
+    for number in range(1, min(highest or 0, most) + 1):
         try:
             row = connection.execute(f"{query} WHERE id = ?", (number,)).fetchone()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
                 return
             continue

@@ -26,7 +26,7 @@ LOCK_WAIT_S: Final = 30.0
 FIRST_PAGE_BYTES: Final = 4096  # after that the write-ahead log is used: SQLite's own journal is not there
 
 TABLES: Final = (
-    "CREATE TABLE store (identity BLOB NOT NULL, schema_version INTEGER NOT NULL)",
+    "CREATE TABLE store (identity BLOB NOT NULL, schema_version INTEGER NOT NULL, changes INTEGER NOT NULL)",
     "CREATE TABLE operator (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, line TEXT NOT NULL)",
     "CREATE TABLE record (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE,"
     " operator_key TEXT NOT NULL, target_key TEXT NOT NULL, space_key TEXT NOT NULL,"
@@ -111,19 +111,12 @@ def connect(path: Path, mode: Literal["ro", "rw", "rwc"], *, immutable: bool = F
     return connection
 
 
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit at the end, roll back where anything is raised."""
-    with connection:
-        connection.execute("BEGIN IMMEDIATE")
-        yield
-
-
 def prepare(connection: sqlite3.Connection) -> None:
     """Give an empty file its tables, and an older one the tables of today."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    with transaction(connection):
+    with connection:  # commits at the end, rolls back where anything is raised
+        connection.execute("BEGIN IMMEDIATE")
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if tables and version == SCHEMA_VERSION:
@@ -137,7 +130,7 @@ def prepare(connection: sqlite3.Connection) -> None:
             connection.execute("DROP TABLE operator")
         for statement in TABLES:
             connection.execute(statement)
-        connection.execute("INSERT INTO store VALUES (randomblob(16), ?)", (SCHEMA_VERSION,))
+        connection.execute("INSERT INTO store VALUES (randomblob(16), ?, 0)", (SCHEMA_VERSION,))
         connection.executemany("INSERT INTO operator (digest, line) VALUES (?, CAST(? AS TEXT))", operators)
         if tables:
             columns = "id, digest, operator_key, target_key, space_key, tool_version, line"
@@ -174,7 +167,7 @@ def translated(path: Path) -> Iterator[None]:
         raise cannot_write(path, error) from error
 
 
-def says_damage(error: sqlite3.Error) -> bool:
+def says_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
     """Whether it is the file's content that SQLite cannot use."""
     return _code(error) not in (*_LOCKED, *_DENIED, *_DISK)
 
@@ -184,7 +177,7 @@ def is_locked(error: BaseException | None) -> bool:
     return isinstance(error, sqlite3.Error) and _code(error) in _LOCKED
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF  # without the extension
 
 

@@ -9,7 +9,10 @@ https://sqlite.org/fileformat2.html#walformat
 from __future__ import annotations
 
 import functools
+import re
 import struct
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,44 +22,67 @@ from numpy.typing import NDArray
 _HEADER: Final = struct.Struct(">IIII8sII")  # magic, version, page size, sequence, salts, checksums
 _FRAME_BYTES: Final = 24  # page number, pages after a commit (else 0), salts, checksums
 _MAGIC: Final = 0x377F0682  # and 1 more where checksums are of big endian words
+FOREIGN: Final = "its journal is another store's"
+SETTLE_S: Final = 0.01  # between two looks: much more than the write of a frame takes
 
 Words = NDArray[np.uint32]
 
 
-def journal_damage(path: Path) -> str:
-    """What is damaged in the log at `path`, which may be missing; empty: nothing, or what a crash leaves."""
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A page that every transaction writes, and the bytes that it then has in this store only."""
+
+    page: int
+    content: bytes
+
+
+def journal_damage(path: Path, mark: Mark | None = None) -> str:
+    """What is damaged in the log at `path`, which may be missing; empty: nothing, or what a crash leaves.
+
+    FOREIGN for the log of a store without this mark.
+    """
+    before = -1
     while True:
         try:
-            data = path.read_bytes()
-            with path.open("rb") as again:
-                settled = again.read(_HEADER.size) == data[: _HEADER.size]
+            first, text = _damage_in(path.read_bytes(), mark)
         except FileNotFoundError:
             return ""
-        if settled:  # else it was begun anew meanwhile
-            return _damage_in(data)
+        if not text or first == before:
+            return text
+        # While another process writes, later frames are read newer than earlier ones: look again.
+        before = first
+        time.sleep(SETTLE_S)
 
 
-def _damage_in(data: bytes) -> str:
+def _damage_in(data: bytes, mark: Mark | None) -> tuple[int, str]:
+    """The first frame, from 1, that SQLite cannot reach, and what is wrong if that was not written last."""
     if len(data) <= _HEADER.size + _FRAME_BYTES:
-        return ""
+        return 1, ""
     magic, _, page_bytes, _, salts, *stored = _HEADER.unpack_from(data)
     known = magic & ~1 == _MAGIC and page_bytes in [1 << power for power in range(9, 17)]
     words = ">u4" if magic & 1 else "<u4"
     if not known or _sums(np.frombuffer(data, words, 6)[None], np.zeros((1, 2))).tolist() != [stored]:
-        return "the header of its journal is damaged: what the journal holds cannot be read"
+        return 0, "the header of its journal is damaged: what the journal holds cannot be read"
     frame_bytes = _FRAME_BYTES + page_bytes
-    count = (len(data) - _HEADER.size) // frame_bytes
-    frames = np.frombuffer(data, np.uint8, count * frame_bytes, _HEADER.size).reshape(count, frame_bytes)
+    places = [found.start() - 8 for found in re.finditer(re.escape(salts), data[_HEADER.size - 8 :])]
+    places = [place + _HEADER.size - 8 for place in places]
+    places = [place for place in places if _HEADER.size <= place <= len(data) - frame_bytes]
+    if not places:
+        return 1, ""
+    frames = np.array([np.frombuffer(data, np.uint8, frame_bytes, place) for place in places])
     heads = frames[:, :_FRAME_BYTES].copy().view(">u4").astype(np.uint32)
     checked = np.concatenate([frames[:, :8], frames[:, _FRAME_BYTES:]], axis=1).view(words)
-    before = np.concatenate([np.array([stored], np.uint32), heads[:-1, 4:]])
-    ours = (heads[:, 2:4] == np.frombuffer(salts, ">u4")).all(axis=1)
-    whole = ours & (_sums(checked, before) == heads[:, 4:]).all(axis=1)
-    if whole.all():
-        return ""
-    first = int(np.argmin(whole))
-    lost = int((whole & (heads[:, 1] > 0))[first:].sum())
-    return f"its journal is damaged at frame {first + 1}: {lost} transactions after it" if lost else ""
+    marked = frames[heads[:, 0] == mark.page] if mark else frames
+    if mark and heads[:, 1].any() and not any(mark.content in frame.tobytes() for frame in marked):
+        return 0, FOREIGN
+    ends = [max(_HEADER.size, place - page_bytes) for place in places]  # of the head before
+    before = np.array([np.frombuffer(data, ">u4", 2, end - 8) for end in ends], np.uint32)
+    whole = (_sums(checked, before) == heads[:, 4:]).all(axis=1)
+    due = _HEADER.size + frame_bytes * np.arange(len(places))
+    reached = int(np.argmin(np.append(whole & (due == places), False)))
+    lost = int((whole & (heads[:, 1] > 0))[reached:].sum())
+    text = f"its journal is damaged at frame {reached + 1}: {lost} transactions after it" if lost else ""
+    return reached + 1, text
 
 
 def _sums(words: NDArray[Any], before: NDArray[Any]) -> Words:

@@ -149,6 +149,8 @@ def read_lines(path: Path | str) -> list[TuningRecord | OperatorLine]:
             f"cannot read records from {path}: {error.strerror}; "
             "name a file that `toolkit records export` wrote"
         ) from error
+    if not number:
+        raise RecordsError(f"{path}:1: the file is empty: expected lines that toolkit records export wrote")
     if open_since:
         _check_end(None, open_since, f"{path}:{number}")
     return found

@@ -96,6 +96,8 @@ def _salvaged(path: Path) -> Salvaged:
     check_rollback_journal(path)
     if not path.exists() and not journal_of(path).exists():
         raise RecordsError(f"no records file at {path}: name an existing one")
+    if not size_of(path) and not size_of(journal_of(path)):
+        raise RecordsError(f"{path} holds no records yet: it is empty")
     return salvage(path)
 
 

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Final, TypeVar
 
 from toolkit.errors import OutputError, RecordsError
+from toolkit.escaping import printable
 from toolkit.records.damage import is_intact, ranges, refuse_damaged
 from toolkit.records.database import (
     LOCK_WAIT_S,
@@ -37,7 +38,6 @@ from toolkit.records.database import (
     is_locked,
     operators_of_version_2,
     prepare,
-    transaction,
     translated,
     unfinished_repair_of,
 )
@@ -201,7 +201,13 @@ class Records:
         if not rows:
             return 0
         places = ", ".join("?" * len(rows[0]))
-        with translated(self.path), transaction(self._connection):
+        with (
+            translated(self.path),
+            self._connection,
+        ):  # commits at the end, rolls back where anything is raised
+            self._connection.execute("BEGIN IMMEDIATE")
+            # every transaction writes the page that says which store it is: a journal belongs to one store
+            self._connection.execute("UPDATE store SET changes = changes + 1")
             before = self._connection.total_changes
             self._connection.executemany(
                 f"INSERT INTO {into} VALUES ({places})"
@@ -228,5 +234,5 @@ class Records:
             self._warned |= {(table, number) for number in bad}
             _LOG.warning(
                 "%s: damaged and left out: %s %s; tuning measures again what it misses; %s keeps the rest",
-                self.path, table, ranges(bad), command("repair", self.path),
+                printable(str(self.path)), table, ranges(bad), printable(command("repair", self.path)),
             )  # fmt: skip

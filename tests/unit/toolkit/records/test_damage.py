@@ -113,6 +113,12 @@ def lose_schema(data: bytearray) -> None:
     data[place : place + 6] = b"CREATF"
 
 
+def lose_a_name(data: bytearray) -> None:
+    """SQLite's message quotes the name, which is no UTF-8 now."""
+    place = data.index(b"space_key, tool_version)")
+    data[place : place + 2] = b"\xf2\xff"
+
+
 def another_version(data: bytearray) -> None:
     data[60:64] = (9).to_bytes(4, "big")
 
@@ -151,7 +157,7 @@ def hide_a_row(data: bytearray) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        lose_header, lose_schema, another_version, another_program, another_encoding,
+        lose_header, lose_schema, lose_a_name, another_version, another_program, another_encoding,
         swap_pages, zero_an_index, hide_a_row,
     ],
 )  # fmt: skip
@@ -198,6 +204,9 @@ def test_a_journal_that_is_damaged_in_the_middle_is_not_cut_there_silently(
         with pytest.raises(RecordsError, match=f"journal is damaged.*{said}|{said}"):
             Records(copy)
         assert journal.read_bytes() == data
+    journal.write_bytes(sound[:9000] + b"x" + sound[9000:])
+    with pytest.raises(RecordsError, match="at frame 3: 9 transactions after"):
+        Records(copy, read_only=True)
     found = repair(copy)
     assert found.records == MANY + 10
     assert sorted(trials(copy)) == list(range(MANY + 10))
@@ -213,6 +222,7 @@ def test_a_journal_that_ends_early_is_what_a_power_cut_leaves(path: Path, tmp_pa
 def test_the_journal_of_another_store_is_refused(path: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = tmp_path / "other" / "records.db"
+    Records(other).close()  # the journal begins anew: it says nothing of the schema
     with Records(other) as records:
         records.add(record(1000))
         shutil.copy(f"{other}-wal", f"{path}-wal")
@@ -249,8 +259,10 @@ def test_what_is_no_store_is_named(path: Path, tmp_path: Path) -> None:
         for opened in (Records, check, repair, lambda place: Records(place, read_only=True)):
             with pytest.raises(RecordsError, match=said):
                 opened(tmp_path / name)
-    with pytest.raises(RecordsError, match="no records file at"):
-        check(tmp_path / "missing")
+    (tmp_path / "empty").touch()
+    for name, said in (("missing", "no records file at"), ("empty", "empty holds no records yet")):
+        with pytest.raises(RecordsError, match=said):
+            check(tmp_path / name)
     noise = tmp_path / "noise.db"
     noise.write_bytes(b"not a database at all" * 100)
     assert cli("records", "check", noise)[0] == 6
@@ -329,6 +341,7 @@ def nested(_: list[bytes]) -> list[bytes]:
         (lambda lines: [*lines[:5], *lines[6:]], f":{MANY + 1}: lines are missing or too many: expected"),
         (lambda lines: [lines[0][:-9], *lines[1:]], ":1: not a line of version 2"),
         (nested, ":1: not a record of version 1: max"),
+        (lambda lines: [], ":1: the file is empty"),
     ],
 )
 def test_a_damaged_line_of_an_exported_file_is_named(
