@@ -80,12 +80,14 @@ def _part_sizes(parts: List[Plain]) -> Dict[str, int]:
     if len(parts) > MAX_PARTS:
         raise unexpected("'parts'", f"at most {MAX_PARTS}", len(parts))
     sizes: Dict[str, int] = {}
+    last = ""
     for part in parts:
         path = take(part, "path", str)
         if not PART_PATH.fullmatch(path) or path in (MANIFEST, SIGNATURE):
             raise unexpected("a part's path", "lower-case names with / between them", path)
-        if path in sizes:
-            raise unexpected("'parts'", "each path once", path)
+        if path <= last:
+            raise unexpected("'parts'", "each path once, in order", path)
+        last = path
         take_sha(part, "sha256")
         sizes[path] = take(part, "size_bytes", int, 0, MAX_BUFFER_BYTES)
     for path in sizes:
