@@ -8,6 +8,7 @@ which lacks its OpenCL header; PoCL's wheel has it. Debian's clang has its own.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import shutil
 import subprocess
@@ -15,10 +16,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from device_runtime.isolation import Fault
-from device_runtime.opencl import OPTIONS, load_pyopencl, pick
-from device_runtime.pocl import PLATFORM, name_cpu, settle
+from device_runtime.gpu_open import GPU_FILE_BYTES, GPU_HEADROOM_BYTES
+from device_runtime.isolation import Limits, run_isolated
+from device_runtime.opencl import OPTIONS, open_opencl, opencl_devices
+from device_runtime.pocl import PLATFORM
+from device_runtime.protocol import GpuKernel
 
 CLANG_OPTIONS = (
     "-x", "cl", *OPTIONS, "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
@@ -26,6 +30,7 @@ CLANG_OPTIONS = (
 )  # fmt: skip
 HEADERS = ".libs/share/pocl/include"  # in PoCL's wheel
 TIMEOUT_S = 60.0
+LIMITS = Limits(TIMEOUT_S, GPU_HEADROOM_BYTES, limit_address_space=False, file_bytes=GPU_FILE_BYTES)
 
 
 class FrontEndMissing(Exception):
@@ -41,28 +46,27 @@ class FrontEnd:
 
 
 def pocl(scratch: str) -> FrontEnd:
-    """PoCL, in this process, which keeps its files in the folder `scratch` as long as it runs.
+    """PoCL, in a child process for each source, since it may abort; its files go to the folder `scratch`.
 
     Raises:
         FrontEndMissing: no PoCL, or no pyopencl.
     """
-    settle(scratch, 1)
-    try:
-        cl = load_pyopencl()
-        device = pick(cl, PLATFORM)
-    except Fault as fault:
-        raise FrontEndMissing(f"PoCL: {fault}; pip install 'tune-for-board[pocl]'") from fault
-    name_cpu(device.int_ptr)
-    context = cl.Context([device])
+    found = run_isolated(lambda: {"devices": opencl_devices(scratch)}, LIMITS).answer or {"devices": []}
+    drivers = [device["driver"] for device in found["devices"] if PLATFORM in device["platform"]]
+    if not drivers:
+        raise FrontEndMissing("PoCL: no such device; pip install 'tune-for-board[pocl]'")
 
     def refusal(source: str) -> str:
-        try:
-            cl.Program(context, source).build(OPTIONS)
-        except cl.Error as error:
-            return str(error)
-        return ""
+        failure = run_isolated(functools.partial(_built, source, scratch), LIMITS).failure
+        return failure.text if failure else ""
 
-    return FrontEnd(f"PoCL {device.driver_version}", refusal)
+    return FrontEnd(f"PoCL {drivers[0]}", refusal)
+
+
+def _built(source: str, scratch: str) -> dict[str, Any]:
+    """In the child. Raises Fault with the compiler's text."""
+    open_opencl(PLATFORM, scratch, scratch, threads=1).prepare(GpuKernel(source, 0, ()), [])
+    return {}
 
 
 def clang() -> FrontEnd:

@@ -24,12 +24,12 @@ from cross.expression.reference import evaluate
 from cross.expression.window import Window
 from cross.loopnest import LoopNest, Programs, interpret
 from cross.schedule.choose import space_of
-from device_runtime.protocol import GpuModule
+from device_runtime.protocol import GpuKernel, GpuModule
 from tests.cuda_on_cpu import Call, run_on_cpu
 from tests.fuzz.operators import random_inputs
-from tests.fuzz.test_gpu import queue, run
+from tests.fuzz.pocl import Pocl, PoclJob, pocl
 
-__all__ = ["queue"]  # a fixture
+__all__ = ["pocl"]  # a fixture
 
 Array = NDArray[Any]
 SPECIAL = (np.nan, np.inf, -np.inf)
@@ -71,30 +71,35 @@ def drawn(operator: Operator, target: Target, seed: int) -> tuple[LoopNest, list
         return nest, inputs, evaluate(operator, inputs)
 
 
+def kernel_of(nest: LoopNest, target: Target) -> GpuKernel:
+    return GpuModule.from_bytes(compile([("kernel_0", nest)], target).code).kernels["kernel_0"]
+
+
 def agree(what: str, got: Array, want: Array) -> None:
     assert np.isnan(want).any() and np.isfinite(want).any(), what
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, equal_nan=True, err_msg=what)
 
 
 @pytest.mark.slow
-def test_on_pocl(queue: Any) -> None:
-    for operator in operators():
-        nest, inputs, want = drawn(operator, POCL, 0)
-        kernel = GpuModule.from_bytes(compile([("kernel_0", nest)], POCL).code).kernels["kernel_0"]
+def test_on_pocl(pocl: Pocl) -> None:
+    target = pocl.narrowed(POCL)
+    cases = [(operator, *drawn(operator, target, 0)) for operator in operators()]
+    jobs = [PoclJob(kernel_of(nest, target), nest, inputs) for _, nest, inputs, _ in cases]
+    for (operator, nest, inputs, want), job, got in zip(cases, jobs, pocl.run_all(jobs), strict=True):
         with np.errstate(invalid="ignore"):
             agree(f"{operator.name}, interpreted", interpret(nest, inputs), want)
-        agree(f"{operator.name}\n{kernel.code!r}", run(queue, kernel, nest, inputs), want)
+        agree(f"{operator.name}\n{job.kernel.code!r}", got, want)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
-def test_integers_on_pocl(queue: Any, dtype: str) -> None:
+def test_integers_on_pocl(pocl: Pocl, dtype: str) -> None:
     """OpenCL's own abs is unsigned, and its max takes no two types."""
     x = placeholder((4, 64), "X", dtype)
     operator = one("far", apply(lambda a: maximum(absolute(a) - 10, -3), x, "far"), x)
-    nest = Programs(space_of(operator, POCL)).nest(space_of(operator, POCL).default())
+    target = pocl.narrowed(POCL)
+    nest = Programs(space_of(operator, target)).nest(space_of(operator, target).default())
     values = np.arange(-120, 136, dtype=np.int64).clip(-120, 120).astype(dtype).reshape(4, 64)
-    kernel = GpuModule.from_bytes(compile([("kernel_0", nest)], POCL).code).kernels["kernel_0"]
-    got = run(queue, kernel, nest, [values], unwritten=99)
+    got = pocl.run(PoclJob(kernel_of(nest, target), nest, [values], unwritten=99))
     np.testing.assert_array_equal(got, evaluate(operator, [values]))
 
 

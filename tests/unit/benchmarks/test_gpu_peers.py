@@ -30,7 +30,6 @@ def test_ratios_are_taken_round_by_round_against_the_best_variant() -> None:
 
 @pytest.mark.slow
 def test_ours_on_pocl_beside_numpy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("pyopencl")
     board = str(board_file(tmp_path, POCL))
     asked = ["--board", board, "--module", NUMPY, "--operators", "C11", "--trials", "1"]
     assert main([*asked, "--work", str(tmp_path / "work"), "--json", str(tmp_path / "all.json")]) == 0

@@ -1,0 +1,110 @@
+"""Kernels on PoCL, compiled and run in a child process: its compiler may abort, and with it the process."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from boards.target import POCL, Target
+from cross.loopnest import LoopNest
+from device_runtime.buffers import Region
+from device_runtime.gpu import SMALLEST_BUFFER_BYTES, launch_arguments
+from device_runtime.gpu_open import GPU_FILE_BYTES, Folders
+from device_runtime.isolation import Limits, run_isolated
+from device_runtime.opencl import open_opencl
+from device_runtime.probe import probe
+from device_runtime.protocol import GpuKernel
+
+Array = NDArray[Any]
+LIMITS = Limits(300.0, 2 << 30, limit_address_space=False, file_bytes=GPU_FILE_BYTES)
+
+
+@dataclass(frozen=True)
+class PoclJob:
+    """A kernel of a nest, its inputs, and what the elements of its output hold before it runs."""
+
+    kernel: GpuKernel
+    nest: LoopNest
+    inputs: Sequence[Array]
+    unwritten: float = np.nan
+
+
+@dataclass(frozen=True)
+class Pocl:
+    """PoCL on this machine, whose compiler compiles vectors of so many lanes."""
+
+    folders: Folders
+    lanes: int
+
+    def narrowed(self, target: Target) -> Target:
+        """The target with vectors that can be run here."""
+        assert target.gpu is not None
+        here: Target = msgspec.structs.replace(target, gpu=target.gpu.with_vectors_up_to(self.lanes))
+        return here
+
+    def run(self, job: PoclJob) -> Array:
+        """The output of one kernel."""
+        return self.run_all([job])[0]
+
+    def run_all(self, jobs: Sequence[PoclJob]) -> list[Array]:
+        """The outputs of several kernels, all run in one child."""
+        outputs = [_output(job) for job in jobs]
+        shared = mmap.mmap(-1, sum(output.nbytes for output in outputs))
+        begun = mmap.mmap(-1, 8)
+        outcome = run_isolated(functools.partial(_run_all, jobs, self.folders, shared, begun), LIMITS)
+        at = int.from_bytes(begun[:8], "little")
+        assert outcome.failure is None, f"{outcome.failure}\n{jobs[at].kernel.code!s}"
+        for output in outputs:
+            output[...] = np.frombuffer(shared.read(output.nbytes), output.dtype).reshape(output.shape)
+        return outputs
+
+
+@pytest.fixture(scope="module")
+def pocl(tmp_path_factory: pytest.TempPathFactory) -> Pocl:
+    """Skips the test where there is no PoCL."""
+    folder = tmp_path_factory.mktemp("pocl")
+    devices = [device for device in probe(str(folder))["opencl"] if POCL in device["platform"]]
+    if not devices:
+        pytest.skip("no PoCL here; pip install 'tune-for-board[pocl]'")
+    return Pocl((str(folder), str(folder)), devices[0]["vector_lanes"])
+
+
+def _output(job: PoclJob) -> Array:
+    output = job.nest.arguments[-1]
+    return np.full([extent.value for extent in output.shape], job.unwritten, output.dtype)  # type: ignore[union-attr]
+
+
+def _run_all(
+    jobs: Sequence[PoclJob], folders: Folders, shared: mmap.mmap, begun: mmap.mmap
+) -> dict[str, Any]:
+    """In the child."""
+    device = open_opencl(POCL, *folders, threads=1)
+    for number, job in enumerate(jobs):
+        begun[:8] = number.to_bytes(8, "little")
+        arrays = [
+            array if buffer.packing is None else buffer.packing.apply(array)
+            for buffer, array in zip(job.nest.arguments[:-1], job.inputs, strict=True)
+        ]
+        handles = [device.upload(_region(array)) for array in arrays]
+        got = _region(_output(job))
+        handles.append(device.allocate(max(SMALLEST_BUFFER_BYTES, got.size_bytes)))
+        device.write(handles[-1], got)
+        workspace = device.allocate(max(SMALLEST_BUFFER_BYTES, job.kernel.workspace_bytes))
+        device.prepare(job.kernel, launch_arguments(job.kernel, handles, workspace)).run()
+        device.download(handles[-1], got)
+        shared.write(got.memory[: got.size_bytes])
+    return {}
+
+
+def _region(array: Array) -> Region:
+    region = Region(array.nbytes)
+    region.memory[: array.nbytes] = np.ascontiguousarray(array).tobytes()
+    return region
