@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from click.testing import CliRunner, Result
 
 import toolkit
 from boards.board import Board
+from boards.target import Target
 from tests.loopback.tune_board import (
     EMULATED,
     HOST,
@@ -31,8 +33,12 @@ from tests.loopback.tune_board import (
 from tests.onnx_models import save
 from tests.signals import interruptible
 from toolkit import emulation
+from toolkit.bundle.build import BuiltModel, build
+from toolkit.bundle.plan import ModelPlan
 from toolkit.cli.main import main
 from toolkit.errors import RecordsError
+from toolkit.model_job import stages
+from toolkit.model_job.bench import Bench
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +101,37 @@ def test_tune_flash_and_run(run: Run, tmp_path: Path) -> None:
     assert shown.stdout.count("conv ") == len(
         [i for i in report["operators"] if i["operator"].startswith("conv")]
     )
+
+
+def wrong(plan: ModelPlan, target: Target) -> BuiltModel:
+    """The model with all its weights zero."""
+    return build(dataclasses.replace(plan, parameters=bytes(len(plan.parameters))), target)
+
+
+def test_an_untuned_model_that_fails_does_not_throw_away_the_tuned_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_network(tmp_path)
+    board = board_file(tmp_path, HOST)
+    right = stages.prepare
+
+    def prepare(bench: Bench) -> stages.Baseline:
+        baseline = right(bench)
+        return dataclasses.replace(baseline, built=wrong(baseline.plan, bench.target))
+
+    monkeypatch.setattr(stages, "prepare", prepare)
+    told = run(*tune(board, "--trials", 2))
+    assert re.search(r"end to end before +failed: wrong_answer: max .error. ", told.stdout)
+    report = json.loads(run(*tune(board, "--trials", 2, "--json")).stdout)
+    assert report["measured"] == 0 and report["default_latency"] is None
+    assert report["default_failure"].startswith("wrong_answer: ")
+    run("flash", "small-host.tfb", "--board", board)
+    check_outputs(run, board)
+
+    monkeypatch.setattr(stages, "prepare", right)
+    monkeypatch.setattr(stages, "build_code", wrong)
+    refused = run(*tune(board, "--trials", 2), code=6).stderr
+    assert "although each of its kernels was checked by itself, failed as a whole" in refused
 
 
 def test_an_operator_of_ones_own(tmp_path: Path) -> None:

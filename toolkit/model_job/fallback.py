@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 
 from boards.description import Board
 from boards.target import Target
+from device_runtime.protocol import MeasureFailure
 from toolkit.bundle.build import build
 from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
 from toolkit.bundle.plan import ModelPlan
+from toolkit.errors import VerificationError
 from toolkit.jobs import GIVE_WAY, open_job, shares_cores
 from toolkit.measure.builder import Builder
 from toolkit.model.tasks import TuningTask, tasks
@@ -60,6 +62,12 @@ def build_fallback(bench: Bench, golden: GoldenData) -> Fallback | None:
         expected_s = sum(item.task.count * (item.winner.seconds or 0.0) for item in chosen)
         exact = replace(golden, rtol=GOLDEN_RTOL[target.storage])
         latency = measure_model(built, plan, exact, bench.session, expected_s=expected_s)
+        if isinstance(latency, MeasureFailure):
+            raise VerificationError(
+                f"the model {plan.name!r} failed on board {bench.board.name} on target {target.name}, which "
+                f"its bundle needs beside {bench.target.name}: {latency.kind}: {latency.text}; no bundle "
+                f"was written, the records are kept; tune it with --target {target.name} first"
+            )
         report = FallbackReport(target.name, tuned, len(chosen), latency)
         running.summary = f"{target.name}: {tuned} of {len(chosen)} operators tuned by the records"
     return Fallback(target, plan, report, linked_s)

@@ -17,6 +17,7 @@ from tempfile import TemporaryFile
 
 from boards.description import Board
 from boards.target import Target
+from device_runtime.protocol import MeasureFailure
 from toolkit.accounts import Accounts
 from toolkit.bundle.pack import BundleContents, GoldenData, pack, write
 from toolkit.bundle.plan import ModelPlan
@@ -64,7 +65,8 @@ def tune(
         _check_coverage(operators, options)
         built = stages.build(bench, tuned)
         expected_s = sum(item.count * (item.best_s or 0.0) for item in operators)
-        latencies = stages.measure(bench, baseline, built, expected_s)
+        unchecked = [item.name for item in operators if not item.tuned]
+        latencies = stages.measure(bench, baseline, built, expected_s, unchecked)
         report = _report(bench, [*results, *bridges], operators, latencies, model.stem, output)
         report = replace(report, fallback=fallback.report if fallback else None, bridges=len(bridges))
     with stage("pack", on_event) as running:
@@ -116,11 +118,12 @@ def _report(
     bench: Bench,
     results: Sequence[TuningResult],
     operators: tuple[OperatorReport, ...],
-    latencies: tuple[Latency, Latency],
+    latencies: tuple[Latency | MeasureFailure, Latency],
     name: str,
     output: Path,
 ) -> TuneReport:
     """Everything but what the bundle's bytes decide."""
+    default = latencies[0]
     accounts = sum((result.accounts for result in results), Accounts())
     return TuneReport(
         model=name,
@@ -129,7 +132,8 @@ def _report(
         emulated=bench.board.emulated,
         peak_gflops=bench.target.peak_gflops,
         operators=operators,
-        default_latency=latencies[0],
+        default_latency=default if isinstance(default, Latency) else None,
+        default_failure=f"{default.kind}: {default.text}" if isinstance(default, MeasureFailure) else "",
         tuned_latency=latencies[1],
         trials=sum(result.trials for result in results),
         measured=sum(result.measured for result in results),
@@ -175,7 +179,7 @@ def _packed(
             "tuner": options.tuning.search.tuner,
             "emulated": report.emulated,
             "pocl": report.pocl,
-            "default_seconds": report.default_latency.best_s,
+            "default_seconds": report.default_latency.best_s if report.default_latency else None,
             "seconds": report.tuned_latency.best_s,
         },
     )

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from device_runtime.protocol import BufferRequest, MeasureRequest, MeasureResult, Timing
+from device_runtime.protocol import BufferRequest, MeasureFailure, MeasureRequest, MeasureResult, Timing
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.manifest import GpuVariant
 from toolkit.bundle.pack import GoldenData
 from toolkit.bundle.plan import ModelPlan
-from toolkit.errors import VerificationError
 from toolkit.measure.session import Session, put_again
 from toolkit.model.graph import Array, Graph, Value
 from toolkit.model.reference import run_reference
@@ -37,11 +36,11 @@ def measure_model(
     session: Session,
     *,
     expected_s: float,
-) -> Latency:
+) -> Latency | MeasureFailure:
     """Check one run of the model against the golden outputs on the board, then time single runs.
 
-    `expected_s` is about what a run takes; it decides how many there are.
-    Raises VerificationError when it fails or its outputs are wrong.
+    `expected_s` is about what a run takes; it decides how many there are. A model that fails, or whose
+    outputs are wrong, is a value: what that means depends on which model it is.
     """
     board, variant = session.board, built.variant
     repeats = 1 if board.emulated else _repeats(expected_s)
@@ -64,10 +63,7 @@ def measure_model(
 
     result = put_again(measured)
     if result.error is not None:
-        raise VerificationError(
-            f"model {plan.name!r} failed as a whole on board {board.name}, although each kernel was checked: "
-            f"{result.error.kind}: {result.error.text}; no bundle was written, the records are kept"
-        )
+        return result.error
     return Latency(result.seconds, result.max_abs_error / max(result.max_abs_reference, 1e-30))
 
 

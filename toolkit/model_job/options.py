@@ -186,7 +186,7 @@ class TuneReport:
     emulated: bool
     peak_gflops: float | None
     operators: tuple[OperatorReport, ...]
-    default_latency: Latency
+    default_latency: Latency | None
     tuned_latency: Latency
     trials: int
     measured: int
@@ -200,6 +200,8 @@ class TuneReport:
     kind: str = "cpu"
     pocl: bool = False
     fallback: FallbackReport | None = None
+    default_failure: str = ""
+    """Why there is no `default_latency`: the untuned model does not run here, or computes something wrong."""
     bridges: int = 0
     """How many bridges were tuned for reuse; `trials`, `measured` and the times count theirs too."""
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from device_runtime.protocol import MeasureFailure
 from toolkit.accounts import Accounts
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.build import build as build_code
 from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
 from toolkit.bundle.plan import ModelPlan
+from toolkit.errors import VerificationError
 from toolkit.measure.live import short_repeats
 from toolkit.model_job.bench import Bench, stage
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
@@ -167,7 +169,7 @@ def _demands(bench: Bench) -> list[Demand]:
 
 
 def _model_round_s(bench: Bench, baseline: Baseline, demands: Sequence[Demand]) -> float:
-    """Seconds that measuring the whole model once takes, here the untuned one. Raises VerificationError."""
+    """Seconds that measuring the whole model once takes, here the untuned one, even if it fails."""
     known_s = [demand.run_s for demand in demands if math.isfinite(demand.run_s)]
     expected_s = sum(demand.count for demand in demands) * sum(known_s) / max(1, len(known_s))
     started_s = time.monotonic()
@@ -331,23 +333,53 @@ def build(bench: Bench, tuned: Sequence[TunedTask]) -> tuple[ModelPlan, BuiltMod
 
 
 def measure(
-    bench: Bench, baseline: Baseline, built: tuple[ModelPlan, BuiltModel], expected_s: float
-) -> tuple[Latency, Latency]:
-    """Seconds of the default and of the tuned model, measured in turn."""
+    bench: Bench,
+    baseline: Baseline,
+    built: tuple[ModelPlan, BuiltModel],
+    expected_s: float,
+    unchecked: Sequence[str] = (),
+) -> tuple[Latency | MeasureFailure, Latency]:
+    """Seconds of the default and of the tuned model, measured in turn; or why there are none of the default.
+
+    `unchecked`: the operators whose kernel never ran by itself. Raises VerificationError when the tuned model
+    fails.
+    """
     with stage("measure", bench.on_event) as running:
         models = ((baseline.plan, baseline.built), built)
         found: list[list[Latency]] = [[], []]
+        failure: MeasureFailure | None = None
         for number in (0, 1) if bench.board.emulated else (0, 1, 1, 0):
             late = bench.options.seconds is not None and bench.passed_s >= bench.options.seconds
             if found[number] and late:
                 break
+            if number == 0 and failure is not None:
+                continue
             plan, code = models[number]
-            found[number].append(
-                measure_model(code, plan, baseline.golden, bench.session, expected_s=expected_s)
-            )
-        default, tuned = (joined(several) for several in found)
+            latency = measure_model(code, plan, baseline.golden, bench.session, expected_s=expected_s)
+            if isinstance(latency, Latency):
+                found[number].append(latency)
+            elif number == 0:
+                failure = latency
+            else:
+                raise _wrong_model(bench, plan.name, latency, unchecked)
+        tuned = joined(found[1])
         running.summary = f"relative error {tuned.max_relative_error:.1e}"
-    return default, tuned
+        if failure is not None:
+            running.summary += f"; the untuned model failed: {failure.kind}: {failure.text}"
+    return failure or joined(found[0]), tuned
+
+
+def _wrong_model(
+    bench: Bench, name: str, failure: MeasureFailure, unchecked: Sequence[str]
+) -> VerificationError:
+    """What to raise for a tuned model that fails, with what is known of its kernels."""
+    known = "although each of its kernels was checked by itself"
+    if unchecked:
+        known = f"which has kernels of which no trial succeeded, those of {', '.join(unchecked)}"
+    return VerificationError(
+        f"the tuned model {name!r}, {known}, failed as a whole on board {bench.board.name}: {failure.kind}: "
+        f"{failure.text}; no bundle was written, the records are kept"
+    )
 
 
 def _books(bench: Bench) -> list[Books]:

@@ -68,12 +68,13 @@ def tune_table(report: TuneReport) -> str:
     before, after = report.default_latency, report.tuned_latency
     rate = report.measured / report.tuning_s if report.tuning_s else 0.0
     peak = f"{report.peak_gflops:.1f} GFLOP/s float32" if report.peak_gflops else "not measured"
+    gain = f"; {_times(before.best_s / after.best_s)} as fast" if before else ""
     facts = [
-        (f"end to end before{mark}", _latency_text(before)),
         (
-            f"end to end after{mark}",
-            f"{_latency_text(after)}; {_times(before.best_s / after.best_s)} as fast",
+            f"end to end before{mark}",
+            _latency_text(before) if before else f"failed: {report.default_failure}",
         ),
+        (f"end to end after{mark}", f"{_latency_text(after)}{gain}"),
         ("largest relative error", f"{report.tuned_latency.max_relative_error:.1e}"),
         ("trials", f"{report.measured} now, {report.trials} in all, {rate:.1f} a second"),
         *_accounts(report.accounts),
