@@ -14,6 +14,7 @@ import sys
 from device_runtime.listen import listen
 from device_runtime.protocol import Connection, ProtocolError
 from device_runtime.server import make_context, serve
+from device_runtime.store import sync_directory
 from device_runtime.streams import DescriptorStream
 
 
@@ -32,7 +33,9 @@ def main() -> int:
         parser.error("--listen and --tls go together")
     device_dir = os.path.abspath(os.path.expanduser(options.device_dir))
     try:
-        os.makedirs(device_dir, mode=0o700, exist_ok=True)
+        if not os.path.isdir(device_dir):
+            os.makedirs(device_dir, mode=0o700, exist_ok=True)
+            sync_directory(os.path.dirname(device_dir))  # what is written durably below needs a durable name
     except OSError as error:
         print(f"runtime: the folder {device_dir} cannot be made: {error.strerror}", file=sys.stderr)
         return 2

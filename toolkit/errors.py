@@ -7,7 +7,7 @@ ToolkitError                      1  internal error (a bug in the tool)
 │   ├── ReplayError                  a replay table: damaged, another version, recorded for another space
 │   ├── CostModelError               a saved cost model: damaged, of another version, for other features
 │   ├── MissingExtra                 an optional part of the tool is not installed
-│   └── OutputError                  the output cannot be written
+│   └── OutputError                  the output cannot be written: no space, no right, a failing disk
 ├── BoardUnreachable              3  no runtime answers on the board
 ├── BoardBusy                     4  somebody else holds the board's lease
 ├── CoverageError                 5  fewer operators tuned than requested

@@ -38,7 +38,7 @@ class BoardSide:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.control = bench.board_control
-        self.prefixes = (bench.device_dir,)
+        self.prefixes = (bench.disk,)
 
     def flash(self) -> Outcome:
         """Flash bundle 2 with whatever `control` says."""
@@ -162,16 +162,16 @@ def _full_disks(run: Run) -> None:
         for number in run:
             start = STARTS[number % 2]
             step, what, left = _DISKS[number // 2 % len(_DISKS)]
-            with _mounted(bench.device_dir, _SIZE):
-                shutil.copytree(bench.folder / start, bench.device_dir, symlinks=True, dirs_exist_ok=True)
-                filler = bench.device_dir / "filler"
+            with _mounted(bench.disk, _SIZE):
+                shutil.copytree(bench.folder / start, bench.disk, symlinks=True, dirs_exist_ok=True)
+                filler = bench.disk / "filler"
 
                 def fill(event: FlashEvent, wanted: tuple[str, str] = (step, "begin")) -> None:
                     if (event.step, event.state) == wanted:
-                        _take_room(bench.device_dir, what, left)  # noqa: B023 - called within this turn
+                        _take_room(bench.disk, what, left)  # noqa: B023 - called within this turn
 
                 outcome = bench.flash(fill)
-                _remount(bench.device_dir, f"rw,{_SIZE}")
+                _remount(bench.disk, f"rw,{_SIZE}")
                 filler.unlink(missing_ok=True)
                 wrong = bench.judge(start, outcome)
                 run.check(not wrong, f"{start}, {left} {what} left at {step}: {wrong}")

@@ -16,8 +16,8 @@ def _cut_everywhere(run: Run) -> None:
         disks: list[tuple[str, Disk, list[Record]]] = []
         for start in STARTS:
             bench.reset(start)
-            disk = Disk(bench.device_dir)
-            bench.board_control.arm(RECORD, (bench.device_dir,), log=log)
+            disk = Disk(bench.disk)
+            bench.board_control.arm(RECORD, (bench.disk,), log=log)
             outcome = bench.flash()
             bench.settle()
             records = recorded(log)
@@ -37,8 +37,8 @@ def _cut(run: Run, bench: Bench, start: str, disk: Disk, records: list[Record]) 
     for moment in range(len(records) + 1):
         if moment in moments:
             kept = "nothing" if moment == len(records) else run.rng.choice(KEPT)
-            shutil.rmtree(bench.device_dir)
-            disk.cut(kept, run.rng, bench.device_dir)
+            shutil.rmtree(bench.disk)
+            disk.cut(kept, run.rng, bench.disk)
             if bench.is_new():
                 wrong = bench.judge(start, Outcome(0 if moment == len(records) else None, "", ""))
                 run.check(

@@ -101,6 +101,7 @@ class Bench:
         self._open = contextlib.ExitStack()
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="tfb-", dir=memory)))
+        self.disk = self.folder / "disk"  # of the board, with its device directory
         self._seen: set[str] = set()
 
     def __enter__(self) -> Bench:
@@ -112,21 +113,19 @@ class Bench:
         archive.parent.mkdir()
         archive.write_bytes(runtime_archive())
         self._serve(archive)
-        board = in_folder(load("host"), self.folder / "device")
+        self.disk.mkdir()
+        board = in_folder(load("host"), self.disk / "device")
         link = msgspec.structs.replace(board.link, python=str(connector))
         self.flasher = Flasher(msgspec.structs.replace(board, link=link), self.folder)
         self.device_dir = self.flasher.device_dir
         for start in STARTS:
             for number in (0, 1) if start == "flashed twice" else ():
                 self.flasher.flash(number)
-            if not self.device_dir.exists():
-                self.device_dir.mkdir()
-            shutil.copytree(self.device_dir, self.folder / start, symlinks=True)
-        with (self.folder / STARTS[1] / "allowed_signers").open("a") as signers:
+            shutil.copytree(self.disk, self.folder / start, symlinks=True)
+        prepared = self.folder / STARTS[1] / "device"
+        with (prepared / "allowed_signers").open("a") as signers:
             signers.write("# nobody else\n")  # so that it is seen when somebody writes it anew
-        self._facts = {
-            name: (self.folder / STARTS[1] / name).read_bytes() for name in ("allowed_signers", "board_name")
-        }
+        self._facts = {name: (prepared / name).read_bytes() for name in ("allowed_signers", "board_name")}
         trusted = [self.flasher.key.public]
         self.ids = {number: verify.open_bundle(self.flasher.bundle(number), trusted).id for number in (1, 2)}
         return self
@@ -170,8 +169,8 @@ class Bench:
 
     def reset(self, start: str) -> None:
         """The board as it was prepared."""
-        shutil.rmtree(self.device_dir)
-        shutil.copytree(self.folder / start, self.device_dir, symlinks=True)
+        shutil.rmtree(self.disk)
+        shutil.copytree(self.folder / start, self.disk, symlinks=True)
 
     def flash(self, progress: FlashProgress | None = None) -> Outcome:
         """Flash bundle 2 from this process; the exit code is what the command's would be."""
@@ -261,7 +260,7 @@ class Bench:
     def digest(self) -> str:
         """Of all names and contents on the board, but not of who held the lease when."""
         digest = hashlib.sha256()
-        for path in sorted(self.device_dir.rglob("*")):
+        for path in sorted(self.disk.rglob("*")):
             content = b""
             if path.is_symlink():
                 content = os.readlink(path).encode()
