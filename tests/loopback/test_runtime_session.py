@@ -28,6 +28,7 @@ from device_runtime.protocol import (
     REFUSED,
     UNKNOWN_METHOD,
     BufferRequest,
+    Greeting,
     Timing,
     encode_frame,
     to_plain,
@@ -35,6 +36,7 @@ from device_runtime.protocol import (
 from tests.loopback.conftest import CompileKernels
 from tests.loopback.kernels import ELEMENTS, Kernels, assert_right
 from toolkit.errors import BoardBusy, BoardUnreachable, OutputError, TimedOut
+from toolkit.measure import transport
 from toolkit.measure.archive import runtime_archive
 from toolkit.measure.session import DeviceError, Session, open_session, put_again
 
@@ -284,6 +286,28 @@ def test_something_else_answers(local_board: Board, tmp_path: Path, script: str,
     link = msgspec.structs.replace(local_board.link, python=str(impostor))
     with pytest.raises(BoardUnreachable, match=text):
         open_session(msgspec.structs.replace(local_board, link=link), cache_dir=tmp_path / "cache")
+
+
+def test_a_board_that_takes_nothing_more_ends(
+    local_board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It greets, and never reads what is put."""
+    greeting = encode_frame({"greeting": to_plain(Greeting(PROTOCOL_VERSION, "0.1.0", "3.8.10", "x", 1))})
+    script = f"import sys, time; sys.stdout.buffer.write({greeting!r}); sys.stdout.flush(); time.sleep(600)"
+    deaf = tmp_path / "python"
+    deaf.write_text(f"#!{sys.executable}\n{script}\n")
+    deaf.chmod(0o755)
+    link = msgspec.structs.replace(local_board.link, python=str(deaf))
+    monkeypatch.setattr(transport, "FRAME_DEADLINE_S", 0.5)
+    monkeypatch.setattr(transport, "END_S", 0.1)
+    board = msgspec.structs.replace(local_board, link=link)
+    with (
+        open_session(board, cache_dir=tmp_path / "cache", lease=False) as session,
+        pytest.raises(
+            BoardUnreachable, match=r"was lost during put: this machine took no request within 0\.5 s"
+        ),
+    ):
+        session.exchange("put", {}, (BIG,))
 
 
 def test_noise_before_the_greeting_is_passed_over(local_board: Board, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from toolkit.measure.replies import Reply
 
 Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Nonce = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Sha = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
@@ -22,7 +23,7 @@ class VerifiedSlots(SlotStatus, frozen=True, kw_only=True):
     """
 
     whole: bool
-    nonce: str
+    nonce: Nonce
 
 
 class Trusted(Reply, frozen=True, kw_only=True):
