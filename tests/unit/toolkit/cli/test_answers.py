@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 
@@ -48,6 +49,7 @@ CASES = [
     (errors.Interrupted("x"), 130),
     (CompileError("x"), 1),
     (KeyboardInterrupt(), 130),
+    (OSError(errno.ENOSPC, "No space left on device", "a file"), 2),
 ]
 
 
@@ -68,6 +70,20 @@ def test_with_json_the_error_is_an_object_on_stdout_too(error: BaseException, co
     assert document["schema_version"] == 1
     assert document["error"]["exit_code"] == code
     assert document["error"]["message"] in result.stderr
+
+
+def test_what_the_system_refuses_says_where() -> None:
+    result = CliRunner().invoke(raising(OSError(errno.EIO, "Input/output error", "records.db")), [])
+    assert result.stderr == (
+        "error: records.db: Input/output error; see to the disk or the permissions there and try again\n"
+    )
+
+
+def test_ctrl_c_says_what_it_left() -> None:
+    interrupted = KeyboardInterrupt()
+    interrupted.add_note("Slot 1 is current, as before.")
+    result = CliRunner().invoke(raising(interrupted), [])
+    assert result.stderr.startswith("error: interrupted; Slot 1 is current, as before. To go on: ")
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
