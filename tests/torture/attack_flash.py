@@ -211,7 +211,7 @@ ATTACKS = (
         "flash-kill-board",
         "a flash whose board side is killed before one of its I/O calls, each in turn",
         1700,
-        25,
+        15,
         lambda run: _at_every_call(run, BoardSide, KILL),
     ),
     Attack(
@@ -232,7 +232,7 @@ ATTACKS = (
         "flash-errors-board",
         "a flash in which one I/O call of the board fails: an I/O error, a full disk",
         2000,
-        25,
+        15,
         lambda run: _at_every_call(run, BoardSide, FAIL, (errno.EIO, errno.ENOSPC)),
     ),
     Attack(
