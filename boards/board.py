@@ -1,7 +1,8 @@
 """The door of this room: `load("rpi3b")` gives a `Board`, `names()` lists those that ship with the tool.
 
 A board is a name, the path of a TOML file, or a name with an address: `rpi3b@pi@192.168.1.7:22` is the board
-rpi3b reached there (the user and the port may be left out).
+rpi3b reached there (the user and the port may be left out). `host:x86-64-v3` is this machine as if its CPU
+had no more than that level.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from boards.errors import (
     NoBoardFile,
     Problem,
     UnknownBoard,
+    UnknownLevel,
     UnknownTarget,
 )
-from boards.probe import HostFacts, host_target, pocl_target, read_host_facts
+from boards.probe import HostFacts, host_target, narrowed, pocl_target, read_host_facts
 from boards.rules import broken_rules
 from boards.target import GpuLimits, Target
 
@@ -38,6 +40,7 @@ __all__ = [
     "Link",
     "MeasureDefaults",
     "UnknownBoard",
+    "UnknownLevel",
     "UnknownTarget",
     "load",
     "names",
@@ -69,19 +72,22 @@ def names() -> tuple[str, ...]:
 
 
 def load(name_or_path: str | Path, *, facts: HostFacts | None = None) -> Board:
-    """The board of this name, of this file, or of NAME@[USER@]HOST[:PORT].
+    """The board of this name, of this file, of NAME@[USER@]HOST[:PORT], or of NAME:LEVEL[+FEATURE...].
 
     A board that is probed is filled in with `facts` (default: this machine's, read once in a process).
-    Raises UnknownBoard, BadAddress, NoBoardFile, BadBoardFile, UnsupportedHost.
+    Raises UnknownBoard, UnknownLevel, BadAddress, NoBoardFile, BadBoardFile, UnsupportedHost.
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".toml") or "/" in text:
         return _filled_in(_read(Path(name_or_path)), facts)
-    name, at, address = text.partition("@")
+    named, at, address = text.partition("@")
+    name, colon, level = named.partition(":")
     if name not in names():
         raise UnknownBoard(name, names())
     board = _read(_SHIPPED / f"{name}.toml")
-    return _filled_in(_reached_at(board, address) if at else board, facts)
+    if colon and not board.probed:
+        raise UnknownLevel(name, level, "only a board that is this machine has levels")
+    return _filled_in(_reached_at(board, address) if at else board, facts, level if colon else None)
 
 
 def _read(path: Path) -> Board:
@@ -160,11 +166,13 @@ def _reached_at(board: Board, address: str) -> Board:
     return reached
 
 
-def _filled_in(board: Board, facts: HostFacts | None) -> Board:
+def _filled_in(board: Board, facts: HostFacts | None, level: str | None = None) -> Board:
     """A probed board with the targets and the memory of the machine; any other board as it is."""
     if not board.probed:
         return board
     known = facts or _host_facts()
+    if level is not None:
+        known = narrowed(known, board.name, level)
     targets = (*(pocl_target(target, known) for target in board.targets), host_target(known))
     filled: Board = msgspec.structs.replace(board, targets=targets, memory_bytes=known.memory_bytes)
     return filled

@@ -3,6 +3,7 @@
 BoardError           root; `exit_code` is what a command line returns for it
 ├── UnknownBoard     no board has this name; the message lists near names
 ├── BadAddress       what follows the @ of NAME@ADDRESS cannot be used
+├── UnknownLevel     this machine cannot be narrowed to the level of NAME:LEVEL
 ├── UnknownTarget    the board has no target of this name
 ├── NoBoardFile      no file is there, or it cannot be read
 ├── BadBoardFile     the file breaks a rule; one `Problem` per finding
@@ -57,6 +58,16 @@ class BadAddress(BoardError):
         super().__init__(
             f"Board {board} cannot be reached at {address!r}: {reason}. "
             f"Write {board} alone, or {board}@[USER@]HOST[:PORT] for a board that has a network address."
+        )
+
+
+class UnknownLevel(BoardError):
+    """The CPU of this machine cannot be narrowed to what follows the colon of NAME:LEVEL."""
+
+    def __init__(self, board: str, level: str, reason: str) -> None:
+        super().__init__(
+            f"Board {board} cannot be narrowed to {level!r}: {reason}. Write host:x86-64-v3, or "
+            "host:x86-64-v4+avx512vnni with LLVM's names of further features; or the board's name alone."
         )
 
 

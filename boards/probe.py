@@ -10,14 +10,16 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from boards.errors import UnsupportedHost
+from boards.errors import UnknownLevel, UnsupportedHost
+from boards.features import LEVELS, flag_of, missing_flags
 from boards.target import Target
 
+NATIVE = "native"
 _FALLBACK_CLOCK_HZ = 1e9
 _FALLBACK_MEMORY_BYTES = 1 << 30
 _ARM = "0x41"  # CPU implementer
@@ -48,7 +50,10 @@ class Caches:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What was read; `model` is for people, `machine` tells one CPU model from another."""
+    """What was read; `model` is for people, `machine` tells one CPU model from another.
+
+    `flags` are those of /proc/cpuinfo. Code is for the CPU as it is, or for LLVM's `cpu` with `features`.
+    """
 
     architecture: str
     model: str
@@ -58,6 +63,9 @@ class HostFacts:
     caches: Caches
     clock_hz: float
     memory_bytes: int
+    flags: frozenset[str] = frozenset()
+    cpu: str = NATIVE
+    features: tuple[str, ...] = ()
 
 
 def read_host_facts(
@@ -83,16 +91,38 @@ def read_host_facts(
         caches=_caches(root, cores[0]),
         clock_hz=_clock_hz(root, cores[0], cpu),
         memory_bytes=_memory_bytes(root),
+        flags=frozenset((cpu.get("flags") or cpu.get("Features") or "").split()),
+    )
+
+
+def narrowed(facts: HostFacts, board: str, level: str) -> HostFacts:
+    """The machine as if its CPU had no more than a level of x86-64 and named features: "x86-64-v3+avxvnni".
+
+    Raises UnknownLevel with what is not one, or what the machine lacks.
+    """
+    name, *features = level.split("+")
+    if facts.architecture != "x86_64" or name not in LEVELS:
+        known = ", ".join(LEVELS)
+        raise UnknownLevel(board, level, f"levels are {known}, of a machine that is x86_64")
+    missing = missing_flags(LEVELS[name].union(map(flag_of, features)), facts.flags)
+    if missing:
+        raise UnknownLevel(board, level, f"this machine's CPU has no {', '.join(missing)}")
+    return replace(
+        facts,
+        cpu=name,
+        features=tuple(f"+{feature}" for feature in features),
+        vectors=_LEVEL_VECTORS.get(name, facts.vectors),
     )
 
 
 def host_target(facts: HostFacts) -> Target:
-    """The one CPU target of the machine; `cpu` is "native", which the compiler resolves to LLVM's name."""
+    """The one CPU target of the machine; `cpu` "native" is what the compiler resolves to LLVM's name."""
     return Target(
         name="cpu",
         kind="cpu",
         triple=f"{facts.architecture}-unknown-linux-gnu",
-        cpu="native",
+        cpu=facts.cpu,
+        features=facts.features,
         machine=facts.machine,
         cores=facts.cores,
         vector_bytes=facts.vectors.bytes,
@@ -190,6 +220,11 @@ def _arm_vectors(cpu: Mapping[str, str]) -> Vectors:
     one_pipe = cpu.get("CPU implementer") == _ARM and cpu.get("CPU part") in _ARM_ONE_PIPE
     return Vectors(16, 32, 8.0 if one_pipe else 16.0)
 
+
+_LEVEL_VECTORS: Mapping[str, Vectors] = {  # of v4: those of the CPU
+    "x86-64-v2": Vectors(16, 16, 8.0),
+    "x86-64-v3": Vectors(32, 16, 32.0),
+}
 
 _VECTORS: dict[str, Callable[[Mapping[str, str]], Vectors]] = {
     "x86_64": _x86_vectors,

@@ -26,6 +26,7 @@ from cross.loopnest import LoopNest, Programs, interpret, to_text, verify
 from cross.schedule import Configuration, ScheduleSpace, cpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
 from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
+from tests.targets import HOST, HOSTS
 from toolkit import emulation
 
 Array = NDArray[Any]
@@ -34,7 +35,10 @@ TOLERANCE = 1e-4  # of the largest magnitude in the expected output
 SEED = 20261120
 BATCH = 100
 
-HOST = load("host").target(None)
+
+def named(target: Target) -> str:
+    """A level of this machine, for the name of a test."""
+    return "".join([target.cpu, *target.features])
 
 
 @dataclass(frozen=True)
@@ -115,30 +119,32 @@ def test_interpreter_equals_reference(seed: tuple[str, int]) -> None:
     interpreted(random_case(np.random.default_rng(seed[1]), HOST, seed[0]))
 
 
-@settings(QUICK, max_examples=3)
-@given(st.lists(SEEDS, min_size=8, max_size=8))
+@pytest.mark.parametrize("target", HOSTS, ids=named)
+@settings(QUICK, max_examples=1)
+@given(st.lists(SEEDS, min_size=24 // len(HOSTS), max_size=24 // len(HOSTS)))
 def test_machine_code_equals_interpreter(
-    tmp_path_factory: pytest.TempPathFactory, seeds: list[tuple[str, int]]
+    tmp_path_factory: pytest.TempPathFactory, target: Target, seeds: list[tuple[str, int]]
 ) -> None:
-    cases = [random_case(np.random.default_rng(seed), HOST, family) for family, seed in seeds]
-    check_machine_code(cases, HOST, tmp_path_factory.mktemp("kernels"))
+    cases = [random_case(np.random.default_rng(seed), target, family) for family, seed in seeds]
+    check_machine_code(cases, target, tmp_path_factory.mktemp("kernels"))
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_the_untuned_program_of_every_family(family: str, tmp_path: Path) -> None:
-    case = random_case(np.random.default_rng([SEED, len(family)]), HOST, family)
+    target = HOSTS[sorted(FAMILIES).index(family) % len(HOSTS)]
+    case = random_case(np.random.default_rng([SEED, len(family)]), target, family)
     nest = Programs(case.space).nest(case.space.default())
     verify(nest)
     check_machine_code(
-        [Case(case.operator, case.space, case.space.default(), nest, case.inputs)], HOST, tmp_path
+        [Case(case.operator, case.space, case.space.default(), nest, case.inputs)], target, tmp_path
     )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(10))
 def test_a_thousand_pairs_on_this_machine(batch: int, tmp_path: Path) -> None:
-    cases = fixed_cases(batch * BATCH, BATCH, HOST)
-    check_machine_code(cases, HOST, tmp_path)
+    target = HOSTS[batch % len(HOSTS)]
+    check_machine_code(fixed_cases(batch * BATCH, BATCH, target), target, tmp_path)
 
 
 @pytest.mark.emulated

@@ -80,7 +80,7 @@ def board_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """The option --board of the commands that work with one."""
     return click.option(
         "--board", "-b", "board_name", required=True, metavar="BOARD",
-        help="Name, NAME@[USER@]HOST[:PORT], or a .toml file; see `toolkit boards list`.",
+        help="Name, NAME@[USER@]HOST[:PORT], host:LEVEL, or a .toml file; see `toolkit boards list`.",
     )(function)  # fmt: skip
 
 
