@@ -20,7 +20,7 @@ ABOVE_PEAK = (
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Columns as wide as their widest cell, two spaces apart; the first `left` ones flush left."""
-    cells = [headers, *rows]
+    cells = [[cell.replace("\n", "\\n") for cell in row] for row in (headers, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     rule = ["-" * width for width in widths]
     lines = [
@@ -28,7 +28,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) 
             cell.ljust(width) if column < left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
-        for row in (headers, rule, *rows)
+        for row in (cells[0], rule, *cells[1:])
     ]
     return "\n".join(lines)
 

@@ -61,7 +61,7 @@ def lineage_tree(descents: Iterable[Descent]) -> str:
         lines.append(target)
         for root in _roots(mine):
             lines += _drawn(root, mine, "  ", "  ", frozenset({root.operator_key}))
-    return "\n".join(lines)
+    return "\n".join(line.replace("\n", "\\n") for line in lines)
 
 
 def _roots(listed: list[Descent]) -> list[Descent]:

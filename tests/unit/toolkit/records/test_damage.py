@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.unit.toolkit.records.test_records import KEY, record
+from tests.unit.toolkit.records.test_records import KEY, older_store, record
 from toolkit.cli.main import main
 from toolkit.errors import OutputError, RecordsError
-from toolkit.records import OperatorLine, Records, check, repair
+from toolkit.records import OperatorLine, RecordKey, Records, check, repair
 from toolkit.records.journal import journal_damage
 
 OPERATOR = OperatorLine(operator_key=KEY.operator_key, description='{"name":"conv2d"}')
@@ -366,3 +366,24 @@ def test_exported_files_can_be_joined_and_those_of_before_be_read(path: Path, tm
     lines.write_bytes(older[: len(older) // 2].rpartition(b"\n")[0] + b"\n" + lines.read_bytes() * 2)
     with Records(tmp_path / "new.db") as new:
         assert new.import_jsonl(lines) == MANY
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_a_store_holds_does_not_command_the_terminal(tmp_path: Path, version: int) -> None:
+    """Keys and texts with escape sequences and lines of their own, in old stores, too."""
+    path = tmp_path / "records\x1b[2J.db"
+    key = RecordKey("\x1b]0;title\x07conv\nfake  line", "board\x9b2J:cpu", "space\u202e", "0.1.0\r")
+    item = record(0, key=key, seconds=(), error_kind="crash", error_text="\x1b[31mred\x00")
+    if version == 2:
+        older_store(path, 2, [item])
+    else:
+        with Records(path) as records:
+            records.add(item)
+    for name in ("list", "tree", "check"):
+        store = ("--records", path) if name != "check" else (path,)
+        for form in ((), ("--json",)):
+            code, text = cli("records", name, *store, *form)
+            assert code == 0 and all(character.isprintable() or character == "\n" for character in text)
+            assert "\nfake" not in text
+    with Records(path, read_only=True) as records:
+        assert records.for_key(key) == [item]  # kept as it was

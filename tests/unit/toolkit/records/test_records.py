@@ -176,9 +176,11 @@ CREATE TABLE operator (
 """
 
 
-def older_store(path: Path, version: int) -> tuple[list[TuningRecord], list[OperatorLine]]:
+def older_store(
+    path: Path, version: int, found: list[TuningRecord] | None = None
+) -> tuple[list[TuningRecord], list[OperatorLine]]:
     """A store as an earlier version of the tool left it."""
-    found = [record(0), record(1, seconds=(), error_kind="crash", error_text="SIGSEGV, \u00e9")]
+    found = found or [record(0), record(1, seconds=(), error_kind="crash", error_text="SIGSEGV, \u00e9")]
     operators = [OperatorLine(operator_key="a", description="{}")] if version == 2 else []
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(OLDER_TABLES)
