@@ -13,6 +13,8 @@ from cross.expression.functions import logical_and
 from cross.expression.tensor import Tensor, compute
 from cross.expression.terms import Term, select
 
+LONGEST_CHAIN = 16  # of selects one in another, which are walked recursively
+
 
 def pad(
     data: Tensor, before: Sequence[int], after: Sequence[int], value: float = 0.0, name: str = "pad"
@@ -142,7 +144,7 @@ def strided_slice(
 
 
 def concat(parts: Sequence[Tensor], dimension: int, name: str = "concat") -> Tensor:
-    """numpy.concatenate along one dimension, as a chain of selects over the parts."""
+    """numpy.concatenate along one dimension, as selects over the parts: a chain, or a tree of many."""
     shape = list(parts[0].shape)
     offsets = [0]
     for part in parts:
@@ -160,10 +162,14 @@ def concat(parts: Sequence[Tensor], dimension: int, name: str = "concat") -> Ten
         def read(part: Tensor, offset: int) -> Term:
             return part[(*axes[:dimension], axes[dimension] - offset, *axes[dimension + 1 :])]
 
-        result = read(parts[-1], offsets[len(parts) - 1])
-        for position in reversed(range(len(parts) - 1)):
-            inside = axes[dimension] < offsets[position + 1]
-            result = select(inside, read(parts[position], offsets[position]), result)
-        return result
+        def choose(first: int, last: int) -> Term:
+            """The element among the parts first, ..., last."""
+            if first == last:
+                return read(parts[first], offsets[first])
+            middle = first if len(parts) <= LONGEST_CHAIN else (first + last) // 2
+            inside = axes[dimension] < offsets[middle + 1]
+            return select(inside, choose(first, middle), choose(middle + 1, last))
+
+        return choose(0, len(parts) - 1)
 
     return compute(tuple(shape), body, name=name)

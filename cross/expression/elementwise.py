@@ -46,24 +46,14 @@ def elu(x: Term, alpha: float = 1.0) -> Term:
 
 
 def _exp_minus_1(x: Term) -> Term:
-    """exp(x) - 1 for x <= 0. Near 0, where the difference would lose its digits, the Taylor series."""
-    series = polynomial(x, [1.0 / math.factorial(power) for power in range(1, 9)])
-    return select(x > -0.3, x * series, exp(x) - 1.0)
+    """exp(x) - 1 = 2 t / (1 - t) with t = tanh(x / 2), for x <= 0: the difference loses digits near 0."""
+    t = tanh(x * 0.5)
+    return t * 2.0 / (1.0 - t)
 
 
 def _log_1_plus(x: Term) -> Term:
-    """log(1 + x) for x from 0 to 1. Near 0, where the sum would lose digits of x, the Taylor series."""
-    series = polynomial(x, [(-1.0) ** power / (power + 1) for power in range(8)])
-    return select(x < 0.1, x * series, log(x + 1.0))
-
-
-def polynomial(x: Term, terms: Sequence[float]) -> Term:
-    """terms[0] + terms[1] x + ..., by Horner's rule."""
-    result: Operand = terms[-1]
-    for term in reversed(terms[:-1]):
-        result = x * result + term
-    assert isinstance(result, Term)
-    return result
+    """log(1 + x) for x from 0 to 1; the Taylor series where the sum would lose digits of x."""
+    return select(x < 0.03, x * (1.0 - x * (0.5 - x * (1.0 / 3.0))), log(x + 1.0))
 
 
 def clip(x: Term, low: float | None = None, high: float | None = None) -> Term:
@@ -100,10 +90,9 @@ def gelu_tanh(x: Term) -> Term:
 
 
 def mish(x: Term) -> Term:
-    """x * tanh(log(1 + exp(x))), as a quotient of sums of powers of exp(-|x|), which loses no digits."""
-    e = exp(-absolute(x))
-    above, below = e + 0.5, e * (e + 2.0)  # (1 + 2 e) / 2 for x > 0, and e^2 + 2 e for x < 0
-    return x * select(x < 0.0, below / (below + 2.0), above / (above + e * e))
+    """x * tanh(log(1 + exp(x))) = x / (1 + 2 / (w (w + 2))) with w = exp(x), which loses no digits."""
+    w = exp(minimum(x, 20.0))  # where the quotient is x for certain
+    return x / (2.0 / (w * (w + 2.0)) + 1.0)
 
 
 def selu(x: Term, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Term:

@@ -7,17 +7,23 @@ anchor's shape; and through branches that meet again, such as x * sigmoid(x).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from toolkit.model.expressions import COMPARISONS, ELEMENTWISE
+from cross.expression.tensor import Tensor, placeholder
+from cross.expression.terms import Read, Term, children
+from toolkit.errors import ModelError
+from toolkit.model.expressions import COMPARISONS, ELEMENTWISE, expression
 from toolkit.model.graph import Graph, Node
 from toolkit.model.layout import WINDOWED
 
 TRUTH_READERS = frozenset({"Where", "Not"})
 LONGEST_BRANCH = 6
+# A chain is one expression, which is walked recursively and repeats what it reads: both within what compiles
+# in well under a second and leaves most of Python's stack of 1,000 calls.
+MOST_TERMS, MOST_LEVELS = 400, 64
 # Functions of many instructions are worth full vectors: a pass of their own behind few channels.
 LONG_FUNCTIONS = frozenset(
     (
@@ -67,22 +73,60 @@ def chains(graph: Graph) -> list[Chain]:
 
     def members(node: Node) -> list[Node]:
         """The node, with the comparisons that it reads in front."""
-        if node.op not in TRUTH_READERS or node.inputs[0] not in inside:
-            return [node]
-        return [*members(producer[node.inputs[0]]), node]
+        found = [node]
+        while found[-1].op in TRUTH_READERS and found[-1].inputs[0] in inside:
+            found.append(producer[found[-1].inputs[0]])
+        return found[::-1]
 
     result: list[Chain] = []
     for node in graph.nodes:
         if node.op == "Reshape" or node.output in search.taken:
             continue
         chain, anchor = members(node), node
+        sizes: dict[str, _Size] = {}
+        if not _hold(graph, chain, sizes):
+            raise ModelError(
+                f"model {graph.name!r}: node {node.name!r} ({node.op}) reads truth values of {len(chain)} "
+                "nodes in a row; expected fewer, as they are computed together; export the model without them"
+            )
         while following := search.following(chain[-1], anchor):
-            for item in following:
-                chain += members(item)
-                search.taken.add(item.output)
+            behind = [member for item in following for member in members(item)]
+            if not _hold(graph, behind, sizes):
+                break
+            chain += behind
+            search.taken.update(item.output for item in following)
             anchor = following[0] if anchor.op == "Pad" and following[0].op in WINDOWED else anchor
         result.append(Chain(tuple(chain), anchor))
     return result
+
+
+_Size = tuple[int, int]  # of an expression: its nodes as a tree, and its levels
+
+
+def _hold(graph: Graph, nodes: Sequence[Node], sizes: dict[str, _Size]) -> bool:
+    """Whether a chain can take these nodes; `sizes` has its results so far, by value, and gets theirs.
+
+    An expression repeats the ones before wherever it reads them: x * sigmoid(x) doubles them.
+    """
+    for node in nodes:
+        if node.op not in ELEMENTWISE:
+            continue
+        reads = [placeholder((1,), name, graph.values[name].dtype) for name in node.inputs]
+        body = expression(node, reads).body
+        assert body is not None
+        own, levels = _size(body, {read: sizes.get(graph.root(read.name), (1, 1)) for read in reads})
+        if own > MOST_TERMS or levels > MOST_LEVELS:
+            return False
+        sizes[node.output] = own, levels
+    return True
+
+
+def _size(term: Term, inside: Mapping[Tensor, _Size]) -> _Size:
+    """Nodes and levels of a term in which reads stand for expressions of known size."""
+    if isinstance(term, Read):
+        return inside[term.tensor]
+    parts = [_size(part, inside) for part in children(term)]
+    return 1 + sum(nodes for nodes, _ in parts), 1 + max((levels for _, levels in parts), default=0)
 
 
 @dataclass(slots=True)

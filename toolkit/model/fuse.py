@@ -31,10 +31,10 @@ def fuse(graph: Graph) -> Graph:
     """
     graph = _with_copies(graph)
     aliases = {node.output: node.inputs[0] for node in graph.nodes if node.op == "Reshape"}
+    graph = replace(graph, aliases=aliases)
     found = chains(graph)
     position = {node.output: number for number, node in enumerate(graph.nodes)}
     found.sort(key=lambda chain: position[chain.members[-1].output])
-    graph = replace(graph, aliases=aliases)
     return replace(graph, groups=tuple(_group(graph, chain) for chain in found))
 
 
