@@ -32,10 +32,12 @@ def read_checked(path: str, version: int) -> Dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"expected a map, found {type(content).__name__}")
     found = content.pop(DIGEST, None)
-    if type(content.get("version")) is int and content["version"] != version:
-        raise OtherVersion(content["version"])
-    if found != digest_of(content):
+    if found not in (None, digest_of(content)):
         raise ValueError("its content does not have the hash that it names")
+    if type(content.get("version")) is int and content["version"] != version:
+        raise OtherVersion(content["version"])  # the first versions had no hash
+    if found is None:
+        raise ValueError("it names no hash of its content")
     return content
 
 

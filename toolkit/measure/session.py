@@ -47,7 +47,15 @@ from device_runtime.protocol import (
     take,
     to_plain,
 )
-from toolkit.errors import BoardBusy, BoardUnreachable, OutputError, TimedOut, ToolkitError, VerificationError
+from toolkit.errors import (
+    BoardBusy,
+    BoardUnreachable,
+    InputError,
+    OutputError,
+    TimedOut,
+    ToolkitError,
+    VerificationError,
+)
 from toolkit.escaping import printable, printable_plain
 from toolkit.measure.replies import Lease, Probe, Received, StoredObject, reply_of
 from toolkit.measure.transport import Transport, open_transport
@@ -86,11 +94,16 @@ class Untrusted(VerificationError, DeviceError):
     """The board does not accept a bundle's signer, board or age."""
 
 
+class Refused(InputError, DeviceError):
+    """The board will not do it; the text says why, and what to do."""
+
+
 _REFUSALS: dict[str, type[DeviceError]] = {
     NO_SPACE: StorageFailed,
     NOT_ALLOWED: StorageFailed,
     FAILED: StorageFailed,
     NO_LEASE: LeaseLost,
+    REFUSED: Refused,
     UNTRUSTED: Untrusted,
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from device_runtime.checked_json import write_checked
 from device_runtime.installed import MAX_FAILED_STARTS
 from device_runtime.protocol import ProtocolError
 from tests.slot_boards import SlotBoard, snapshot, three_bundles
@@ -171,8 +172,10 @@ def test_a_current_slot_that_is_gone_falls_back(board: SlotBoard) -> None:
 
 def test_state_of_another_version_is_refused(board: SlotBoard) -> None:
     board.flash(1)
-    path = Path(board.slots.state_path)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 1}))
+    write_checked(board.slots.state_path, {**board.slots.state(), "version": 3})
+    with pytest.raises(ProtocolError, match="has version 3, expected 2"):
+        board.slots.state()
+    Path(board.slots.state_path).write_text(json.dumps({"version": 1, "current": board.id(1)}))
     with pytest.raises(ProtocolError, match="has version 1, expected 2"):
         board.slots.state()
 
