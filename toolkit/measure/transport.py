@@ -372,6 +372,8 @@ def _why_not_secured(where: str, link: Link, error: OSError) -> str:
             f"{where} closed the connection before it was secured: so many others try to connect that it "
             "dropped this one, or it is no runtime. Try again"
         )
+    if isinstance(error, ssl.SSLError) and "ALERT" in str(error):
+        return f"{where} refused the connection: {SocketTransport.silence}"
     if isinstance(error, TimeoutError):
         return f"{where} did not complete the TLS handshake within {link.connect_timeout_s:g} s; try again"
     return (
