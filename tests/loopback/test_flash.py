@@ -443,19 +443,23 @@ def _at(step: str, act: Callable[[], None]) -> FlashProgress:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["activate", "health_check", "commit"])
-def test_a_disk_that_is_full_after_the_self_test(flasher: Flasher, step: str) -> None:
-    """The state cannot be written once; afterwards it can, so the bundle is taken back."""
+def test_a_disk_that_fails_after_the_self_test(flasher: Flasher, step: str) -> None:
+    """The state cannot be written until the bundle is taken back."""
+    blocked = flasher.device_dir / "slots" / "state.json.part"
 
-    def fill() -> None:
-        (flasher.device_dir / "slots" / "state.json.part").symlink_to("/dev/full")
+    def listen(event: FlashEvent) -> None:
+        if (event.step, event.state) == (step, "begin"):
+            blocked.mkdir()
+        elif (event.step, event.state) == ("rollback", "begin"):
+            blocked.rmdir()
 
     with pytest.raises(OutputError, match="No other bundle is installed") as nothing_before:
-        flasher.flash(1, _at(step, fill))
+        flasher.flash(1, listen)
     assert nothing_before.value.exit_code == 2
     assert flasher.status().current == ""
     first = flasher.flash(1)
-    with pytest.raises(RolledBack, match="No space left on device .* is current, as before") as caught:
-        flasher.flash(2, _at(step, fill))
+    with pytest.raises(RolledBack, match="Is a directory .* is current, as before") as caught:
+        flasher.flash(2, listen)
     assert caught.value.exit_code == 7
     assert flasher.status().current == flasher.status().committed == first.bundle_id
     flasher.flash(2)
@@ -490,4 +494,15 @@ def test_ctrl_c_after_the_switch_takes_the_bundle_back(flasher: Flasher, step: s
     assert flasher.status().current == flasher.status().committed == first.bundle_id
     flasher.assert_runs(1)
     flasher.flash(2)
+    flasher.assert_runs(2)
+
+
+def test_a_rollback_that_the_disk_prevents(flasher: Flasher) -> None:
+    flasher.flash(1)
+    flasher.flash(2)
+    blocked = flasher.device_dir / "slots" / "state.json.part"
+    blocked.mkdir()
+    with pytest.raises(OutputError, match="Is a directory .*check the board's storage and its kernel log$"):
+        flashing.rollback(flasher.board, flasher.options)
+    blocked.rmdir()
     flasher.assert_runs(2)

@@ -81,9 +81,9 @@ Side = BoardSide | HostSide
 
 
 def _at_every_call(
-    run: Run, make: Callable[[Bench], Side], mode: int, errors: tuple[int, ...] = (0,)
+    run: Run, make: Callable[[Bench], Side], mode: int, most: int, errors: tuple[int, ...] = (0,)
 ) -> None:
-    """Strike at each call of a flash, for each kind of board; or at as many, spread out, as the run wants."""
+    """Strike at each call of a flash, for each kind of board, if the run wants `most` cases; else at some."""
     with Bench() as bench:
         side = make(bench)
         classes = {error: CHANGING if error == errno.ENOSPC else ALL for error in errors}
@@ -94,9 +94,9 @@ def _at_every_call(
                 side.control.arm(COUNT, side.prefixes, classes=classes[error])
                 _must_pass(run, bench, start, side.flash())
                 plan += [(start, error, at) for at in range(side.control.entries()[5])]
-        step = max(1.0, len(plan) / max(1, run.cases))
-        for number in range(min(len(plan), run.cases) if step > 1 else len(plan)):
-            start, error, at = plan[int(number * step)]
+        if run.cases < most:
+            plan = sorted(run.rng.sample(plan, run.cases))
+        for start, error, at in plan:
             bench.reset(start)
             side.control.arm(mode, side.prefixes, at, classes=classes[error], error=error)
             outcome = side.flash()
@@ -206,20 +206,22 @@ _DISKS = (
 )
 
 
+BOARD_CALLS, HOST_CALLS = 1700, 140  # at least so many there are, in both flashes together; all are tried
+
 ATTACKS = (
     Attack(
         "flash-kill-board",
         "a flash whose board side is killed before one of its I/O calls, each in turn",
-        1700,
+        BOARD_CALLS,
         15,
-        lambda run: _at_every_call(run, BoardSide, KILL),
+        lambda run: _at_every_call(run, BoardSide, KILL, BOARD_CALLS),
     ),
     Attack(
         "flash-kill-host",
         "a flash whose host side is killed before one of its I/O calls, each in turn",
-        150,
+        HOST_CALLS,
         10,
-        lambda run: _at_every_call(run, HostSide, KILL),
+        lambda run: _at_every_call(run, HostSide, KILL, HOST_CALLS),
     ),
     Attack(
         "flash-kill-random",
@@ -231,16 +233,16 @@ ATTACKS = (
     Attack(
         "flash-errors-board",
         "a flash in which one I/O call of the board fails: an I/O error, a full disk",
-        2000,
+        BOARD_CALLS,
         15,
-        lambda run: _at_every_call(run, BoardSide, FAIL, (errno.EIO, errno.ENOSPC)),
+        lambda run: _at_every_call(run, BoardSide, FAIL, BOARD_CALLS, (errno.EIO, errno.ENOSPC)),
     ),
     Attack(
         "flash-errors-host",
         "a flash in which one I/O call of the host fails",
-        150,
+        HOST_CALLS,
         10,
-        lambda run: _at_every_call(run, HostSide, FAIL, (errno.EIO,)),
+        lambda run: _at_every_call(run, HostSide, FAIL, HOST_CALLS, (errno.EIO,)),
     ),
     Attack(
         "flash-disk-full",

@@ -55,6 +55,7 @@ from toolkit.measure.session import (
 
 DEFAULTS: Final = FlashOptions()
 REASON_LENGTH: Final = 500  # of why, for the board to keep
+TYPED: Final = (StorageFailed, LeaseLost, Untrusted)  # refusals that say all there is to say
 AGAIN: Final = "tune or pack the bundle again"
 
 
@@ -135,7 +136,7 @@ def rollback(
         with _step(tell, "rollback"):
             try:
                 session.call("rollback", Current, expected_current=before.current, reason="")
-            except Untrusted:
+            except TYPED:
                 raise
             except DeviceError as error:
                 raise InputError(f"board {board.name}: {error.text}; flash a bundle instead") from error
@@ -170,7 +171,7 @@ def run(
 
         try:
             answer = put_again(start)
-        except Untrusted:
+        except TYPED:
             raise
         except DeviceError as error:
             raise InputError(f"board {board.name}: {error.text}") from error
@@ -311,7 +312,7 @@ def _self_test(
             answer = session.call(
                 "self_test", SelfTest, id=bundle.id, target=options.target, timeout_s=options.test_timeout_s
             )
-        except (StorageFailed, LeaseLost, Untrusted):
+        except TYPED:
             raise
         except DeviceError as error:
             raise InputError(f"board {session.board.name}, bundle {bundle.path}: {error.text}") from error
@@ -344,7 +345,7 @@ def _switch(
         if before.committed == bundle.id:
             raise  # it was repaired where it was; there is nothing to take back
         failure = _taken_back(session, bundle, before, str(error), tell)
-        if isinstance(failure, VerificationError):
+        if isinstance(failure, VerificationError) and isinstance(error, (StorageFailed, OSError)):
             failure = OutputError(str(failure))  # nothing ran before, and nothing is wrong with the bundle
         raise failure from error
     except ToolkitError:
