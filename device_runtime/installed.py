@@ -262,10 +262,13 @@ class Slots:
         return {"id": bundle_id, "installed": True, "signer": signer}
 
     def _check_age(self, bundle_id: str, manifest: Plain) -> None:
-        """ProtocolError(UNTRUSTED) when a newer bundle of this name was committed, unless it is permitted."""
+        """ProtocolError(UNTRUSTED) when a newer bundle of this name was committed, unless it is permitted.
+
+        The committed bundle itself, to which the board was rolled back, may be repaired.
+        """
         state = self.state()
         highest = state["counters"].get(manifest["name"], 0)
-        if manifest["counter"] < highest and state["permitted"] != bundle_id:
+        if manifest["counter"] < highest and bundle_id not in (state["permitted"], state["committed"]):
             raise ProtocolError(
                 UNTRUSTED,
                 f"bundle {bundle_id} is older than one that was committed here: its counter is "
