@@ -21,6 +21,7 @@ from typing import Any, Final
 from toolkit.errors import RecordsError
 from toolkit.records.database import (
     APPLICATION_ID,
+    IDENTITY_BYTES,
     READABLE_VERSIONS,
     SCHEMA_VERSION,
     TABLES,
@@ -32,7 +33,7 @@ from toolkit.records.database import (
     size_of,
     translated,
 )
-from toolkit.records.journal import FOREIGN, Mark, journal_damage
+from toolkit.records.journal import FOREIGN, NUMBER_BYTES, Mark, journal_damage, number_in
 from toolkit.records.lines import encoded
 
 MOST_TEXTS: Final = 100  # of what SQLite finds in one file
@@ -132,7 +133,12 @@ def _header_damage(
     ours = {text.encode() for text in TABLES}
     repeated = None
     if TABLES[0].encode() in schema:
-        repeated = (connection.execute("SELECT schema_version FROM store").fetchone() or [None])[0]
+        rows = connection.execute(
+            "SELECT schema_version, length(identity), length(changes) FROM store"
+        ).fetchall()
+        repeated = rows[0][0] if rows else None
+        if [row[1:] for row in rows] != [(IDENTITY_BYTES, NUMBER_BYTES)]:
+            yield "its table `store` does not say which store it is"
     if repeated == SCHEMA_VERSION:
         if (application, version) != (APPLICATION_ID, SCHEMA_VERSION):
             yield f"its header says application {application:#x}, schema version {version}"
@@ -158,8 +164,9 @@ def _journal_damage(path: Path) -> str:
     mark = None  # unknown: damaged, of an earlier version, or not written yet
     with closing(connect(path, "ro", immutable=True)) as alone, suppress(sqlite3.Error, UnicodeDecodeError):
         (page,) = alone.execute("SELECT rootpage FROM sqlite_master WHERE name = 'store'").fetchone() or (0,)
-        (identity,) = alone.execute("SELECT identity FROM store").fetchone() or (b"",)
-        mark = Mark(page, identity) if page and identity and isinstance(identity, bytes) else None
+        identity, changes = alone.execute("SELECT identity, changes FROM store").fetchone() or (b"", b"")
+        if page and identity and isinstance(identity, bytes) and isinstance(changes, bytes):
+            mark = Mark(page, identity, number_in(changes))
     return journal_damage(journal_of(path), mark)
 
 

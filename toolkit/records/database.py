@@ -17,16 +17,18 @@ from pathlib import Path
 from typing import Final, Literal
 
 from toolkit.errors import InputError, OutputError, RecordsError
+from toolkit.records.journal import NUMBER_BYTES
 from toolkit.records.lines import OperatorLine, encoded
 
 SCHEMA_VERSION: Final = 3
 READABLE_VERSIONS: Final = (1, 2, 3)
 APPLICATION_ID: Final = 0x74664231  # "tfB1": tells our files from other people's SQLite files
+IDENTITY_BYTES: Final = 16  # drawn for each store
 LOCK_WAIT_S: Final = 30.0
 FIRST_PAGE_BYTES: Final = 4096  # after that the write-ahead log is used: SQLite's own journal is not there
 
 TABLES: Final = (
-    "CREATE TABLE store (identity BLOB NOT NULL, schema_version INTEGER NOT NULL, changes INTEGER NOT NULL)",
+    "CREATE TABLE store (schema_version INTEGER NOT NULL, identity BLOB NOT NULL, changes BLOB NOT NULL)",
     "CREATE TABLE operator (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, line TEXT NOT NULL)",
     "CREATE TABLE record (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE,"
     " operator_key TEXT NOT NULL, target_key TEXT NOT NULL, space_key TEXT NOT NULL,"
@@ -130,7 +132,10 @@ def prepare(connection: sqlite3.Connection) -> None:
             connection.execute("DROP TABLE operator")
         for statement in TABLES:
             connection.execute(statement)
-        connection.execute("INSERT INTO store VALUES (randomblob(16), ?, 0)", (SCHEMA_VERSION,))
+        number = (1).to_bytes(NUMBER_BYTES, "big")
+        connection.execute(
+            f"INSERT INTO store VALUES (?, randomblob({IDENTITY_BYTES}), ?)", (SCHEMA_VERSION, number)
+        )
         connection.executemany("INSERT INTO operator (digest, line) VALUES (?, CAST(? AS TEXT))", operators)
         if tables:
             columns = "id, digest, operator_key, target_key, space_key, tool_version, line"

@@ -1,9 +1,9 @@
 """SQLite's write-ahead log, read from outside: does it hold transactions that SQLite can no longer reach?
 
 SQLite believes a log up to the first frame whose checksum is wrong, silently: what a crash leaves half
-written ends there. Damage in the middle looks the same to it, and every record after it is gone. Here whole
-frames of finished transactions after a bad frame tell the two apart. The format:
-https://sqlite.org/fileformat2.html#walformat
+written ends there. Damage in the middle looks the same to it, and every record after it is gone. What tells
+the two apart is that every transaction numbers itself: of those that were not finished there is one at most,
+and none after it. The format: https://sqlite.org/fileformat2.html#walformat
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 _HEADER: Final = struct.Struct(">IIII8sII")  # magic, version, page size, sequence, salts, checksums
 _FRAME_BYTES: Final = 24  # page number, pages after a commit (else 0), salts, checksums
 _MAGIC: Final = 0x377F0682  # and 1 more where checksums are of big endian words
+NUMBER_BYTES: Final = 8
 FOREIGN: Final = "its journal is another store's"
 SETTLE_S: Final = 0.01  # between two looks: much more than the write of a frame takes
 
@@ -30,16 +31,20 @@ Words = NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A page that every transaction writes, and the bytes that it then has in this store only."""
+    """A page that every transaction writes: the store's identity, then the transaction's number.
+
+    `number` is that of the last one that the store holds without the log.
+    """
 
     page: int
-    content: bytes
+    identity: bytes
+    number: int
 
 
 def journal_damage(path: Path, mark: Mark | None = None) -> str:
     """What is damaged in the log at `path`, which may be missing; empty: nothing, or what a crash leaves.
 
-    FOREIGN for the log of a store without this mark.
+    FOREIGN for the log of a store without this mark; where it is unknown (None), the header alone is checked.
     """
     before = -1
     while True:
@@ -58,31 +63,52 @@ def _damage_in(data: bytes, mark: Mark | None) -> tuple[int, str]:
     """The first frame, from 1, that SQLite cannot reach, and what is wrong if that was not written last."""
     if len(data) <= _HEADER.size + _FRAME_BYTES:
         return 1, ""
-    magic, _, page_bytes, _, salts, *stored = _HEADER.unpack_from(data)
+    magic, _, page_bytes, _, _, *stored = _HEADER.unpack_from(data)
     known = magic & ~1 == _MAGIC and page_bytes in [1 << power for power in range(9, 17)]
     words = ">u4" if magic & 1 else "<u4"
     if not known or _sums(np.frombuffer(data, words, 6)[None], np.zeros((1, 2))).tolist() != [stored]:
         return 0, "the header of its journal is damaged: what the journal holds cannot be read"
-    frame_bytes = _FRAME_BYTES + page_bytes
-    places = [found.start() - 8 for found in re.finditer(re.escape(salts), data[_HEADER.size - 8 :])]
-    places = [place + _HEADER.size - 8 for place in places]
-    places = [place for place in places if _HEADER.size <= place <= len(data) - frame_bytes]
+    return _damage_of_frames(data, mark, page_bytes, words) if mark else (1, "")
+
+
+def _damage_of_frames(data: bytes, mark: Mark, page_bytes: int, words: str) -> tuple[int, str]:
+    """The same, of the frames of N pages; they are where the header's salts are."""
+    frame_bytes, salts = _FRAME_BYTES + page_bytes, data[16:24]
+    found = [match.start() + 16 for match in re.finditer(re.escape(salts), data[24:])]
+    places = [place for place in found if _HEADER.size <= place <= len(data) - frame_bytes]
     if not places:
         return 1, ""
     frames = np.array([np.frombuffer(data, np.uint8, frame_bytes, place) for place in places])
     heads = frames[:, :_FRAME_BYTES].copy().view(">u4").astype(np.uint32)
-    checked = np.concatenate([frames[:, :8], frames[:, _FRAME_BYTES:]], axis=1).view(words)
-    marked = frames[heads[:, 0] == mark.page] if mark else frames
-    if mark and heads[:, 1].any() and not any(mark.content in frame.tobytes() for frame in marked):
+    numbers = np.zeros(len(places), np.int64)
+    for row in np.flatnonzero(heads[:, 0] == mark.page):
+        numbers[row] = _number(frames[row].tobytes(), mark.identity)
+    ends = heads[:, 1] > 0
+    if ends.any() and not numbers.any():
         return 0, FOREIGN
-    ends = [max(_HEADER.size, place - page_bytes) for place in places]  # of the head before
-    before = np.array([np.frombuffer(data, ">u4", 2, end - 8) for end in ends], np.uint32)
-    whole = (_sums(checked, before) == heads[:, 4:]).all(axis=1)
+    checked = np.concatenate([frames[:, :8], frames[:, _FRAME_BYTES:]], axis=1).view(words)
+    before = [max(_HEADER.size, place - page_bytes) for place in places]  # where the head before ends
+    sums = np.array([np.frombuffer(data, ">u4", 2, end - 8) for end in before], np.uint32)
+    whole = (_sums(checked, sums) == heads[:, 4:]).all(axis=1)
     due = _HEADER.size + frame_bytes * np.arange(len(places))
     reached = int(np.argmin(np.append(whole & (due == places), False)))
-    lost = int((whole & (heads[:, 1] > 0))[reached:].sum())
-    text = f"its journal is damaged at frame {reached + 1}: {lost} transactions after it" if lost else ""
-    return reached + 1, text
+    finished = int(np.flatnonzero(np.append(True, ends[:reached]))[-1])
+    last = max(mark.number, int(numbers[:finished].max(initial=0)))
+    later = numbers[reached:][whole[reached:]]
+    lost = int((later > last).sum()) if (later > last + 1).any() else 0
+    text = f"its journal is damaged at frame {reached + 1}: {lost} transactions after it"
+    return reached + 1, text if lost else ""
+
+
+def _number(page: bytes, identity: bytes) -> int:
+    """Of the transaction that wrote a page; 0 for another store's. Older ones may stand in free space."""
+    found = [match.end() for match in re.finditer(re.escape(identity), page)]
+    return max((number_in(page[end : end + NUMBER_BYTES]) for end in found), default=0)
+
+
+def number_in(changes: bytes) -> int:
+    """The number of a transaction, which fits int64 whatever the bytes are."""
+    return int.from_bytes(changes[:NUMBER_BYTES], "big") & ((1 << 62) - 1)
 
 
 def _sums(words: NDArray[Any], before: NDArray[Any]) -> Words:

@@ -41,6 +41,7 @@ from toolkit.records.database import (
     translated,
     unfinished_repair_of,
 )
+from toolkit.records.journal import NUMBER_BYTES, number_in
 from toolkit.records.lines import (
     OperatorLine,
     RecordKey,
@@ -206,8 +207,10 @@ class Records:
             self._connection,
         ):  # commits at the end, rolls back where anything is raised
             self._connection.execute("BEGIN IMMEDIATE")
-            # every transaction writes the page that says which store it is: a journal belongs to one store
-            self._connection.execute("UPDATE store SET changes = changes + 1")
+            # Every transaction numbers itself, beside the store's identity: see journal.py.
+            (changes,) = self._connection.execute("SELECT changes FROM store").fetchone()
+            number = number_in(changes) + 1
+            self._connection.execute("UPDATE store SET changes = ?", (number.to_bytes(NUMBER_BYTES, "big"),))
             before = self._connection.total_changes
             self._connection.executemany(
                 f"INSERT INTO {into} VALUES ({places})"

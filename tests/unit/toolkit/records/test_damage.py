@@ -196,7 +196,7 @@ def test_a_journal_that_is_damaged_in_the_middle_is_not_cut_there_silently(
     sound = journal.read_bytes()
     for place, said in (
         (20, "the header of its journal"),
-        (32 + 24 + 2000, "at frame 1: 10 transactions after"),
+        (32 + 24 + 2000, "at frame 1: 9 transactions after"),
     ):
         data = bytearray(sound)
         data[place] ^= 1
@@ -217,6 +217,24 @@ def test_a_journal_that_ends_early_is_what_a_power_cut_leaves(path: Path, tmp_pa
     journal = copy.with_name(f"{copy.name}-wal")
     journal.write_bytes(journal.read_bytes()[:-5])
     assert trials(copy) == list(range(MANY + 9))
+
+
+def test_what_a_killed_writer_left_behind_the_end_is_not_damage(path: Path, tmp_path: Path) -> None:
+    """A long transaction was written, not acknowledged, and a short one of another process over its begin."""
+    copy = with_journal(path, tmp_path / "copy")
+    other = tmp_path / "other"
+    shutil.copytree(copy.parent, other)
+    written = []
+    for place, trials_there in ((copy, range(900, 960)), (other / path.name, range(500, 501))):
+        with Records(place) as records:
+            records.add(*(record(trial) for trial in trials_there))
+            written.append((place.read_bytes(), place.with_name(f"{place.name}-wal").read_bytes()))
+    (_, long), (store, short) = written
+    assert len(long) > len(short) + 5 * 4120 and long[:32] == short[:32]
+    copy.write_bytes(store)
+    copy.with_name(f"{copy.name}-wal").write_bytes(short + long[len(short) :])
+    assert check(copy).damage == ()
+    assert trials(copy) == [*range(MANY + 10), 500]
 
 
 def test_the_journal_of_another_store_is_refused(path: Path, tmp_path: Path) -> None:
