@@ -53,7 +53,7 @@ ATTACKS = (
         "flash-power-cut",
         "a power cut during a flash: what was not synced is lost, torn or reordered",
         400,
-        15,
+        8,
         _cut_everywhere,
     ),
 )
