@@ -58,8 +58,10 @@ def views(data: Array, kernel: Sequence[int], window: Window, fill: float = 0.0)
     """Windows of the padded image: [n, output..., more..., kernel...]."""
     rank = window.rank
     rest = [(0, 0)] * (data.ndim - 1 - rank)
-    padded = np.pad(
-        data, [(0, 0), *zip(window.before, window.after, strict=True), *rest], constant_values=fill
+    padded = np.pad(  # float64: what numpy makes of float32 depends on how a CPU sums
+        data.astype(np.float64),
+        [(0, 0), *zip(window.before, window.after, strict=True), *rest],
+        constant_values=fill,
     )
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, window.dilations, strict=True)]
     found = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=tuple(range(1, rank + 1)))
@@ -131,7 +133,7 @@ def scattered(data: Array, kernel: Array, geometry: Sequence[Transposed], combin
     ]
     result: Array | None = None
     for place in np.ndindex(*(g.kernel for g in geometry)):
-        part = np.einsum(combine, data, kernel[place])
+        part = np.einsum(combine, data.astype(np.float64), kernel[place])
         if result is None:
             result = np.zeros((data.shape[0], *whole, *part.shape[1 + rank :]))
         cut = tuple(

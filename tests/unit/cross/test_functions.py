@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from boards.board import load
+from boards.target import Target
 from cross.compile import compile
 from cross.expression import Operator, Tensor, Term, compute, erf, exp, placeholder, sigmoid, tanh
 from cross.loopnest import Programs
 from cross.schedule import cpu_space
+from tests.targets import HOST, HOSTS
 
 COUNT = 40_000
 FUNCTIONS: dict[str, tuple[Callable[[Term], Term], Callable[[float], float]]] = {
@@ -34,10 +35,11 @@ def _aligned(array: NDArray[np.float32]) -> NDArray[np.float32]:
     return copy
 
 
-def _run(function: Callable[[Term], Term], data: NDArray[np.float32], folder: Path) -> NDArray[np.float32]:
+def _run(
+    function: Callable[[Term], Term], data: NDArray[np.float32], folder: Path, target: Target = HOST
+) -> NDArray[np.float32]:
     source: Tensor = placeholder(data.shape, "x")
     operator = Operator("f", (source,), compute(data.shape, lambda i: function(source[i]), name="y"))
-    target = load("host").target(None)
     space = cpu_space(operator, target)
     artifact = compile([("f", Programs(space).nest(space.default()))], target)
     path = folder / "f.so"
@@ -50,8 +52,9 @@ def _run(function: Callable[[Term], Term], data: NDArray[np.float32], folder: Pa
     return output
 
 
+@pytest.mark.parametrize("target", HOSTS, ids=lambda target: "".join([target.cpu, *target.features]))
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_are_as_accurate_as_stated(name: str, tmp_path: Path) -> None:
+def test_functions_are_as_accurate_as_stated(name: str, target: Target, tmp_path: Path) -> None:
     function, exact = FUNCTIONS[name]
     rng = np.random.default_rng(4)
     data = np.concatenate(
@@ -62,7 +65,7 @@ def test_functions_are_as_accurate_as_stated(name: str, tmp_path: Path) -> None:
             rng.choice([-1, 1], COUNT) * 10.0 ** rng.uniform(-30, 0, COUNT),
         ]
     ).astype(np.float32)
-    got = _run(function, data, tmp_path).astype(np.float64)
+    got = _run(function, data, tmp_path, target).astype(np.float64)
     want = np.array([exact(float(x)) for x in data])
     error = np.abs(got - want) / np.maximum(np.abs(want), np.finfo(np.float32).tiny)
     worst = int(np.argmax(error))

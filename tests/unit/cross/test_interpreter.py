@@ -28,6 +28,7 @@ from cross.loopnest.nodes import (
     Select,
     Var,
 )
+from tests.closeness import assert_sums_close
 from tests.nests import (
     FLOAT_ZERO,
     argument,
@@ -67,18 +68,18 @@ def run_expression(value: Expr, dtype: str, **scalars: Array) -> Array:
 def test_tiled_matmul_with_packed_constant(m: int, rows: int) -> None:
     a, b = floats(m, 6), floats(6, 12)
     got = interpret(matmul(m, 12, 6, rows, 4), [a, b])
-    np.testing.assert_allclose(got, a @ b, rtol=1e-5, atol=1e-5)
+    assert_sums_close(got, np.matmul, a, b)
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 def test_padding_is_guarded(kernel: int) -> None:
+    def convolved(x: Array, w: Array) -> Array:
+        padded = np.pad(x, kernel // 2)
+        terms = [padded[r : r + 5, s : s + 7] * w[r, s] for r in range(kernel) for s in range(kernel)]
+        return np.sum(terms, axis=0)
+
     x, w = floats(5, 7), floats(kernel, kernel)
-    pad = kernel // 2
-    padded = np.pad(x, pad)
-    want = sum(padded[r : r + 5, s : s + 7] * w[r, s] for r in range(kernel) for s in range(kernel))
-    np.testing.assert_allclose(
-        interpret(padded_convolution(5, 7, kernel), [x, w]), want, rtol=1e-5, atol=1e-5
-    )
+    assert_sums_close(interpret(padded_convolution(5, 7, kernel), [x, w]), convolved, x, w)
 
 
 @pytest.mark.parametrize(
@@ -99,17 +100,17 @@ def test_padding_is_guarded(kernel: int) -> None:
 def test_functions(function: str, want: Any) -> None:
     x = floats(16)
     with np.errstate(invalid="ignore"):
-        expected = want(x)
+        expected = want(x.astype(np.float64))
     got = interpret(elementwise(function, 16, 4), [x])
     assert got.dtype == np.float32
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    np.testing.assert_allclose(got, expected, rtol=2e-6)  # numpy's float32 functions are as good, on any CPU
 
 
 def test_power_and_not() -> None:
     x, y = np.abs(floats(8)), floats(8)
     ax, ay = argument("X", (8,), "input"), argument("Z", (8,), "input")
     got = run_expression(Call("pow", (load(ax, "i"), load(ay, "i"))), "float32", X=x, Z=y)
-    np.testing.assert_allclose(got, x**y, rtol=1e-6)
+    np.testing.assert_allclose(got, x.astype(np.float64) ** y, rtol=2e-6)
     negated = run_expression(Call("not", (op("<", load(ax, "i"), load(ay, "i")),)), "bool", X=x, Z=y)
     np.testing.assert_array_equal(negated, ~(x < y))
 
@@ -199,7 +200,11 @@ def test_reductions_in_lanes(combiner: str, reduce: Any, swapped: bool) -> None:
     first = store(y, ("i0",), load(ax, "i0", 0) if combiner != "+" else FLOAT_ZERO)
     program = nest((ax, y), loop("i0", 6, first), loop("i", 6, body))
     assert choose_lanes(loop("i", 6, body)) is not None
-    np.testing.assert_allclose(interpret(program, [x]), reduce(x, axis=1), rtol=1e-5)
+    got = interpret(program, [x])
+    if combiner == "+":
+        assert_sums_close(got, lambda terms: np.sum(terms, axis=1), x)
+    else:
+        np.testing.assert_array_equal(got, reduce(x, axis=1))
 
 
 def test_reduction_of_a_term_that_is_equal_in_all_iterations() -> None:

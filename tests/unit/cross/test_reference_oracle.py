@@ -364,4 +364,4 @@ def test_inputs_of_any_layout_are_read() -> None:
     rng = np.random.default_rng(0)
     x = np.asfortranarray(rng.standard_normal((3, 5)).astype(np.float32))
     y = np.broadcast_to(np.float32(2.0), (5, 4))
-    np.testing.assert_allclose(evaluate(operator, [x, y]), x @ y, rtol=1e-5)
+    np.testing.assert_allclose(evaluate(operator, [x, y]), x.astype(np.float64) @ y, rtol=1e-6)
