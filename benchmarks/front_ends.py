@@ -8,6 +8,7 @@ which lacks its OpenCL header; PoCL's wheel has it. Debian's clang has its own.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import shutil
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from device_runtime.gpu_open import GPU_FILE_BYTES, GPU_HEADROOM_BYTES
+from device_runtime.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, GPU_HEADROOM_BYTES
 from device_runtime.isolation import Limits, run_isolated
 from device_runtime.opencl import OPTIONS, open_opencl, opencl_devices
 from device_runtime.pocl import PLATFORM
@@ -51,13 +52,14 @@ def pocl(scratch: str) -> FrontEnd:
     Raises:
         FrontEndMissing: no PoCL, or no pyopencl.
     """
-    found = run_isolated(lambda: {"devices": opencl_devices(scratch)}, LIMITS).answer or {"devices": []}
+    limits = dataclasses.replace(LIMITS, writable=(scratch, *DRIVERS_WRITE))
+    found = run_isolated(lambda: {"devices": opencl_devices(scratch)}, limits).answer or {"devices": []}
     drivers = [device["driver"] for device in found["devices"] if PLATFORM in device["platform"]]
     if not drivers:
         raise FrontEndMissing("PoCL: no such device; pip install 'tune-for-board[pocl]'")
 
     def refusal(source: str) -> str:
-        failure = run_isolated(functools.partial(_built, source, scratch), LIMITS).failure
+        failure = run_isolated(functools.partial(_built, source, scratch), limits).failure
         return failure.text if failure else ""
 
     return FrontEnd(f"PoCL {drivers[0]}", refusal)

@@ -25,7 +25,6 @@ PROT_READ = 1
 MREMAP_MAYMOVE = 1
 MREMAP_FIXED = 2
 ALIGNMENT_BYTES = 64  # of every buffer of a kernel (cross/native/tfb.h)
-CANARY = bytes.fromhex("addeffff")  # NaN as float32 and float64, and not what outputs are filled with
 
 LIBC.mremap.restype = ctypes.c_void_p
 LIBC.mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
@@ -53,8 +52,9 @@ class Region:
         self._slack = (whole[mmap.PAGESIZE : start], whole[start + size_bytes : end])
         self._before, self._room_bytes = start - mmap.PAGESIZE, room  # of it, and between the guards
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(mapping)) + start
+        self._canary = new_canary()
         for slack in self._slack:
-            slack[:] = canaries(len(slack))
+            slack[:] = repeated(self._canary, len(slack))
         self._protect(-start, mmap.PAGESIZE, PROT_NONE)
         self._protect(end - start, mmap.PAGESIZE, PROT_NONE)
 
@@ -69,7 +69,7 @@ class Region:
     def strayed(self) -> str:
         """Where somebody wrote between the buffer and its guard pages, for people; "" for nowhere."""
         for slack, place in zip(self._slack, ("before the start", "after the end")):
-            count = overwritten(bytes(slack))
+            count = overwritten(self._canary, bytes(slack))
             if count:
                 return f"{count} bytes {place}"
         return ""
@@ -84,6 +84,7 @@ class Region:
         size, (old, new) = self._room_bytes, (region.address - region._before for region in (self, other))
         if LIBC.mremap(old, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, new) != new:
             raise OSError(ctypes.get_errno(), "mremap of an input buffer")
+        other._canary = self._canary
 
     def _protect(self, distance_bytes: int, size_bytes: int, protection: int) -> None:
         address = ctypes.c_void_p(self.address + distance_bytes)
@@ -95,14 +96,20 @@ def _rounded(size_bytes: int, multiple: int) -> int:
     return -(-size_bytes // multiple) * multiple
 
 
-def canaries(size_bytes: int) -> bytes:
-    """So many bytes of the pattern beside buffers."""
-    return (CANARY * (size_bytes // len(CANARY) + 1))[:size_bytes]
+def new_canary() -> bytes:
+    """Four bytes for beside a buffer: NaN as float32 and float64, and others for each buffer: a kernel that
+    copies what lies beyond one to beyond another changes something."""
+    return os.urandom(2) + b"\xff\xff"
 
 
-def overwritten(found: bytes) -> int:
+def repeated(canary: bytes, size_bytes: int) -> bytes:
+    """So many bytes of canaries."""
+    return (canary * (size_bytes // len(canary) + 1))[:size_bytes]
+
+
+def overwritten(canary: bytes, found: bytes) -> int:
     """How many of these bytes are no longer those of the canaries that were put there."""
-    wanted = canaries(len(found))
+    wanted = repeated(canary, len(found))
     return 0 if found == wanted else sum(ours != theirs for ours, theirs in zip(found, wanted))
 
 

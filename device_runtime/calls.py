@@ -10,7 +10,14 @@ from device_runtime.buffers import Region
 from device_runtime.check import COMPARABLE
 from device_runtime.cpu import run_kernel
 from device_runtime.gpu_measure import run_gpu_module
-from device_runtime.gpu_open import GPU_FILE_BYTES, GPU_HEADROOM_BYTES, Folders, gpu_folders, open_gpu
+from device_runtime.gpu_open import (
+    DRIVERS_WRITE,
+    GPU_FILE_BYTES,
+    GPU_HEADROOM_BYTES,
+    Folders,
+    gpu_folders,
+    open_gpu,
+)
 from device_runtime.installed import Slots
 from device_runtime.isolation import Limits, Outcome, run_isolated
 from device_runtime.methods import Context, Method, Reply
@@ -111,13 +118,15 @@ def _measure_on_gpu(
     """The driver lives in the child."""
     code_bytes = 4 * os.stat(path).st_size  # of a model, with its parameters: read, parsed, uploaded
     copies_bytes = 2 * sum(buffer.size_bytes for buffer in request.buffers)  # on a device that is the CPU
-    limits = Limits(
-        request.timeout_s,
-        GPU_HEADROOM_BYTES + code_bytes + copies_bytes + _memory_bytes(request),
-        limit_address_space=False,
-        file_bytes=GPU_FILE_BYTES,
-    )
+    memory_bytes = GPU_HEADROOM_BYTES + code_bytes + copies_bytes + _memory_bytes(request)
     with gpu_folders(context.device_dir, request.driver) as folders:
+        limits = Limits(
+            request.timeout_s,
+            memory_bytes,
+            limit_address_space=False,
+            file_bytes=GPU_FILE_BYTES,
+            writable=(*folders, *DRIVERS_WRITE),
+        )
         work = functools.partial(_run_on_gpu, path, request, inputs, folders)
         return run_isolated(work, limits, context.watch_fd)
 

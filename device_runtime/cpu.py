@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 from device_runtime.buffers import Region
 from device_runtime.check import Difference, compare, unwritten_byte
@@ -35,14 +35,15 @@ class _CpuTrial(Trial):
     def __init__(
         self,
         library: ctypes.CDLL,
-        symbol: Any,
+        symbol: int,
         pool: int,
         request: MeasureRequest,
         inputs: Mapping[str, Region],
     ) -> None:
         self._library, self._symbol, self._pool = library, symbol, pool
         self._request = request
-        self._inputs = dict(inputs)
+        self._inputs = inputs
+        self._wanted = [sha for data in request.data_sets for sha in data]
         self._own: List[Region] = []
         self._at_start = False
 
@@ -67,29 +68,31 @@ class _CpuTrial(Trial):
         self._at_start = at_start
 
     def _exchange(self, data: Sequence[str]) -> None:
-        """Other inputs at the same addresses, as far as no two buffers share one: a kernel that knows its
-        inputs by their addresses would take them for the old ones."""
+        """Other inputs at the same addresses: a kernel that knows its inputs by these would take them for the
+        old ones. Objects that are wanted in several places stay where they are."""
         for place, (buffer, sha) in enumerate(zip(self._request.buffers, data)):
-            old = self._own[place]
-            if buffer.role != "input" or self._inputs[sha] is old:
+            old, new = self._own[place], self._inputs[sha] if sha else self._own[place]
+            if buffer.role != "input" or new is old:
                 continue
-            if self._inputs[sha].fits(old) and self._own.count(old) == data.count(sha) == 1:
-                self._inputs[sha].move_to(old)
-                self._inputs[sha] = old
-            self._own[place] = self._inputs[sha]
+            if self._once({sha, buffer.sha}) and new.fits(old) and self._inputs[buffer.sha] is old:
+                new.move_to(old)
+            else:
+                self._own[place] = new
+
+    def _once(self, shas: Set[str]) -> bool:
+        """Whether each of these objects is wanted in one place of one set only."""
+        return all(self._wanted.count(sha) == 1 for sha in shas)
 
     def call(self) -> None:
         mode = float_mode()
-        status = self._symbol(self._pointers, self._workspace.address, self._pool)
+        status = self._library.tfb_call(self._symbol, self._pointers, self._workspace.address, self._pool)
         if status != 0:
             raise Fault("crash", f"kernel {self._request.symbol} returned {status}, expected 0")
         _same_mode(mode)
 
     def time(self, timing: Timing) -> Tuple[List[float], int]:
-        address = ctypes.cast(self._symbol, ctypes.c_void_p).value
-        assert address is not None
         mode = float_mode()
-        call = (address, ctypes.addressof(self._pointers), self._workspace.address, self._pool)
+        call = (self._symbol, ctypes.addressof(self._pointers), self._workspace.address, self._pool)
         timed = time_kernel(self._library, call, timing)
         _same_mode(mode)
         return timed
@@ -118,19 +121,22 @@ def _same_mode(before: bytes) -> None:
         raise Fault("wrong_answer", "it changed the rounding mode or the handling of denormal numbers")
 
 
-def _load(path: str, symbol: str) -> Tuple[ctypes.CDLL, Any]:
+def _load(path: str, symbol: str) -> Tuple[ctypes.CDLL, int]:
+    """The artifact and the address of its kernel."""
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
         library.tfb_abi_version.restype = ctypes.c_int32
+        library.tfb_call.restype = ctypes.c_int32
+        library.tfb_call.argtypes = (*[ctypes.c_void_p] * 4,)
         version = library.tfb_abi_version()
         kernel = library[symbol]
     except (OSError, AttributeError) as error:
         raise Fault("link", f"the artifact cannot be loaded: {str(error)[:ERROR_WORDS]}") from None
     if version != ABI_VERSION:
         raise Fault("link", f"the artifact has ABI version {version}, this runtime {ABI_VERSION}")
-    kernel.restype = ctypes.c_int32
-    kernel.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    return library, kernel
+    address = ctypes.cast(kernel, ctypes.c_void_p).value
+    assert address is not None
+    return library, address
 
 
 def _make_pool(library: ctypes.CDLL, threads: int, cores: Tuple[int, ...]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from device_runtime.buffers import Region, canaries, overwritten
+from device_runtime.buffers import Region, new_canary, overwritten, repeated
 from device_runtime.gpu import SMALLEST_BUFFER_BYTES, Device
 from device_runtime.protocol import GPU_ALIGNMENT
 
@@ -17,6 +17,7 @@ class GuardedBuffer:
 
     def __init__(self, device: Device, size_bytes: int) -> None:
         self._device = device
+        self._canary = new_canary()
         self.size_bytes = size_bytes
         self._used_bytes = size_bytes % GPU_ALIGNMENT  # of the part after it
         full_bytes = size_bytes - self._used_bytes
@@ -26,7 +27,7 @@ class GuardedBuffer:
         self.handle = device.part(self._whole, GPU_ALIGNMENT, max(SMALLEST_BUFFER_BYTES, size_bytes))
         for part, part_bytes in ((self._before, GPU_ALIGNMENT), (self._after, 2 * GPU_ALIGNMENT)):
             region = Region(part_bytes)
-            region.memory[:] = canaries(part_bytes)
+            region.memory[:] = repeated(self._canary, part_bytes)
             device.write(part, region)
 
     def part(self, offset_bytes: int, size_bytes: int) -> Any:
@@ -52,7 +53,7 @@ class GuardedBuffer:
         ):
             region = Region(part_bytes)
             self._device.download(part, region)
-            count = overwritten(canaries(first) + bytes(region.memory[first:]))
+            count = overwritten(self._canary, repeated(self._canary, first) + bytes(region.memory[first:]))
             if count:
                 return f"{count} bytes {place}"
         return ""

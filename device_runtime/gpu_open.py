@@ -18,6 +18,11 @@ GPU_FILE_BYTES = 64 << 20  # of a file that a driver's compiler writes
 
 Folders = Tuple[str, str]
 
+DRIVERS_WRITE = (
+    "/dev",
+    "/proc",
+)  # what a driver opens for writing beside its folder: devices, its own memory
+
 
 @contextmanager
 def gpu_folders(device_dir: str, name: str) -> Iterator[Folders]:

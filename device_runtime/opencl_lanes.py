@@ -7,11 +7,12 @@ binaries, under a key of the driver's version and the device.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, Dict, Set
 
 from device_runtime.binaries import key_of
-from device_runtime.gpu_open import GPU_FILE_BYTES, Folders
+from device_runtime.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, Folders
 from device_runtime.isolation import Limits, Outcome, run_isolated
 from device_runtime.opencl import binaries_in, open_opencl
 from device_runtime.protocol import GpuKernel, Launch
@@ -50,7 +51,8 @@ def vector_lanes(device: Dict[str, Any], folders: Folders) -> int:
 
 
 def _tried(wanted: str, folders: Folders, source: str) -> Outcome:
-    return run_isolated(functools.partial(_run, wanted, folders, source), COMPILING)
+    limits = dataclasses.replace(COMPILING, writable=(*folders, *DRIVERS_WRITE))
+    return run_isolated(functools.partial(_run, wanted, folders, source), limits)
 
 
 def _run(wanted: str, folders: Folders, source: str) -> Dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import os
 import platform
@@ -10,8 +11,9 @@ import tempfile
 from functools import partial
 from typing import Any, Dict, List, Optional, Sequence
 
+from device_runtime.confinement import protection
 from device_runtime.cuda import cuda_devices
-from device_runtime.gpu_open import gpu_folders
+from device_runtime.gpu_open import DRIVERS_WRITE, gpu_folders
 from device_runtime.isolation import Limits, run_isolated
 from device_runtime.opencl import opencl_devices
 from device_runtime.opencl_lanes import vector_lanes
@@ -42,6 +44,7 @@ def probe(device_dir: str, gpus: bool = True) -> Dict[str, Any]:
         "memory": _memory(),
         "load": list(os.getloadavg()),
         "storage": {"device_dir": device_dir, "total_bytes": disk.total, "free_bytes": disk.free},
+        "protection": protection(),
         **(_gpus(device_dir) if gpus else NO_GPUS),
     }
 
@@ -143,7 +146,8 @@ def _gpus(device_dir: str) -> Dict[str, Any]:
     scratch = tempfile.mkdtemp(prefix="probe-", dir=device_dir)
     try:
         for name, devices in (("opencl", partial(opencl_devices, scratch)), ("cuda", cuda_devices)):
-            outcome = run_isolated(lambda: {"devices": devices()}, GPU_LIMITS)  # noqa: B023 - runs at once
+            limits = dataclasses.replace(GPU_LIMITS, writable=(scratch, *DRIVERS_WRITE))
+            outcome = run_isolated(lambda: {"devices": devices()}, limits)  # noqa: B023 - runs at once
             if outcome.answer is not None:
                 found[name] = outcome.answer.get("devices", [])
             if outcome.failure is not None:

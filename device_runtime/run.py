@@ -11,7 +11,7 @@ import functools
 import mmap
 from typing import Any, Callable, ContextManager, Dict, Optional, Sequence
 
-from device_runtime.gpu_open import GPU_FILE_BYTES, GPU_HEADROOM_BYTES, gpu_folders
+from device_runtime.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, GPU_HEADROOM_BYTES, gpu_folders
 from device_runtime.installed import Slots
 from device_runtime.installed_model import InstalledModel, elements, read_file, read_part
 from device_runtime.isolation import Fault, Limits, Outcome, run_isolated
@@ -57,6 +57,7 @@ def run_model(
         return run_isolated(functools.partial(work, model), bounds, watch_fd)
     with gpu_folders(device_dir, f"{model.kind}-models") as folders:
         placed = dataclasses.replace(model, folders=folders)
+        bounds = dataclasses.replace(bounds, writable=(*folders, *DRIVERS_WRITE))
         return run_isolated(functools.partial(work, placed), bounds, watch_fd)
 
 

@@ -6,13 +6,14 @@ A GPU is looked for at each start, in a child process, because its driver may cr
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import platform
 from dataclasses import dataclass
 from typing import Any, Dict, Optional
 
 from device_runtime.cuda import find_cuda
-from device_runtime.gpu_open import GPU_FILE_BYTES, GPU_HEADROOM_BYTES, gpu_folders
+from device_runtime.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, GPU_HEADROOM_BYTES, gpu_folders
 from device_runtime.isolation import Fault, Limits, run_isolated
 from device_runtime.opencl import find_opencl
 from device_runtime.protocol import NOT_FOUND, ProtocolError
@@ -70,7 +71,8 @@ def _device(variant: Plain, device_dir: str, watch_fd: Optional[int]) -> str:
             raise Fault("link", f"it is for {wanted}, this board is {machine}")
         return machine
     with gpu_folders(device_dir, variant["kind"]) as (_, scratch):
-        outcome = run_isolated(functools.partial(_find, variant, scratch), LOOKING, watch_fd)
+        bounds = dataclasses.replace(LOOKING, writable=(scratch, *DRIVERS_WRITE))
+        outcome = run_isolated(functools.partial(_find, variant, scratch), bounds, watch_fd)
     if outcome.failure is not None:
         raise Fault(outcome.failure.kind, outcome.failure.text)
     assert outcome.answer is not None

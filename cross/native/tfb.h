@@ -92,6 +92,10 @@ typedef struct {
     int64_t not_finite;       /* elements NaN or infinite in `got` and finite in `want` */
 } tfb_difference;
 
+/* Calls the kernel once and returns what it does. The stacks of all threads are filled with a pattern before,
+ * so that a kernel that reads what it never stored there does not find what an earlier call has left. */
+TFB_EXPORT int32_t tfb_call(tfb_kernel kernel, void *const *buffers, void *workspace, struct tfb_pool *pool);
+
 /* Compares n elements; returns 0, or TFB_ERROR_ARGUMENT. */
 TFB_EXPORT int32_t tfb_compare_f32(const float *got, const float *want, int64_t n, tfb_difference *difference);
 TFB_EXPORT int32_t tfb_compare_f64(const double *got, const double *want, int64_t n, tfb_difference *difference);

@@ -152,7 +152,67 @@ KERNEL(forks_and_exits) { /* the fork keeps the pipe open */
     _exit(0);
 }
 
+KERNEL(leaves_an_orphan) { /* right; forked twice, so that it has another parent and session */
+    UNUSED;
+    twice(buffers, 0, N);
+    if (fork() == 0) {
+        setsid();
+        if (fork() == 0)
+            while (forever) pause();
+        _exit(0);
+    }
+    return 0;
+}
+
+KERNEL(orphan_and_crash) {
+    leaves_an_orphan(buffers, workspace, pool);
+    usleep(20000);
+    abort();
+}
+
+KERNEL(kills_its_parent) {
+    UNUSED;
+    twice(buffers, 0, N);
+    kill(getppid(), SIGKILL);
+    return 0;
+}
+
+KERNEL(kills_everybody) { /* but itself, as kill(2) says */
+    UNUSED;
+    twice(buffers, 0, N);
+    if (getpid() > 9) return 9; /* not in a namespace of its own: this machine needs its processes */
+    kill(-1, SIGKILL);
+    return 0;
+}
+
+KERNEL(forks_often) { /* 400 processes, none of which forks */
+    UNUSED;
+    for (int i = 0; i < 400; i++)
+        if (fork() == 0)
+            while (forever) pause();
+    while (forever) pause();
+    return 0;
+}
+
+KERNEL(removes_files) { /* those in the folder that the runtime was started in */
+    UNUSED;
+    twice(buffers, 0, N);
+    return unlink(getenv("TFB_TEST_VICTIM")) == 0 ? 0 : 3;
+}
+
 /* ---- takes all memory */
+
+KERNEL(allocates_in_a_family) { /* 100 MiB in each of eight processes */
+    UNUSED;
+    for (int i = 0; i < 8; i++)
+        if (fork() == 0) {
+            volatile char *block = malloc(100 << 20);
+            for (long j = 0; j < 100 << 20; j += 1024) block[j] = (char)j;
+            while (forever) pause();
+        }
+    while (forever) pause();
+    return 0;
+}
 
 KERNEL(allocates_for_ever) {
     UNUSED;
@@ -259,6 +319,13 @@ KERNEL(relies_on_zeros) {
     (void)pool;
     twice(buffers, 0, N);
     ((float *)buffers[1])[3] += ((float *)workspace)[24];
+    return 0;
+}
+
+KERNEL(relies_on_its_stack) { /* for zeros, which fresh memory has */
+    UNUSED;
+    twice(buffers, 0, N);
+    ((float *)buffers[1])[4] += *(volatile float *)((char *)__builtin_frame_address(0) - 8192);
     return 0;
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
@@ -44,6 +46,19 @@ class Kernels:
             threads=threads,
             timeout_s=timeout_s or self.timeout_s,
         )
+
+
+def kernel_processes(kernels: Kernels) -> set[int]:
+    """All processes of this machine that have the kernels' shared object in memory."""
+    found = set()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                if kernels.module in (folder / "maps").read_text():
+                    found.add(int(folder.name))
+            except OSError:
+                continue  # it has gone, or is somebody else's
+    return found
 
 
 def assert_right(session: Session, kernels: Kernels) -> None:

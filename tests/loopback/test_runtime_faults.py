@@ -13,7 +13,7 @@ import pytest
 from boards.board import Board, load
 from device_runtime.protocol import Timing
 from tests.loopback.conftest import CompileKernels, descendants, in_folder, state_and_parent
-from tests.loopback.kernels import QUICK, TIMEOUT_S, Kernels, assert_right
+from tests.loopback.kernels import QUICK, TIMEOUT_S, Kernels, assert_right, kernel_processes
 from toolkit.measure.session import Session, open_session
 
 PATIENCE_S = 30.0  # for what happens at once on a machine with nothing else to do
@@ -90,8 +90,61 @@ def test_killing_its_own_group_leaves_the_server_alive(lab: Lab) -> None:
     session, kernels = lab
     result = session.measure(kernels.request("kills_its_group"))
     assert result.error is not None
+    assert (result.error.kind, result.error.text) == ("crash", "killed by SIGKILL")
     assert result.error.signal == signal.SIGKILL
     assert_right(session, kernels)
+
+
+@pytest.mark.parametrize("symbol", ["leaves_an_orphan", "orphan_and_crash"])
+def test_what_a_kernel_forked_twice_is_gone_with_it(lab: Lab, symbol: str) -> None:
+    session, kernels = lab
+    before = kernel_processes(kernels)
+    session.measure(kernels.request(symbol, timing=None))
+    assert kernel_processes(kernels) <= before
+    assert_right(session, kernels)
+
+
+@pytest.mark.parametrize("symbol", ["kills_its_parent", "kills_everybody"])
+def test_a_kernel_reaches_nobody_outside(local_lab: Lab, symbol: str) -> None:
+    session, kernels = local_lab
+    if not session.probe().protection.namespaces:
+        pytest.skip("this system allows no user namespaces")
+    session.measure(kernels.request(symbol))
+    assert_right(session, kernels)
+
+
+def test_too_many_processes_are_ended(local_lab: Lab) -> None:
+    session, kernels = local_lab
+    before = kernel_processes(kernels)
+    result = session.measure(kernels.request("forks_often", timeout_s=20.0))
+    assert result.error is not None
+    assert (result.error.kind, result.error.text) == ("crash", "started more than 256 processes")
+    assert kernel_processes(kernels) <= before
+    assert_right(session, kernels)
+
+
+def test_the_memory_of_all_processes_counts(lab: Lab) -> None:
+    session, kernels = lab
+    result = session.measure(kernels.request("allocates_in_a_family", timeout_s=30.0))
+    assert result.error is not None
+    assert result.error.kind == "out_of_memory"
+    assert_right(session, kernels)
+
+
+def test_a_kernel_removes_no_file(
+    tmp_path: Path, compile_kernels: CompileKernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    board = in_folder(load("host"), tmp_path / "device")
+    monkeypatch.setenv("TFB_TEST_VICTIM", str(victim))
+    with open_session(board, cache_dir=tmp_path / "cache") as session:
+        if not session.probe().protection.landlock:
+            pytest.skip("this system has no Landlock")
+        kernels = Kernels(session, compile_kernels(os.uname().machine))
+        result = session.measure(kernels.request("removes_files"))
+    assert result.error is not None and "returned 3" in result.error.text
+    assert victim.read_text() == "kept"
 
 
 @pytest.mark.parametrize("symbol", ["hangs", "hangs_deaf"])
@@ -137,6 +190,7 @@ WRONG = [
     ("clips", "(data set 2 of 3)"),
     ("skips_zeros", "elements are NaN, infinite or unwritten, the first at index 1 (data set 3 of 3)"),
     ("relies_on_zeros", "1 of 1024 elements are NaN, infinite or unwritten, the first at index 3"),
+    ("relies_on_its_stack", "max |error| "),
     ("leaves_its_workspace", "it wrote 1 bytes after the end of the workspace"),
     ("rounds_upward", "it changed the rounding mode or the handling of denormal numbers"),
 ]
@@ -200,13 +254,13 @@ def test_a_killed_server_takes_its_measurement_with_it(
     thread.start()
     while not descendants(session.hello.pid):
         time.sleep(0.01)
-    (child,) = descendants(session.hello.pid)
+    children = descendants(session.hello.pid)
     os.kill(session.hello.pid, signal.SIGKILL)
     thread.join(10)
     deadline_s = time.monotonic() + PATIENCE_S
-    while state_and_parent(child)[0] not in "ZX" and time.monotonic() < deadline_s:
+    while {state_and_parent(pid)[0] for pid in children} - set("ZX") and time.monotonic() < deadline_s:
         time.sleep(0.01)
-    assert state_and_parent(child)[0] in "ZX"
+    assert {state_and_parent(pid)[0] for pid in children} <= set("ZX")
     with open_session(local_board, cache_dir=tmp_path) as after:  # the lease is free again
         assert_right(after, Kernels(after, compile_kernels(os.uname().machine)))
 

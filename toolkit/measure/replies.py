@@ -84,6 +84,13 @@ class Storage(Reply, frozen=True, kw_only=True):
     free_bytes: Count
 
 
+class Protection(Reply, frozen=True, kw_only=True):
+    """What keeps kernels from everything else on a board: device_runtime/confinement.py."""
+
+    namespaces: bool
+    landlock: bool
+
+
 class GpuDevice(Reply, frozen=True, kw_only=True):
     """What OpenCL and CUDA devices have in common."""
 
@@ -128,6 +135,7 @@ class Probe(Reply, frozen=True, kw_only=True):
     memory: Memory
     load: tuple[Finite, Finite, Finite]
     storage: Storage
+    protection: Protection
     opencl: tuple[OpenClDevice, ...]
     cuda: tuple[CudaDevice, ...]
     gpu_errors: tuple[str, ...]

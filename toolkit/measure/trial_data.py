@@ -14,10 +14,12 @@ from cross.expression.reference import evaluate
 
 Array = NDArray[Any]
 
-LARGE: Final = 64.0
-"""Beyond the thresholds of activations (6 and less); exp() of it and sums of its squares are finite."""
-LARGE_HALF: Final = 4.0  # for float16, whose largest number is 65504
+LARGE: Final = 2048.0
+"""Far beyond the thresholds of activations (6) and of exp() (104); sums of its squares are finite."""
+SOME: Final = 4.0  # of a sparse array, and of a large one of float16, whose largest number is 65504
 ZEROS: Final = 0.75  # of a sparse array; half of them are negative zeros
+FEW: Final = 64  # elements of an output say little: those of more sets say more
+MORE_SETS: Final = 4  # for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,14 @@ class TrialData:
 def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData, ...]:
     """Random data for an operator, evaluated by the numpy reference: plain, large and sparse.
 
-    Kernels are timed on the plain set. Constants are the same in all of them: a packing is uploaded once.
+    Kernels are timed on the plain set; an output of FEW elements gets MORE_SETS of the others. Constants are
+    the same in all of them: a packing is uploaded once.
     """
+    changes = (
+        _large,
+        _sparse,
+        *([_large, _sparse] * (MORE_SETS // 2) if operator.output.elements < FEW else ()),
+    )
     plain = [_plain(tensor.shape, tensor.dtype, rng) for tensor in operator.inputs]
 
     def changed(change: Callable[[Array, np.random.Generator], Array]) -> list[Array]:
@@ -42,8 +50,7 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
         ]
 
     return tuple(
-        TrialData(tuple(inputs), evaluate(operator, inputs))
-        for inputs in (plain, changed(_large), changed(_sparse))
+        TrialData(tuple(inputs), evaluate(operator, inputs)) for inputs in (plain, *map(changed, changes))
     )
 
 
@@ -56,10 +63,11 @@ def _plain(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
 
 
 def _large(plain: Array, rng: np.random.Generator) -> Array:
-    """Other values of the same signs and zeros, up to LARGE; integers to their type's end or 1000."""
+    """Floats of all magnitudes up to LARGE, as functions differ between 1 and 2, too; integers up to their
+    type's end or 1000."""
     if np.issubdtype(plain.dtype, np.floating):
-        largest = LARGE_HALF if plain.dtype.itemsize == 2 else LARGE
-        return (rng.permutation(plain.ravel()).reshape(plain.shape) * largest).astype(plain.dtype)
+        largest = SOME if plain.dtype.itemsize == 2 else LARGE
+        return (_other(plain, rng) * largest ** rng.random(plain.shape)).astype(plain.dtype)
     if plain.dtype == np.bool_:
         return ~plain
     limits = np.iinfo(plain.dtype)
@@ -68,7 +76,14 @@ def _large(plain: Array, rng: np.random.Generator) -> Array:
 
 
 def _sparse(plain: Array, rng: np.random.Generator) -> Array:
-    """Other values, most of them zero."""
-    values = rng.permutation(plain.ravel()).reshape(plain.shape)
+    """Most of them zero, floats of the others up to SOME."""
+    values = _other(plain, rng)
+    if np.issubdtype(plain.dtype, np.floating):
+        values = (SOME * values).astype(plain.dtype)
     zeros = np.where(rng.random(plain.shape) < 0.5, 0.0, -0.0).astype(plain.dtype)
     return np.where(rng.random(plain.shape) < ZEROS, zeros, values)
+
+
+def _other(plain: Array, rng: np.random.Generator) -> Array:
+    """The same values in other places."""
+    return rng.permutation(plain.ravel()).reshape(plain.shape)

@@ -11,7 +11,7 @@ from typing import Final
 from boards.description import Board
 from toolkit.errors import BoardUnreachable
 from toolkit.measure.fit import Check, needs
-from toolkit.measure.replies import Core, Probe, Storage, ThermalZone
+from toolkit.measure.replies import Core, Probe, Protection, Storage, ThermalZone
 from toolkit.measure.session import open_session
 
 LEAST_PYTHON: Final = (3, 8)
@@ -53,6 +53,7 @@ def probe_checks(board: Board, answer: Probe) -> Iterator[Check]:
     """The checks of what the runtime's probe answered."""
     yield from needs(board, board.targets, answer)
     yield _free_space(answer.storage)
+    yield _confinement(board, answer.protection)
     if board.emulated:
         yield Check(
             "clock", "unknown", "emulated: the host's clock, governor and temperature are not the chip's"
@@ -101,6 +102,25 @@ def _free_space(storage: Storage) -> Check:
         return Check("free space", "ok", found)
     remedy = f"free at least {LEAST_FREE_BYTES >> 20} MiB there, or name a larger folder as link.device_dir"
     return Check("free space", "failure", found, remedy)
+
+
+def _confinement(board: Board, found: Protection) -> Check:
+    """What a kernel that goes wild, or is meant to, can reach."""
+    names = [name for name in ("namespaces", "landlock") if getattr(found, name)]
+    if len(names) == 2:
+        return Check(
+            "confinement", "ok", "kernels run in namespaces of their own, and Landlock keeps their files"
+        )
+    text = f"kernels are confined by {names[0] if names else 'nothing but limits of time and memory'} only"
+    if board.emulated:
+        return Check("confinement", "unknown", f"{text}: the emulator knows no namespaces and no Landlock")
+    remedies = {
+        "namespaces": "allow user namespaces (sudo sysctl user.max_user_namespaces=1000 and, where there is "
+        "one, kernel.unprivileged_userns_clone=1)",
+        "landlock": "boot Linux 5.13 or newer with Landlock (lsm=landlock,...)",
+    }
+    missing = "; ".join(remedy for name, remedy in remedies.items() if name not in names)
+    return Check("confinement", "warning", text, f"{missing}; or tune only models that you trust")
 
 
 def _clock(cores: Sequence[Core]) -> Check:

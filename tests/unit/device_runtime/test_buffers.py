@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,12 +58,12 @@ def test_a_region_takes_the_place_of_another_of_its_size() -> None:
     second.protect()
     assert second.fits(first) and not other.fits(first)
 
-    def work() -> dict[str, bytes]:
+    def work() -> dict[str, Any]:
         second.move_to(first)
-        return {"found": bytes(first.memory)}
+        return {"found": bytes(first.memory), "strayed": first.strayed()}
 
     outcome = run_isolated(work, Limits(10.0, 1 << 28))
-    assert outcome.answer == {"found": bytes([3]) * 5000}
+    assert outcome.answer == {"found": bytes([3]) * 5000, "strayed": ""}
     assert bytes(first.memory) == bytes(5000)
 
 

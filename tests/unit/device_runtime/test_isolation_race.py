@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,13 +17,13 @@ LIMITS = Limits(timeout_s=10.0, memory_bytes=256 << 20)
 
 @pytest.fixture
 def slow_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parent gets the processor back only when the child has ended."""
-    fork = os.fork
+    """The parent looks for the first time when the child has ended (on a machine that is not too busy)."""
+    fork, parent = os.fork, os.getpid()
 
     def fork_and_wait() -> int:
         pid = fork()
-        if pid:
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        if os.getpid() == parent:
+            time.sleep(0.2)
         return pid
 
     monkeypatch.setattr(isolation.os, "fork", fork_and_wait)

@@ -22,6 +22,7 @@ GOOD: dict[str, Any] = {
     "storage": {"device_dir": "/home/pi/tfb", "total_bytes": 16 << 30, "free_bytes": 8 << 30},
     "cores": [{"id": core, "now_hz": 1_400_000_000, "max_hz": 1_400_000_000, "governor": "performance"}
               for core in range(6)],
+    "protection": {"namespaces": True, "landlock": True},
     "thermal": [{"name": "cpu", "celsius": 51.0}],
     "load": [0.1, 0.1, 0.1],
     "opencl": [{
@@ -34,6 +35,8 @@ GOOD: dict[str, Any] = {
     "gpu_errors": [],
 }  # fmt: skip
 
+WITHOUT_NAMESPACES = {"namespaces": False, "landlock": True}
+WITHOUT_LANDLOCK = {"namespaces": True, "landlock": False}
 FULL = {"device_dir": "/d", "total_bytes": 1 << 30, "free_bytes": 1 << 20}
 
 
@@ -58,6 +61,8 @@ def test_a_fit_board_has_no_remedies() -> None:
         ("free space", {"storage": FULL}, "failure", "at least 256 MiB"),
         ("cores", {"cores": core()[:4]}, "failure", "echo 1 | sudo tee /sys/devices/system/cpu/cpu4/online"),
         ("features", {"cpu": GOOD["cpu"] | {"features": ["fp"]}}, "failure", "correct cpu, features and"),
+        ("confinement", {"protection": WITHOUT_NAMESPACES}, "warning", "user.max_user_namespaces"),
+        ("confinement", {"protection": WITHOUT_LANDLOCK}, "warning", "boot Linux 5.13"),
         ("clock", {"cores": core(now_hz=600_000_000)}, "warning", "set the governor to performance"),
         ("governor", {"cores": core(governor="ondemand")}, "warning", "echo performance | sudo tee"),
         ("temperature", {"thermal": [{"name": "cpu", "celsius": 82.0}]}, "warning", "add a fan"),
