@@ -84,8 +84,11 @@ class _CpuTrial(Trial):
         return all(self._wanted.count(sha) == 1 for sha in shas)
 
     def call(self) -> None:
+        """The set whose buffers begin at their guards also has its parallel loops run backwards."""
         mode = float_mode()
-        status = self._library.tfb_call(self._symbol, self._pointers, self._workspace.address, self._pool)
+        status = self._library.tfb_call(
+            self._symbol, self._pointers, self._workspace.address, self._pool, self._at_start
+        )
         if status != 0:
             raise Fault("crash", f"kernel {self._request.symbol} returned {status}, expected 0")
         _same_mode(mode)
@@ -127,7 +130,7 @@ def _load(path: str, symbol: str) -> Tuple[ctypes.CDLL, int]:
         library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
         library.tfb_abi_version.restype = ctypes.c_int32
         library.tfb_call.restype = ctypes.c_int32
-        library.tfb_call.argtypes = (*[ctypes.c_void_p] * 4,)
+        library.tfb_call.argtypes = (*[ctypes.c_void_p] * 4, ctypes.c_int32)
         version = library.tfb_abi_version()
         kernel = library[symbol]
     except (OSError, AttributeError) as error:

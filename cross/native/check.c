@@ -88,8 +88,12 @@ static void fill_stack(void *closure, int64_t begin, int64_t end) {
     __asm__ volatile("" : : "r"(bytes) : "memory"); /* the stores are wanted although nothing reads them */
 }
 
-int32_t tfb_call(tfb_kernel kernel, void *const *buffers, void *workspace, struct tfb_pool *pool) {
+int32_t tfb_call(tfb_kernel kernel, void *const *buffers, void *workspace, struct tfb_pool *pool,
+                 int32_t backwards) {
     if (!kernel) return TFB_ERROR_ARGUMENT;
     tfb_parallel_for(pool, fill_stack, NULL, tfb_pool_threads(pool));
-    return kernel(buffers, workspace, pool);
+    tfb_run_backwards(backwards);
+    int32_t status = kernel(buffers, workspace, pool);
+    tfb_run_backwards(0);
+    return status;
 }

@@ -263,8 +263,18 @@ int32_t tfb_pool_spins(const struct tfb_pool *pool) {
     return pool && pool->spin_ns > 0;
 }
 
+static _Atomic int32_t run_backwards;
+
+void tfb_run_backwards(int32_t backwards) {
+    atomic_store(&run_backwards, backwards);
+}
+
 int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, int64_t extent) {
     if (extent <= 0) return 0;
+    if (atomic_load_explicit(&run_backwards, memory_order_relaxed)) {
+        for (int64_t i = extent; i-- > 0;) body(closure, i, i + 1);
+        return 0;
+    }
     /* Acquire on `busy`: the last loop's caller released it after its workers were done with the fields. */
     if (!pool || pool->wanted == 1 || extent == 1 || !has_workers(pool) ||
         atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) {

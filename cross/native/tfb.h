@@ -64,6 +64,9 @@ TFB_EXPORT int32_t tfb_pool_spins(const struct tfb_pool *pool);
  * another loop of the same pool, or when another thread is using the pool. body must not call fork. */
 TFB_EXPORT int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, int64_t extent);
 
+/* Have all parallel loops of this process run backwards on their calling threads (1), or as above (0). */
+void tfb_run_backwards(int32_t backwards);
+
 /* ---- timing.c -------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -93,8 +96,11 @@ typedef struct {
 } tfb_difference;
 
 /* Calls the kernel once and returns what it does. The stacks of all threads are filled with a pattern before,
- * so that a kernel that reads what it never stored there does not find what an earlier call has left. */
-TFB_EXPORT int32_t tfb_call(tfb_kernel kernel, void *const *buffers, void *workspace, struct tfb_pool *pool);
+ * so that a kernel that reads what it never stored there does not find what an earlier call has left. With
+ * `backwards` the parallel loops run on this thread, from their last iteration to their first: one that writes
+ * what belongs to another iteration is wrong then, however lucky its threads are. */
+TFB_EXPORT int32_t tfb_call(tfb_kernel kernel, void *const *buffers, void *workspace, struct tfb_pool *pool,
+                            int32_t backwards);
 
 /* Compares n elements; returns 0, or TFB_ERROR_ARGUMENT. */
 TFB_EXPORT int32_t tfb_compare_f32(const float *got, const float *want, int64_t n, tfb_difference *difference);

@@ -329,6 +329,18 @@ KERNEL(relies_on_its_stack) { /* for zeros, which fresh memory has */
     return 0;
 }
 
+static void one_too_many(void *closure, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+        twice((void *const *)closure, (int)i, (int)i + 1);
+        if (i + 1 < N) ((float *)((void *const *)closure)[1])[i + 1] = -1;
+    }
+}
+
+KERNEL(spoils_its_neighbour) { /* which mends it, unless another thread has been there already */
+    (void)workspace;
+    return tfb_parallel_for(pool, one_too_many, (void *)buffers, N);
+}
+
 KERNEL(clips) { /* right for inputs in [-500, 523] */
     UNUSED;
     twice(buffers, 0, N);

@@ -19,6 +19,7 @@ class Kernels:
     """The shared object and its data on one board; `request(symbol)` asks for one kernel."""
 
     def __init__(self, session: Session, code: bytes, timeout_s: float = 10.0) -> None:
+        self.device_dir = session.board.link.device_dir
         self.module = session.put(code)
         values = np.arange(ELEMENTS, dtype=np.float32) - 500
         self.input = session.put(values.tobytes())
@@ -49,12 +50,12 @@ class Kernels:
 
 
 def kernel_processes(kernels: Kernels) -> set[int]:
-    """All processes of this machine that have the kernels' shared object in memory."""
-    found = set()
+    """All processes of this machine that have the board's shared object of these kernels in memory."""
+    found, code = set(), f"{kernels.device_dir}/objects/{kernels.module}"
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                if kernels.module in (folder / "maps").read_text():
+                if code in (folder / "maps").read_text():
                     found.add(int(folder.name))
             except OSError:
                 continue  # it has gone, or is somebody else's

@@ -18,8 +18,8 @@ LARGE: Final = 2048.0
 """Far beyond the thresholds of activations (6) and of exp() (104); sums of its squares are finite."""
 SOME: Final = 4.0  # of a sparse array, and of a large one of float16, whose largest number is 65504
 ZEROS: Final = 0.75  # of a sparse array; half of them are negative zeros
-FEW: Final = 64  # elements of an output say little: those of more sets say more
-MORE_SETS: Final = 4  # for them
+FEW: Final = 512  # elements of an output say little: those of more sets say more
+MORE_SETS: Final = 6  # for them
 
 
 @dataclass(frozen=True, slots=True)

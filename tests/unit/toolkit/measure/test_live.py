@@ -322,8 +322,8 @@ def test_trial_data_is_drawn_from_the_seed_and_evaluated() -> None:
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "int64", "float16", "float64"])
 def test_trial_data_of_every_dtype_differs_from_set_to_set(dtype: str) -> None:
     kind = "float32" if dtype == "bool" else dtype
-    source = placeholder((40, 8), "a", dtype=dtype)
-    operator = Operator("same", (source,), compute((40, 8), lambda i, j: cast(kind, source[i, j]), name="b"))
+    source = placeholder((80, 8), "a", dtype=dtype)
+    operator = Operator("same", (source,), compute((80, 8), lambda i, j: cast(kind, source[i, j]), name="b"))
     sets = trial_data(operator, np.random.default_rng(1))
     assert {data.inputs[0].dtype for data in sets} == {np.dtype(dtype)}
     assert len({data.inputs[0].tobytes() for data in sets}) == 3
