@@ -401,5 +401,5 @@ ATTACKS = (
     Attack("damaged-onnx", "a damaged ONNX file is imported", 300, 40, damage_onnx),
     Attack("damaged-boards", "a damaged board file is shown", 300, 40, damage_boards),
     Attack("damaged-caches", "a damaged cache is used", 300, 21, damage_caches),
-    Attack("damaged-state", "what board or host keep of bundles is damaged", 300, 6, damage_state),
+    Attack("damaged-state", "what board or host keep of bundles is damaged", 300, 3, damage_state),
 )
