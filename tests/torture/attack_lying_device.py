@@ -202,5 +202,5 @@ def judged(lie: str, code: int, printed: str, trace: str) -> str:
 
 
 ATTACKS = (
-    Attack("lying-device", f"a device that tells one of {len(liar.LIES)} lies to a command", 500, 8, lie_to),
+    Attack("lying-device", f"a device that tells one of {len(liar.LIES)} lies to a command", 500, 6, lie_to),
 )
