@@ -24,7 +24,7 @@ TRIALS = 48  # of a tuning run, and what it may take at most
 TUNED_S = 120.0
 KILLS = 12  # of one store, before it is looked at as a whole
 GROUP = 3  # records of one transaction
-LIFE_S = 1.0  # of a writer, at most
+KILLED_EVERY_S = 0.25  # at most, a writer
 PAUSE_S = 0.01  # of a writer: the store should not grow too large to be read again and again
 STILL_S = 60.0  # without a word from a reader or writer: too long
 
@@ -231,7 +231,7 @@ def kill_writers(run: Run, folder: Path) -> None:
     try:
         wait_for_words([said for said, _ in (*readers, *writers)])
         for _ in range(min(KILLS, run.cases - run.count)):
-            time.sleep(run.rng.uniform(0.0, LIFE_S / 4))
+            time.sleep(run.rng.uniform(0.0, KILLED_EVERY_S))
             said, process = writers.pop(run.rng.randrange(len(writers)))
             process.kill()
             process.join()
