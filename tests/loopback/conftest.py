@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from boards.board import Board, load
+from boards.target import POCL
 from cross import native
 from toolkit import emulation
+from toolkit.measure.fit import with_compiled_vectors
 from toolkit.measure.session import Session, open_session
 
 SOURCE = Path(__file__).with_name("fault_kernels.c")
@@ -65,13 +67,15 @@ def emulated_board(tmp_path_factory: pytest.TempPathFactory) -> Board:
 
 @pytest.fixture(scope="module")
 def pocl_board(tmp_path_factory: pytest.TempPathFactory) -> Board:
-    """OpenCL on this machine's CPU; skipped where PoCL is not installed."""
+    """OpenCL on this machine's CPU, with vectors that its compiler compiles; skipped where there is no PoCL."""
     board = in_folder(load("pocl"), tmp_path_factory.mktemp("pocl") / "device")
     with open_session(board, lease=False) as session:
-        devices = session.probe().opencl
-    if not any("Portable" in device.platform for device in devices):
+        answer = session.probe()
+    if not any(POCL in device.platform for device in answer.opencl):
         pytest.skip("PoCL is not installed; run `pip install -e .[pocl]`")
-    return board
+    targets = tuple(with_compiled_vectors(target, answer) for target in board.targets)
+    narrowed: Board = msgspec.structs.replace(board, targets=targets)
+    return narrowed
 
 
 @pytest.fixture
