@@ -67,7 +67,7 @@ def emulated_board(tmp_path_factory: pytest.TempPathFactory) -> Board:
 
 @pytest.fixture(scope="module")
 def pocl_board(tmp_path_factory: pytest.TempPathFactory) -> Board:
-    """OpenCL on this machine's CPU, with vectors that its compiler compiles; skipped where there is no PoCL."""
+    """OpenCL on this machine's CPU, with vectors that its compiler compiles; skipped without PoCL."""
     board = in_folder(load("pocl"), tmp_path_factory.mktemp("pocl") / "device")
     with open_session(board, lease=False) as session:
         answer = session.probe()
