@@ -133,7 +133,7 @@ ATTACKS = (
         "mutants",
         "a mutant of a real kernel was measured, and refused unless an oracle finds it right",
         cases=2000,
-        sample=40,
+        sample=24,
         run=mutants,
     ),
 )
