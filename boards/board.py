@@ -61,6 +61,7 @@ _RETIRED = {  # keys of earlier versions, and what to do instead
     "sides need now in place of a shared secret",
 }
 _SHIPPED = Path(__file__).parent
+MAX_FILE_BYTES = 1 << 16  # the ones that ship have 3,000; more only takes a parser's time
 _ADDRESS = re.compile(
     r"(?:(?P<user>[^@:/\s]+)@)?(?P<host>\[[0-9a-fA-F:]+\]|[^@:/\s\[\]]+)(?::(?P<port>\d{1,5}))?"
 )
@@ -93,14 +94,14 @@ def load(name_or_path: str | Path, *, facts: HostFacts | None = None) -> Board:
 def _read(path: Path) -> Board:
     """The board in one file, every type and rule checked."""
     try:
-        content = path.read_bytes()
+        content = _content(path)
     except OSError as error:
         raise NoBoardFile(str(path), error.strerror or str(error)) from error
     except ValueError as error:  # a zero byte in the path
         raise NoBoardFile(str(path), str(error)) from error
     try:
         tables = tomllib.loads(content.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # among them wrong UTF-8, TOML and integers of 5,000 digits
         raise BadBoardFile(str(path), [Problem("toml", "", "TOML in UTF-8", str(error))]) from error
     try:
         board = msgspec.convert(tables, Board)
@@ -110,6 +111,17 @@ def _read(path: Path) -> Board:
     if problems:
         raise BadBoardFile(str(path), problems)
     return board
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file, of which there are few. Raises OSError."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # reading one may never end
+        raise OSError(None, "it is a pipe or a device")
+    with path.open("rb") as stream:
+        content = stream.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise OSError(None, f"a board file has at most {MAX_FILE_BYTES} bytes, and it has more")
+    return content
 
 
 def _type_problem(message: str, tables: dict[str, Any]) -> Problem:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from toolkit.errors import ModelError
 from toolkit.model.graph import Graph
 
 ALIGNMENT_BYTES = 64
@@ -47,6 +48,23 @@ def plan_memory(graph: Graph, alignment_bytes: int = ALIGNMENT_BYTES) -> MemoryP
     if alignment_bytes != ALIGNMENT_BYTES:  # values of whole multiples lie at whole multiples
         lives = [replace(life, size_bytes=aligned(life.size_bytes, alignment_bytes)) for life in lives]
     return place(lives)
+
+
+def check_memory(graph: Graph, memory_bytes: int, board: str) -> None:
+    """Refuse a model that a board's memory cannot hold.
+
+    Raises:
+        ModelError: arena, weights, inputs and outputs together take more than `memory_bytes`.
+    """
+    own = {*graph.constants, *graph.inputs, *graph.outputs}
+    total = plan_memory(graph).arena_bytes + sum(graph.values[name].nbytes for name in own)
+    if total > memory_bytes:
+        largest = max(graph.values.values(), key=lambda value: value.nbytes)
+        raise ModelError(
+            f"model {graph.name!r} takes {total} bytes to run, of which {largest.name!r} of shape "
+            f"{list(largest.shape)} takes {largest.nbytes}; expected at most {memory_bytes} bytes, the "
+            f"memory of board {board}; give smaller shapes with --shape, or choose another board"
+        )
 
 
 def place(lives: Sequence[Placement]) -> MemoryPlan:

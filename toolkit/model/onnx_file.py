@@ -6,13 +6,17 @@ Everything that can be wrong with the file itself is a ModelError here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import stat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from toolkit.errors import ModelError
 
 MIN_OPSET = 7
+MAX_FILE_BYTES = (1 << 31) - 1  # of a protobuf message; larger models keep their weights in other files
+MAX_DIMENSIONS = 32
 Shape = tuple[int, ...]
 
 
@@ -25,8 +29,7 @@ def read_onnx(path: Path) -> Any:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-    if not path.is_file():
-        raise ModelError(f"model {path}: expected an ONNX file, found {_what_is(path)}; check the path")
+    _check_file(path)
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, OSError) as error:
@@ -48,6 +51,44 @@ def read_onnx(path: Path) -> Any:
     _check_opset(path, model)
     _load_weights(path, model)
     return model
+
+
+def check_size(where: str, shape: Sequence[int], item_bytes: int, memory_bytes: int) -> None:
+    """Refuse a value that the memory of this machine, where every result is checked, cannot hold.
+
+    Raises:
+        ModelError: `where` (the model and the value) has more dimensions or bytes than can be.
+    """
+    size = math.prod(shape) * item_bytes
+    if len(shape) > MAX_DIMENSIONS or size > memory_bytes:
+        raise ModelError(
+            f"{where} has the shape {_shape_text(shape)} and takes {size} bytes; expected at most "
+            f"{MAX_DIMENSIONS} dimensions and {memory_bytes} bytes, the memory of this machine; export the "
+            "model with smaller shapes, or give smaller ones with --shape"
+        )
+
+
+def _shape_text(shape: Sequence[int]) -> str:
+    return str(list(shape)) if len(shape) <= MAX_DIMENSIONS else f"of {len(shape)} dimensions"
+
+
+def _check_file(path: Path) -> None:
+    """Raises ModelError for what is no file, or one larger than ONNX files can be."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError) as error:
+        there = "there" if isinstance(error, FileNotFoundError) else f"that can be read ({error})"
+        raise ModelError(
+            f"model {path}: expected an ONNX file, found nothing {there}; check the path"
+        ) from error
+    if not stat.S_ISREG(found.st_mode):
+        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a device, a pipe or a socket"
+        raise ModelError(f"model {path}: expected an ONNX file, found {what}; check the path")
+    if found.st_size > MAX_FILE_BYTES:
+        raise ModelError(
+            f"model {path}: expected an ONNX file of at most {MAX_FILE_BYTES} bytes, found {found.st_size}; "
+            "export the model with its weights in another file (external data)"
+        )
 
 
 def check_onnx(path: Path, model: Any) -> None:
@@ -75,12 +116,14 @@ def opset_of(model: Any) -> int:
     return int(max(versions, default=0))
 
 
-def concrete_inputs(path: Path, model: Any, shapes: Mapping[str, Shape]) -> dict[str, tuple[Shape, int]]:
+def concrete_inputs(
+    path: Path, model: Any, shapes: Mapping[str, Shape], memory_bytes: int
+) -> dict[str, tuple[Shape, int]]:
     """Input name -> (shape, ONNX element type) for every input that is no weight.
 
     Raises:
-        ModelError: a dynamic dimension without a given shape, a given shape that contradicts the model, or a
-            shape for an input that does not exist.
+        ModelError: a dynamic dimension without a given shape, a given shape that contradicts the model, a
+            shape for an input that does not exist, or an input that `memory_bytes` cannot hold.
     """
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = {item.name: item for item in model.graph.input if item.name not in weights}
@@ -91,7 +134,20 @@ def concrete_inputs(path: Path, model: Any, shapes: Mapping[str, Shape]) -> dict
                 "are "
                 f"{', '.join(sorted(inputs)) or '(none)'}"
             )
-    return {name: _concrete(path, item, shapes.get(name)) for name, item in inputs.items()}
+    found = {name: _concrete(path, item, shapes.get(name)) for name, item in inputs.items()}
+    for name, (shape, kind) in found.items():
+        check_size(f"model {path}: input {name!r}", shape, item_bytes(kind), memory_bytes)
+    return found
+
+
+def item_bytes(kind: int) -> int:
+    """Bytes of one element of an ONNX type; 1 where numpy has no such type."""
+    import onnx
+
+    try:
+        return int(onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize)
+    except KeyError:
+        return 1
 
 
 def _concrete(path: Path, item: Any, given: Shape | None) -> tuple[Shape, int]:
@@ -150,7 +206,3 @@ def _load_weights(path: Path, model: Any) -> None:
             "beside the "
             "model"
         ) from error
-
-
-def _what_is(path: Path) -> str:
-    return "a folder" if path.is_dir() else "nothing there"

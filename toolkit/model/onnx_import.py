@@ -7,6 +7,7 @@ which is given the known inputs as data; then its importer (importers.py, by nam
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,15 @@ import numpy as np
 from toolkit.errors import ModelError
 from toolkit.model.graph import Array, Graph, GraphBuilder, Value
 from toolkit.model.importers import IMPORTERS, supported_text
-from toolkit.model.onnx_file import Shape, check_onnx, concrete_inputs, opset_of, read_onnx
+from toolkit.model.onnx_file import (
+    Shape,
+    check_onnx,
+    check_size,
+    concrete_inputs,
+    item_bytes,
+    opset_of,
+    read_onnx,
+)
 from toolkit.model.source import Operand, Source
 
 # operators that are evaluated when all their inputs are known, beyond those that have an importer
@@ -36,10 +45,13 @@ SHAPE_DATA_ELEMENTS = 64
 Compute = Callable[[Graph, Mapping[str, Array]], Mapping[str, Array]]
 
 
-def import_onnx(path: Path, shapes: Mapping[str, Shape], compute: Compute) -> Graph:
+def import_onnx(
+    path: Path, shapes: Mapping[str, Shape], compute: Compute, memory_bytes: int | None = None
+) -> Graph:
     """The graph of an ONNX file, before any pass; values keep their ONNX names.
 
-    `compute` gives the outputs of a graph as this function makes them, for inputs: it folds constants.
+    `compute` gives the outputs of a graph as this function makes them, for inputs: it folds constants. No
+    value may be larger than `memory_bytes` (None: the memory of this machine).
 
     Raises:
         ModelError: the file is damaged, or holds something that is not supported; the message names it.
@@ -47,7 +59,9 @@ def import_onnx(path: Path, shapes: Mapping[str, Shape], compute: Compute) -> Gr
     model = read_onnx(path)
     _check_supported(path, model)
     check_onnx(path, model)
-    walk = _Walk(path, model, concrete_inputs(path, model, shapes), compute)
+    memory_bytes = memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    inputs = concrete_inputs(path, model, shapes, memory_bytes)
+    walk = _Walk(path, model, inputs, compute, memory_bytes)
     for node in model.graph.node:
         walk.visit(node)
     return walk.finish()
@@ -75,11 +89,17 @@ class _Walk:
     """State of the walk: the types and the data known so far."""
 
     def __init__(
-        self, path: Path, model: Any, inputs: Mapping[str, tuple[Shape, int]], compute: Compute
+        self,
+        path: Path,
+        model: Any,
+        inputs: Mapping[str, tuple[Shape, int]],
+        compute: Compute,
+        memory_bytes: int,
     ) -> None:
         import onnx
 
         self.path = path
+        self.memory_bytes = memory_bytes
         self.compute = compute
         self.model = model
         self.opset = opset_of(model)
@@ -250,9 +270,17 @@ class _Walk:
             [onnx.helper.make_empty_tensor_value_info(item) for item in outputs],
         )
         model = onnx.helper.make_model(graph, opset_imports=self.model.opset_import)
+        for item, kind in self._inferred(node, name).items():
+            if _is_concrete(kind):
+                self._check_size(
+                    f"node {name!r} ({node.op_type}): the constant {item!r}", kind, self.memory_bytes
+                )
         try:
             results = ReferenceEvaluator(model).run(None, feeds)
-        except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, KeyError) as error:
+        except (
+            *(RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, KeyError),
+            *(MemoryError, OverflowError),
+        ) as error:
             raise ModelError(
                 f"model {self.path}: node {name!r} ({node.op_type}) works on constants, but evaluating it "
                 f"fails: {error}; "
@@ -262,29 +290,7 @@ class _Walk:
 
     def _infer(self, node: Any, name: str) -> None:
         """Note the types of the node's outputs."""
-        import onnx
-
-        data: dict[str, Any] = {}
-        for item in node.input:
-            array = self._data(item) if item else None
-            if array is not None and array.size <= SHAPE_DATA_ELEMENTS:
-                data[item] = onnx.numpy_helper.from_array(array, item)
-        schema = onnx.defs.get_schema(node.op_type, self.opset, "")
-        types = {item: self.types[item] for item in node.input if item}
-        try:
-            found = onnx.shape_inference.infer_node_outputs(
-                schema, node, types, data, opset_imports=list(self.model.opset_import)
-            )
-        except (
-            *(onnx.shape_inference.InferenceError, onnx.checker.ValidationError, UnicodeDecodeError),
-            *(RuntimeError, KeyError, ValueError),
-        ) as error:
-            raise ModelError(
-                f"model {self.path}: node {name!r} ({node.op_type}) does not fit its inputs "
-                f"{[list(self._shape(item)) for item in node.input if item]}: "
-                f"{' '.join(str(error).split())}; "
-                "export the model again, or check the given shapes"
-            ) from error
+        found = self._inferred(node, name)
         for item in node.output:
             kind = found.get(item)
             if kind is None or not _is_concrete(kind):
@@ -297,7 +303,41 @@ class _Walk:
                     "--shape "
                     "for dynamic inputs, or export with fixed shapes"
                 )
+            self._check_size(f"node {name!r} ({node.op_type}): its output {item!r}", kind, self.memory_bytes)
             self.types[item] = kind
+
+    def _inferred(self, node: Any, name: str) -> dict[str, Any]:
+        """The types of the node's outputs, as far as ONNX's shape inference finds them."""
+        import onnx
+
+        data: dict[str, Any] = {}
+        for item in node.input:
+            array = self._data(item) if item else None
+            if array is not None and array.size <= SHAPE_DATA_ELEMENTS:
+                data[item] = onnx.numpy_helper.from_array(array, item)
+        schema = onnx.defs.get_schema(node.op_type, self.opset, "")
+        types = {item: self.types[item] for item in node.input if item}
+        try:
+            return dict(
+                onnx.shape_inference.infer_node_outputs(
+                    schema, node, types, data, opset_imports=list(self.model.opset_import)
+                )
+            )
+        except (
+            *(onnx.shape_inference.InferenceError, onnx.checker.ValidationError, UnicodeDecodeError),
+            *(RuntimeError, KeyError, ValueError),
+        ) as error:
+            raise ModelError(
+                f"model {self.path}: node {name!r} ({node.op_type}) does not fit its inputs "
+                f"{[list(self._shape(item)) for item in node.input if item]}: "
+                f"{' '.join(str(error).split())}; "
+                "export the model again, or check the given shapes"
+            ) from error
+
+    def _check_size(self, where: str, kind: Any, most_bytes: int) -> None:
+        tensor = kind.tensor_type
+        shape = [dim.dim_value for dim in tensor.shape.dim]
+        check_size(f"model {self.path}: {where}", shape, item_bytes(tensor.elem_type), most_bytes)
 
     def _shape(self, name: str) -> Shape:
         return tuple(dim.dim_value for dim in self.types[name].tensor_type.shape.dim)

@@ -20,6 +20,7 @@ from toolkit.measure.session import Session, open_session
 from toolkit.model.graph import Graph
 from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
+from toolkit.model.memory import check_memory
 from toolkit.model.tasks import TuningTask, tasks
 from toolkit.model_job.options import JobListener, StageDone, StageName, StageStarted, TuneOptions
 from toolkit.records import Records
@@ -118,6 +119,7 @@ def open_bench(
     with stage("import", on_event) as running:
         imported = load_model(model, options.shapes)
         graph = stored_for(imported, target)
+        check_memory(graph, board.memory_bytes, board.name)
         found = tasks(graph)
         running.summary = f"{len(graph.groups)} operators, {len(found)} distinct"
     with Records(options.records) as records, Builder(target, workers=options.workers, nice=nice) as builder:
