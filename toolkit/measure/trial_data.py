@@ -17,9 +17,9 @@ Array = NDArray[Any]
 LARGE: Final = 2048.0
 """Far beyond the thresholds of activations (6) and of exp() (104); sums of its squares are finite."""
 SOME: Final = 4.0  # of a sparse array, and of a large one of float16, whose largest number is 65504
+SMALL: Final = 1e-3
 ZEROS: Final = 0.75  # of a sparse array; half of them are negative zeros
 FEW: Final = 512  # elements of an output say little: those of more sets say more
-MORE_SETS: Final = 6  # for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,12 @@ class TrialData:
 def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData, ...]:
     """Random data for an operator, evaluated by the numpy reference: plain, large and sparse.
 
-    Kernels are timed on the plain set; an output of FEW elements gets MORE_SETS of the others. Constants are
+    Kernels are timed on the plain set; an output of FEW elements gets more sets. Constants are
     the same in all of them: a packing is uploaded once.
     """
-    changes = (
-        _large,
-        _sparse,
-        *([_large, _sparse] * (MORE_SETS // 2) if operator.output.elements < FEW else ()),
-    )
+    changes = [_large, _sparse]
+    if operator.output.elements < FEW:
+        changes += [_small, _negative, *changes, *changes]
     plain = [_plain(tensor.shape, tensor.dtype, rng) for tensor in operator.inputs]
 
     def changed(change: Callable[[Array, np.random.Generator], Array]) -> list[Array]:
@@ -82,6 +80,19 @@ def _sparse(plain: Array, rng: np.random.Generator) -> Array:
         values = (SOME * values).astype(plain.dtype)
     zeros = np.where(rng.random(plain.shape) < 0.5, 0.0, -0.0).astype(plain.dtype)
     return np.where(rng.random(plain.shape) < ZEROS, zeros, values)
+
+
+def _small(plain: Array, rng: np.random.Generator) -> Array:
+    """Positive: a minimum is not that of a wrong start, and functions are near their values at 0."""
+    if np.issubdtype(plain.dtype, np.floating):
+        return (SMALL * rng.uniform(0.5, 2.0, plain.shape)).astype(plain.dtype)
+    return np.maximum(np.abs(_other(plain, rng)), 1).astype(plain.dtype)
+
+
+def _negative(plain: Array, rng: np.random.Generator) -> Array:
+    """As small; unsigned ones stay positive."""
+    small = _small(plain, rng)
+    return small if plain.dtype.kind in "bu" else -small
 
 
 def _other(plain: Array, rng: np.random.Generator) -> Array:

@@ -327,4 +327,7 @@ def test_trial_data_of_every_dtype_differs_from_set_to_set(dtype: str) -> None:
     sets = trial_data(operator, np.random.default_rng(1))
     assert {data.inputs[0].dtype for data in sets} == {np.dtype(dtype)}
     assert len({data.inputs[0].tobytes() for data in sets}) == 3
-    assert all(np.isfinite(data.expected).all() for data in sets)
+    few = Operator("few", (source,), compute((9,), lambda i: cast(kind, source[i, 0]), name="b"))
+    more = trial_data(few, np.random.default_rng(1))
+    assert {data.inputs[0].dtype for data in more} == {np.dtype(dtype)} and len(more) == 9
+    assert all(np.isfinite(data.expected).all() for data in (*sets, *more))
