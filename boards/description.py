@@ -42,6 +42,18 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     device_dir: str = "~/.local/share/tune-for-board"  # uploads and installed bundles
     connect_timeout_s: float = 10.0
 
+    @property
+    def program(self) -> tuple[str, ...]:
+        """What a connection runs because this file says so: where, and the command; empty for nothing."""
+        match self.kind:
+            case "emulator":
+                return ("this machine", *self.command)
+            case "local" if self.python:
+                return ("this machine", self.python)
+            case "ssh" if self.python:
+                return (f"{self.user}@{self.host}".lstrip("@"), self.python)
+        return ()
+
 
 class MeasureDefaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a kernel is timed on this board unless the user says otherwise."""

@@ -6,6 +6,7 @@ ToolkitError                      1  internal error (a bug in the tool)
 │   ├── RecordsError                 the records store: wrong version, damaged, read-only
 │   ├── ReplayError                  a replay table: damaged, another version, recorded for another space
 │   ├── CostModelError               a saved cost model: damaged, of another version, for other features
+│   ├── UntrustedBoard               a board file names a program to run, which nobody has agreed to yet
 │   ├── MissingExtra                 an optional part of the tool is not installed
 │   └── OutputError                  the output cannot be written: no space, no right, a failing disk
 ├── BoardUnreachable              3  no runtime answers on the board
@@ -56,6 +57,10 @@ class ReplayError(InputError):
 
 class CostModelError(InputError):
     """A saved cost model cannot be used; the message says what was expected and found."""
+
+
+class UntrustedBoard(InputError):
+    """A board file names a program that a connection would run, and the user has not agreed to it yet."""
 
 
 class MissingExtra(InputError):

@@ -17,7 +17,7 @@ from toolkit.cli.main import main
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = {"toolkit": [], "tune-for-board": ["tune"], "flash": ["flash"]}
-EVERYWHERE = {"--help", "--json", "--board", "--wait"}
+EVERYWHERE = {"--help", "--json", "--board", "--trust-board-file", "--wait"}
 """Options that docs/cli.md explains once, before the commands."""
 
 

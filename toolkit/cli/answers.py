@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 import click
 
@@ -16,9 +16,13 @@ from boards.errors import BoardError
 from cross.errors import CrossError
 from toolkit.errors import OutputError, ToolkitError
 
+if TYPE_CHECKING:
+    from toolkit import Board
+
 P = ParamSpec("P")
 
 INTERNAL: Final = 1
+TRUST: Final = "trust_board_file"
 INTERRUPTED: Final = 130
 
 
@@ -82,6 +86,23 @@ def board_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "--board", "-b", "board_name", required=True, metavar="BOARD",
         help="Name, NAME@[USER@]HOST[:PORT], host:LEVEL, or a .toml file; see `toolkit boards list`.",
     )(function)  # fmt: skip
+
+
+def trust_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The option --trust-board-file of the commands that connect to a board, which `board_to_run` reads."""
+    return click.option(
+        "--trust-board-file", TRUST, is_flag=True, expose_value=False, callback=_note_trust,
+        help="Agree for good to the program that the board's file has the tool run.",
+    )(function)  # fmt: skip
+
+
+def _note_trust(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    context.meta[TRUST] = given
+
+
+def board_to_run(name: str) -> Board:
+    """The board to connect to. Raises BoardError, UntrustedBoard."""
+    return toolkit.load_board(name, trust=click.get_current_context().meta[TRUST])
 
 
 def duration(text: str) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, json_option, say, wait_option
+from toolkit.cli.answers import answer, answering, board_to_run, json_option, say, trust_option, wait_option
 
 if TYPE_CHECKING:
     from toolkit import Board, Probe, Target
@@ -39,18 +39,19 @@ def list_boards(*, as_json: bool) -> None:
 @answering
 def show(*, name: str, as_json: bool) -> None:
     """Show a board's facts and targets. NAME may be a board file."""
-    board = toolkit.load_board(name)
+    board = toolkit.load_board(name, to_run=False)
     answer("boards-show", board, board_text(board), as_json=as_json)
 
 
 @boards.command()
 @click.argument("name")
 @wait_option
+@trust_option
 @json_option
 @answering
 def probe(*, name: str, wait_s: float, as_json: bool) -> None:
     """Ask a board what it is, and measure its float32 peak; later tables use that figure."""
-    board = toolkit.load_board(name)
+    board = board_to_run(name)
     say(f"asking {board.name} and measuring its peak")
     found = toolkit.probe_board(board, wait_s=wait_s)
     lines = list(_facts(found.answer))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, json_option, say
+from toolkit.cli.answers import answer, answering, board_to_run, json_option, say, trust_option
 
 UNREACHABLE = 3
 UNFIT = 6
@@ -14,6 +14,7 @@ SIGNS = {"ok": "ok     ", "warning": "WARNING", "failure": "FAILURE", "unknown":
 
 @click.command()
 @click.argument("name", metavar="BOARD")
+@trust_option
 @json_option
 @answering
 def doctor(*, name: str, as_json: bool) -> None:
@@ -21,7 +22,7 @@ def doctor(*, name: str, as_json: bool) -> None:
 
     Exit code 0: nothing failed; 3: the board cannot be reached; 6: a check failed.
     """
-    board = toolkit.load_board(name)
+    board = board_to_run(name)
     say(f"asking {board.name}")
     health = toolkit.check_board(board)
     lines = []

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, board_option, duration, json_option, wait_option
+from toolkit.cli.answers import (
+    answer,
+    answering,
+    board_option,
+    board_to_run,
+    duration,
+    json_option,
+    trust_option,
+    wait_option,
+)
 
 if TYPE_CHECKING:
     from toolkit import FlashReport, SlotStatus
@@ -45,6 +54,7 @@ class Arguments(TypedDict):
 @click.option("--test-timeout", "test_timeout_s", type=duration, default="120s", metavar="TIME",
               show_default=True, help="Longest that the self-test may take.")  # fmt: skip
 @wait_option
+@trust_option
 @json_option
 @answering
 def flash(**given: Unpack[Arguments]) -> None:
@@ -63,7 +73,7 @@ def flash(**given: Unpack[Arguments]) -> None:
         test_timeout_s=given["test_timeout_s"],
         wait_s=given["wait_s"],
     )
-    board = toolkit.load_board(given["board_name"])
+    board = board_to_run(given["board_name"])
     if bundle is not None:
         report = toolkit.flash_bundle(bundle, board, options, toolkit.FlashDisplay())
         answer("flash", report, flash_text(report), as_json=as_json)

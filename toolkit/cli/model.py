@@ -43,7 +43,7 @@ def train(
     report = toolkit.train_prior(
         output,
         records=store or toolkit.DEFAULT_RECORDS,
-        boards=[toolkit.load_board(name) for name in board_names],
+        boards=[toolkit.load_board(name, to_run=False) for name in board_names],
         cost_model=cost_model,
         features=features or "",
         seed=seed,

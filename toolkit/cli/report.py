@@ -29,7 +29,7 @@ def report(
     winograd: bool, store: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Show what the records know about each operator of MODEL on a board; measures nothing."""
-    board = toolkit.load_board(board_name)
+    board = toolkit.load_board(board_name, to_run=False)
     say(f"reading what the records know of {model}")
     with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
         operators = toolkit.recorded_operators(

@@ -7,7 +7,16 @@ from pathlib import Path
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, board_option, json_option, say, wait_option
+from toolkit.cli.answers import (
+    answer,
+    answering,
+    board_option,
+    board_to_run,
+    json_option,
+    say,
+    trust_option,
+    wait_option,
+)
 
 
 @click.command()
@@ -18,6 +27,7 @@ from toolkit.cli.answers import answer, answering, board_option, json_option, sa
 @click.option("--target", default="", help="Variant; default: the first that the board has a device for.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Runs to time.")
 @wait_option
+@trust_option
 @json_option
 @answering
 def run(
@@ -25,7 +35,7 @@ def run(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Run the model that is installed on a board on arrays of your own."""
-    board = toolkit.load_board(board_name)
+    board = board_to_run(board_name)
     arrays = {}
     for text in inputs:
         name, _, path = text.rpartition("=")

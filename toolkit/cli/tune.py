@@ -15,10 +15,12 @@ from toolkit.cli.answers import (
     answer,
     answering,
     board_option,
+    board_to_run,
     duration,
     json_option,
     say,
     shape,
+    trust_option,
     wait_option,
 )
 
@@ -119,6 +121,7 @@ class Arguments(TypedDict):
 @click.option("--counter", type=click.IntRange(0, (1 << 53) - 1), metavar="N",
               help="A board takes no bundle with a lower one.  [default: seconds since 1970]")  # fmt: skip
 @wait_option
+@trust_option
 @json_option
 @answering
 def tune(**given: Unpack[Arguments]) -> None:
@@ -128,7 +131,7 @@ def tune(**given: Unpack[Arguments]) -> None:
     """
     started_s = time.monotonic()
     options = tune_options(given)
-    board = toolkit.load_board(given["board_name"])
+    board = board_to_run(given["board_name"])
     if given["dry_run"]:
         with toolkit.TuneDisplay() as display:
             plan = toolkit.plan_tuning(given["model"], board, options, display)

@@ -26,6 +26,7 @@ from toolkit.errors import OutputError, VerificationError
 from toolkit.measure.fit import require
 from toolkit.measure.replies import Probe
 from toolkit.measure.session import Session, open_session, put_again
+from toolkit.measure.trust import check_program
 
 FACTS_VERSION: Final = 1
 SYMBOL: Final = "tfb_peak"
@@ -61,9 +62,22 @@ class BoardProbe:
     stored: Path
 
 
-def load_board(name_or_path: str | Path, *, cache_dir: Path = DEFAULT_CACHE_DIR) -> Board:
-    """The board, with the peaks that `probe_board` measured on it. Raises BoardError."""
+def load_board(
+    name_or_path: str | Path,
+    *,
+    cache_dir: Path = DEFAULT_CACHE_DIR,
+    to_run: bool = True,
+    trust: bool = False,
+    config_dir: Path | None = None,
+) -> Board:
+    """The board, with the peaks that `probe_board` measured on it.
+
+    `to_run`: it may be connected to, so that a program that its file names must be agreed to, by `trust` or
+    before (see trust.py). Raises BoardError, UntrustedBoard.
+    """
     board = load(name_or_path)
+    if to_run:
+        check_program(board, trust=trust, config_dir=config_dir)
     facts = _stored(facts_path(board, cache_dir))
     if facts is None or facts.board != board.name:
         return board
