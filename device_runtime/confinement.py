@@ -3,7 +3,8 @@
 Namespaces of their own for users and processes: nobody outside can be signalled or traced, no privilege is
 left outside, and all of them end with the first one. Landlock: no file can be written or removed but in named
 folders, no TCP port opened, nothing outside signalled. Where neither is there (old kernels, emulators, some
-containers), processes are found by their parents only; see processes.py.
+containers), processes are found by their parents only (processes.py); under qemu, which refuses subreapers
+too, one that was forked twice lives on.
 """
 
 from __future__ import annotations
