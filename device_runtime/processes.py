@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import time
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Iterable, List, Optional, Set, Tuple
 
 ENDING_S = 5.0  # for killed processes to be gone
 LOOK_S = 0.001
@@ -76,17 +76,20 @@ def _share_of(pid: int) -> int:
 
 def kill_below(pid: int) -> None:
     """End every process below a stopped one. All are stopped first, so that none starts another meanwhile."""
-    stopped: Dict[int, None] = {}
+    stopped: Set[int] = set()
     end_s = time.monotonic() + ENDING_S
     found = descendants(pid)
-    while set(found) - set(stopped) and time.monotonic() < end_s:
+    while set(found) - stopped and time.monotonic() < end_s:
         for child in found:
             send(child, signal.SIGSTOP)
-            stopped[child] = None
+        stopped.update(found)
         found = descendants(pid)
-    while found and time.monotonic() < end_s:
+    end_s = time.monotonic() + ENDING_S  # however long that took, none is left stopped
+    while found:
         for child in found:
             send(child, signal.SIGKILL)
+        if time.monotonic() >= end_s:
+            return
         time.sleep(LOOK_S)
         found = descendants(pid)
 
