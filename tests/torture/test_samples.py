@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import re
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ from tests.torture.attack import Run, attacks, carry_out
 from toolkit import emulation
 
 ATTACKS = attacks()
+SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 def _missing(needs: str) -> bool:
@@ -46,6 +48,12 @@ def test_a_sample_of_the_attack_is_withstood(name: str, tmp_path: Path) -> None:
     run = carry_out(attack, attack.sample, 0, tmp_path, lambda run: None)
     assert run.failed == 0, "\n".join(run.texts)
     assert run.count >= attack.sample
+
+
+def test_the_documentation_has_a_row_for_every_attack() -> None:
+    table = SECURITY.read_text().split("<!-- torture -->")[1].split("<!-- /torture -->")[0]
+    named = re.findall(r"`([a-z-]+)`", table)
+    assert sorted(named) == sorted(ATTACKS)
 
 
 def test_a_run_counts_what_passed_and_what_failed(tmp_path: Path) -> None:
