@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from boards.board import Board, load
-from boards.files import write_sealed
+from boards.files import read_sealed, write_sealed
 from boards.target import Target
 from cross.codegen.llvm.objects import compile_ir
 from tests.loopback.tune_board import HOST, POCL, board_file
@@ -96,7 +96,7 @@ def test_the_loop_runs_under_emulation_and_is_marked(emulated_board: Board, tmp_
     with open_session(emulated_board) as session:
         assert measure_peak(session, emulated_board.target()) > 0
     found = probe_board(emulated_board, cache_dir=tmp_path)
-    kept = msgspec.json.decode(found.stored.read_bytes(), type=BoardFacts)
+    kept = msgspec.json.decode(read_sealed(found.stored) or b"", type=BoardFacts)
     assert kept.emulated
 
 
