@@ -168,9 +168,20 @@ class Bench:
     # -------------------------------------------------------------------------------------------- one flash
 
     def reset(self, start: str) -> None:
-        """The board as it was prepared."""
-        shutil.rmtree(self.disk)
-        shutil.copytree(self.folder / start, self.disk, symlinks=True)
+        """The board as it was prepared.
+
+        The runtime of a host that was killed may be about to make its folder: it is waited for.
+        """
+        deadline_s = time.monotonic() + SETTLED_S
+        while True:
+            shutil.rmtree(self.disk, ignore_errors=True)
+            try:
+                shutil.copytree(self.folder / start, self.disk, symlinks=True)
+                return
+            except FileExistsError:
+                if time.monotonic() > deadline_s:
+                    raise
+            time.sleep(0.01)
 
     def flash(self, progress: FlashProgress | None = None) -> Outcome:
         """Flash bundle 2 from this process; the exit code is what the command's would be."""
