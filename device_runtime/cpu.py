@@ -15,7 +15,7 @@ from device_runtime.float_mode import float_mode
 from device_runtime.isolation import Fault
 from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
 from device_runtime.timer import time_kernel
-from device_runtime.trial import Trial, carry_out
+from device_runtime.trial import ALONE, BACKWARDS, Trial, carry_out
 
 ABI_VERSION = 1
 ERROR_WORDS = 200
@@ -60,6 +60,7 @@ class _CpuTrial(Trial):
 
     def _allocate(self, data: Sequence[str], at_start: bool) -> None:
         self._own.clear()  # before others take their memory
+        self._held = list(data)
         self._workspace = Region(self._request.workspace_bytes, at_start)
         self._own += [
             self._inputs[sha] if buffer.role == "input" else Region(buffer.size_bytes, at_start)
@@ -71,9 +72,10 @@ class _CpuTrial(Trial):
         """Other inputs at the same addresses: a kernel that knows its inputs by these would take them for the
         old ones. Objects that are wanted in several places stay where they are."""
         for place, (buffer, sha) in enumerate(zip(self._request.buffers, data)):
-            old, new = self._own[place], self._inputs[sha] if sha else self._own[place]
-            if buffer.role != "input" or new is old:
+            if buffer.role != "input" or self._held[place] == sha:
                 continue
+            old, new = self._own[place], self._inputs[sha]
+            self._held[place] = sha
             if self._once({sha, buffer.sha}) and new.fits(old) and self._inputs[buffer.sha] is old:
                 new.move_to(old)
             else:
@@ -83,11 +85,14 @@ class _CpuTrial(Trial):
         """Whether each of these objects is wanted in one place of one set only."""
         return all(self._wanted.count(sha) == 1 for sha in shas)
 
-    def call(self) -> None:
-        """The set whose buffers begin at their guards also has its parallel loops run backwards."""
+    def call(self, order: str) -> None:
         mode = float_mode()
         status = self._library.tfb_call(
-            self._symbol, self._pointers, self._workspace.address, self._pool, self._at_start
+            self._symbol,
+            self._pointers,
+            self._workspace.address,
+            None if order == ALONE else self._pool,
+            order == BACKWARDS,
         )
         if status != 0:
             raise Fault("crash", f"kernel {self._request.symbol} returned {status}, expected 0")

@@ -71,7 +71,8 @@ class _GpuTrial(Trial):
                 self._device.write(own.handle, self._inputs[data[place]])
                 self._held[place] = data[place]
 
-    def call(self) -> None:
+    def call(self, order: str) -> None:
+        """A device runs its blocks in orders of its own."""
         self._call.run()
         self._device.built()
 

@@ -15,6 +15,9 @@ from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
 
 Answer = Dict[str, Any]
 
+TOGETHER, ALONE, BACKWARDS = "together", "alone", "backwards"
+QUICK_S = 1e-3  # of one thread: what a call in another order may take
+
 
 class Trial(ABC):
     """A loaded kernel with its buffers."""
@@ -25,8 +28,9 @@ class Trial(ABC):
         poison outputs and workspace. `at_start`: buffers begin at a guard, otherwise they end at one."""
 
     @abstractmethod
-    def call(self) -> None:
-        """Run once. Raises Fault."""
+    def call(self, order: str) -> None:
+        """Run once, its parallel loops by all threads TOGETHER, or by one ALONE, or from their last iteration
+        to their first: BACKWARDS. Raises Fault."""
 
     @abstractmethod
     def time(self, timing: Timing) -> Tuple[List[float], int]:
@@ -47,6 +51,7 @@ def carry_out(trial: Trial, request: MeasureRequest) -> Answer:
     A kernel that was given up while it was timed is not called again. Raises Fault.
     """
     sets, timing = len(request.data_sets), request.timing
+    orders: Tuple[str, ...] = (TOGETHER,)
     answer = _called(trial, request, 1 if sets > 1 else 0)
     if "failure" in answer:
         return answer
@@ -59,16 +64,18 @@ def carry_out(trial: Trial, request: MeasureRequest) -> Answer:
         if "failure" not in own:
             own.update(seconds=seconds, number=number)
             sets = sets if len(seconds) == timing.repeat else 0
+            orders = (BACKWARDS, ALONE) if request.threads * min(seconds) < QUICK_S else orders
     for further in range(2, sets):
-        answer = _called(trial, request, further)
-        if "failure" in answer:
-            return answer
+        for order in orders:
+            answer = _called(trial, request, further, order)
+            if "failure" in answer:
+                return answer
     return own
 
 
-def _called(trial: Trial, request: MeasureRequest, place: int) -> Answer:
+def _called(trial: Trial, request: MeasureRequest, place: int, order: str = TOGETHER) -> Answer:
     trial.put(request.data_sets[place], at_start=place == 1)
-    trial.call()
+    trial.call(order)
     return _checked(trial, request, place)
 
 

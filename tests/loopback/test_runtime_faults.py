@@ -191,7 +191,7 @@ WRONG = [
     ("clips", "(data set 2 of 3)"),
     ("skips_zeros", "elements are NaN, infinite or unwritten, the first at index 1 (data set 3 of 3)"),
     ("relies_on_zeros", "1 of 1024 elements are NaN, infinite or unwritten, the first at index 3"),
-    ("spoils_its_neighbour", "(data set 2 of 3)"),
+    ("spoils_its_neighbour", "(data set 3 of 3)"),
     ("relies_on_its_stack", "max |error| "),
     ("leaves_its_workspace", "it wrote 1 bytes after the end of the workspace"),
     ("rounds_upward", "it changed the rounding mode or the handling of denormal numbers"),

@@ -61,11 +61,15 @@ def _plain(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
 
 
 def _large(plain: Array, rng: np.random.Generator) -> Array:
-    """Floats of all magnitudes up to LARGE, as functions differ between 1 and 2, too; integers up to their
-    type's end or 1000."""
+    """Floats of all magnitudes up to LARGE, as functions differ between 1 and 2, too: positive in the first
+    half, negative in the second, the extremes at the ends, so that a reduction that starts from a wrong value
+    or leaves one out is wrong. Integers up to their type's end or 1000."""
     if np.issubdtype(plain.dtype, np.floating):
         largest = SOME if plain.dtype.itemsize == 2 else LARGE
-        return (_other(plain, rng) * largest ** rng.random(plain.shape)).astype(plain.dtype)
+        values = np.abs(_other(plain, rng).ravel()) * largest ** rng.random(plain.size)
+        values[plain.size // 2 :] *= -1
+        values[-1], values[0] = -largest, largest
+        return values.reshape(plain.shape).astype(plain.dtype)
     if plain.dtype == np.bool_:
         return ~plain
     limits = np.iinfo(plain.dtype)
