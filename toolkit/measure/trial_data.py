@@ -38,7 +38,7 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
     """
     changes = [_large, _sparse]
     if operator.output.elements < FEW:
-        changes += [_small, _negative, *changes, *changes]
+        changes += [_small, _negative, _reversed, _sparse, _large, _reversed]
     plain = [_plain(tensor.shape, tensor.dtype, rng) for tensor in operator.inputs]
 
     def changed(change: Callable[[Array, np.random.Generator], Array]) -> list[Array]:
@@ -75,6 +75,11 @@ def _large(plain: Array, rng: np.random.Generator) -> Array:
     limits = np.iinfo(plain.dtype)
     low, high = max(limits.min, -1000), min(limits.max, 1000)
     return rng.integers(low, high, plain.shape, plain.dtype, endpoint=True)
+
+
+def _reversed(plain: Array, rng: np.random.Generator) -> Array:
+    """Large from the last element to the first."""
+    return _large(plain, rng).ravel()[::-1].reshape(plain.shape)
 
 
 def _sparse(plain: Array, rng: np.random.Generator) -> Array:
