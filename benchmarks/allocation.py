@@ -27,9 +27,9 @@ from benchmarks.replay.recorded import Replay
 from toolkit.explore.space import Batch
 from toolkit.features import make_features
 from toolkit.measure.measurement import Measurement
-from toolkit.progress import Budget
 from toolkit.records import RecordKey, Records
-from toolkit.tuning import TuningJob, TuningOptions, tune_all
+from toolkit.tuning.algorithm import TuningJob, TuningOptions, tune_all
+from toolkit.tuning.progress import Budget
 
 OPERATORS: Final = ("C6", "C9", "M1024", "tiny")
 COMPILE_S: Final = 0.05  # of a trial, beside the time of the kernel

@@ -33,12 +33,12 @@ from toolkit.cost_model.choose import TREE_MODELS, make_cost_model
 from toolkit.explore.search import SearchOptions
 from toolkit.features import make_features
 from toolkit.features.tree import CHANNELS
-from toolkit.jobs import BoardOptions, tune_on_board
 from toolkit.measure.session import open_session
 from toolkit.model_job.training_data import training_data
-from toolkit.progress import Budget
 from toolkit.records import Records
-from toolkit.tuning import TuningOptions
+from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.on_board import BoardOptions, tune_on_board
+from toolkit.tuning.progress import Budget
 
 OPERATORS = ("C2", "C4", "C5", "C6", "C8", "C9", "C12", "D3", "D6", "T2")
 MODELS = ("gbt", "gbt-regression", "treegru", "treegru-regression", "vanilla-treegru")

@@ -29,12 +29,12 @@ from boards.description import Board
 from boards.target import Target
 from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.explore.search import FIRST, SearchOptions
-from toolkit.jobs import BoardOptions, open_job, record_key, tune_on_board
 from toolkit.measure.builder import Builder
 from toolkit.measure.session import Session, open_session
-from toolkit.progress import Budget
 from toolkit.records import Records, TuningRecord
-from toolkit.tuning import TuningOptions
+from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.on_board import BoardOptions, open_job, record_key, tune_on_board
+from toolkit.tuning.progress import Budget
 
 OPERATORS: Final = tuple(name for name in WORKLOADS if name[0] in "CDT")
 WAIT_S: Final = 1800.0

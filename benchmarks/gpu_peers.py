@@ -38,14 +38,14 @@ from boards.description import Board
 from boards.errors import BoardError
 from boards.target import Target
 from toolkit.errors import ToolkitError
-from toolkit.jobs import BoardOptions, open_job, tune_on_board
 from toolkit.measure.builder import Builder
 from toolkit.measure.fit import fitted
 from toolkit.measure.live import LiveRunner
 from toolkit.measure.session import Session, open_session
 from toolkit.model_job.confirm import confirming
-from toolkit.progress import Budget, TuningResult
 from toolkit.records import Records
+from toolkit.tuning.on_board import BoardOptions, open_job, tune_on_board
+from toolkit.tuning.progress import Budget, TuningResult
 
 OPERATORS: Final = tuple(name for name in WORKLOADS if name[0] in "CMB")
 RESULTS_VERSION: Final = 1

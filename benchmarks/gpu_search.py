@@ -45,14 +45,14 @@ from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
 from toolkit.errors import ToolkitError
 from toolkit.explore.search import SearchOptions
-from toolkit.jobs import BoardOptions, open_job, record_key, tune_on_board
 from toolkit.measure.builder import Builder
 from toolkit.measure.fit import fitted
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import Session, open_session
-from toolkit.progress import Budget
 from toolkit.records import Records, TuningRecord
-from toolkit.tuning import TuningOptions
+from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.on_board import BoardOptions, open_job, record_key, tune_on_board
+from toolkit.tuning.progress import Budget
 
 METHODS: Final = {LEARNED: SearchOptions(), RANDOM: SearchOptions(tuner="random")}
 ROUNDS: Final = 4  # of timing the winners again

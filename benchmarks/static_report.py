@@ -31,11 +31,11 @@ from cross.inspect_code import LoopReport, inspect
 from cross.loopnest import LoopNest, Programs
 from cross.machine_code import cortex_a53
 from cross.schedule.cpu_sketch import cpu_space
-from toolkit.jobs import open_job
 from toolkit.records import Records
 from toolkit.report.documents import document
 from toolkit.report.static import static_content, static_table, static_text
 from toolkit.report.tables import table
+from toolkit.tuning.on_board import open_job
 
 CHANNELS = 16
 REDUCTIONS = ((1, 0), (4, 192), (16, 0), (16, 192))  # channels inside, unroll limit

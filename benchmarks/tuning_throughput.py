@@ -28,13 +28,13 @@ import msgspec
 
 from benchmarks.c6 import c6, spread
 from boards.board import load
-from toolkit.accounts import Accounts
 from toolkit.errors import ToolkitError
-from toolkit.jobs import BoardOptions, tune_on_board
 from toolkit.measure.session import open_session
-from toolkit.progress import Budget, TuningResult
 from toolkit.records import Records
-from toolkit.tuning import TuningOptions
+from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.on_board import BoardOptions, tune_on_board
+from toolkit.tuning.progress import Budget, TuningResult
+from toolkit.tuning.time_breakdown import Accounts
 
 
 @dataclass(frozen=True, slots=True)

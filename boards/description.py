@@ -25,7 +25,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
               `toolkit runtime archive` makes together with the board's
     emulator  `command` is the argument list put before the runtime's archive. In it {qemu} is the path of
               qemu-aarch64-static, {sysroot} the folder with the emulated system's libraries, {python} the
-              path of the Python inside it; toolkit.emulation finds or fetches the three.
+              path of the Python inside it; toolkit.measure.emulation finds or fetches the three.
 
     A leading ~ in `device_dir` is the home folder on the board; in the other files, on this machine.
     """

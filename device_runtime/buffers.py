@@ -98,8 +98,8 @@ def _rounded(size_bytes: int, multiple: int) -> int:
 
 def new_canary() -> bytes:
     """Four bytes for beside a buffer: NaN as float32 and float64, and others for each buffer: a kernel that
-    copies what lies beyond one to beyond another changes something. None is below 0x80, so that a small number
-    written there always shows."""
+    copies what lies beyond one to beyond another changes something. None is below 0x80, so that a small
+    number written there always shows."""
     return bytes(byte | 0x80 for byte in os.urandom(2)) + b"\xff\xff"
 
 

@@ -16,8 +16,8 @@ from boards.board import load
 from boards.target import Target
 from cross import link
 from toolkit.bundle.manifest import KernelProvenance, TensorSpec
+from toolkit.bundle.model_plan import BufferRef, ModelPlan, PlannedKernel, Step
 from toolkit.bundle.pack import BundleContents, GoldenData, pack
-from toolkit.bundle.plan import BufferRef, ModelPlan, PlannedKernel, Step
 from toolkit.bundle.sign import SigningKey
 
 ROWS, DEPTH, COLUMNS = 4, 8, 3

@@ -8,8 +8,8 @@ from boards.board import load
 from boards.target import Target
 from device_runtime.protocol import GPU_ALIGNMENT, WORKSPACE, GpuKernel, GpuModule, Launch
 from tests.bundles import COLUMNS, DEPTH, ROWS, SmallModel, host_target, provenance, small_model
+from toolkit.bundle.model_plan import ALIGNMENT, BufferRef, ModelPlan, PlannedKernel, Step
 from toolkit.bundle.pack import BundleContents, GoldenData
-from toolkit.bundle.plan import ALIGNMENT, BufferRef, ModelPlan, PlannedKernel, Step
 
 SCALE = {
     "right": "y[i] = x[i] * w[i % 8];",

@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from boards.description import Board
     from boards.target import Target
     from cross.expression import Operator, compute, max, min, placeholder, reduce_axis, sum
-    from toolkit.accounts import Accounts
     from toolkit.bundle.verify import open_bundle, trusted_keys
     from toolkit.cost_model.model_file import ModelCard, SavedModel
     from toolkit.cost_model.model_file import load as load_cost_model
     from toolkit.cost_model.model_file import load_card as load_model_card
     from toolkit.cost_model.shipped import find_prior, shipped_priors
-    from toolkit.emulation import fetch as fetch_emulation
     from toolkit.errors import ToolkitError
     from toolkit.escaping import printable
     from toolkit.explore.search import SearchOptions, annealing_options
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from toolkit.flash import status as slot_status
     from toolkit.measure.archive import runtime_archive
     from toolkit.measure.credentials import make_credentials
+    from toolkit.measure.emulation import fetch as fetch_emulation
     from toolkit.measure.fit import Check
     from toolkit.measure.peak import BoardFacts, load_board, probe_board
     from toolkit.measure.replies import Probe
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from toolkit.model_job.options import DEFAULT_RECORDS, TuneOptions, TuneReport
     from toolkit.model_job.prior import PriorReport, train_prior
     from toolkit.model_job.recorded import recorded_operators
-    from toolkit.progress import Budget, TuningResult
     from toolkit.records import Records, TuningRecord
     from toolkit.records import check as check_records
     from toolkit.records import repair as repair_records
@@ -65,7 +63,9 @@ if TYPE_CHECKING:
     )
     from toolkit.report.tune_display import TuneDisplay
     from toolkit.reuse.lineage import Descent, lineage, lineage_tree
-    from toolkit.tuning import TuningOptions
+    from toolkit.tuning.algorithm import TuningOptions
+    from toolkit.tuning.progress import Budget, TuningResult
+    from toolkit.tuning.time_breakdown import Accounts
     from toolkit.version import TOOL_VERSION
 
 _HOMES = {
@@ -73,13 +73,13 @@ _HOMES = {
     "boards.description": ("Board",),
     "boards.target": ("Target",),
     "cross.expression": ("Operator", "compute", "max", "min", "placeholder", "reduce_axis", "sum"),
-    "toolkit.accounts": ("Accounts",),
+    "toolkit.tuning.time_breakdown": ("Accounts",),
     "toolkit.bundle.verify": ("open_bundle", "trusted_keys"),
     "toolkit.cost_model.model_file": (
         "ModelCard", "SavedModel", "load_cost_model=load", "load_model_card=load_card",
     ),
     "toolkit.cost_model.shipped": ("find_prior", "shipped_priors"),
-    "toolkit.emulation": ("fetch_emulation=fetch",),
+    "toolkit.measure.emulation": ("fetch_emulation=fetch",),
     "toolkit.errors": ("ToolkitError",),
     "toolkit.explore.search": ("SearchOptions", "annealing_options"),
     "toolkit.flash": (
@@ -101,7 +101,7 @@ _HOMES = {
     "toolkit.model_job.prior": ("PriorReport", "train_prior"),
     "toolkit.model_job.recorded": ("recorded_operators",),
     "toolkit.escaping": ("printable",),
-    "toolkit.progress": ("Budget", "TuningResult"),
+    "toolkit.tuning.progress": ("Budget", "TuningResult"),
     "toolkit.records": ("Records", "TuningRecord", "check_records=check", "repair_records=repair"),
     "toolkit.report.documents": ("document",),
     "toolkit.report.flash_display": ("FlashDisplay",),
@@ -111,7 +111,7 @@ _HOMES = {
     ),
     "toolkit.report.tune_display": ("TuneDisplay",),
     "toolkit.reuse.lineage": ("Descent", "lineage", "lineage_tree"),
-    "toolkit.tuning": ("TuningOptions",),
+    "toolkit.tuning.algorithm": ("TuningOptions",),
     "toolkit.version": ("TOOL_VERSION",),
 }  # fmt: skip
 

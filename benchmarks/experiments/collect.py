@@ -25,12 +25,12 @@ from benchmarks.experiments.collected import (
 from benchmarks.kernels.expressions import operator as workload_operator
 from benchmarks.kernels.workloads import WORKLOADS
 from toolkit.explore.search import SearchOptions
-from toolkit.jobs import BoardOptions, record_key, tune_on_board
 from toolkit.measure.session import Session, open_session
 from toolkit.model_job.prior import train_prior
-from toolkit.progress import Budget, Event, TrialDone
 from toolkit.records import Records
-from toolkit.tuning import TuningOptions
+from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.on_board import BoardOptions, record_key, tune_on_board
+from toolkit.tuning.progress import Budget, Event, TrialDone
 
 LEARNED: Final = "gbt"
 RANDOM: Final = "random"

@@ -20,8 +20,8 @@ from cross.loopnest.program import Programs
 from cross.schedule.cpu_sketch import cpu_space
 from toolkit.errors import RecordsError
 from toolkit.explore.space import Batch
-from toolkit.jobs import record_key
 from toolkit.records import Records
+from toolkit.tuning.on_board import record_key
 
 HERE: Final = "host"
 NARROW: Final = "sse"

@@ -28,7 +28,7 @@ from toolkit.model_job.options import (
     TuneReport,
     TuningPlanned,
 )
-from toolkit.tuning import TuningOptions
+from toolkit.tuning.algorithm import TuningOptions
 
 NAMES = ("resnet18", "mobilenet_v2")
 FOLDER = Path("build/bench/networks")

@@ -28,9 +28,9 @@ from cross.compile import Kernel, compile
 from cross.inspect_code import inspect
 from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
-from toolkit.jobs import open_job
 from toolkit.model_job.confirm import finalists
 from toolkit.records import Records
+from toolkit.tuning.on_board import open_job
 from toolkit.version import TOOL_VERSION
 
 ROOT = Path(__file__).parents[2]

@@ -20,11 +20,11 @@ from boards.description import Board
 from boards.target import Target
 from cross.expression.operator import Operator
 from cross.schedule.cpu_sketch import cpu_space
-from toolkit.jobs import BoardOptions, record_key, tune_on_board
 from toolkit.measure.session import open_session
-from toolkit.progress import Budget, Event, OperatorDone, OperatorStarted, TrialDone, TuningResult
 from toolkit.records import Records
-from toolkit.tuning import TuningOptions
+from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.on_board import BoardOptions, record_key, tune_on_board
+from toolkit.tuning.progress import Budget, Event, OperatorDone, OperatorStarted, TrialDone, TuningResult
 
 SHOWN_EVERY = 50
 WAIT_S = 1800.0  # for whoever measures on this machine now

@@ -25,8 +25,8 @@ from cross.errors import CrossError
 from cross.inspect_code import LoopReport, inspect
 from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
-from toolkit.jobs import open_job
 from toolkit.records import Records
+from toolkit.tuning.on_board import open_job
 
 How = Literal["tuned", "direct", "default", "modelled"]
 DRAWN = 24

@@ -31,13 +31,13 @@ from toolkit.errors import ReplayError
 from toolkit.explore.search import SearchOptions, make_proposer
 from toolkit.explore.space import Batch, enumerated
 from toolkit.features import ContextFeatures
-from toolkit.jobs import record_key
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.replay import Provenance, ReplayTable, make_table
 from toolkit.measure.session import Session, open_session
 from toolkit.records import Records, TuningRecord
+from toolkit.tuning.on_board import record_key
 from toolkit.version import TOOL_VERSION
 
 BATCH: Final = 64

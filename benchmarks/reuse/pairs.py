@@ -16,19 +16,20 @@ from boards.target import Target
 from cross.expression.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.space import ScheduleSpace
-from toolkit.accounts import Accounts
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import SearchOptions
 from toolkit.explore.space import Identify
-from toolkit.jobs import open_job
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import Session
-from toolkit.progress import SPENT, Budget
 from toolkit.records import Records, TuningRecord
+from toolkit.records.lines import SPENT
 from toolkit.reuse.proposer import ReuseProposer
 from toolkit.reuse.rounds import Program
-from toolkit.tuning import TuningJob, TuningOptions, tune_all
+from toolkit.tuning.algorithm import TuningJob, TuningOptions, tune_all
+from toolkit.tuning.on_board import open_job
+from toolkit.tuning.progress import Budget
+from toolkit.tuning.time_breakdown import Accounts
 
 NEAR = 1.01  # of the best time
 SEARCH = SearchOptions(first="random")  # as in the paper

@@ -23,7 +23,6 @@ from benchmarks.reuse.sets import SetOperator
 from boards.description import Board
 from boards.target import Target
 from cross.schedule.space import Configuration, ScheduleSpace
-from toolkit.accounts import Accounts
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import SearchOptions
 from toolkit.explore.space import Identify
@@ -31,16 +30,18 @@ from toolkit.measure.builder import Builder
 from toolkit.measure.session import Session
 from toolkit.model.graph import Graph
 from toolkit.model.tasks import TuningTask
-from toolkit.model_job.bench import Bench, OpenTask, open_task
+from toolkit.model_job.context import Bench, OpenTask, open_task
 from toolkit.model_job.options import TuneOptions
 from toolkit.model_job.reuse import tune_by_reuse
-from toolkit.progress import SPENT, Budget, silent
 from toolkit.records import Records
+from toolkit.records.lines import SPENT
 from toolkit.reuse.bridges import Hops
 from toolkit.reuse.plan import ReuseOptions
 from toolkit.reuse.proposer import ReuseProposer
 from toolkit.reuse.rounds import Program
-from toolkit.tuning import TuningOptions, tune_all
+from toolkit.tuning.algorithm import TuningOptions, tune_all
+from toolkit.tuning.progress import Budget, silent
+from toolkit.tuning.time_breakdown import Accounts
 
 SEED: Final = 0
 SEARCH: Final = "search"

@@ -13,12 +13,12 @@ from cross.schedule.space import ScheduleSpace
 from device_runtime.protocol import Timing
 from tests.loopback.tuning_process import board_in, small_dense
 from toolkit.explore.space import Batch
-from toolkit.jobs import open_job
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import ReplayRunner, Runner
 from toolkit.measure.session import open_session
+from toolkit.tuning.on_board import open_job
 
 Kit = tuple[Runner, ScheduleSpace, Batch]
 

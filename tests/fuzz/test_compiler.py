@@ -27,7 +27,7 @@ from cross.schedule import Configuration, ScheduleSpace, cpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
 from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
 from tests.targets import HOST, HOSTS
-from toolkit import emulation
+from toolkit.measure import emulation
 
 Array = NDArray[Any]
 

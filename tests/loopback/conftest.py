@@ -14,7 +14,7 @@ import pytest
 from boards.board import Board, load
 from boards.target import POCL
 from cross import native
-from toolkit import emulation
+from toolkit.measure import emulation
 from toolkit.measure.fit import with_compiled_vectors
 from toolkit.measure.session import Session, open_session
 

@@ -9,12 +9,13 @@ import pytest
 from boards.board import load
 from tests.loopback.tune_board import board_file, crossing_convolutions
 from tests.onnx_models import save
-from toolkit.model_job.bench import Bench, open_bench
+from toolkit.model_job.context import Bench, open_bench
 from toolkit.model_job.options import TuneOptions
 from toolkit.model_job.reuse import plan_model_reuse, tune_by_reuse
-from toolkit.progress import BRIDGE, REUSED, TuningResult, silent
+from toolkit.records.lines import BRIDGE, REUSED
 from toolkit.reuse.lineage import lineage, lineage_tree
 from toolkit.reuse.plan import ReuseOptions
+from toolkit.tuning.progress import TuningResult, silent
 
 pytestmark = pytest.mark.slow
 

@@ -12,13 +12,13 @@ from boards.board import Board
 from device_runtime.protocol import Timing
 from tests.loopback.tuning_process import QUICK, board_in, small_dense
 from toolkit.explore.space import Batch
-from toolkit.jobs import open_job, tune_on_board
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.measurement import CODE, GIVEN_UP_S, IDENTICAL_CODE, Measurement
 from toolkit.measure.session import Session, open_session
-from toolkit.progress import Budget
 from toolkit.records import Records
+from toolkit.tuning.on_board import open_job, tune_on_board
+from toolkit.tuning.progress import Budget
 
 pytestmark = pytest.mark.slow
 SHORT = RunnerOptions(Timing(repeat=50, min_repeat_ms=1e-4, warmup=0))

@@ -25,8 +25,8 @@ from device_runtime.protocol import BufferRequest, MeasureRequest
 from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save
 from toolkit.bundle.build import build
 from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.model_plan import BufferRef, ModelPlan, Step
 from toolkit.bundle.pack import GOLDEN_RTOL
-from toolkit.bundle.plan import BufferRef, ModelPlan, Step
 from toolkit.measure.builder import Builder
 from toolkit.measure.session import open_session
 from toolkit.model.graph import Graph
@@ -36,7 +36,7 @@ from toolkit.model.memory import plan_memory
 from toolkit.model.tasks import tasks
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.kernels import TunedTask, best_choice, plan_model
-from toolkit.progress import TuningResult
+from toolkit.tuning.progress import TuningResult
 
 Array = NDArray[Any]
 Pick = Callable[[ScheduleSpace, np.random.Generator], Configuration]

@@ -16,16 +16,16 @@ from cross.expression.window import Window
 from cross.schedule import ScheduleSpace, gpu_space
 from device_runtime.protocol import Timing
 from toolkit.explore.proposer import Proposer
-from toolkit.jobs import open_job
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import open_session
-from toolkit.progress import Budget
 from toolkit.records import Records
 from toolkit.reuse.gpu_tiles import gpu_tiles
 from toolkit.reuse.proposer import ReuseProposer
 from toolkit.reuse.rounds import Program
-from toolkit.tuning import TuningOptions, tune_all
+from toolkit.tuning.algorithm import TuningOptions, tune_all
+from toolkit.tuning.on_board import open_job
+from toolkit.tuning.progress import Budget
 
 TRIALS = 4  # of an operator, the untuned program among them
 QUICKLY = RunnerOptions(Timing(repeat=1, min_repeat_ms=0.1, warmup=0))

@@ -32,13 +32,13 @@ from tests.loopback.tune_board import (
 )
 from tests.onnx_models import save
 from tests.signals import interruptible
-from toolkit import emulation
 from toolkit.bundle.build import BuiltModel, build
-from toolkit.bundle.plan import ModelPlan
+from toolkit.bundle.model_plan import ModelPlan
 from toolkit.cli.main import main
 from toolkit.errors import RecordsError
+from toolkit.measure import emulation
 from toolkit.model_job import stages
-from toolkit.model_job.bench import Bench
+from toolkit.model_job.context import Bench
 
 pytestmark = pytest.mark.slow
 

@@ -17,12 +17,12 @@ from boards.board import Board
 from device_runtime.protocol import Timing
 from tests.loopback.tuning_process import QUICK, board_in, small_dense
 from tests.signals import interruptible
-from toolkit.jobs import open_job, tune_on_board
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import open_session
-from toolkit.progress import Budget
 from toolkit.records import Records
+from toolkit.tuning.on_board import open_job, tune_on_board
+from toolkit.tuning.progress import Budget
 
 pytestmark = pytest.mark.slow
 

@@ -18,12 +18,12 @@ from cross.expression.window import Window
 from device_runtime.protocol import Timing
 from toolkit import Budget, SearchOptions, TuningOptions, tune_operator
 from toolkit.explore.annealing import AnnealingOptions
-from toolkit.jobs import open_job
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.session import open_session
 from toolkit.records import Records
+from toolkit.tuning.on_board import open_job
 
 TRIALS = 8
 QUICK = TuningOptions(batch=4, search=SearchOptions(annealing=AnnealingOptions(chains=32, steps=8)))

@@ -16,12 +16,12 @@ from cross.expression.dense import dense
 from device_runtime.protocol import Timing
 from toolkit.explore.annealing import AnnealingOptions
 from toolkit.explore.search import SearchOptions
-from toolkit.jobs import BoardOptions, tune_on_board
 from toolkit.measure.live import RunnerOptions
 from toolkit.measure.session import open_session
-from toolkit.progress import Budget, Event, TrialDone
 from toolkit.records import Records
-from toolkit.tuning import TuningOptions
+from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.on_board import BoardOptions, tune_on_board
+from toolkit.tuning.progress import Budget, Event, TrialDone
 
 QUICK = BoardOptions(
     timing=RunnerOptions(Timing(repeat=2, min_repeat_ms=0.5)),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture.attack import Run, attacks, carry_out
-from toolkit import emulation
+from toolkit.measure import emulation
 
 ATTACKS = attacks()
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"

@@ -18,7 +18,7 @@ from cross.expression.tensor import Tensor
 from cross.schedule.packing import Packing
 from device_runtime.protocol import GPU_ALIGNMENT
 from toolkit.bundle.manifest import TensorSpec
-from toolkit.bundle.plan import ALIGNMENT, BufferRef, ModelPlan, PlannedKernel, Step, aligned, check
+from toolkit.bundle.model_plan import ALIGNMENT, BufferRef, ModelPlan, PlannedKernel, Step, aligned, check
 from toolkit.errors import InputError
 from toolkit.model.graph import Array, Graph, Group
 from toolkit.model.memory import MemoryPlan, plan_memory

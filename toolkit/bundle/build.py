@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from boards.target import Target
-from toolkit.bundle import library, plan
+from toolkit.bundle import library
 from toolkit.bundle.gpu_model import gpu_model
 from toolkit.bundle.manifest import CpuVariant, CudaVariant, OpenClVariant
-from toolkit.bundle.plan import ModelPlan
+from toolkit.bundle.model_plan import ModelPlan, check, document
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class BuiltModel:
 
 def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
     """Compile and link what is still to be; raises InputError for a bad plan, CrossError from the tools."""
-    plan.check(model_plan)
+    check(model_plan)
     described: dict[str, Any] = {
         "target": target.name,
         "target_key": target.key,
@@ -34,7 +34,7 @@ def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
         "plan": f"{target.name}/plan.json",
         "kernels": tuple(kernel.provenance for kernel in model_plan.kernels),
     }
-    document = {f"{target.name}/plan.json": plan.document(model_plan)}
+    documents = {f"{target.name}/plan.json": document(model_plan)}
     if target.kind == "cpu":
         built = library.build(model_plan, target)
         so, header = f"{target.name}/model.so", f"{target.name}/model.h"
@@ -48,7 +48,7 @@ def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
             header=header,
         )
         return BuiltModel(
-            built.shared_object, cpu, {so: built.shared_object, header: built.header, **document}
+            built.shared_object, cpu, {so: built.shared_object, header: built.header, **documents}
         )
     model = gpu_model(model_plan)
     code, path = model.to_bytes(), f"{target.name}/model.gpu"
@@ -62,4 +62,4 @@ def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
             gpu = CudaVariant(**described, compute_capability=target.gpu.compute_capability)
         case _:
             assert_never(target.kind)
-    return BuiltModel(code, gpu, {path: code, **document})
+    return BuiltModel(code, gpu, {path: code, **documents})

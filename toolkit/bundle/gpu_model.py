@@ -7,7 +7,7 @@ is cubins.
 from __future__ import annotations
 
 from device_runtime.protocol import GpuBuffer, GpuModel, GpuModule, merged
-from toolkit.bundle.plan import BufferRef, ModelPlan, PlannedKernel
+from toolkit.bundle.model_plan import BufferRef, ModelPlan, PlannedKernel
 
 
 def gpu_model(model_plan: ModelPlan) -> GpuModel:

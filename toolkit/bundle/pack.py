@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from boards.files import write_file
 from boards.target import Target
-from toolkit.bundle import container, manifest, plan
+from toolkit.bundle import container, manifest
 from toolkit.bundle.build import build
 from toolkit.bundle.manifest import Compatibility, CpuVariant, Golden, Manifest, TensorSpec
-from toolkit.bundle.plan import ModelPlan
+from toolkit.bundle.model_plan import ModelPlan, check
 from toolkit.bundle.sign import SigningKey
 from toolkit.errors import InputError, OutputError
 
@@ -109,7 +109,7 @@ def _check(contents: BundleContents) -> None:
     if len(names) != len(set(names)):
         raise InputError(f"bundle {contents.name!r}: two plans for one target among {', '.join(names)}")
     for target, model_plan in contents.plans:
-        plan.check(model_plan)
+        check(model_plan)
         if (model_plan.inputs, model_plan.outputs) != (first.inputs, first.outputs):
             raise InputError(
                 f"bundle {contents.name!r}: the plan for {target.name!r} has other inputs or outputs than "

@@ -36,7 +36,7 @@ class SearchOptions:
     `cost_model` is one of toolkit.cost_model.choose.COST_MODELS. `features` names what it sees of a program
     (toolkit.features); empty: what models of this name read. `prior`: a file of a model that was trained on
     other operators; the cost model learns what to add to it. `first` says where annealing without a prior
-    begins on a CPU (toolkit.jobs): around the untuned program, or anywhere, as in the AutoTVM paper.
+    begins on a CPU: around the untuned program (toolkit.tuning.on_board), or anywhere (the AutoTVM paper).
     """
 
     tuner: str = "annealing"

@@ -31,8 +31,8 @@ from device_runtime.protocol import (
     TlsStream,
     read_credentials,
 )
-from toolkit import emulation
 from toolkit.errors import BoardUnreachable, InputError
+from toolkit.measure import emulation
 from toolkit.measure.archive import archive_name, runtime_archive
 
 if TYPE_CHECKING:

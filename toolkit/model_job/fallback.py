@@ -13,18 +13,18 @@ from boards.description import Board
 from boards.target import Target
 from device_runtime.protocol import MeasureFailure
 from toolkit.bundle.build import build
+from toolkit.bundle.model_plan import ModelPlan
 from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
-from toolkit.bundle.plan import ModelPlan
 from toolkit.errors import VerificationError
-from toolkit.jobs import GIVE_WAY, open_job, shares_cores
 from toolkit.measure.builder import Builder
 from toolkit.model.tasks import TuningTask, tasks
-from toolkit.model_job.bench import Bench, stage
 from toolkit.model_job.confirm import Winner
+from toolkit.model_job.context import Bench, stage
 from toolkit.model_job.kernels import TunedTask, best_choice, plan_model
 from toolkit.model_job.latency import measure_model
 from toolkit.model_job.options import FallbackReport
-from toolkit.operator_search import known_books
+from toolkit.tuning.on_board import GIVE_WAY, open_job, shares_cores
+from toolkit.tuning.operator_search import known_books
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,18 +18,18 @@ from tempfile import TemporaryFile
 from boards.description import Board
 from boards.target import Target
 from device_runtime.protocol import MeasureFailure
-from toolkit.accounts import Accounts
+from toolkit.bundle.model_plan import ModelPlan
 from toolkit.bundle.pack import BundleContents, GoldenData, pack, write
-from toolkit.bundle.plan import ModelPlan
 from toolkit.bundle.sign import key_file, open_key
 from toolkit.bundle.verify import open_bundle
 from toolkit.errors import CoverageError, OutputError
 from toolkit.model_job import stages
-from toolkit.model_job.bench import Bench, open_bench, stage
+from toolkit.model_job.context import Bench, open_bench, stage
 from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import JobListener, Latency, OperatorReport, TuneOptions, TuneReport
-from toolkit.model_job.plan import TuningPlan
-from toolkit.progress import TuningResult
+from toolkit.model_job.tuning_plan import TuningPlan
+from toolkit.tuning.progress import TuningResult
+from toolkit.tuning.time_breakdown import Accounts
 from toolkit.version import TOOL_VERSION
 
 

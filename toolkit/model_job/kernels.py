@@ -18,14 +18,14 @@ from cross.schedule.space import Configuration
 from device_runtime.protocol import GpuModule
 from toolkit.bundle.assemble import OperatorKernel, assemble
 from toolkit.bundle.manifest import KernelProvenance
-from toolkit.bundle.plan import ModelPlan, PlannedKernel
+from toolkit.bundle.model_plan import ModelPlan, PlannedKernel
 from toolkit.errors import ToolkitError
 from toolkit.measure.builder import Builder
 from toolkit.model.graph import Graph
 from toolkit.model.tasks import TuningTask
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.options import OperatorReport
-from toolkit.progress import TuningResult
+from toolkit.tuning.progress import TuningResult
 from toolkit.version import TOOL_VERSION
 
 

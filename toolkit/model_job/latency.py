@@ -9,8 +9,8 @@ import numpy as np
 from device_runtime.protocol import BufferRequest, MeasureFailure, MeasureRequest, MeasureResult, Timing
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.manifest import GpuVariant
+from toolkit.bundle.model_plan import ModelPlan
 from toolkit.bundle.pack import GoldenData
-from toolkit.bundle.plan import ModelPlan
 from toolkit.measure.session import Session, put_again
 from toolkit.model.graph import Array, Graph, Value
 from toolkit.model.reference import run_reference

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from boards.description import Board
 from cross.expression.operator import Operator
-from toolkit.jobs import BoardOptions, tune_on_board
 from toolkit.measure.fit import fitted
 from toolkit.measure.session import open_session
 from toolkit.model_job.options import DEFAULT_RECORDS, DEFAULT_TRIALS
-from toolkit.progress import Budget, Listener, TuningResult, silent
 from toolkit.records import Records
-from toolkit.tuning import TuningOptions
+from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.on_board import BoardOptions, tune_on_board
+from toolkit.tuning.progress import Budget, Listener, TuningResult, silent
 
 
 def tune_operator(

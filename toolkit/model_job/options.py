@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from toolkit.accounts import Accounts
-from toolkit.model_job.plan import TuningPlan
-from toolkit.progress import Event
+from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.reuse.bridges import Hops
-from toolkit.tuning import TuningOptions
+from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.progress import Event
+from toolkit.tuning.time_breakdown import Accounts
 
 DEFAULT_TRIALS = 64
 DEFAULT_RECORDS = Path.home() / ".local" / "share" / "tune-for-board" / "records.db"

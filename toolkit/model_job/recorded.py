@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from boards.description import Board
-from toolkit.jobs import open_job
 from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
 from toolkit.model.tasks import tasks
 from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import OperatorReport
-from toolkit.operator_search import known_books
 from toolkit.records import Records
+from toolkit.tuning.on_board import open_job
+from toolkit.tuning.operator_search import known_books
 
 
 def recorded_operators(

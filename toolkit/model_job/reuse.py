@@ -19,11 +19,9 @@ from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.space import Identify
-from toolkit.jobs import target_key
 from toolkit.measure.live import LiveRunner
 from toolkit.model.tasks import TuningTask
-from toolkit.model_job.bench import Bench, OpenTask, open_task
-from toolkit.progress import Budget, Listener, TuningResult
+from toolkit.model_job.context import Bench, OpenTask, open_task
 from toolkit.records import TuningRecord
 from toolkit.reuse.bridge_operator import Bridge, bridge_operators
 from toolkit.reuse.gpu_rounds import expected_gpu_rounds
@@ -31,7 +29,9 @@ from toolkit.reuse.loops import MajorLoops, NotReusable, major_loops
 from toolkit.reuse.plan import Candidate, ReuseOptions, ReusePlan, ReuseStep, expected_rounds, plan_reuse
 from toolkit.reuse.proposer import ReuseProposer
 from toolkit.reuse.rounds import Program
-from toolkit.tuning import TuningJob, tune_all
+from toolkit.tuning.algorithm import TuningJob, tune_all
+from toolkit.tuning.on_board import target_key
+from toolkit.tuning.progress import Budget, Listener, TuningResult
 from toolkit.version import TOOL_VERSION
 
 KNOWN_TRIALS = 32  # an operator with fewer records does not count as tuned

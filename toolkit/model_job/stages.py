@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from device_runtime.protocol import MeasureFailure
-from toolkit.accounts import Accounts
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.build import build as build_code
+from toolkit.bundle.model_plan import ModelPlan
 from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
-from toolkit.bundle.plan import ModelPlan
 from toolkit.errors import VerificationError
 from toolkit.measure.live import short_repeats
-from toolkit.model_job.bench import Bench, stage
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
+from toolkit.model_job.context import Bench, stage
 from toolkit.model_job.fallback import Fallback, build_fallback
 from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, plan_model
 from toolkit.model_job.latency import golden_data, joined, measure_model
 from toolkit.model_job.options import DEFAULT_TRIALS, JobListener, Latency, TuningPlanned
-from toolkit.model_job.plan import (
+from toolkit.model_job.reuse import ModelReuse, plan_model_reuse, tune_by_reuse
+from toolkit.model_job.tuning_plan import (
     CONFIRM_SHARE,
     Costs,
     Demand,
@@ -34,11 +34,12 @@ from toolkit.model_job.plan import (
     plan_seconds,
     plan_trials,
 )
-from toolkit.model_job.reuse import ModelReuse, plan_model_reuse, tune_by_reuse
-from toolkit.operator_search import known_books
-from toolkit.progress import SPENT, Books, Budget, Event, TrialDone, TuningResult
+from toolkit.records.lines import SPENT
 from toolkit.reuse.plan import ReuseOptions
-from toolkit.tuning import tune_all
+from toolkit.tuning.algorithm import tune_all
+from toolkit.tuning.operator_search import known_books
+from toolkit.tuning.progress import Books, Budget, Event, TrialDone, TuningResult
+from toolkit.tuning.time_breakdown import Accounts
 
 CALIBRATED = 3  # operators whose trials are timed before a plan is made, when the records know no times
 CALIBRATION_TRIALS = 4  # of each

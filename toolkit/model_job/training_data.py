@@ -25,8 +25,8 @@ from cross.schedule.choose import space_of
 from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.cost_model.model_file import FeatureFacts, TrainedOperator
 from toolkit.features import make_features
-from toolkit.jobs import target_key
 from toolkit.records import RecordKey, Records, TuningRecord
+from toolkit.tuning.on_board import target_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,11 @@ OPERATOR_VERSION: Final = 1  # of the JSON line of an operator
 EXPORT_VERSION: Final = 2  # of a line of an exported file; files of version 1 had neither digests nor an end
 LINE_LIMIT_BYTES: Final = 1 << 20
 
+# names among the facts of a record
+SPENT: Final = "spent_s"  # where the time of its trial went (toolkit.tuning.time_breakdown), seconds by name
+REUSED: Final = "reused"  # key of the operator whose tuned program the search began with
+BRIDGE: Final = "bridge"  # true for an operator that no model has, which was tuned to be reused
+
 
 @dataclass(frozen=True, slots=True)
 class RecordKey:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolkit.accounts import Accounts
 from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
-from toolkit.model_job.plan import TuningPlan
+from toolkit.model_job.tuning_plan import TuningPlan
+from toolkit.tuning.time_breakdown import Accounts
 
 EMULATED = "emulated"
 NO_GPU = "OpenCL on this machine's CPU, the times say nothing about a GPU"

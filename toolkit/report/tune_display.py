@@ -17,9 +17,9 @@ from rich.text import Text
 
 from toolkit.escaping import printable
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
-from toolkit.model_job.plan import TuningPlan
-from toolkit.progress import Clock, OperatorDone, OperatorStarted, TrialDone
+from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.report.tables import EMULATED, duration, plan_table, time_text
+from toolkit.tuning.progress import Clock, OperatorDone, OperatorStarted, TrialDone
 
 PLAIN_EVERY_S: Final = 10.0
 BAR: Final = 24

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cross.errors import ExpressionError
 from cross.expression.description import from_json
-from toolkit.progress import BRIDGE, REUSED
 from toolkit.records import Records
+from toolkit.records.lines import BRIDGE, REUSED
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.allocation import OPERATORS, latency_s, line, weights_of
 from benchmarks.replay import open_replay
-from toolkit.progress import Budget
+from toolkit.tuning.progress import Budget
 
 
 def test_the_same_models_find_the_same_latencies() -> None:

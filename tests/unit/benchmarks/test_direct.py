@@ -14,8 +14,8 @@ from benchmarks.kernels.tune import direct_trials_left, trials_left
 from benchmarks.kernels.workloads import Image, Workload
 from cross.schedule.cpu_sketch import cpu_space
 from cross.schedule.space import ScheduleSpace
-from toolkit.jobs import record_key
 from toolkit.records import RecordKey, Records, TuningRecord
+from toolkit.tuning.on_board import record_key
 
 OPERATOR = operator(Workload("small", "conv", Image("conv", 28, 64, 64, 3, 1, 1)))
 POINTWISE = operator(Workload("pointwise", "conv", Image("conv", 14, 64, 64, 1, 1, 0)))

@@ -38,7 +38,7 @@ from cross.inspect_code import inspect
 from cross.loopnest import LoopNest, Programs, interpret
 from cross.schedule import cpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated
-from toolkit import emulation
+from toolkit.measure import emulation
 
 BOARD = load("emulated-a53")
 TARGET = BOARD.target(None)

@@ -20,7 +20,7 @@ from cross.errors import CompileError, LinkError
 from cross.link import compile_c, embed, link, native_objects
 from cross.native.system_libraries import LIBRARIES
 from cross.native.toolchain import find_toolchain, run, system_toolchain, zig_toolchain
-from toolkit import emulation
+from toolkit.measure import emulation
 
 
 def _target(triple: str, cpu: str) -> Target:

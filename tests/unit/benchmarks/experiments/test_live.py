@@ -24,8 +24,8 @@ from benchmarks.experiments.collected import (
 )
 from benchmarks.experiments.live import summary
 from toolkit.errors import RecordsError
-from toolkit.jobs import record_key
 from toolkit.records import Records, TuningRecord
+from toolkit.tuning.on_board import record_key
 
 TRIALS = 20
 

@@ -17,8 +17,8 @@ from benchmarks.experiments.source import Source, global_model
 from benchmarks.experiments.statistics import rank_correlation
 from benchmarks.experiments.studies import STUDIES, possible
 from toolkit.features import make_features
-from toolkit.jobs import record_key
 from toolkit.records import Records, TuningRecord
+from toolkit.tuning.on_board import record_key
 
 SOURCE = Source(("C8",))
 TARGET = "C11"

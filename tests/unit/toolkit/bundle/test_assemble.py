@@ -21,7 +21,7 @@ from tests.onnx_models import model, node, onnxruntime_values, random_inputs, sa
 from toolkit.bundle import library
 from toolkit.bundle.assemble import OperatorKernel, assemble
 from toolkit.bundle.manifest import KernelProvenance
-from toolkit.bundle.plan import ALIGNMENT, ModelPlan, PlannedKernel
+from toolkit.bundle.model_plan import ALIGNMENT, ModelPlan, PlannedKernel
 from toolkit.errors import InputError
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model

@@ -18,7 +18,7 @@ from tests.loopback.tune_board import write_network
 from toolkit.bundle import pack, sign
 from toolkit.bundle.gpu_model import gpu_model
 from toolkit.bundle.manifest import CpuVariant, CudaVariant, OpenClVariant, parts_of
-from toolkit.bundle.plan import BufferRef, ModelPlan, Step
+from toolkit.bundle.model_plan import BufferRef, ModelPlan, Step
 from toolkit.bundle.verify import VerifiedBundle, open_bundle
 from toolkit.errors import InputError, VerificationError
 from toolkit.measure.builder import Builder
@@ -27,7 +27,7 @@ from toolkit.model.tasks import tasks
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.kernels import TunedTask, best_choice, plan_model
 from toolkit.model_job.latency import golden_data
-from toolkit.progress import TuningResult
+from toolkit.tuning.progress import TuningResult
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ import pytest
 
 from cross.errors import LinkError
 from tests.bundles import SmallModel, host_target, small_model
-from toolkit.bundle import library, plan
+from toolkit.bundle import library
 from toolkit.bundle.manifest import TensorSpec
-from toolkit.bundle.plan import BufferRef, ModelPlan, Step
+from toolkit.bundle.model_plan import BufferRef, ModelPlan, Step, check
 from toolkit.errors import InputError
 
 Kind = Literal["input", "output", "parameter", "arena"]
@@ -143,4 +143,4 @@ def _one_step(kind: Kind, at: int, symbol: str = "k_scale") -> ModelPlan:
 )
 def test_a_plan_that_cannot_be_is_refused(broken: ModelPlan, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        plan.check(broken)
+        check(broken)

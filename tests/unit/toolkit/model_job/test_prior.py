@@ -29,10 +29,10 @@ from toolkit.errors import CostModelError, InputError
 from toolkit.explore.annealing import AnnealingOptions
 from toolkit.explore.search import SearchOptions, make_model, make_proposer, search_features
 from toolkit.features import JointFeatures, make_features
-from toolkit.jobs import record_key
 from toolkit.model_job.prior import SHARED_FEATURES, train_prior
 from toolkit.model_job.training_data import training_data
 from toolkit.records import OperatorLine, Records, TuningRecord
+from toolkit.tuning.on_board import record_key
 
 PI, ROCK = load("rpi3b"), load("rock960")
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from boards.board import load
-from toolkit.accounts import Accounts
 from toolkit.errors import InputError
 from toolkit.flash import FlashEvent
 from toolkit.flash import flash as flash_bundle
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
-from toolkit.model_job.plan import OperatorPlan, TuningPlan
-from toolkit.progress import OperatorDone, OperatorStarted, TrialDone, TuningResult
+from toolkit.model_job.tuning_plan import OperatorPlan, TuningPlan
 from toolkit.records import TuningRecord
 from toolkit.report.flash_display import FlashDisplay
 from toolkit.report.tune_display import PLAIN_EVERY_S, TuneDisplay
+from toolkit.tuning.progress import OperatorDone, OperatorStarted, TrialDone, TuningResult
+from toolkit.tuning.time_breakdown import Accounts
 
 RECORD = TuningRecord(
     operator_key="o", target_key="t", space_key="s", tool_version="0", configuration={}, seconds=(1e-3,),

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from toolkit.accounts import Accounts
 from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
 from toolkit.report.tables import duration, table, time_text, tune_table
+from toolkit.tuning.time_breakdown import Accounts
 
 CONV = OperatorReport(
     name="n3", operator="conv 1x55x55x64 1x1x64x16 16 -> 1x55x55x16", operator_key="6730c1479f2beb0d",

@@ -1,7 +1,7 @@
 """The steps of Algorithm 1 over several operators: whose turn it is, propose, build, measure, learn.
 
-tuning.py puts them in order. Everything that decides whose turn it is comes from the records, so that a run
-that is started again goes on as it would have gone on.
+algorithm.py puts them in order. Everything that decides whose turn it is comes from the records, so that a
+run that is started again goes on as it would have gone on.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from device_runtime.protocol import MeasureFailure
-from toolkit.accounts import Activity, Ledger
-from toolkit.allocation import choose, fitting, shared
 from toolkit.errors import UnfitBoard
 from toolkit.explore.space import Batch
 from toolkit.measure.measurement import Measurement
-from toolkit.operator_search import OperatorSearch, TuningOptions, trials_left
-from toolkit.progress import (
+from toolkit.records import Records, TuningRecord
+from toolkit.tuning.allocation import choose, fitting, shared
+from toolkit.tuning.operator_search import OperatorSearch, TuningOptions, trials_left
+from toolkit.tuning.progress import (
     Budget,
     Clock,
     Listener,
@@ -27,7 +27,7 @@ from toolkit.progress import (
     TrialDone,
     TuningResult,
 )
-from toolkit.records import Records, TuningRecord
+from toolkit.tuning.time_breakdown import Activity, Ledger
 
 
 @dataclass(frozen=True, slots=True)

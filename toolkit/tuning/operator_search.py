@@ -1,4 +1,4 @@
-"""One operator in a tuning run: its search, its runner and its books. tuning.py decides whose turn it is."""
+"""One operator in a tuning run: its search, its runner, what is known of it. algorithm.py has the order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.errors import ScheduleError
-from toolkit.accounts import Accounts
-from toolkit.allocation import AllocationOptions, Course
-from toolkit.convergence import converged
 from toolkit.errors import RecordsError
 from toolkit.explore.annealing import Features
 from toolkit.explore.distinct import DistinctPrograms
@@ -24,8 +21,12 @@ from toolkit.explore.search import SearchOptions, make_proposer
 from toolkit.explore.space import Batch, Identify, SearchSpace
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import Runner
-from toolkit.progress import BRIDGE, REUSED, SPENT, Books, Budget
 from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord
+from toolkit.records.lines import BRIDGE, REUSED, SPENT
+from toolkit.tuning.allocation import AllocationOptions, Course
+from toolkit.tuning.convergence import converged
+from toolkit.tuning.progress import Books, Budget
+from toolkit.tuning.time_breakdown import Accounts
 
 SMALLEST_BATCH = 8
 

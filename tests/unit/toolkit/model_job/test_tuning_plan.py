@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from toolkit.errors import InputError
-from toolkit.model_job.plan import CONFIRM_SHARE, Costs, Demand, plan_reuses, plan_seconds, plan_trials
+from toolkit.model_job.tuning_plan import CONFIRM_SHARE, Costs, Demand, plan_reuses, plan_seconds, plan_trials
 from toolkit.report.tables import plan_table
 
 HEAVY = Demand("conv", 2, 200_000_000, 0, 1e-3, 0.1)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from toolkit.convergence import ConvergenceRule, converged, gain
+from toolkit.tuning.convergence import ConvergenceRule, converged, gain
 
 RULE = ConvergenceRule(share=0.01, trials=16, patience=8)
 

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from toolkit.accounts import Ledger
 from toolkit.explore.space import Batch
 from toolkit.measure.runner import Runner
-from toolkit.operator_search import OperatorSearch, TunableSpace, TuningJob, TuningOptions, batch_size
-from toolkit.progress import Budget, Clock, Listener, TuningResult, silent
 from toolkit.records import Records
-from toolkit.tuning_run import Prepared, TuningRun
+from toolkit.tuning.operator_search import OperatorSearch, TunableSpace, TuningJob, TuningOptions, batch_size
+from toolkit.tuning.progress import Budget, Clock, Listener, TuningResult, silent
+from toolkit.tuning.run import Prepared, TuningRun
+from toolkit.tuning.time_breakdown import Ledger
 
 __all__ = ["TunableSpace", "TuningJob", "TuningOptions", "batch_size", "tune_all", "tune_operator"]
 

@@ -26,10 +26,10 @@ from toolkit.explore.space import Batch, Identify, Ids
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import BoardSession, LiveRunner, RunnerOptions, same_program
 from toolkit.measure.runner import Runner
-from toolkit.progress import Budget, Listener, TuningResult, silent
 from toolkit.records import RecordKey, Records
 from toolkit.reuse.proposer import ReuseProposer
-from toolkit.tuning import TuningJob, TuningOptions, tune_all
+from toolkit.tuning.algorithm import TuningJob, TuningOptions, tune_all
+from toolkit.tuning.progress import Budget, Listener, TuningResult, silent
 from toolkit.version import TOOL_VERSION
 
 GIVE_WAY = 5

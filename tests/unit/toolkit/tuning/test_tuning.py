@@ -15,9 +15,6 @@ import pytest
 from cross.errors import ScheduleError
 from device_runtime.protocol import MeasureFailure
 from tests.synthetic_space import TilingSpace, everything
-from toolkit.accounts import Accounts
-from toolkit.allocation import AllocationOptions
-from toolkit.convergence import ConvergenceRule, converged
 from toolkit.errors import InputError, RecordsError, UnfitBoard
 from toolkit.explore.annealing import AnnealingOptions
 from toolkit.explore.grid import GridProposer
@@ -26,9 +23,12 @@ from toolkit.explore.search import SearchOptions
 from toolkit.explore.space import Batch
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import ReplayRunner
-from toolkit.progress import Budget, Event, OperatorDone, OperatorStarted, TrialDone
 from toolkit.records import RecordKey, Records, TuningRecord
-from toolkit.tuning import TuningJob, TuningOptions, batch_size, tune_all, tune_operator
+from toolkit.tuning.algorithm import TuningJob, TuningOptions, batch_size, tune_all, tune_operator
+from toolkit.tuning.allocation import AllocationOptions
+from toolkit.tuning.convergence import ConvergenceRule, converged
+from toolkit.tuning.progress import Budget, Event, OperatorDone, OperatorStarted, TrialDone
+from toolkit.tuning.time_breakdown import Accounts
 
 KEY = RecordKey("matmul", "host:cpu", "tiling/1", "0.1.0")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from toolkit.convergence import ConvergenceRule, converged
+from toolkit.tuning.convergence import ConvergenceRule, converged
 
 
 @dataclass(frozen=True, slots=True)

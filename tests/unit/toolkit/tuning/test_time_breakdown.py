@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from toolkit.accounts import Accounts, Activity, Ledger
+from toolkit.tuning.time_breakdown import Accounts, Activity, Ledger
 
 
 class Clock:

@@ -7,18 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from toolkit.accounts import Accounts, Clock
 from toolkit.measure.measurement import GIVEN_UP_S, IDENTICAL_CODE
 from toolkit.records import TuningRecord
+from toolkit.records.lines import SPENT
+from toolkit.tuning.time_breakdown import Accounts, Clock
 
 __all__ = [
     "Books", "Budget", "Clock", "Event", "Listener", "OperatorDone", "OperatorStarted", "TrialDone",
     "TuningResult", "silent",
 ]  # fmt: skip
-
-SPENT = "spent_s"  # among a record's facts: the Accounts of its trial
-REUSED = "reused"  # and the key of the operator whose tuned program its search began with
-BRIDGE = "bridge"  # true where no model has the operator: it was tuned to be reused
 
 
 @dataclass(frozen=True, slots=True)

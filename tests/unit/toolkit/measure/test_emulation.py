@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from boards.board import load
-from toolkit import emulation
 from toolkit.errors import BoardUnreachable
+from toolkit.measure import emulation
 
 DOWNLOADS = """#!/bin/sh
 case "$*" in

@@ -12,7 +12,6 @@ from boards.description import Board
 from boards.target import Target
 from cross.loopnest.program import Programs
 from toolkit.explore.search import check_search
-from toolkit.jobs import GIVE_WAY, open_job, shares_cores
 from toolkit.measure.builder import Builder
 from toolkit.measure.fit import fitted
 from toolkit.measure.live import LiveRunner, RunnerOptions
@@ -24,7 +23,8 @@ from toolkit.model.memory import check_memory
 from toolkit.model.tasks import TuningTask, tasks
 from toolkit.model_job.options import JobListener, StageDone, StageName, StageStarted, TuneOptions
 from toolkit.records import Records
-from toolkit.tuning import TuningJob, TuningOptions
+from toolkit.tuning.algorithm import TuningJob, TuningOptions
+from toolkit.tuning.on_board import GIVE_WAY, open_job, shares_cores
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from cross.expression.dense import dense
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.random import RandomProposer
 from toolkit.explore.search import SearchOptions
-from toolkit.jobs import begins_untuned, open_job
 from toolkit.reuse.proposer import ReuseProposer
+from toolkit.tuning.on_board import begins_untuned, open_job
 
 CPU, GPU = load("rpi3b"), load("jetson-nano")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from toolkit.allocation import AllocationOptions, Course, choose, expected_falls, fitting, shared
-from toolkit.convergence import ConvergenceRule
+from toolkit.tuning.allocation import AllocationOptions, Course, choose, expected_falls, fitting, shared
+from toolkit.tuning.convergence import ConvergenceRule
 
 BATCH = 16
 NO_LUCK = AllocationOptions(epsilon=0.0)

@@ -5,7 +5,7 @@ nothing: apt checks packages against Debian's signed lists in a state folder of 
 Each part is built in a temporary folder, tried out, sealed with the hashes of its files, and renamed into
 place. `find` checks the hashes: a folder that is damaged is as good as none, and fetched again.
 
-    python -m toolkit.emulation          fetches, and prints the three paths
+    python -m toolkit.measure.emulation          fetches, and prints the three paths
 """
 
 from __future__ import annotations
