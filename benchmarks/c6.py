@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.window import Window
 
 
 def c6(images: int = 1) -> Operator:

@@ -34,9 +34,9 @@ from cross.codegen.c.gpu_code import gpu_program
 from cross.codegen.c.names import identifier
 from cross.errors import CompileError
 from cross.expression import Operator, placeholder
-from cross.expression.norm import layer_norm, softmax
-from cross.expression.pool import pool2d, reduce
-from cross.expression.window import Window
+from cross.expression.families.norm import layer_norm, softmax
+from cross.expression.families.pool import pool2d, reduce
+from cross.expression.families.window import Window
 from cross.inspect_gpu import shares
 from cross.loopnest import Programs
 from cross.nvrtc import NvrtcMissing, compile_cubin, usage

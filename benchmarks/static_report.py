@@ -25,8 +25,8 @@ from boards.board import load
 from boards.description import Board
 from boards.target import Target
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.window import Window
 from cross.inspect_code import LoopReport, inspect
 from cross.loopnest import LoopNest, Programs
 from cross.machine_code import cortex_a53

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d, depthwise_conv2d
-from cross.expression.dense import dense
-from cross.expression.elementwise import bias_add
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.dense import dense
+from cross.expression.families.elementwise import bias_add
+from cross.expression.families.window import Window
 
 MALI_FILE = Path(__file__).with_name("mali.json")
 FORMAT = 1

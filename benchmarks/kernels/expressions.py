@@ -12,9 +12,9 @@ import numpy as np
 
 from benchmarks.kernels.workloads import Array, Image, Product, Workload
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d, depthwise_conv2d
-from cross.expression.dense import batch_matmul, dense
-from cross.expression.transposed import (
+from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.dense import batch_matmul, dense
+from cross.expression.families.transposed import (
     Phases,
     Transposed,
     is_narrow,
@@ -24,7 +24,7 @@ from cross.expression.transposed import (
     phases,
     transposed_conv,
 )
-from cross.expression.window import Window
+from cross.expression.families.window import Window
 
 
 def operator(workload: Workload) -> Operator:

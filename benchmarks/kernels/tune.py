@@ -18,7 +18,7 @@ from benchmarks.kernels.host import board_with
 from benchmarks.kernels.workloads import Workload
 from boards.description import Board
 from boards.target import Target
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from cross.schedule.cpu_sketch import cpu_space
 from toolkit.measure.session import open_session
 from toolkit.records import Records

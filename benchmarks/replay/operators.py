@@ -8,8 +8,8 @@ from benchmarks.kernels.expressions import operator as workload_operator
 from benchmarks.kernels.workloads import WORKLOADS
 from benchmarks.replay.reduce import Size
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.window import Window
 
 # M1024 takes seconds where its tiles are bad, and too few random ones are good
 TABLES: Final = {

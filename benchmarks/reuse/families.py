@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from cross.expression import Operator, compute, placeholder, reduce_axis, sqrt, sum
-from cross.expression.conv import (
+from cross.expression.families.conv import (
     capsule_conv2d,
     conv1d,
     conv2d,
@@ -22,10 +22,10 @@ from cross.expression.conv import (
     depthwise_conv2d,
     grouped_conv2d,
 )
-from cross.expression.dense import batch_matmul
-from cross.expression.tensor import Tensor
-from cross.expression.transposed import Transposed, phases, transposed_conv
-from cross.expression.window import Window
+from cross.expression.families.dense import batch_matmul
+from cross.expression.families.transposed import Transposed, phases, transposed_conv
+from cross.expression.families.window import Window
+from cross.expression.language.tensor import Tensor
 
 Sizes = Mapping[str, int]
 Convolution = Callable[[Tensor, Tensor, Window, str], Tensor]

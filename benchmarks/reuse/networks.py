@@ -11,12 +11,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cross.expression.conv import conv1d, conv2d, conv3d, depthwise_conv2d, grouped_conv2d
-from cross.expression.dense import batch_matmul
-from cross.expression.operator import Operator
-from cross.expression.tensor import placeholder
-from cross.expression.transposed import Transposed, phases, transposed_conv
-from cross.expression.window import Window
+from cross.expression.families.conv import conv1d, conv2d, conv3d, depthwise_conv2d, grouped_conv2d
+from cross.expression.families.dense import batch_matmul
+from cross.expression.families.transposed import Transposed, phases, transposed_conv
+from cross.expression.families.window import Window
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import placeholder
 
 Form = Literal["conv1d", "conv2d", "conv3d", "depthwise", "grouped", "transposed", "batch_matmul"]
 

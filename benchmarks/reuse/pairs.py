@@ -13,7 +13,7 @@ from benchmarks.reuse.families import FAMILIES, draw
 from benchmarks.timed_in_turn import timed_in_turn
 from boards.description import Board
 from boards.target import Target
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import Proposer

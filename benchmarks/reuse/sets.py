@@ -35,7 +35,7 @@ from benchmarks.reuse.networks import (
     resnest50,
     resnet50,
 )
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from toolkit.reuse.loops import MajorLoops, major_loops
 
 CROSS_THREAD: Final = " or cross-thread"

@@ -5,11 +5,11 @@
     C = compute((64, 48), lambda i, j: sum(A[i, k] * B[k, j], axis=k), name="C")
     matmul = Operator("matmul", (A, B), C)
 
-Start at terms.py (the grammar) and functions.py, then tensor.py, then operator.py. The families (conv, dense,
-...) are ordinary users of this language.
+Start at language/terms.py (the grammar), then functions.py, tensor.py, operator.py there. families/ (conv,
+dense, ...) are ordinary users of this language; rewrites/ makes operators of operators.
 """
 
-from cross.expression.functions import (
+from cross.expression.language.functions import (
     absolute,
     ceil,
     equal,
@@ -31,9 +31,9 @@ from cross.expression.functions import (
     sum,
     tanh,
 )
-from cross.expression.operator import Operator, reachable, reads
-from cross.expression.tensor import Tensor, compute, placeholder
-from cross.expression.terms import Axis, AxisKind, Term, cast, select
+from cross.expression.language.operator import Operator, reachable, reads
+from cross.expression.language.tensor import Tensor, compute, placeholder
+from cross.expression.language.terms import Axis, AxisKind, Term, cast, select
 
 __all__ = [
     "Axis",

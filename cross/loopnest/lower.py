@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cross.errors import ScheduleError
-from cross.expression.naming import unique_tensors
-from cross.expression.operator import Operator
-from cross.expression.rfactor import neutral_value
-from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, Read, Reduce, Term, walk
+from cross.expression.language.naming import unique_tensors
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import Axis, Read, Reduce, Term, walk
+from cross.expression.rewrites.rfactor import neutral_value
 from cross.loopnest.affine import affine, from_affine
 from cross.loopnest.bind import PackedDimension, ParametricNest, ParametricPacking
 from cross.loopnest.nodes import (

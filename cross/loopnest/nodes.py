@@ -91,7 +91,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An elementwise function of cross.expression.terms.FUNCTIONS."""
+    """An elementwise function of cross.expression.language.terms.FUNCTIONS."""
 
     function: str
     arguments: tuple[Expr, ...]

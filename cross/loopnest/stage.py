@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cross.errors import ScheduleError
-from cross.expression.naming import inlined_body
-from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, AxisKind, Term
+from cross.expression.language.naming import inlined_body
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import Axis, AxisKind, Term
 from cross.loopnest.nodes import ONE, ZERO, Binary, Expr, Int, Knob, LoopKind, Var, add, fold, mul, product
 from cross.schedule.primitives import Factor, Pack
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cross.errors import ScheduleError
-from cross.expression.naming import unique_tensors
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor
-from cross.expression.terms import Read, Reduce, walk
+from cross.expression.language.naming import unique_tensors
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import Read, Reduce, walk
 from cross.loopnest.affine import affine, from_affine, sum_of_terms, variables
 from cross.loopnest.nodes import (
     ONE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cross.expression.terms import ARITHMETIC
+from cross.expression.language.terms import ARITHMETIC
 from cross.loopnest.nodes import Binary, Call, Cast, Expr, Int, Knob, Literal, Load, Lookup, Select, Var
 
 INDEX = "int64"  # of integer literals, knobs and loop variables

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cross.errors import ExpressionError
-from cross.expression.terms import Axis, Binary, Call, Cast, Const, Lookup, Read, Reduce, Select, Term
+from cross.expression.language.terms import (
+    Axis,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Lookup,
+    Read,
+    Reduce,
+    Select,
+    Term,
+)
 from cross.loopnest import nodes
 from cross.loopnest.affine import affine, divide, from_affine
 

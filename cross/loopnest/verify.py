@@ -29,7 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from cross.errors import VerifyError
-from cross.expression.terms import ARITHMETIC, COMPARISONS, FUNCTIONS, LOGICAL
+from cross.expression.language.terms import ARITHMETIC, COMPARISONS, FUNCTIONS, LOGICAL
 from cross.loopnest.bounds import UNKNOWN, Facts, Interval, assume, bounds, is_index
 from cross.loopnest.nodes import (
     ONE,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from boards.target import Target
 from cross.errors import ScheduleError
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from cross.schedule.primitives import Schedule
 from cross.schedule.space import (
     SPACE_VERSION,

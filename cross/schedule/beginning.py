@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from boards.target import Target
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from cross.schedule.cycles import Machine
 from cross.schedule.plan import Group, Plan, operand_axes, wide_axes
 from cross.schedule.reads import nest_of, repeats_lanes

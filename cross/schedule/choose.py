@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boards.target import Target
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from cross.schedule.cpu_sketch import cpu_space
 from cross.schedule.gpu_sketch import gpu_space
 from cross.schedule.space import ScheduleSpace

@@ -15,10 +15,10 @@ import functools
 from dataclasses import dataclass, replace
 
 from boards.target import Target
-from cross.expression.naming import replace_reads
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor
-from cross.expression.terms import (
+from cross.expression.language.naming import replace_reads
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import (
     FLOATS,
     ITEM_BYTES,
     Axis,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import GpuLimits
-from cross.expression.terms import ITEM_BYTES, Axis, Read, walk
+from cross.expression.language.terms import ITEM_BYTES, Axis, Read, walk
 from cross.schedule.gpu_operands import SharedOperand, Sizes, shared_operands
 from cross.schedule.gpu_tiles import powers_of_two, reduction_tiles, thread_tiles
 from cross.schedule.packing import Maps

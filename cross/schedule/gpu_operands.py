@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.terms import ITEM_BYTES, Axis, Binary, Const, Read, Select, Term, walk
+from cross.expression.language.terms import ITEM_BYTES, Axis, Binary, Const, Read, Select, Term, walk
 
 SHARED_ALIGNMENT = 16  # bytes: every array in shared memory starts at a multiple
 Sizes = Mapping[Axis, NDArray[np.int64]]

@@ -1,7 +1,7 @@
 """GPU sketches of two levels: blocks of threads over the elements of a stage, each thread a vector of them.
 
 For elementwise stages, data movement, pooling and other sums that read nothing twice. Such a sum can be cut
-in two (cross.expression.rfactor) instead, so that the threads of a block share the sum of one element.
+in two (cross.expression.rewrites.rfactor), so that the threads of a block share the sum of one element.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import GpuLimits
-from cross.expression.tensor import Tensor
-from cross.expression.terms import ITEM_BYTES
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import ITEM_BYTES
 from cross.schedule.gpu_operands import shared_size
 from cross.schedule.gpu_tiles import powers_of_two, vector_sizes
 from cross.schedule.plan import Group

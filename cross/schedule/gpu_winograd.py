@@ -4,7 +4,7 @@
     M    products: for every position a matrix product, tiled SSSRRSRS as any contraction (gpu_multi_level.py)
     out  inverse transform: a thread a tile of a vector of channels, with the elementwise consumers
 
-A padding that is not inlined is a launch before. The tiles of all images have one axis (winograd_flat.py);
+A padding that is not inlined is a launch before. The tiles of all images have one axis (winograd/flat.py);
 the matrices of the transforms are literals in the unrolled code; the weights are transformed when they are
 packed. Start at `gpu_winograd_spaces`.
 """
@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import GpuLimits, Target
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor
-from cross.expression.terms import ITEM_BYTES, Read, walk
-from cross.expression.winograd_flat import with_flat_tiles
-from cross.expression.winograd_form import winograd_form
-from cross.expression.winograd_matrices import TILES
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import ITEM_BYTES, Read, walk
+from cross.expression.rewrites.winograd.flat import with_flat_tiles
+from cross.expression.rewrites.winograd.form import winograd_form
+from cross.expression.rewrites.winograd.matrices import TILES
 from cross.schedule.gpu_multi_level import (
     OTHER_REGISTERS,
     Contraction,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cross.expression.naming import inlined_body, unique_tensors
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, Binary, Call, Const, Read, Select, Term, walk
+from cross.expression.language.naming import inlined_body, unique_tensors
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import Axis, Binary, Call, Const, Read, Select, Term, walk
 
 LONG_FUNCTIONS = frozenset({"exp", "log", "tanh", "sigmoid", "erf", "pow"})  # of many instructions each
 

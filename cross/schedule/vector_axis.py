@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 
 from boards.target import Target
-from cross.expression.naming import inlined_body
-from cross.expression.operator import Operator
-from cross.expression.rfactor import rfactor
-from cross.expression.tensor import Tensor
-from cross.expression.terms import ITEM_BYTES, Axis, Binary, Const, Read, Term, walk
+from cross.expression.language.naming import inlined_body
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import ITEM_BYTES, Axis, Binary, Const, Read, Term, walk
+from cross.expression.rewrites.rfactor import rfactor
 from cross.schedule.filled_lanes import filling
 from cross.schedule.plan import guards_reads
 

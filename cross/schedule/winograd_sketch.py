@@ -11,7 +11,7 @@ matrices of the transforms are literals in the unrolled code (Ansor's rule for c
 
 Start at `winograd_spaces` for an operator with a direct convolution: it takes the weights as they are, and
 packing transforms them. `winograd_space` is for an operator that is in Winograd form already. Stages have
-the names and axes that cross/expression/winograd.py gives them; those of a transposed convolution have its
+the names and axes that winograd/convolution.py gives them; those of a transposed convolution have its
 phases besides (winograd_transposed.py).
 """
 
@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import Target
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor
-from cross.expression.terms import ITEM_BYTES
-from cross.expression.winograd_form import winograd_form
-from cross.expression.winograd_matrices import TILES
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import ITEM_BYTES
+from cross.expression.rewrites.winograd.form import winograd_form
+from cross.expression.rewrites.winograd.matrices import TILES
 from cross.schedule.primitives import (
     CacheWrite,
     ComputeAt,

@@ -1,8 +1,8 @@
 """What a Winograd convolution consists of: its stages by role, and whether it is worth computing so.
 
 The sketches of CPUs (winograd_sketch.py) and GPUs (gpu_winograd.py) start from `winograd_stages`. Stages have
-the axes that cross/expression/winograd.py gives them, or, for GPUs, one axis for all tiles
-(winograd_flat.py); those of a transposed convolution have its phases besides (winograd_transposed.py).
+the axes that rewrites/winograd/convolution.py gives them, or, for GPUs, one axis for all tiles
+(flat.py); those of a transposed convolution have its phases besides (transposed.py).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass
 
 from boards.target import Target
-from cross.expression.naming import unique_tensors
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor
-from cross.expression.terms import ITEM_BYTES, Axis, Lookup, Read, Select, walk
+from cross.expression.language.naming import unique_tensors
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import ITEM_BYTES, Axis, Lookup, Read, Select, walk
 from cross.schedule.packing import Maps
 
 RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with them

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, placeholder
-from cross.expression.conv import (
+from cross.expression.families.conv import (
     capsule_conv2d,
     conv1d,
     conv2d,
@@ -20,13 +20,12 @@ from cross.expression.conv import (
     grouped_conv2d,
     packed_capsule_conv2d,
 )
-from cross.expression.data_movement import concat, pad, strided_slice, transpose
-from cross.expression.dense import batch_matmul, dense
-from cross.expression.elementwise import UNARY, apply, bias_add, combine
-from cross.expression.norm import frobenius_norm, layer_norm, local_response_norm, normalize, softmax
-from cross.expression.operator import reachable
-from cross.expression.pool import pool, pool2d, reduce
-from cross.expression.transposed import (
+from cross.expression.families.data_movement import concat, pad, strided_slice, transpose
+from cross.expression.families.dense import batch_matmul, dense
+from cross.expression.families.elementwise import UNARY, apply, bias_add, combine
+from cross.expression.families.norm import frobenius_norm, layer_norm, local_response_norm, normalize, softmax
+from cross.expression.families.pool import pool, pool2d, reduce
+from cross.expression.families.transposed import (
     Phases,
     Transposed,
     depthwise_transposed_conv,
@@ -35,7 +34,8 @@ from cross.expression.transposed import (
     phases,
     transposed_conv,
 )
-from cross.expression.window import Window
+from cross.expression.families.window import Window
+from cross.expression.language.operator import reachable
 
 MAX_POINTS = 60_000  # innermost iterations of one operator: the interpreter shall take well under a second
 WINOGRAD_POINTS = 400_000  # its algorithms are no choice for few channels or few tiles

@@ -14,8 +14,8 @@ from boards.board import load
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.compile import compile
-from cross.expression.half_storage import with_half_storage
 from cross.expression.reference import evaluate
+from cross.expression.rewrites.half_storage import with_half_storage
 from cross.loopnest import LoopNest, Programs, interpret, to_text, verify
 from cross.nvrtc import compile_cubin, usage
 from cross.schedule import ScheduleSpace, gpu_space

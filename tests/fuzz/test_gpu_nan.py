@@ -17,11 +17,11 @@ from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.compile import compile
 from cross.expression import Operator, absolute, maximum, minimum, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.elementwise import apply, clip, combine
-from cross.expression.pool import pool2d, reduce
+from cross.expression.families.conv import conv2d
+from cross.expression.families.elementwise import apply, clip, combine
+from cross.expression.families.pool import pool2d, reduce
+from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
-from cross.expression.window import Window
 from cross.loopnest import LoopNest, Programs, interpret
 from cross.schedule.choose import space_of
 from device_runtime.protocol import GpuKernel, GpuModule

@@ -10,11 +10,11 @@ from boards.board import load
 from boards.target import GpuLimits, Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, maximum, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.dense import dense
-from cross.expression.elementwise import apply, bias_add
-from cross.expression.norm import softmax
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.dense import dense
+from cross.expression.families.elementwise import apply, bias_add
+from cross.expression.families.norm import softmax
+from cross.expression.families.window import Window
 from cross.loopnest import Programs, verify
 from cross.schedule.choose import space_of
 

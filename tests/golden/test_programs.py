@@ -9,11 +9,11 @@ import pytest
 from boards.target import Target
 from cross.codegen.llvm.module import llvm_module
 from cross.expression import Operator, maximum, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.dense import dense
-from cross.expression.elementwise import apply, bias_add, relu
-from cross.expression.norm import softmax
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.dense import dense
+from cross.expression.families.elementwise import apply, bias_add, relu
+from cross.expression.families.norm import softmax
+from cross.expression.families.window import Window
 from cross.loopnest import ParametricNest, Programs, bind, lower, to_text, verify
 from cross.schedule import cpu_space
 from cross.schedule.primitives import (

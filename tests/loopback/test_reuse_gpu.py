@@ -10,9 +10,9 @@ import pytest
 
 from boards.board import Board
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.dense import dense
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.dense import dense
+from cross.expression.families.window import Window
 from cross.schedule import ScheduleSpace, gpu_space
 from device_runtime.protocol import Timing
 from toolkit.explore.proposer import Proposer

@@ -13,8 +13,8 @@ import pytest
 from boards.board import Board
 from boards.target import Target
 from cross.expression import Operator, compute, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.window import Window
 from device_runtime.protocol import Timing
 from toolkit import Budget, SearchOptions, TuningOptions, tune_operator
 from toolkit.explore.annealing import AnnealingOptions

@@ -12,7 +12,7 @@ import msgspec
 
 from boards.board import Board, load
 from cross.expression import Operator, placeholder
-from cross.expression.dense import dense
+from cross.expression.families.dense import dense
 from device_runtime.protocol import Timing
 from toolkit.explore.annealing import AnnealingOptions
 from toolkit.explore.search import SearchOptions

@@ -19,7 +19,7 @@ from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.objects import compile_ir
 from cross.compile import Kernel, kernel_of, link
 from cross.errors import CompileError, CrossError
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
 from cross.machine_code.fingerprint import code_hash
 from cross.schedule.choose import space_of

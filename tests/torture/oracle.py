@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.compile import Kernel
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from cross.expression.reference import evaluate
 
 Array = NDArray[Any]

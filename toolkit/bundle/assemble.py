@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from boards.target import Target
-from cross.expression.tensor import Tensor
+from cross.expression.language.tensor import Tensor
 from cross.schedule.packing import Packing
 from device_runtime.protocol import GPU_ALIGNMENT
 from toolkit.bundle.manifest import TensorSpec

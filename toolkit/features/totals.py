@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-from cross.expression.terms import ARITHMETIC, DTYPES, ITEM_BYTES
+from cross.expression.language.terms import ARITHMETIC, DTYPES, ITEM_BYTES
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from boards.files import write_file
 from boards.target import Target
 from cross.errors import CrossError
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from cross.schedule.alternatives import ALGORITHM
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from cross.expression.reference import evaluate
 
 Array = NDArray[Any]

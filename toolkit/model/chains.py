@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cross.expression.tensor import Tensor, placeholder
-from cross.expression.terms import Read, Term, children
+from cross.expression.language.tensor import Tensor, placeholder
+from cross.expression.language.terms import Read, Term, children
 from toolkit.errors import ModelError
 from toolkit.model.expressions import COMPARISONS, ELEMENTWISE, expression
 from toolkit.model.graph import Graph, Node

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import isinf
 
-from cross.expression import conv, data_movement, dense, elementwise, norm, pool, transposed
-from cross.expression.tensor import Tensor
-from cross.expression.terms import Term, constant
-from cross.expression.window import Window
+from cross.expression.families import conv, data_movement, dense, elementwise, norm, pool, transposed
+from cross.expression.families.window import Window
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import Term, constant
 from toolkit.errors import ModelError
 from toolkit.model.graph import Node
 from toolkit.model.weight_layout import phases_of

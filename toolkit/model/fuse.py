@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cross.errors import ExpressionError
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor, placeholder
-from cross.expression.transposed import Phases, split_phases
+from cross.expression.families.transposed import Phases, split_phases
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor, placeholder
 from toolkit.errors import ModelError
 from toolkit.model.chains import Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression

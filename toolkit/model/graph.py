@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from toolkit.errors import ModelError
 
 Array = NDArray[Any]

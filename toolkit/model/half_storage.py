@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from boards.target import Target
-from cross.expression.half_storage import with_half_storage
+from cross.expression.rewrites.half_storage import with_half_storage
 from toolkit.model.graph import Graph, Group, Value
 
 LARGEST_HALF = float(np.finfo(np.float16).max)

@@ -1,7 +1,7 @@
 """The importer of transposed convolutions.
 
-One becomes a ConvTranspose node that computes whole phases (cross/expression/transposed.py), and a Slice
-where the output is less than that. Over a single pixel it is a matrix product.
+One becomes a ConvTranspose node that computes whole phases (cross/expression/families/transposed.py), and
+a Slice where the output is less than that. Over a single pixel it is a matrix product.
 """
 
 from __future__ import annotations

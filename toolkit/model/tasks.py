@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from toolkit.model.graph import Graph
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cross.expression.transposed import (
+from cross.expression.families.transposed import (
     Phases,
     Transposed,
     is_narrow,

@@ -12,7 +12,7 @@ import numpy as np
 
 from boards.target import Target
 from cross.compile import Argument, kernel_of
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
 from device_runtime.protocol import GpuModule

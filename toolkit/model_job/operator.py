@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from boards.description import Board
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from toolkit.measure.fit import fitted
 from toolkit.measure.session import open_session
 from toolkit.model_job.options import DEFAULT_RECORDS, DEFAULT_TRIALS

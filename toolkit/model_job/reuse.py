@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cross.errors import CrossError
-from cross.expression.description import from_json
-from cross.expression.operator import Operator
+from cross.expression.language.description import from_json
+from cross.expression.language.operator import Operator
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import Proposer

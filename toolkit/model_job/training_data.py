@@ -18,8 +18,8 @@ from boards.board import load, names
 from boards.description import Board
 from boards.target import Target
 from cross.errors import ExpressionError, ScheduleError
-from cross.expression.description import from_json
-from cross.expression.operator import Operator
+from cross.expression.language.description import from_json
+from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
 from cross.schedule.space import Configuration, ScheduleSpace

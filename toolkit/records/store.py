@@ -5,8 +5,8 @@ space, tool version), in the order in which they were measured. `Records.add` is
 journal, synchronous=FULL), so that the tuner can be killed at any moment and continue with everything it had
 acknowledged. Any number of processes may read while one writes; writers wait for each other.
 
-Beside them the store keeps a description of every operator (cross.expression.description), from which its
-schedule space can be built again without the model it came from.
+Beside them the store keeps a description of every operator (expression/language/description.py), from which
+its schedule space can be built again without the model it came from.
 
 A record travels between machines as one line of JSON (`export_jsonl`, `import_jsonl`), and so does an
 operator. Adding a record that is already there changes nothing.

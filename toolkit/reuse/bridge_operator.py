@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor, placeholder
-from cross.expression.terms import Axis, AxisKind, Read, Reduce, Term, rebuild, substitute
-from cross.expression.terms import children as parts_of
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor, placeholder
+from cross.expression.language.terms import Axis, AxisKind, Read, Reduce, Term, rebuild, substitute
+from cross.expression.language.terms import children as parts_of
 from toolkit.reuse.bridges import Extents, Hops, bridges_of
 from toolkit.reuse.loops import MajorLoops, NotReusable, affine, main_stage, major_loops
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.tensor import Tensor
+from cross.expression.language.tensor import Tensor
 from cross.schedule.plan import Group, make_plan
 from cross.schedule.space import ScheduleSpace
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from cross.schedule.gpu_sketch import PARTIAL
 from cross.schedule.space import Part, ScheduleSpace
 from toolkit.reuse.divisors import divisors_between

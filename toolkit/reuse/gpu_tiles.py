@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import GpuLimits
-from cross.expression.terms import Read, walk
+from cross.expression.language.terms import Read, walk
 from cross.schedule.gpu_multi_level import LEVELS, contraction, is_contraction
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
 from cross.schedule.plan import Group, Plan, make_plan

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.tensor import Tensor
+from cross.expression.language.tensor import Tensor
 from cross.schedule.plan import make_plan
 from cross.schedule.space import Batch, ScheduleSpace
 from toolkit.reuse.loops import MajorLoops

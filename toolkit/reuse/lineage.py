@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cross.errors import ExpressionError
-from cross.expression.description import from_json
+from cross.expression.language.description import from_json
 from toolkit.records import Records
 from toolkit.records.lines import BRIDGE, REUSED
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cross.expression.operator import Operator, reads
-from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, Binary, Cast, Const, Read, Term
+from cross.expression.language.operator import Operator, reads
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import Axis, Binary, Cast, Const, Read, Term
 from toolkit.errors import InputError
 
 

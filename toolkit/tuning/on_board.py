@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from boards.description import Board
 from boards.target import Target
 from cross.errors import CrossError
-from cross.expression.description import to_json
-from cross.expression.operator import Operator
+from cross.expression.language.description import to_json
+from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace

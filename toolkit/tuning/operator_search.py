@@ -64,7 +64,7 @@ class TuningJob:
     """One operator to tune: its name for messages, its schedule space, and the key of its records.
 
     `weight`: how often the model computes it. Operators of one `kind` reach similar throughputs.
-    `description`: the operator as text (cross.expression.description), kept beside its records, or empty.
+    `description`: the operator as text (language/description.py), kept beside its records, or empty.
     `programs` tells which configurations make the same program; None: none do.
     `begin` makes another search of the usual one; `reused`, the key of the operator whose program it begins
     with, goes into the records, and so does `bridge`: no model has the operator.

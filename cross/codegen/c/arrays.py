@@ -12,7 +12,7 @@ from typing import Protocol
 
 from cross.codegen.c.dialect import Dialect
 from cross.errors import CompileError
-from cross.expression.terms import ITEM_BYTES
+from cross.expression.language.terms import ITEM_BYTES
 from cross.loopnest.affine import affine
 from cross.loopnest.bounds import is_index
 from cross.loopnest.nodes import ZERO, Binary, Buffer, Expr, Int, Scope, Var, add, mul

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cross.expression.terms import FLOATS
+from cross.expression.language.terms import FLOATS
 from cross.loopnest.bind import fold_logic
 from cross.loopnest.nodes import (
     Allocate,

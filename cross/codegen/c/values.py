@@ -15,7 +15,7 @@ from cross.codegen.c.dialect import Dialect
 from cross.codegen.c.names import Names
 from cross.codegen.c.terms import conjuncts, without_parentheses
 from cross.errors import CompileError
-from cross.expression.terms import FLOATS
+from cross.expression.language.terms import FLOATS
 from cross.loopnest.affine import affine
 from cross.loopnest.bounds import Interval, bounds, is_index
 from cross.loopnest.nodes import (

@@ -21,7 +21,7 @@ from cross.codegen.instructions import (
 )
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
-from cross.expression.terms import ITEM_BYTES
+from cross.expression.language.terms import ITEM_BYTES
 
 
 class Arithmetic:

@@ -21,7 +21,7 @@ from cross.codegen.instructions import (
     load_from,
 )
 from cross.codegen.llvm.arithmetic import Arithmetic
-from cross.expression.terms import FLOATS, ITEM_BYTES
+from cross.expression.language.terms import FLOATS, ITEM_BYTES
 from cross.loopnest.affine import substitute
 from cross.loopnest.nodes import Binary, Expr, Int, Lookup, Var
 

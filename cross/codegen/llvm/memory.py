@@ -23,7 +23,7 @@ from cross.codegen.instructions import (
 from cross.codegen.llvm.integers import Integers
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
-from cross.expression.terms import ITEM_BYTES
+from cross.expression.language.terms import ITEM_BYTES
 from cross.loopnest.affine import Affine, affine, rejoined, substitute, variables
 from cross.loopnest.nodes import (
     ZERO,

@@ -32,7 +32,7 @@ from cross.codegen.llvm.writer import Block as OpenBlock
 from cross.codegen.llvm.writer import Writer
 from cross.codegen.scheduling.steps import ordered
 from cross.errors import CompileError
-from cross.expression.terms import ITEM_BYTES
+from cross.expression.language.terms import ITEM_BYTES
 from cross.loopnest.nodes import (
     Allocate,
     Block,

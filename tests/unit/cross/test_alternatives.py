@@ -9,10 +9,10 @@ import pytest
 
 from cross.errors import ExpressionError, ScheduleError, VerifyError
 from cross.expression import Operator, compute, placeholder, reduce_axis, sum
-from cross.expression.conv import conv2d
+from cross.expression.families.conv import conv2d
+from cross.expression.families.window import Window
+from cross.expression.language.terms import lookup
 from cross.expression.reference import evaluate
-from cross.expression.terms import lookup
-from cross.expression.window import Window
 from cross.loopnest import Programs, interpret, lower, to_text, verify
 from cross.loopnest.affine import divide, sum_of_terms
 from cross.loopnest.bind import bind

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from cross.errors import ExpressionError
 from cross.expression import Operator, compute, max, placeholder, reduce_axis, sum
-from cross.expression.conv import conv2d
-from cross.expression.description import from_json, to_json
-from cross.expression.functions import absolute, equal, exp, logical_not, power
-from cross.expression.terms import cast, lookup, select
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.window import Window
+from cross.expression.language.description import from_json, to_json
+from cross.expression.language.functions import absolute, equal, exp, logical_not, power
+from cross.expression.language.terms import cast, lookup, select
 from cross.schedule.cpu_sketch import cpu_space
 from tests.fuzz.operators import FAMILIES, random_operator
 from tests.targets import AVX2_TWO_CORES as TARGET

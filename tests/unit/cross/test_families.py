@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, placeholder
-from cross.expression.conv import conv2d, depthwise_conv2d, grouped_conv2d
-from cross.expression.data_movement import (
+from cross.expression.families.conv import conv2d, depthwise_conv2d, grouped_conv2d
+from cross.expression.families.data_movement import (
     concat,
     edge_pad,
     expand,
@@ -22,8 +22,8 @@ from cross.expression.data_movement import (
     strided_slice,
     transpose,
 )
-from cross.expression.dense import batch_matmul, dense
-from cross.expression.elementwise import (
+from cross.expression.families.dense import batch_matmul, dense
+from cross.expression.families.elementwise import (
     BINARY,
     UNARY,
     apply,
@@ -36,11 +36,11 @@ from cross.expression.elementwise import (
     leaky_relu,
     where,
 )
-from cross.expression.norm import frobenius_norm, layer_norm, local_response_norm, normalize, softmax
-from cross.expression.operator import reachable
-from cross.expression.pool import pool2d, reduce
+from cross.expression.families.norm import frobenius_norm, layer_norm, local_response_norm, normalize, softmax
+from cross.expression.families.pool import pool2d, reduce
+from cross.expression.families.window import Window
+from cross.expression.language.operator import reachable
 from cross.expression.reference import evaluate
-from cross.expression.window import Window
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(11)

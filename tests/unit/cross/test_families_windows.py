@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, placeholder
-from cross.expression.conv import (
+from cross.expression.families.conv import (
     capsule_conv2d,
     capsule_weights,
     conv1d,
@@ -20,10 +20,8 @@ from cross.expression.conv import (
     grouped_conv,
     packed_capsule_conv2d,
 )
-from cross.expression.pool import pool
-from cross.expression.reference import evaluate
-from cross.expression.tensor import compute
-from cross.expression.transposed import (
+from cross.expression.families.pool import pool
+from cross.expression.families.transposed import (
     Phases,
     Transposed,
     depthwise_transposed_conv,
@@ -35,7 +33,9 @@ from cross.expression.transposed import (
     split_phases,
     transposed_conv,
 )
-from cross.expression.window import Window, plain_window
+from cross.expression.families.window import Window, plain_window
+from cross.expression.language.tensor import compute
+from cross.expression.reference import evaluate
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(12)

@@ -12,9 +12,9 @@ from boards.board import load
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d, depthwise_conv2d
-from cross.expression.norm import softmax
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.norm import softmax
+from cross.expression.families.window import Window
 from cross.loopnest import Programs
 from cross.schedule import gpu_space
 from cross.schedule.space import ScheduleSpace

@@ -9,8 +9,8 @@ from boards.board import load
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d, depthwise_conv2d
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.window import Window
 from cross.inspect_gpu import inspect_gpu
 from cross.loopnest import Programs
 from cross.loopnest.nodes import Allocate, Block, For, Int, LoopKind, Statement, Store

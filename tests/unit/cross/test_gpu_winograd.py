@@ -13,14 +13,14 @@ from boards.board import load
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.elementwise import apply, combine
+from cross.expression.families.conv import conv2d
+from cross.expression.families.elementwise import apply, combine
+from cross.expression.families.transposed import Transposed, phases, transposed_conv
+from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
-from cross.expression.transposed import Transposed, phases, transposed_conv
-from cross.expression.window import Window
-from cross.expression.winograd_flat import with_flat_tiles
-from cross.expression.winograd_form import winograd_form
-from cross.expression.winograd_matrices import TILES
+from cross.expression.rewrites.winograd.flat import with_flat_tiles
+from cross.expression.rewrites.winograd.form import winograd_form
+from cross.expression.rewrites.winograd.matrices import TILES
 from cross.loopnest import Programs, interpret, lower, verify
 from cross.loopnest.bind import bind
 from cross.nvrtc import compile_cubin, usage

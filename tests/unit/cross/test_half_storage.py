@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from boards.board import load
 from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, compute, maximum, placeholder, reduce_axis, sum
-from cross.expression.half_storage import with_half_storage
 from cross.expression.reference import evaluate
+from cross.expression.rewrites.half_storage import with_half_storage
 from cross.loopnest import Programs, interpret, verify
 from cross.nvrtc import compile_cubin, usage
 from cross.schedule import gpu_space

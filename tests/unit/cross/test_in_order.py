@@ -31,9 +31,9 @@ from cross.codegen.instructions import (
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.scheduling.in_order import LEAST, arranged
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d, depthwise_conv2d
-from cross.expression.dense import dense
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.dense import dense
+from cross.expression.families.window import Window
 from cross.inspect_code import inspect
 from cross.loopnest import LoopNest, Programs, interpret
 from cross.schedule import cpu_space

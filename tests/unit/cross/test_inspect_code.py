@@ -8,7 +8,7 @@ from boards.target import Target
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.objects import assemble, assembly, compile_ir
 from cross.expression import Operator, placeholder
-from cross.expression.dense import dense
+from cross.expression.families.dense import dense
 from cross.inspect_code import CodeReport, inspect, inspect_listing
 from cross.loopnest import Programs, bind, lower
 from cross.machine_code.instructions import Kind, classify

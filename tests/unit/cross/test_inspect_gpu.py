@@ -10,8 +10,8 @@ from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.errors import CompileError
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.window import Window
 from cross.inspect_gpu import inspect_gpu, shares
 from cross.loopnest import LoopNest, Programs
 from cross.nvrtc import compile_cubin, usage

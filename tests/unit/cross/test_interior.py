@@ -28,11 +28,11 @@ from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.uses import statements, stores
 from cross.codegen.scheduling.steps import counted_from_bases, paced
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d, depthwise_conv2d
-from cross.expression.data_movement import concat
-from cross.expression.dense import dense
+from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.data_movement import concat
+from cross.expression.families.dense import dense
+from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
-from cross.expression.window import Window
 from cross.inspect_code import inspect
 from cross.loopnest import LoopNest, Programs
 from cross.loopnest.nodes import Allocate, Binary, Expr, For, LoopKind, Select, Statement

@@ -13,7 +13,7 @@ from cross import nvrtc
 from cross.compile import compile
 from cross.errors import CompileError
 from cross.expression import Operator, placeholder
-from cross.expression.dense import dense
+from cross.expression.families.dense import dense
 from cross.loopnest import LoopNest, Programs
 from cross.nvrtc import NvrtcMissing, compile_cubin, usage
 from cross.schedule.choose import space_of

@@ -23,14 +23,14 @@ from cross.expression import (
     select,
     sum,
 )
-from cross.expression.conv import conv2d, depthwise_conv2d, grouped_conv2d
-from cross.expression.data_movement import concat, pad, strided_slice, transpose
-from cross.expression.dense import batch_matmul, dense
-from cross.expression.elementwise import bias_add
-from cross.expression.norm import softmax
-from cross.expression.pool import pool2d, reduce
+from cross.expression.families.conv import conv2d, depthwise_conv2d, grouped_conv2d
+from cross.expression.families.data_movement import concat, pad, strided_slice, transpose
+from cross.expression.families.dense import batch_matmul, dense
+from cross.expression.families.elementwise import bias_add
+from cross.expression.families.norm import softmax
+from cross.expression.families.pool import pool2d, reduce
+from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
-from cross.expression.window import Window
 
 Array = NDArray[Any]
 

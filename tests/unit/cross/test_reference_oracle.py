@@ -31,17 +31,28 @@ from cross.expression import (
     sum,
 )
 from cross.expression import max as maximum_over
-from cross.expression.contraction import contract
-from cross.expression.conv import conv2d, depthwise_conv2d, grouped_conv2d
-from cross.expression.data_movement import concat, edge_pad, reflect_pad, strided_slice, transpose
-from cross.expression.dense import batch_matmul, dense
-from cross.expression.elementwise import BINARY, UNARY, apply, bias_add, combine, where
-from cross.expression.norm import frobenius_norm, layer_norm, local_response_norm, softmax
-from cross.expression.pool import pool2d, reduce
+from cross.expression.families.conv import conv2d, depthwise_conv2d, grouped_conv2d
+from cross.expression.families.data_movement import concat, edge_pad, reflect_pad, strided_slice, transpose
+from cross.expression.families.dense import batch_matmul, dense
+from cross.expression.families.elementwise import BINARY, UNARY, apply, bias_add, combine, where
+from cross.expression.families.norm import frobenius_norm, layer_norm, local_response_norm, softmax
+from cross.expression.families.pool import pool2d, reduce
+from cross.expression.families.window import Window
+from cross.expression.language.terms import (
+    FLOATS,
+    Axis,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Read,
+    Reduce,
+    Select,
+    Term,
+)
 from cross.expression.reference import evaluate
-from cross.expression.strided import blocks
-from cross.expression.terms import FLOATS, Axis, Binary, Call, Cast, Const, Read, Reduce, Select, Term
-from cross.expression.window import Window
+from cross.expression.reference.contraction import contract
+from cross.expression.reference.strided import blocks
 
 Array = NDArray[Any]
 

@@ -12,13 +12,13 @@ from cross.errors import ExpressionError, ScheduleError
 from cross.expression import Axis, Operator, Tensor, Term, compute, maximum, placeholder, reduce_axis, sum
 from cross.expression import max as reduce_max
 from cross.expression import min as reduce_min
-from cross.expression.conv import conv2d
-from cross.expression.data_movement import transpose
-from cross.expression.elementwise import UNARY, apply
-from cross.expression.norm import softmax
+from cross.expression.families.conv import conv2d
+from cross.expression.families.data_movement import transpose
+from cross.expression.families.elementwise import UNARY, apply
+from cross.expression.families.norm import softmax
+from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
-from cross.expression.rfactor import rfactor
-from cross.expression.window import Window
+from cross.expression.rewrites.rfactor import rfactor
 from cross.loopnest import Programs, bind, interpret, lower, to_text, verify
 from cross.schedule import Constraint, Knob, ScheduleSpace, cpu_space
 from cross.schedule.packing import PackedLoop, Packing

@@ -25,8 +25,8 @@ from cross.codegen.instructions import (
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.scheduling.steps import stepwise
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.window import Window
 from cross.inspect_code import inspect
 from cross.loopnest import LoopNest, Programs
 from cross.schedule.cpu_sketch import cpu_space

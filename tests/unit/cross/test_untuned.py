@@ -14,10 +14,10 @@ from boards.target import Target
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.region import chunks
 from cross.expression import Operator, compute, placeholder, reduce_axis, sum
-from cross.expression.conv import conv2d
-from cross.expression.dense import batch_matmul, dense
+from cross.expression.families.conv import conv2d
+from cross.expression.families.dense import batch_matmul, dense
+from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
-from cross.expression.window import Window
 from cross.inspect_code import inspect
 from cross.loopnest import Programs, interpret, verify
 from cross.loopnest.affine import affine, rejoined

@@ -11,7 +11,7 @@ import pytest
 from boards.board import load as load_board
 from cross.errors import VerifyError
 from cross.expression import Operator, placeholder
-from cross.expression.dense import dense
+from cross.expression.families.dense import dense
 from cross.loopnest import Programs
 from cross.loopnest.nodes import (
     Allocate,

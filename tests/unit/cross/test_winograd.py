@@ -16,13 +16,13 @@ from boards.board import load
 from cross.codegen.llvm.module import llvm_module
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, maximum, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.elementwise import apply, bias_add, combine
+from cross.expression.families.conv import conv2d
+from cross.expression.families.elementwise import apply, bias_add, combine
+from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
-from cross.expression.window import Window
-from cross.expression.winograd import transform_weights, winograd_conv2d
-from cross.expression.winograd_form import winograd_form
-from cross.expression.winograd_matrices import TAPS, TILES, filtering
+from cross.expression.rewrites.winograd.convolution import transform_weights, winograd_conv2d
+from cross.expression.rewrites.winograd.form import winograd_form
+from cross.expression.rewrites.winograd.matrices import TAPS, TILES, filtering
 from cross.loopnest import Programs, interpret, lower, verify
 from cross.loopnest.bind import bind
 from cross.schedule import ScheduleSpace

@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from boards.board import load
 from cross.errors import ExpressionError
 from cross.expression import Operator, maximum, placeholder
-from cross.expression.elementwise import apply, bias_add, combine
-from cross.expression.reference import evaluate
-from cross.expression.transposed import (
+from cross.expression.families.elementwise import apply, bias_add, combine
+from cross.expression.families.transposed import (
     Phases,
     Transposed,
     grouped_transposed_conv,
     phases,
     transposed_conv,
 )
-from cross.expression.winograd import transform_weights
-from cross.expression.winograd_form import winograd_form
-from cross.expression.winograd_matrices import TILES, filtering
-from cross.expression.winograd_transposed import (
+from cross.expression.reference import evaluate
+from cross.expression.rewrites.winograd.convolution import transform_weights
+from cross.expression.rewrites.winograd.form import winograd_form
+from cross.expression.rewrites.winograd.matrices import TILES, filtering
+from cross.expression.rewrites.winograd.transposed import (
     PhaseReads,
     shared_positions,
     winograd_transposed_conv2d,

@@ -7,8 +7,8 @@ import pytest
 
 from boards.board import load
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.window import Window
 from cross.loopnest.program import Programs
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.choose import space_of

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from boards.board import load
 from boards.target import Target
 from cross.expression import Operator, compute, exp, maximum, placeholder, reduce_axis, sum
-from cross.expression.conv import conv2d
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.window import Window
 from cross.loopnest import Programs
 from cross.schedule import cpu_space, gpu_space, space_of
 from tests.feature_rows import check, of_every_structure

@@ -7,9 +7,9 @@ import pytest
 
 from boards.board import load
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.dense import dense
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.dense import dense
+from cross.expression.families.window import Window
 from cross.loopnest import Programs
 from cross.loopnest.nodes import LoopKind, LoopNest
 from cross.schedule import cpu_space

@@ -14,7 +14,7 @@ import pytest
 from boards.board import load
 from boards.target import Target
 from cross.expression import Operator, placeholder
-from cross.expression.dense import dense
+from cross.expression.families.dense import dense
 from cross.loopnest import Programs
 from cross.loopnest.nodes import Knob, LoopKind, LoopNest
 from cross.schedule import space_of

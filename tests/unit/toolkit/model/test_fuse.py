@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cross.expression.operator import Operator
+from cross.expression.language.operator import Operator
 from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save, worst_layer_error
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model

@@ -14,10 +14,10 @@ from scipy.stats import kendalltau
 from boards.board import load
 from boards.description import Board
 from cross.expression import Operator, placeholder
-from cross.expression.conv import conv2d
-from cross.expression.dense import dense
-from cross.expression.description import to_json
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.dense import dense
+from cross.expression.families.window import Window
+from cross.expression.language.description import to_json
 from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
 from cross.schedule.cpu_sketch import cpu_space

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cross.expression.conv import conv2d
-from cross.expression.dense import batch_matmul
-from cross.expression.operator import Operator
-from cross.expression.tensor import placeholder
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d
+from cross.expression.families.dense import batch_matmul
+from cross.expression.families.window import Window
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import placeholder
 from toolkit.reuse.loops import MajorLoops, major_loops
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from benchmarks.reuse.networks import Convolution, Product
 from boards.board import load
-from cross.expression.elementwise import relu
-from cross.expression.operator import Operator
+from cross.expression.families.elementwise import relu
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import compute, placeholder
 from cross.expression.reference import evaluate
-from cross.expression.tensor import compute, placeholder
 from cross.schedule.choose import space_of
 from toolkit.reuse.bridge_operator import bridge_operator, bridge_operators
 from toolkit.reuse.loops import NotReusable, major_loops

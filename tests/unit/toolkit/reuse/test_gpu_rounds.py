@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from boards.board import load
 from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, compute, maximum, placeholder, reduce_axis, sum
-from cross.expression.conv import conv2d, depthwise_conv2d
-from cross.expression.dense import batch_matmul
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.dense import batch_matmul
+from cross.expression.families.window import Window
 from cross.loopnest.program import Programs
 from cross.schedule import Configuration, ScheduleSpace, gpu_space
 from cross.schedule.alternatives import AlternativeSpaces

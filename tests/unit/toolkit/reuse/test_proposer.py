@@ -9,9 +9,9 @@ import pytest
 
 from boards.board import load
 from cross.expression import Operator, compute, maximum, placeholder
-from cross.expression.conv import conv2d, depthwise_conv2d
-from cross.expression.dense import dense
-from cross.expression.window import Window
+from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.dense import dense
+from cross.expression.families.window import Window
 from cross.schedule import Configuration, ScheduleSpace, cpu_space, gpu_space
 from tests.targets import AVX2 as TARGET
 from toolkit.explore.distinct import DistinctPrograms

@@ -9,7 +9,7 @@ import pytest
 
 from boards.board import load
 from cross.expression import Operator, placeholder
-from cross.expression.dense import dense
+from cross.expression.families.dense import dense
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.random import RandomProposer
 from toolkit.explore.search import SearchOptions

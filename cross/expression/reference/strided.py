@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from cross.expression.terms import Axis, Binary, Cast, Const, Term
+from cross.expression.language.terms import Axis, Binary, Cast, Const, Term
 
 Array = NDArray[Any]
 

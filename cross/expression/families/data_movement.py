@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cross.errors import ExpressionError
-from cross.expression.functions import logical_and
-from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import Term, select
+from cross.expression.language.functions import logical_and
+from cross.expression.language.tensor import Tensor, compute
+from cross.expression.language.terms import Term, select
 
 LONGEST_CHAIN = 16  # of selects one in another, which are walked recursively
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 
 from cross.errors import ExpressionError
-from cross.expression import functions
-from cross.expression.conv import IMAGE_AXES, kernel_axes, padded_image, seen
-from cross.expression.functions import reduce_axis
-from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import Term
-from cross.expression.window import Window
+from cross.expression.families.conv import IMAGE_AXES, kernel_axes, padded_image, seen
+from cross.expression.families.window import Window
+from cross.expression.language import functions
+from cross.expression.language.functions import reduce_axis
+from cross.expression.language.tensor import Tensor, compute
+from cross.expression.language.terms import Term
 
 NEUTRAL = {"sum": 0.0, "max": -math.inf, "min": math.inf}  # of padding
 COMBINERS = {"sum": functions.sum, "max": functions.max, "min": functions.min}

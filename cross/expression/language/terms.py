@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cross.errors import ExpressionError
 
 if TYPE_CHECKING:
-    from cross.expression.tensor import Tensor
+    from cross.expression.language.tensor import Tensor
 
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("int8", "int32", "int64", "uint8")

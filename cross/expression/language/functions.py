@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cross.errors import ExpressionError
-from cross.expression.terms import (
+from cross.expression.language.terms import (
     FLOATS,
     Axis,
     AxisKind,

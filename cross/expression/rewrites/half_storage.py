@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from cross.expression.naming import replace_reads
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor, compute, placeholder
-from cross.expression.terms import Read, Term, cast
+from cross.expression.language.naming import replace_reads
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor, compute, placeholder
+from cross.expression.language.terms import Read, Term, cast
 
 HALF, COMPUTED = "float16", "float32"
 

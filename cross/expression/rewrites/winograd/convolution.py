@@ -8,7 +8,7 @@ U = G w G^T is computed ahead of time in float64 (`transform_weights`). x and y 
 of a transformed tile. Both transforms are separable, so each is two sums over one matrix of literals. The
 tiles are rounded up: the last ones read zeros beyond the padding, and nobody reads what they compute there.
 
-Start at `winograd_conv2d`; winograd_transposed.py has transposed convolutions, winograd_form.py rewrites an
+Start at `winograd_conv2d`; transposed.py has transposed convolutions, form.py rewrites an
 operator that holds a direct convolution.
 """
 
@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
-from cross.expression.data_movement import pad
-from cross.expression.functions import reduce_axis, sum
-from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import lookup
-from cross.expression.window import Window
-from cross.expression.winograd_matrices import TILES, Filtering, Matrix, filtering
+from cross.expression.families.data_movement import pad
+from cross.expression.families.window import Window
+from cross.expression.language.functions import reduce_axis, sum
+from cross.expression.language.tensor import Tensor, compute
+from cross.expression.language.terms import lookup
+from cross.expression.rewrites.winograd.matrices import TILES, Filtering, Matrix, filtering
 
 KERNEL = 3
 

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cross.errors import ExpressionError
-from cross.expression.data_movement import pad
-from cross.expression.functions import reduce_axis, sum
-from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import lookup
-from cross.expression.winograd import data_transform
-from cross.expression.winograd_matrices import Filtering, Matrix
+from cross.expression.families.data_movement import pad
+from cross.expression.language.functions import reduce_axis, sum
+from cross.expression.language.tensor import Tensor, compute
+from cross.expression.language.terms import lookup
+from cross.expression.rewrites.winograd.convolution import data_transform
+from cross.expression.rewrites.winograd.matrices import Filtering, Matrix
 
 
 @dataclass(frozen=True, slots=True)

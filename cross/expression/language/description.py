@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cross.errors import ExpressionError
-from cross.expression.operator import Operator, reachable
-from cross.expression.tensor import Tensor
-from cross.expression.terms import (
+from cross.expression.language.operator import Operator, reachable
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import (
     Axis,
     AxisKind,
     Binary,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cross.expression.data_movement import pad
-from cross.expression.elementwise import apply, clip, combine
-from cross.expression.functions import absolute, exp, log, power, reduce_axis, sqrt, sum
-from cross.expression.pool import reduce
-from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import Term
+from cross.expression.families.data_movement import pad
+from cross.expression.families.elementwise import apply, clip, combine
+from cross.expression.families.pool import reduce
+from cross.expression.language.functions import absolute, exp, log, power, reduce_axis, sqrt, sum
+from cross.expression.language.tensor import Tensor, compute
+from cross.expression.language.terms import Term
 
 SMALLEST, LARGEST = 2.0**-126, (2.0 - 2.0**-23) * 2.0**127  # of the normal float32 numbers
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.strided import blocks, read_view, working_dtype
-from cross.expression.tensor import Tensor
-from cross.expression.terms import Binary, Cast, Read, Reduce, Term
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import Binary, Cast, Read, Reduce, Term
+from cross.expression.reference.strided import blocks, read_view, working_dtype
 
 Array = NDArray[Any]
 

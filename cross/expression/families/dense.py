@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from cross.errors import ExpressionError
-from cross.expression.elementwise import broadcast_read, broadcast_shape
-from cross.expression.functions import reduce_axis, sum
-from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import Term
+from cross.expression.families.elementwise import broadcast_read, broadcast_shape
+from cross.expression.language.functions import reduce_axis, sum
+from cross.expression.language.tensor import Tensor, compute
+from cross.expression.language.terms import Term
 
 
 def dense(data: Tensor, weight: Tensor, name: str = "dense") -> Tensor:

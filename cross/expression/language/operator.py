@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cross.errors import ExpressionError
-from cross.expression.tensor import Tensor
-from cross.expression.terms import (
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import (
     ARITHMETIC,
     FLOATS,
     Axis,

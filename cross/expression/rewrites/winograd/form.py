@@ -12,15 +12,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cross.expression.data_movement import pad
-from cross.expression.naming import replace_reads
-from cross.expression.operator import Operator, reads, to_text
-from cross.expression.tensor import Tensor, placeholder
-from cross.expression.terms import Axis, Binary, Const, Read, Reduce, Select, Term
-from cross.expression.window import Window
-from cross.expression.winograd import KERNEL, transform_weights, winograd_conv2d
-from cross.expression.winograd_matrices import TAPS, Filtering, filtering
-from cross.expression.winograd_transposed import PhaseReads, winograd_transposed_conv2d
+from cross.expression.families.data_movement import pad
+from cross.expression.families.window import Window
+from cross.expression.language.naming import replace_reads
+from cross.expression.language.operator import Operator, reads, to_text
+from cross.expression.language.tensor import Tensor, placeholder
+from cross.expression.language.terms import Axis, Binary, Const, Read, Reduce, Select, Term
+from cross.expression.rewrites.winograd.convolution import KERNEL, transform_weights, winograd_conv2d
+from cross.expression.rewrites.winograd.matrices import TAPS, Filtering, filtering
+from cross.expression.rewrites.winograd.transposed import PhaseReads, winograd_transposed_conv2d
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from cross.errors import ExpressionError
-from cross.expression.functions import (
+from cross.expression.language.functions import (
     absolute,
     ceil,
     equal,
@@ -26,8 +26,8 @@ from cross.expression.functions import (
     sqrt,
     tanh,
 )
-from cross.expression.tensor import Tensor, compute
-from cross.expression.terms import Operand, Term, constant, select
+from cross.expression.language.tensor import Tensor, compute
+from cross.expression.language.terms import Operand, Term, constant, select
 
 
 def relu(x: Term) -> Term:

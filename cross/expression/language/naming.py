@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor
-from cross.expression.terms import Read, Reduce, Term, children, rebuild, substitute
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import Read, Reduce, Term, children, rebuild, substitute
 
 
 def unique_tensors(operator: Operator) -> dict[Tensor, Tensor]:

@@ -19,11 +19,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
-from cross.expression.contraction import BLOCK_ELEMENTS, contract
-from cross.expression.operator import Operator, reads
-from cross.expression.strided import blocks, read_view, working_dtype
-from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, Binary, Call, Cast, Const, Lookup, Read, Reduce, Select, Term
+from cross.expression.language.operator import Operator, reads
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import (
+    Axis,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Lookup,
+    Read,
+    Reduce,
+    Select,
+    Term,
+)
+from cross.expression.reference.contraction import BLOCK_ELEMENTS, contract
+from cross.expression.reference.strided import blocks, read_view, working_dtype
 
 Array = NDArray[Any]
 

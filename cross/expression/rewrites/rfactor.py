@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cross.errors import ExpressionError
-from cross.expression.functions import reduce_axis
-from cross.expression.naming import replace_reads
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor
-from cross.expression.terms import FLOATS, Axis, Const, Reduce, Term, select, substitute
+from cross.expression.language.functions import reduce_axis
+from cross.expression.language.naming import replace_reads
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import FLOATS, Axis, Const, Reduce, Term, select, substitute
 
 
 def rfactor(operator: Operator, stage: Tensor, axis: Axis, factor: int) -> Operator:

@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cross.errors import ExpressionError
-from cross.expression.terms import DTYPES, ITEM_BYTES, Axis, Operand, Read, Reduce, Term, constant, walk
+from cross.expression.language.terms import (
+    DTYPES,
+    ITEM_BYTES,
+    Axis,
+    Operand,
+    Read,
+    Reduce,
+    Term,
+    constant,
+    walk,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cross.expression.naming import replace_reads
-from cross.expression.operator import Operator
-from cross.expression.tensor import Tensor
-from cross.expression.terms import Axis, Const, Read, Term, substitute
+from cross.expression.language.naming import replace_reads
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor
+from cross.expression.language.terms import Axis, Const, Read, Term, substitute
 
 
 def with_flat_tiles(operator: Operator) -> Operator:
-    """An operator of winograd_form.py with the axes (batch, row, column) of its tiles as one axis `p`."""
+    """An operator of form.py with the axes (batch, row, column) of its tiles as one axis `p`."""
     rows, data, products, half, tile = (stage for stage in operator.stages if stage.reduce_axes)
     first = {rows: 0, data: 2, products: len(products.shape) - 4, half: 0, tile: 0}
     grid = tile.shape[:3]

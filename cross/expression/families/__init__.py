@@ -1,0 +1,1 @@
+"""Families of operators written in the language: convolutions, dense, pooling, norms, ..."""
