@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from device_runtime.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, GPU_HEADROOM_BYTES
-from device_runtime.isolation import Limits, run_isolated
-from device_runtime.opencl import OPTIONS, open_opencl, opencl_devices
-from device_runtime.pocl import PLATFORM
+from device_runtime.drivers.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, GPU_HEADROOM_BYTES
+from device_runtime.drivers.opencl_driver import OPTIONS, open_opencl, opencl_devices
+from device_runtime.drivers.pocl import PLATFORM
 from device_runtime.protocol import GpuKernel
+from device_runtime.sandbox.isolation import Limits, run_isolated
 
 CLANG_OPTIONS = (
     "-x", "cl", *OPTIONS, "-fsyntax-only", "-Wall", "-Wextra", "-Werror",

@@ -3,8 +3,8 @@
     artifact = compile([("matmul_0", nest)], target)
 
 A batch of kernels for a CPU becomes one shared object with one linker call; for a GPU, a module of OpenCL C
-or of cubins (device_runtime/gpu_module.py). `compile_object` and `link` are its two halves, for builders that
-spread the first over processes.
+or of cubins (device_runtime/wire/gpu_module.py). `compile_object` and `link` are its two halves, for builders
+that spread the first over processes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What runs on the board: Python >= 3.8, standard library and pure Python msgpack, shipped as one .pyz.
 
-Read in this order: protocol (frames and messages), isolation (one child process per measurement),
-trial, cpu and gpu_measure (what that child does), variants and run (installed models), server (who calls
-what).
+The rooms, each importing only from those before it: wire (frames, TLS, file formats) and protocol.py (the
+messages; all that the host imports), content_store.py, sandbox (one child process per measurement), drivers
+(OpenCL and CUDA), measure (what that child does), installed (bundles and their models), server (the methods).
 """

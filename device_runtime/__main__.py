@@ -11,11 +11,11 @@ import gc
 import os
 import sys
 
-from device_runtime.listen import listen
+from device_runtime.content_store import sync_directory
 from device_runtime.protocol import Connection, ProtocolError
-from device_runtime.server import make_context, serve
-from device_runtime.store import sync_directory
-from device_runtime.streams import DescriptorStream
+from device_runtime.server.listen import listen
+from device_runtime.server.serving import make_context, serve
+from device_runtime.wire.streams import DescriptorStream
 
 
 def main() -> int:

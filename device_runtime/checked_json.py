@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import Any, Dict
 
-from device_runtime.store import write_atomically
+from device_runtime.content_store import write_atomically
 
 MAX_BYTES = 1 << 20
 DIGEST = "sha256"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
-from device_runtime.entries import (
+from device_runtime.wire.entries import (
     known_keys,
     take,
     take_choice,
@@ -24,7 +24,7 @@ from device_runtime.entries import (
     to_plain,
     unexpected,
 )
-from device_runtime.frames import (
+from device_runtime.wire.frames import (
     BAD_FRAME,
     BAD_HASH,
     BAD_REQUEST,
@@ -53,8 +53,8 @@ from device_runtime.frames import (
     Stream,
     encode_frame,
 )
-from device_runtime.gpu_model import GPU_ALIGNMENT, GPU_MODEL_VERSION, GpuBuffer, GpuModel, GpuStep
-from device_runtime.gpu_module import (
+from device_runtime.wire.gpu_model_file import GPU_ALIGNMENT, GPU_MODEL_VERSION, GpuBuffer, GpuModel, GpuStep
+from device_runtime.wire.gpu_module import (
     GPU_MODULE_VERSION,
     WORKSPACE,
     GpuKernel,
@@ -62,7 +62,7 @@ from device_runtime.gpu_module import (
     Launch,
     merged,
 )
-from device_runtime.tls import HEADLINE, TRUSTS, Credentials, TlsStream, read_credentials
+from device_runtime.wire.tls import HEADLINE, TRUSTS, Credentials, TlsStream, read_credentials
 
 __all__ = [
     "BAD_FRAME",

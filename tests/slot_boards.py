@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from device_runtime.installed import Slots
+from device_runtime.installed.bundle_slots import Slots
 from tests.bundles import small_model, write_bundle
 from toolkit.bundle import sign, verify
 

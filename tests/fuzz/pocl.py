@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from boards.target import POCL, Target
 from cross.loopnest import LoopNest
-from device_runtime.buffers import Region
-from device_runtime.gpu import SMALLEST_BUFFER_BYTES, launch_arguments
-from device_runtime.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, Folders
-from device_runtime.isolation import Limits, run_isolated
-from device_runtime.opencl import open_opencl
-from device_runtime.probe import probe
+from device_runtime.drivers.device import SMALLEST_BUFFER_BYTES, launch_arguments
+from device_runtime.drivers.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, Folders
+from device_runtime.drivers.opencl_driver import open_opencl
+from device_runtime.measure.board_facts import probe
 from device_runtime.protocol import GpuKernel
+from device_runtime.sandbox.guarded_memory import Region
+from device_runtime.sandbox.isolation import Limits, run_isolated
 
 Array = NDArray[Any]
 LIMITS = Limits(300.0, 2 << 30, limit_address_space=False, file_bytes=GPU_FILE_BYTES)

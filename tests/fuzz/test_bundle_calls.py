@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from device_runtime import slots
 from device_runtime.protocol import ProtocolError
-from device_runtime.server import make_context
+from device_runtime.server import bundle_calls
+from device_runtime.server.serving import make_context
 from tests.bundles import small_model, write_bundle
 from toolkit.bundle import sign, verify
 
@@ -36,14 +36,14 @@ class Installed:
         line = key.public.allowed_signers_line
         self.call("trust", signer=key.public.line, line=line)
         self.call("install", manifest=self.manifest, signature=self.signature, board="host", permission="")
-        installed = slots.Slots(self.context.device_dir)
+        installed = bundle_calls.Slots(self.context.device_dir)
         with installed.locked():
             installed.tested(self.id, None)
         self.call("activate", id=self.id)
         self.call("commit", id=self.id)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        return slots.METHODS[method].handler(self.context, params, []).result
+        return bundle_calls.METHODS[method].handler(self.context, params, []).result
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,9 @@ def _values(installed: Installed) -> st.SearchStrategy[Any]:
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_nonsense_is_refused_and_changes_nothing(installed: Installed, data: st.DataObject) -> None:
-    method = data.draw(st.sampled_from(sorted(set(slots.METHODS) - {"self_test", "health_check", "run"})))
+    method = data.draw(
+        st.sampled_from(sorted(set(bundle_calls.METHODS) - {"self_test", "health_check", "run"}))
+    )
     chosen = st.dictionaries(st.sampled_from(PARAMETERS), _values(installed), max_size=6)
     try:
         installed.call(method, **data.draw(chosen))
@@ -80,7 +82,7 @@ def test_nonsense_is_refused_and_changes_nothing(installed: Installed, data: st.
     assert status["whole"]
 
 
-@pytest.mark.parametrize("method", sorted(slots.METHODS))
+@pytest.mark.parametrize("method", sorted(bundle_calls.METHODS))
 def test_missing_parameters_are_named(installed: Installed, method: str) -> None:
     with pytest.raises(ProtocolError, match="'[a-z_]+': expected .* found None"):
         installed.call(method)

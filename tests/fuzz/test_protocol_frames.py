@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_runtime.frames import (
+from device_runtime.wire.frames import (
     BAD_FRAME,
     MAGIC,
     MAX_BUFFERS,

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_runtime.frames import FrameDecoder
 from device_runtime.protocol import (
     BAD_REQUEST,
     BAD_VERSION,
@@ -27,6 +26,7 @@ from device_runtime.protocol import (
     encode_frame,
     to_plain,
 )
+from device_runtime.wire.frames import FrameDecoder
 
 SHAS = st.text("0123456789abcdef", min_size=64, max_size=64)
 BUFFERS = st.builds(

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from device_runtime import frames, server
-from device_runtime.frames import Frame
-from device_runtime.methods import Context
+from device_runtime.server import serving
+from device_runtime.server.method import Context
+from device_runtime.wire import frames
+from device_runtime.wire.frames import Frame
 
 CODES = {value for name, value in vars(frames).items() if name.isupper() and isinstance(value, str)}
-METHODS = sorted(set(server.METHODS) - {"probe"})  # takes no parameters, and starts processes
+METHODS = sorted(set(serving.METHODS) - {"probe"})  # takes no parameters, and starts processes
 
 VALUES = (
     st.none()
@@ -29,7 +30,7 @@ VALUES = (
     | st.lists(st.integers(0, 3) | st.text(max_size=3), max_size=3)
     | st.dictionaries(st.text(max_size=3), st.integers(), max_size=2)
 )
-SOURCES = "".join(path.read_text() for path in sorted(Path(server.__file__).parent.glob("*.py")))
+SOURCES = "".join(path.read_text() for path in sorted(Path(serving.__file__).parents[1].rglob("*.py")))
 NAMES = st.sampled_from(sorted(set(re.findall(r'take\w*\(params, "(\w+)"', SOURCES)))) | st.text(max_size=5)
 REQUESTS = st.fixed_dictionaries(
     {"id": st.integers(0, 9), "method": st.sampled_from(METHODS)},
@@ -39,7 +40,7 @@ REQUESTS = st.fixed_dictionaries(
 
 @pytest.fixture
 def context(tmp_path: Path) -> Iterator[Context]:
-    made = server.make_context(str(tmp_path / "device"), watch_fd=0)
+    made = serving.make_context(str(tmp_path / "device"), watch_fd=0)
     made.lease.acquire("fuzz")
     yield made
     made.lease.release()
@@ -51,7 +52,7 @@ def context(tmp_path: Path) -> Iterator[Context]:
     buffers=st.lists(st.binary(max_size=9), max_size=2),
 )
 def test_any_request_is_answered(context: Context, header: dict[str, Any], buffers: list[bytes]) -> None:
-    answer, _ = server._answer(context, Frame(header, buffers))
+    answer, _ = serving._answer(context, Frame(header, buffers))
     if "error" in answer:
         assert answer["error"]["code"] in CODES - {frames.INTERNAL}
         assert answer["error"]["text"]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from boards.board import Board
-from device_runtime import opencl, opencl_lanes, pocl, probe
+from device_runtime.drivers import opencl_driver, opencl_lanes, pocl
+from device_runtime.measure import board_facts
 from toolkit.measure.session import open_session
 
 TRIPLE = b"x86_64-unknown-linux-gnu"
@@ -41,7 +42,7 @@ def test_the_probe_says_how_long_vectors_may_be(pocl_board: Board) -> None:
 def test_what_was_found_is_kept(pocl_board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """The board has been probed before; nothing is compiled again."""
     monkeypatch.setattr(opencl_lanes, "_tried", lambda *given: pytest.fail("compiled again"))
-    found = probe.probe(pocl_board.link.device_dir)["opencl"]
+    found = board_facts.probe(pocl_board.link.device_dir)["opencl"]
     assert any(device["vector_lanes"] in opencl_lanes.WIDTHS for device in found)
 
 
@@ -52,11 +53,11 @@ def test_a_compiler_that_aborts_over_long_vectors_leaves_the_shorter_ones(
     """LLVM takes the CPU for one without AVX, while PoCL's functions are those of the CPU that it is."""
     if " avx2 " not in Path("/proc/cpuinfo").read_text():
         pytest.skip("PoCL's functions for this CPU have no vectors longer than SSE's")
-    monkeypatch.setattr(opencl, "name_cpu", lambda device: name_device(device, b"x86-64"))
+    monkeypatch.setattr(opencl_driver, "name_cpu", lambda device: name_device(device, b"x86-64"))
     tried = []
     run = opencl_lanes._tried
     monkeypatch.setattr(opencl_lanes, "_tried", lambda *given: tried.append(given) or run(*given))
-    (device,) = probe.probe(str(tmp_path))["opencl"]
+    (device,) = board_facts.probe(str(tmp_path))["opencl"]
     assert device["vector_lanes"] in (2, 4, 8)
     assert len(tried) == 5 - device["vector_lanes"].bit_length() + 1
 

@@ -35,7 +35,7 @@ LIST_IMPORTS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 before = set(sys.modules)
-import device_runtime.server
+import device_runtime.server.serving
 print(json.dumps({
     name: getattr(module, "__file__", None) or ""
     for name, module in sys.modules.items() if name not in before
@@ -86,7 +86,7 @@ def test_a_fresh_interpreter_imports_the_archive_and_the_standard_library_only(t
 
 def test_the_runtime_names_only_these_standard_modules() -> None:
     named = set()
-    for path in Path("device_runtime").resolve().glob("*.py"):
+    for path in Path("device_runtime").resolve().rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 named |= {alias.name.split(".")[0] for alias in node.names}

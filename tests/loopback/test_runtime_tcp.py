@@ -20,8 +20,8 @@ from click.testing import CliRunner
 from cryptography import x509
 
 from boards.board import Board, Link
-from device_runtime import listen
 from device_runtime.protocol import Connection, FrameDecoder, Greeting, encode_frame, to_plain
+from device_runtime.server import listen
 from tests.loopback.conftest import CompileKernels
 from tests.loopback.kernels import Kernels, assert_right
 from tests.loopback.listening import listening

@@ -18,9 +18,9 @@ from typing import Any, Final
 from click.testing import CliRunner
 
 from boards.board import load
-from device_runtime import slots
 from device_runtime.protocol import ProtocolError
-from device_runtime.server import make_context
+from device_runtime.server import bundle_calls
+from device_runtime.server.serving import make_context
 from tests.bundles import contents, small_model
 from tests.loopback.tune_board import HOST, board_file
 from tests.torture.attack import Attack, Run
@@ -52,7 +52,7 @@ class Bench:
         path.write_text("".join(key.allowed_signers_line for key in signers))
         running = self.packed(1, COMMITTED)
         self.running = self.install(running)
-        installed = slots.Slots(self.context.device_dir)
+        installed = bundle_calls.Slots(self.context.device_dir)
         with installed.locked():
             installed.tested(self.running, None)
         self.call("activate", id=self.running)
@@ -75,7 +75,7 @@ class Bench:
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """A method of the runtime, as a host that has the lease."""
-        return slots.METHODS[method].handler(self.context, params, []).result
+        return bundle_calls.METHODS[method].handler(self.context, params, []).result
 
     def install(self, pieces: Pieces) -> str:
         """Put everything, and have it installed; its id."""
@@ -116,7 +116,7 @@ class Bench:
             with contextlib.suppress(ProtocolError):
                 self.call(method, id=manifest.bundle_id(pieces.manifest), target="", timeout_s=1.0)
                 return f"the board did {method} with it"
-        state = slots.Slots(self.context.device_dir).status()
+        state = bundle_calls.Slots(self.context.device_dir).status()
         found = (state["current"], state["committed"], [slot["id"] for slot in state["slots"]])
         return "" if found == (self.running, self.running, [self.running]) else f"the board has now {found}"
 

@@ -27,7 +27,7 @@ import boards
 from boards.board import load
 from boards.files import is_whole, seal, write_sealed
 from cross.link import compile_c, link, native_objects
-from device_runtime.binaries import Binaries
+from device_runtime.drivers.binaries import Binaries
 from tests.bundles import small_model
 from tests.loopback.flashing import Flasher
 from tests.loopback.tune_board import HOST, board_file, small_network

@@ -22,8 +22,6 @@ from typing import Any
 import msgpack
 
 from boards.board import Board, Link, load
-from device_runtime import frames, server
-from device_runtime.frames import MAGIC, MAX_HEADER_BYTES, PREFIX, FrameDecoder, encode_frame
 from device_runtime.protocol import (
     BufferRequest,
     Connection,
@@ -33,6 +31,9 @@ from device_runtime.protocol import (
     Timing,
     to_plain,
 )
+from device_runtime.server import serving
+from device_runtime.wire import frames
+from device_runtime.wire.frames import MAGIC, MAX_HEADER_BYTES, PREFIX, FrameDecoder, encode_frame
 from tests.loopback.listening import listening
 from tests.torture.attack import Attack, Run
 from toolkit.measure.archive import runtime_archive
@@ -40,9 +41,9 @@ from toolkit.measure.session import open_session
 from toolkit.measure.transport import ProcessTransport, Transport, open_transport
 
 CODES = {value for name, value in vars(frames).items() if name.isupper() and isinstance(value, str)}
-SOURCES = "".join(path.read_text() for path in sorted(Path(server.__file__).parent.glob("*.py")))
+SOURCES = "".join(path.read_text() for path in sorted(Path(serving.__file__).parents[1].rglob("*.py")))
 NAMES = sorted(set(re.findall(r'take\w*\((?:params|known|plain), "(\w+)"', SOURCES)))
-METHODS = sorted(server.METHODS)
+METHODS = sorted(serving.METHODS)
 RARE = {"probe", "measure", "run", "self_test", "health_check"}  # each starts processes
 ANSWER_S = 60.0
 LOOK_EVERY = 2000  # cases between two looks at whether others are served

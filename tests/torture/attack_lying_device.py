@@ -25,7 +25,7 @@ from unittest import mock
 import numpy as np
 from click.testing import CliRunner
 
-from device_runtime import frames
+from device_runtime.wire import frames
 from tests.bundles import contents, small_model
 from tests.loopback.tune_board import HOST
 from tests.onnx_models import model, node, save

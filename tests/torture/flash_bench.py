@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from boards.board import load
-from device_runtime.installed import Slots
+from device_runtime.installed.bundle_slots import Slots
 from tests.loopback.conftest import in_folder
 from tests.loopback.flashing import Flasher
 from toolkit.bundle import verify

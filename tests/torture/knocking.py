@@ -17,7 +17,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from device_runtime.frames import MAGIC, encode_frame
+from device_runtime.wire.frames import MAGIC, encode_frame
 
 TICK_S = 0.05
 AGAIN_S = 0.5  # after it was closed

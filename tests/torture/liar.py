@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import msgpack
 
 from device_runtime import __main__ as runtime
-from device_runtime import frames
-from device_runtime.frames import MAGIC, PREFIX, Connection, Frame, encode_frame
+from device_runtime.wire import frames
+from device_runtime.wire.frames import MAGIC, PREFIX, Connection, Frame, encode_frame
 
 OSC = "\x1b]0;owned\x07\x9b31m\u202etxt\r"
 Header = dict[str, Any]

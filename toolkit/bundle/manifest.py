@@ -115,7 +115,7 @@ class GpuVariant(Variant, frozen=True, kw_only=True, forbid_unknown_fields=True)
     threads_per_block: Count
     """The most that a launch asks for."""
     model: str
-    """Part path of the GpuModel (device_runtime/gpu_model.py)."""
+    """Part path of the GpuModel (device_runtime/wire/gpu_model_file.py)."""
 
 
 class OpenClVariant(

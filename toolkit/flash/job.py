@@ -1,4 +1,4 @@
-"""Put a bundle on a board, or take it back: the host's side of device_runtime/slots.py.
+"""Put a bundle on a board, or take it back: the host's side of device_runtime/server/bundle_calls.py.
 
 `flash` connects and takes the lease, verifies the bundle, uploads what the board lacks, and has it installed,
 self-tested, made current, health-checked and committed. Whatever breaks on the way, a slot that passed its

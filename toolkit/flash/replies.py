@@ -1,4 +1,4 @@
-"""What device_runtime/slots.py answers to the calls for bundles, as types; see toolkit/measure/replies.py."""
+"""What device_runtime/server/bundle_calls.py answers, as types; see toolkit/measure/replies.py."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ _TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 @functools.cache
 def runtime_archive() -> bytes:
     """Bytes of the .pyz: `device_runtime` and pure Python msgpack."""
-    runtime = Path(protocol.__file__).parent
-    sources = {f"device_runtime/{path.name}": path.read_bytes() for path in sorted(runtime.glob("*.py"))}
+    above = Path(protocol.__file__).parents[1]
+    modules = sorted((above / "device_runtime").rglob("*.py"))
+    sources = {path.relative_to(above).as_posix(): path.read_bytes() for path in modules}
     for name in _MSGPACK_FILES:
         sources[f"msgpack/{name}"] = (Path(msgpack.__file__).parent / name).read_bytes()
     sources["msgpack/COPYING"] = _notice_of("msgpack")

@@ -1,4 +1,4 @@
-"""Keys and certificates for a board reached over TCP and for its host; the files: device_runtime/tls.py."""
+"""Keys and certificates for a board over TCP and for its host; the files: device_runtime/wire/tls.py."""
 
 from __future__ import annotations
 

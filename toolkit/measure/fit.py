@@ -138,7 +138,7 @@ def _devices(targets: Sequence[Target], kind: Literal["opencl", "cuda"], answer:
 
 
 def _full_name(device: OpenClDevice | CudaDevice) -> str:
-    """As device_runtime.opencl names a device, by which targets pick one."""
+    """As device_runtime/drivers/opencl_driver.py names a device, by which targets pick one."""
     return f"{device.platform}: {device.name}" if isinstance(device, OpenClDevice) else device.name
 
 

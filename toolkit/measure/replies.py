@@ -85,7 +85,7 @@ class Storage(Reply, frozen=True, kw_only=True):
 
 
 class Protection(Reply, frozen=True, kw_only=True):
-    """What keeps kernels from everything else on a board: device_runtime/confinement.py."""
+    """What keeps kernels from everything else on a board: device_runtime/sandbox/confinement.py."""
 
     namespaces: bool
     landlock: bool
@@ -120,7 +120,7 @@ class CudaDevice(GpuDevice, frozen=True, kw_only=True):
 
 
 class Probe(Reply, frozen=True, kw_only=True):
-    """What a board is and how it is doing: device_runtime/probe.py."""
+    """What a board is and how it is doing: device_runtime/measure/board_facts.py."""
 
     runtime: str
     protocol: Count

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from device_runtime import signature as board
+from device_runtime.installed import signature as board
 from toolkit.bundle import sign
 from toolkit.errors import InputError, OutputError, VerificationError
 

@@ -1,0 +1,1 @@
+"""The drivers of GPUs, OpenCL and CUDA, behind one interface: `device.Device`."""

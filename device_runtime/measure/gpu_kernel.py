@@ -1,0 +1,121 @@
+"""A kernel or a whole model of a GPU module in a measurement's child. Start at run_gpu_module()."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
+
+from device_runtime.drivers.device import Call, Device, launch_arguments
+from device_runtime.drivers.gpu_buffers import GuardedBuffer
+from device_runtime.drivers.loaded_model import ModelCall
+from device_runtime.measure.check import Difference, unwritten_byte
+from device_runtime.measure.numpy_check import difference
+from device_runtime.measure.repeats import time_repeats
+from device_runtime.measure.trial import Trial, carry_out
+from device_runtime.protocol import (
+    BufferRequest,
+    GpuKernel,
+    GpuModel,
+    GpuModule,
+    MeasureRequest,
+    ProtocolError,
+    Timing,
+)
+from device_runtime.sandbox.guarded_memory import Region
+from device_runtime.sandbox.isolation import Fault
+
+MODEL_SYMBOL = "tfb_model"
+
+
+def run_gpu_module(
+    device: Device, path: str, request: MeasureRequest, inputs: Mapping[str, Region]
+) -> Dict[str, Any]:
+    """What trial.carry_out answers.
+
+    `path` is that of a GpuModule, or of a GpuModel for MODEL_SYMBOL, whose buffers are the graph's inputs,
+    then its outputs; `inputs` holds the objects that the request names. Raises Fault.
+    """
+    return carry_out(_GpuTrial(device, program_of(path, request), request, inputs), request)
+
+
+class _GpuTrial(Trial):
+    def __init__(
+        self,
+        device: Device,
+        program: Union[GpuKernel, GpuModel],
+        request: MeasureRequest,
+        inputs: Mapping[str, Region],
+    ) -> None:
+        self._device = device
+        self._request = request
+        self._inputs = inputs
+        self._held = [""] * len(request.buffers)  # what each input's buffer holds
+        self._buffers = [GuardedBuffer(device, buffer.size_bytes) for buffer in request.buffers]
+        handles = [buffer.handle for buffer in self._buffers]
+        self._call: Call
+        self._own: Sequence[GuardedBuffer]
+        if isinstance(program, GpuModel):
+            self._call = model = ModelCall(device, program, handles)
+            self._own = model.own
+        else:
+            workspace = GuardedBuffer(device, program.workspace_bytes)
+            self._call = device.prepare(program, launch_arguments(program, handles, workspace.handle))
+            self._own = (workspace,)
+
+    def put(self, data: Sequence[str], at_start: bool) -> None:
+        """There are canaries on both sides: `at_start` is of no use here."""
+        for place, (buffer, own) in enumerate(zip(self._request.buffers, self._buffers)):
+            if buffer.role == "output":
+                for written in (own, *self._own):
+                    written.fill(unwritten_byte(buffer.dtype))
+            elif self._held[place] != data[place]:
+                self._device.write(own.handle, self._inputs[data[place]])
+                self._held[place] = data[place]
+
+    def call(self, order: str) -> None:
+        """A device runs its blocks in orders of its own."""
+        self._call.run()
+        self._device.built()
+
+    def time(self, timing: Timing) -> Tuple[List[float], int]:
+        flush_bytes = timing.flush_bytes
+        return time_repeats(lambda calls: self._call.seconds(calls, flush_bytes), self._call.run, timing)
+
+    def differences(self, data: Sequence[str]) -> List[Tuple[BufferRequest, Difference]]:
+        return [
+            (buffer, difference(buffer.dtype, own.content(), self._inputs[sha], buffer.elements))
+            for buffer, own, sha in zip(self._request.buffers, self._buffers, data)
+            if buffer.role == "output" and sha
+        ]
+
+    def strayed(self) -> str:
+        found = []
+        for place, own in enumerate(self._buffers):
+            held = self._held[place]
+            if held and bytes(own.content().memory) != bytes(self._inputs[held].memory):
+                found.append(f"to buffer {place}, an input")
+            if own.strayed():
+                found.append(f"{own.strayed()} of buffer {place}")
+        found += [f"{own.strayed()} of the workspace" for own in self._own if own.strayed()]
+        return ", ".join(found)
+
+
+def program_of(path: str, request: MeasureRequest) -> Union[GpuKernel, GpuModel]:
+    """What the request names. Raises Fault("link") for a module that does not fit the request."""
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        model = GpuModel.from_bytes(data) if request.symbol == MODEL_SYMBOL else None
+        module = model.module if model else GpuModule.from_bytes(data)
+    except ProtocolError as error:
+        raise Fault("link", f"the module cannot be loaded: {error.text}") from None
+    if module.language != request.driver:
+        raise Fault("link", f"the module is for {module.language}, the request for {request.driver}")
+    if model is not None:
+        sizes = tuple(buffer.size_bytes for buffer in request.buffers)
+        if sizes != model.inputs + model.outputs:
+            raise Fault("link", f"the model has buffers of {model.inputs + model.outputs} bytes, not {sizes}")
+        return model
+    if request.symbol not in module.kernels:
+        known = ", ".join(sorted(module.kernels))
+        raise Fault("link", f"the module has no kernel {request.symbol}; it has {known:.200}")
+    return module.kernels[request.symbol]

@@ -1,0 +1,40 @@
+"""Is what a GPU kernel wrote what was expected? Compared with numpy, which pyopencl and pycuda bring along.
+
+The rule is check.py's; there the artifact brings native code for it, here there is none.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from device_runtime.measure.check import Difference
+from device_runtime.sandbox.guarded_memory import Region
+
+BLOCK = 1 << 20  # elements compared at once, in float64
+
+
+def difference(dtype: str, got: Region, want: Region, elements: int) -> Difference:
+    """Of `elements` in `got` from those in `want`, as check.compare finds it. Integers are exact to 2**53."""
+    numpy: Any = importlib.import_module("numpy")
+    left = numpy.frombuffer(got.memory, dtype, elements)
+    right = numpy.frombuffer(want.memory, dtype, elements)
+    error = reference = 0.0
+    worst, first_bad, bad = -1, -1, 0
+    for start in range(0, elements, BLOCK):
+        ours = left[start : start + BLOCK].astype(numpy.float64)
+        theirs = right[start : start + BLOCK].astype(numpy.float64)
+        expected = numpy.isfinite(theirs)
+        missing = expected & ~numpy.isfinite(ours)
+        with numpy.errstate(invalid="ignore"):
+            apart = numpy.abs(ours - theirs)
+        same = (ours == theirs) | (numpy.isnan(ours) & numpy.isnan(theirs))
+        apart[~expected] = numpy.where(same[~expected], 0.0, numpy.inf)
+        apart[missing] = 0.0
+        if missing.any() and not bad:
+            first_bad = start + int(missing.argmax())
+        bad += int(missing.sum())
+        reference = max(reference, float(numpy.abs(theirs[expected]).max(initial=0.0)))
+        if apart.max(initial=0.0) > error:
+            error, worst = float(apart.max()), start + int(apart.argmax())
+    return Difference(error, reference, first_bad if bad else worst, bad)

@@ -1,0 +1,169 @@
+"""Memory for kernels: private mappings outside Python's heap, each between two pages that nobody may touch.
+
+A buffer ends at the upper of these guard pages, or begins at the lower one. Between it and the guards lie
+canary bytes, so that a kernel that leaves its buffer is killed by SIGSEGV or found by Region.strayed().
+
+Inputs and expected outputs are loaded once, by the server, and made read-only; children inherit them
+copy-on-write. Outputs and workspace are made by each child for itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from typing import Dict, Iterable, Optional, Tuple
+
+from device_runtime.content_store import Store
+from device_runtime.protocol import BAD_REQUEST, ProtocolError
+from device_runtime.sandbox.isolation import LIBC
+
+MOST_KEPT_BYTES = 256 << 20
+KEPT_SHARE = 16  # a board of 512 MiB keeps 32 MiB: every candidate packs its weights in a way of its own
+PROT_NONE = 0
+PROT_READ = 1
+MREMAP_MAYMOVE = 1
+MREMAP_FIXED = 2
+ALIGNMENT_BYTES = 64  # of every buffer of a kernel (cross/native/tfb.h)
+
+LIBC.mremap.restype = ctypes.c_void_p
+LIBC.mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+
+
+class Region:
+    """`size_bytes` of zeroed private memory at `address`, also as the memoryview `memory`.
+
+    The upper guard page follows as closely as alignment allows; with `at_start` the lower one comes directly
+    before. Freed when no longer referenced. MemoryError.
+    """
+
+    def __init__(self, size_bytes: int, at_start: bool = False) -> None:
+        self.size_bytes = size_bytes
+        room = _rounded(max(size_bytes, 1), mmap.PAGESIZE)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        try:
+            mapping = mmap.mmap(-1, room + 2 * mmap.PAGESIZE, flags=flags)
+        except OSError as error:
+            raise MemoryError(f"no memory for a buffer of {size_bytes} bytes: {error}") from None
+        end = mmap.PAGESIZE + room
+        start = mmap.PAGESIZE if at_start else end - _rounded(size_bytes, ALIGNMENT_BYTES)
+        whole = memoryview(mapping)
+        self.memory = whole[start : start + size_bytes]
+        self._slack = (whole[mmap.PAGESIZE : start], whole[start + size_bytes : end])
+        self._before, self._room_bytes = start - mmap.PAGESIZE, room  # of it, and between the guards
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(mapping)) + start
+        self._canary = new_canary()
+        for slack in self._slack:
+            slack[:] = repeated(self._canary, len(slack))
+        self._protect(-start, mmap.PAGESIZE, PROT_NONE)
+        self._protect(end - start, mmap.PAGESIZE, PROT_NONE)
+
+    def fill(self, byte: int) -> None:
+        """Set every byte."""
+        ctypes.memset(self.address, byte, self.size_bytes)
+
+    def protect(self) -> None:
+        """Make it read-only: a kernel that writes here is killed by SIGSEGV."""
+        self._protect(-self._before, self._room_bytes, PROT_READ)
+
+    def strayed(self) -> str:
+        """Where somebody wrote between the buffer and its guard pages, for people; "" for nowhere."""
+        for slack, place in zip(self._slack, ("before the start", "after the end")):
+            count = overwritten(self._canary, bytes(slack))
+            if count:
+                return f"{count} bytes {place}"
+        return ""
+
+    def fits(self, other: "Region") -> bool:
+        """Whether `move_to` can put this one in the place of the other."""
+        return (self.size_bytes, self._before) == (other.size_bytes, other._before)
+
+    def move_to(self, other: "Region") -> None:
+        """Give this one's memory the address of one that it fits; only the other may be used from now on.
+        For a child process: its parent's regions stay what they are."""
+        size, (old, new) = self._room_bytes, (region.address - region._before for region in (self, other))
+        if LIBC.mremap(old, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, new) != new:
+            raise OSError(ctypes.get_errno(), "mremap of an input buffer")
+        other._canary = self._canary
+
+    def _protect(self, distance_bytes: int, size_bytes: int, protection: int) -> None:
+        address = ctypes.c_void_p(self.address + distance_bytes)
+        if LIBC.mprotect(address, ctypes.c_size_t(size_bytes), protection) != 0:
+            raise OSError(ctypes.get_errno(), "mprotect of a buffer")
+
+
+def _rounded(size_bytes: int, multiple: int) -> int:
+    return -(-size_bytes // multiple) * multiple
+
+
+def new_canary() -> bytes:
+    """Four bytes for beside a buffer: NaN as float32 and float64, and others for each buffer: a kernel that
+    copies what lies beyond one to beyond another changes something. None is below 0x80, so that a small
+    number written there always shows."""
+    return bytes(byte | 0x80 for byte in os.urandom(2)) + b"\xff\xff"
+
+
+def repeated(canary: bytes, size_bytes: int) -> bytes:
+    """So many bytes of canaries."""
+    return (canary * (size_bytes // len(canary) + 1))[:size_bytes]
+
+
+def overwritten(canary: bytes, found: bytes) -> int:
+    """How many of these bytes are no longer those of the canaries that were put there."""
+    wanted = repeated(canary, len(found))
+    return 0 if found == wanted else sum(ours != theirs for ours, theirs in zip(found, wanted))
+
+
+def kept_bytes(memory_bytes: int) -> int:
+    """How much of a device's memory its server may fill with what was measured before."""
+    return min(MOST_KEPT_BYTES, memory_bytes // KEPT_SHARE)
+
+
+def memory_bytes() -> int:
+    """Physical memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class Inputs:
+    """Objects of the store as read-only regions, kept while they fit in `cap_bytes`; the oldest go first."""
+
+    def __init__(self, store: Store, cap_bytes: int) -> None:
+        self._store = store
+        self._cap_bytes = cap_bytes
+        self._regions: Dict[str, Region] = {}
+
+    def load(self, wanted: Iterable[Tuple[str, int, bool]]) -> Dict[str, Region]:
+        """Regions of all (sha, size in bytes, at_start); the last is how one is made, those that are there
+        stay what they are. ProtocolError NOT_FOUND or BAD_REQUEST, MemoryError."""
+        loaded = {}
+        for sha, size_bytes, at_start in wanted:
+            region: Optional[Region] = self._regions.pop(sha, None)
+            if region is None:
+                region = self._read(sha, at_start)
+            self._regions[sha] = region  # the newest now
+            loaded[sha] = region
+            if region.size_bytes != size_bytes:
+                text = f"object {sha} has {region.size_bytes} bytes, the buffer it is for {size_bytes}"
+                raise ProtocolError(BAD_REQUEST, text)
+        self._forget(loaded)
+        return loaded
+
+    def _read(self, sha: str, at_start: bool) -> Region:
+        with open(self._store.path(sha), "rb") as file:
+            region = Region(os.fstat(file.fileno()).st_size, at_start)
+            done = 0
+            while done < region.size_bytes:
+                count = file.readinto(region.memory[done:])
+                if not count:
+                    raise OSError(f"object {sha} became shorter while it was read")
+                done += count
+        region.protect()
+        return region
+
+    def _forget(self, kept: Dict[str, Region]) -> None:
+        total_bytes = sum(region.size_bytes for region in self._regions.values())
+        for sha in list(self._regions):
+            if total_bytes <= self._cap_bytes:
+                return
+            if sha not in kept:
+                total_bytes -= self._regions.pop(sha).size_bytes

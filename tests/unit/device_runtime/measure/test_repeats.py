@@ -1,0 +1,64 @@
+"""The timing loop of devices with a clock of their own, against a kernel whose time is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from device_runtime.measure.repeats import grown, time_repeats
+from device_runtime.protocol import Timing
+
+
+class Kernel:
+    """Takes `each_s` per call; its device's clock is also the host's."""
+
+    def __init__(self, each_s: float) -> None:
+        self.each_s = each_s
+        self.now_s = 0.0
+        self.calls: list[int] = []
+
+    def run_s(self, number: int) -> float:
+        self.calls.append(number)
+        self.now_s += number * self.each_s
+        return number * self.each_s
+
+    def run_once(self) -> None:
+        self.run_s(1)
+
+    def timed(self, timing: Timing) -> tuple[list[float], int]:
+        return time_repeats(self.run_s, self.run_once, timing, clock=lambda: self.now_s)
+
+
+def test_calls_grow_once_to_what_a_repeat_needs() -> None:
+    kernel = Kernel(1e-4)
+    seconds, number = kernel.timed(Timing(number=1, repeat=3, min_repeat_ms=10, warmup=2))
+    assert kernel.calls == [1, 1, 1, 120, 120, 120]
+    assert number == 120
+    assert seconds == pytest.approx([1e-4] * 3)
+
+
+def test_calls_stay_under_their_limit() -> None:
+    kernel = Kernel(1e-6)
+    _, number = kernel.timed(Timing(number=2, repeat=1, min_repeat_ms=10, max_number=50, warmup=0))
+    assert number == 50 == kernel.calls[-1]
+
+
+def test_a_beaten_kernel_is_given_up_only_after_thirty_shortest_repeats() -> None:
+    kernel = Kernel(1e-3)
+    timing = Timing(number=10, repeat=100, min_repeat_ms=10, warmup=0, give_up_s=5e-4)
+    seconds, _ = kernel.timed(timing)
+    assert len(seconds) == 30
+    fast = Kernel(4e-4)
+    assert len(fast.timed(timing)[0]) == 100
+
+
+def test_a_clock_that_does_not_move_is_no_time_of_zero() -> None:
+    seconds, number = Kernel(0.0).timed(Timing(repeat=1, min_repeat_ms=1, max_number=8, warmup=0))
+    assert seconds[0] > 0 and number == 8
+
+
+@pytest.mark.parametrize(
+    ("took_s", "limit", "expected"),
+    [(0.0, 1000, 20), (1e-3, 1000, 120), (1e-3, 100, 100), (9e-3, 1000, 20), (1e-5, 10**6, 11_999)],
+)
+def test_growth_is_at_least_twofold_and_bounded(took_s: float, limit: int, expected: int) -> None:
+    assert grown(10, limit, took_s, 1e-2) == expected

@@ -1,0 +1,109 @@
+"""Regions and the cache of inputs."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device_runtime.content_store import Store
+from device_runtime.protocol import BAD_REQUEST, NOT_FOUND, ProtocolError
+from device_runtime.sandbox.guarded_memory import Inputs, Region, kept_bytes, memory_bytes
+from device_runtime.sandbox.isolation import Limits, run_isolated
+
+
+def test_regions_are_aligned_zeroed_and_fillable() -> None:
+    for size_bytes in (0, 1, 100, 1 << 20):
+        region = Region(size_bytes)
+        assert region.address % 64 == 0
+        assert ctypes.string_at(region.address, size_bytes) == bytes(size_bytes)
+        region.fill(0xFF)
+        assert ctypes.string_at(region.address, size_bytes) == b"\xff" * size_bytes
+
+
+@pytest.mark.parametrize("at_start", [False, True])
+@pytest.mark.parametrize("size_bytes", [0, 1, 100, 4096, 5000])
+def test_whoever_leaves_a_region_is_killed_or_found(size_bytes: int, at_start: bool) -> None:
+    region = Region(size_bytes, at_start)
+    region.fill(0xFF)
+    assert region.strayed() == ""
+
+    def stray(offset: int) -> str:
+        """What becomes of a byte written at an offset, in a child."""
+
+        def work() -> dict[str, str]:
+            ctypes.memset(region.address + offset, 7, 1)
+            return {"strayed": region.strayed()}
+
+        outcome = run_isolated(work, Limits(10.0, 1 << 28))
+        return outcome.failure.text if outcome.failure else str((outcome.answer or {})["strayed"])
+
+    before, after = (
+        {"1 bytes before the start", "killed by SIGSEGV"},
+        {"1 bytes after the end", "killed by SIGSEGV"},
+    )
+    assert stray(-1) in before and stray(size_bytes) in after
+    if at_start:
+        assert stray(-1) == "killed by SIGSEGV"
+    else:
+        assert stray(-(-size_bytes // 64) * 64) == "killed by SIGSEGV"
+
+
+def test_a_region_takes_the_place_of_another_of_its_size() -> None:
+    first, second, other = Region(5000), Region(5000), Region(5001)
+    second.fill(3)
+    second.protect()
+    assert second.fits(first) and not other.fits(first)
+
+    def work() -> dict[str, Any]:
+        second.move_to(first)
+        return {"found": bytes(first.memory), "strayed": first.strayed()}
+
+    outcome = run_isolated(work, Limits(10.0, 1 << 28))
+    assert outcome.answer == {"found": bytes([3]) * 5000, "strayed": ""}
+    assert bytes(first.memory) == bytes(5000)
+
+
+def test_inputs_are_loaded_once_and_read_only(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    sha = store.add(b"some data")
+    inputs = Inputs(store, 1 << 20)
+    region = inputs.load([(sha, 9, False)])[sha]
+    assert ctypes.string_at(region.address, 9) == b"some data"
+    assert inputs.load([(sha, 9, False), (sha, 9, False)])[sha] is region
+    outcome = run_isolated(lambda: ctypes.memset(region.address, 0, 1) and {}, Limits(10.0, 1 << 28))
+    assert outcome.failure is not None
+    assert outcome.failure.signal == signal.SIGSEGV
+
+
+def test_the_oldest_are_forgotten_but_never_what_is_wanted(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    first, second, third = (store.add(bytes([i]) * 100) for i in range(3))
+    inputs = Inputs(store, cap_bytes=250)
+    region = inputs.load([(first, 100, False)])[first]
+    inputs.load([(second, 100, False)])
+    inputs.load([(first, 100, False), (third, 100, False)])
+    assert inputs.load([(first, 100, False)])[first] is region
+    assert len(inputs.load([(first, 100, False), (second, 100, False), (third, 100, False)])) == 3
+
+
+def test_what_does_not_fit_the_request(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    inputs, sha = Inputs(store, 1 << 20), store.add(b"1234")
+    for wanted, code in (((sha, 5, False), BAD_REQUEST), (("0" * 64, 4, False), NOT_FOUND)):
+        with pytest.raises(ProtocolError) as refused:
+            inputs.load([wanted])
+        assert refused.value.code == code
+
+
+@pytest.mark.parametrize("memory_mib, kept_mib", [(512, 32), (1024, 64), (4096, 256), (65536, 256)])
+def test_a_small_board_keeps_little(memory_mib: int, kept_mib: int) -> None:
+    assert kept_bytes(memory_mib << 20) == kept_mib << 20
+
+
+def test_the_memory_of_this_machine_is_known() -> None:
+    found = next(line for line in Path("/proc/meminfo").read_text().splitlines() if "MemTotal" in line)
+    assert abs(memory_bytes() - int(found.split()[1]) * 1024) < 1 << 20
