@@ -25,11 +25,11 @@ from boards.board import load
 from cross.loopnest.bind import bind
 from cross.loopnest.program import Programs
 from cross.schedule.cpu_sketch import cpu_space
+from tests.plain_features import plain_context
 from toolkit.cost_model.gbt import GradientBoostedTrees
 from toolkit.explore.annealing import AnnealingOptions, Best, anneal
 from toolkit.explore.space import Batch
 from toolkit.features import KINDS, make_features
-from toolkit.features.plain import plain_context
 
 PARTS = ("features", "prediction", "annealing")
 TRAINED_ON = 256  # configurations; their times are made up, prediction costs the same

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from cross.loopnest import LoopNest, Programs, bind
 from cross.loopnest.nodes import ONE
 from cross.schedule.space import Batch, Configuration
-from toolkit.features import ContextFeatures, Features, TreeFeatures
-from toolkit.features.chain import stores
-from toolkit.features.plain import (
+from tests.plain_features import (
     plain_configuration,
     plain_context,
     plain_flattened,
     plain_relation,
     plain_tree,
 )
+from toolkit.features import ContextFeatures, Features, TreeFeatures
+from toolkit.features.chain import stores
 
 OF_A_NEST: Mapping[str, Callable[[LoopNest], list[float]]] = {
     "context": plain_context,

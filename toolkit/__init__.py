@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         tune_table,
     )
     from toolkit.report.tune_display import TuneDisplay
-    from toolkit.reuse.lineage import Descent, lineage, lineage_tree
+    from toolkit.reuse.plan.lineage import Descent, lineage, lineage_tree
     from toolkit.tuning.algorithm import TuningOptions
     from toolkit.tuning.progress import Budget, TuningResult
     from toolkit.tuning.time_breakdown import Accounts
@@ -110,7 +110,7 @@ _HOMES = {
         "NO_GPU", "accounts_text", "operator_table", "plan_table", "table", "time_text", "tune_table",
     ),
     "toolkit.report.tune_display": ("TuneDisplay",),
-    "toolkit.reuse.lineage": ("Descent", "lineage", "lineage_tree"),
+    "toolkit.reuse.plan.lineage": ("Descent", "lineage", "lineage_tree"),
     "toolkit.tuning.algorithm": ("TuningOptions",),
     "toolkit.version": ("TOOL_VERSION",),
 }  # fmt: skip

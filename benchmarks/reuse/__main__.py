@@ -38,7 +38,7 @@ from boards.errors import BoardError
 from toolkit.errors import ToolkitError
 from toolkit.measure.builder import Builder
 from toolkit.measure.session import open_session
-from toolkit.reuse.plan import WORTH
+from toolkit.reuse.plan.reuse_plan import WORTH
 
 HOST = "host"
 WORK = Path("build/reuse")

@@ -24,8 +24,8 @@ from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import Session
 from toolkit.records import Records, TuningRecord
 from toolkit.records.lines import SPENT
-from toolkit.reuse.proposer import ReuseProposer
-from toolkit.reuse.rounds import Program
+from toolkit.reuse.rounds.proposer import ReuseProposer
+from toolkit.reuse.rounds.rounds import Program
 from toolkit.tuning.algorithm import TuningJob, TuningOptions, tune_all
 from toolkit.tuning.on_board import open_job
 from toolkit.tuning.progress import Budget

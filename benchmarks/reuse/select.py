@@ -13,15 +13,15 @@ from typing import Final, get_args
 import numpy as np
 
 from benchmarks.reuse.sets import SetOperator
-from toolkit.reuse.arborescence import Costs
-from toolkit.reuse.block_shape import GPU_LINE_BYTES, block_shapes, staged_steps, touched_lines
-from toolkit.reuse.bridge_operator import bridge_operators
-from toolkit.reuse.bridges import Hops
-from toolkit.reuse.divisors import divisors
-from toolkit.reuse.gpu_threads import Staging, thread_costs, thread_shapes
-from toolkit.reuse.loops import MajorLoops, reusable
-from toolkit.reuse.search_cost import expected_trials
-from toolkit.reuse.steiner import steiner_tree
+from toolkit.reuse.graph.arborescence import Costs
+from toolkit.reuse.graph.steiner import steiner_tree
+from toolkit.reuse.plan.bridge_operator import bridge_operators
+from toolkit.reuse.plan.bridges import Hops
+from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, block_shapes, staged_steps, touched_lines
+from toolkit.reuse.rounds.divisors import divisors
+from toolkit.reuse.rounds.gpu_threads import Staging, thread_costs, thread_shapes
+from toolkit.reuse.rounds.loops import MajorLoops, reusable
+from toolkit.reuse.rounds.search_cost import expected_trials
 
 BACKEND_TRIALS: Final = 1000.0
 """Of an operator that reuses nothing, as in the paper."""

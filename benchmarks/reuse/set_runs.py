@@ -35,10 +35,10 @@ from toolkit.model_job.options import TuneOptions
 from toolkit.model_job.reuse import tune_by_reuse
 from toolkit.records import Records
 from toolkit.records.lines import SPENT
-from toolkit.reuse.bridges import Hops
-from toolkit.reuse.plan import ReuseOptions
-from toolkit.reuse.proposer import ReuseProposer
-from toolkit.reuse.rounds import Program
+from toolkit.reuse.plan.bridges import Hops
+from toolkit.reuse.plan.reuse_plan import ReuseOptions
+from toolkit.reuse.rounds.proposer import ReuseProposer
+from toolkit.reuse.rounds.rounds import Program
 from toolkit.tuning.algorithm import TuningOptions, tune_all
 from toolkit.tuning.progress import Budget, silent
 from toolkit.tuning.time_breakdown import Accounts
@@ -55,7 +55,7 @@ METHODS: Final = (SEARCH, *(REUSE + hops for hops in HOPS), ROUNDS, SELECTIVE)
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Where sets are tuned and where records are kept; `trials` of each searched operator, `roots` of those
-    that a reuse searches, `worth` of a per cent of latency in trials (toolkit.reuse.plan)."""
+    that a reuse searches, `worth` of a per cent of latency in trials (toolkit.reuse.plan.reuse_plan)."""
 
     board: Board
     target: Target

@@ -13,8 +13,8 @@ from toolkit.model_job.context import Bench, open_bench
 from toolkit.model_job.options import TuneOptions
 from toolkit.model_job.reuse import plan_model_reuse, tune_by_reuse
 from toolkit.records.lines import BRIDGE, REUSED
-from toolkit.reuse.lineage import lineage, lineage_tree
-from toolkit.reuse.plan import ReuseOptions
+from toolkit.reuse.plan.lineage import lineage, lineage_tree
+from toolkit.reuse.plan.reuse_plan import ReuseOptions
 from toolkit.tuning.progress import TuningResult, silent
 
 pytestmark = pytest.mark.slow

@@ -20,9 +20,9 @@ from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import open_session
 from toolkit.records import Records
-from toolkit.reuse.gpu_tiles import gpu_tiles
-from toolkit.reuse.proposer import ReuseProposer
-from toolkit.reuse.rounds import Program
+from toolkit.reuse.rounds.gpu_tiles import gpu_tiles
+from toolkit.reuse.rounds.proposer import ReuseProposer
+from toolkit.reuse.rounds.rounds import Program
 from toolkit.tuning.algorithm import TuningOptions, tune_all
 from toolkit.tuning.on_board import open_job
 from toolkit.tuning.progress import Budget

@@ -26,7 +26,7 @@ from toolkit.cli.answers import (
 
 if TYPE_CHECKING:
     from toolkit import TuneOptions
-    from toolkit.reuse.bridges import Hops
+    from toolkit.reuse.plan.bridges import Hops
 
 DEFAULT_TRIALS = 64
 TUNERS = ("annealing", "genetic", "random", "grid")

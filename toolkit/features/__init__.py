@@ -1,4 +1,4 @@
-"""What the loops look like in numbers. Start at plain.py (the specification), then choose.py (the door)."""
+"""What the loops look like in numbers. choose.py is the door; tests/plain_features.py the specification."""
 
 from toolkit.features.base import FEATURE_VERSION, KINDS, Features
 from toolkit.features.choose import make_features

@@ -17,7 +17,7 @@ KIND: Final = "configuration"
 
 
 class ConfigurationFeatures:
-    """Features of the configurations of one space: call it with a batch. plain.py is the specification."""
+    """Features of the configurations of one space: call it with a batch."""
 
     kind = KIND
 

@@ -3,7 +3,7 @@
 Every structure of a space is lowered once. Its loop lengths, strides and touched ranges are expressions
 over knobs; evaluating them with the knob columns of N configurations gives the features of all N at once.
 The knobs are there for what the main chain does not show, such as the transforms around the products of a
-Winograd convolution. Width and columns depend on the space. plain.py is the specification.
+Winograd convolution. Width and columns depend on the space.
 """
 
 from __future__ import annotations

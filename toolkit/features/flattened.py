@@ -1,7 +1,7 @@
 """Flattened context features: the loop context cut or padded to a fixed depth, one width for all operators.
 
 The innermost FLATTENED_LOOPS loops of the main chain in rows of `row_features` columns, innermost first. Rows
-keep their place, so that they mean the same only between nests of one pattern. plain.py is the specification.
+keep their place, so that they mean the same only between nests of one pattern.
 """
 
 from __future__ import annotations

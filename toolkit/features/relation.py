@@ -12,7 +12,6 @@ The pairs and their thresholds are the paper's. It writes a maximum for all; alo
 counts rise outwards while products of outer lengths fall, so that their maximum would always be the one of
 the innermost or outermost loop, whatever the threshold. The minimum says how often a working set of that size
 is gone through. Annotations enter as the products and the largest of the lengths of the loops of each kind.
-plain.py is the specification.
 """
 
 from __future__ import annotations

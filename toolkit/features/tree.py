@@ -11,7 +11,7 @@ channels are `channels(vocabulary)`:
                of flattened.py names them
 
 `exists`, `parent` and `variable` are the same for all configurations of a structure. The context of a loop is
-that of the chain of the statement beneath it that chain.main_store picks. plain.py is the specification.
+that of the chain of the statement beneath it that chain.main_store picks.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolkit.model_job.tuning_plan import TuningPlan
-from toolkit.reuse.bridges import Hops
+from toolkit.reuse.plan.bridges import Hops
 from toolkit.tuning.algorithm import TuningOptions
 from toolkit.tuning.progress import Event
 from toolkit.tuning.time_breakdown import Accounts

@@ -23,12 +23,19 @@ from toolkit.measure.live import LiveRunner
 from toolkit.model.tasks import TuningTask
 from toolkit.model_job.context import Bench, OpenTask, open_task
 from toolkit.records import TuningRecord
-from toolkit.reuse.bridge_operator import Bridge, bridge_operators
-from toolkit.reuse.gpu_rounds import expected_gpu_rounds
-from toolkit.reuse.loops import MajorLoops, NotReusable, major_loops
-from toolkit.reuse.plan import Candidate, ReuseOptions, ReusePlan, ReuseStep, expected_rounds, plan_reuse
-from toolkit.reuse.proposer import ReuseProposer
-from toolkit.reuse.rounds import Program
+from toolkit.reuse.plan.bridge_operator import Bridge, bridge_operators
+from toolkit.reuse.plan.reuse_plan import (
+    Candidate,
+    ReuseOptions,
+    ReusePlan,
+    ReuseStep,
+    expected_rounds,
+    plan_reuse,
+)
+from toolkit.reuse.rounds.gpu_rounds import expected_gpu_rounds
+from toolkit.reuse.rounds.loops import MajorLoops, NotReusable, major_loops
+from toolkit.reuse.rounds.proposer import ReuseProposer
+from toolkit.reuse.rounds.rounds import Program
 from toolkit.tuning.algorithm import TuningJob, tune_all
 from toolkit.tuning.on_board import target_key
 from toolkit.tuning.progress import Budget, Listener, TuningResult

@@ -35,7 +35,7 @@ from toolkit.model_job.tuning_plan import (
     plan_trials,
 )
 from toolkit.records.lines import SPENT
-from toolkit.reuse.plan import ReuseOptions
+from toolkit.reuse.plan.reuse_plan import ReuseOptions
 from toolkit.tuning.algorithm import tune_all
 from toolkit.tuning.operator_search import known_books
 from toolkit.tuning.progress import Books, Budget, Event, TrialDone, TuningResult

@@ -27,7 +27,7 @@ from toolkit.measure.builder import Builder
 from toolkit.measure.live import BoardSession, LiveRunner, RunnerOptions, same_program
 from toolkit.measure.runner import Runner
 from toolkit.records import RecordKey, Records
-from toolkit.reuse.proposer import ReuseProposer
+from toolkit.reuse.rounds.proposer import ReuseProposer
 from toolkit.tuning.algorithm import TuningJob, TuningOptions, tune_all
 from toolkit.tuning.progress import Budget, Listener, TuningResult, silent
 from toolkit.version import TOOL_VERSION

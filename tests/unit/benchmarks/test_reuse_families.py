@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.reuse.families import FAMILIES, draw
-from toolkit.reuse.loops import major_loops, reusable
+from toolkit.reuse.rounds.loops import major_loops, reusable
 
 
 @pytest.mark.parametrize("family", FAMILIES)

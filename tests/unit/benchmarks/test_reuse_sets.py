@@ -9,7 +9,7 @@ import pytest
 from benchmarks.reuse.networks import Convolution, Product
 from benchmarks.reuse.sets import NETWORKS, operator_set, union
 from tests.unit.toolkit.reuse.operators import BERT_BASE, RESNET50
-from toolkit.reuse.bridges import one_hop_bridges
+from toolkit.reuse.plan.bridges import one_hop_bridges
 
 BOTH = " or cross-thread"
 PAPER = {

@@ -11,7 +11,7 @@ from toolkit import TuneOptions
 from toolkit.cli.tune import BRIDGES, FEATURES, tune, tune_options
 from toolkit.features import KINDS
 from toolkit.model_job.options import DEFAULT_TRIALS
-from toolkit.reuse.bridges import Hops
+from toolkit.reuse.plan.bridges import Hops
 
 
 def options(*words: str) -> TuneOptions:

@@ -11,10 +11,10 @@ from functools import cache
 
 import numpy as np
 
-from toolkit.reuse.block_shape import factorizations, loaded_elements
-from toolkit.reuse.divisors import divisors, divisors_between
-from toolkit.reuse.loops import MajorLoops
-from toolkit.reuse.search_cost import (
+from toolkit.reuse.rounds.block_shape import factorizations, loaded_elements
+from toolkit.reuse.rounds.divisors import divisors, divisors_between
+from toolkit.reuse.rounds.loops import MajorLoops
+from toolkit.reuse.rounds.search_cost import (
     MOST_THREADS,
     UNROLL_TRIALS,
     VECTOR_TRIALS,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.reuse.arborescence import UnreachableNode, minimum_arborescence
+from toolkit.reuse.graph.arborescence import UnreachableNode, minimum_arborescence
 
 MOST_TREES = 2048
 

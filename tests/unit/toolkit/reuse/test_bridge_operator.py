@@ -12,8 +12,8 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import compute, placeholder
 from cross.expression.reference import evaluate
 from cross.schedule.choose import space_of
-from toolkit.reuse.bridge_operator import bridge_operator, bridge_operators
-from toolkit.reuse.loops import NotReusable, major_loops
+from toolkit.reuse.plan.bridge_operator import bridge_operator, bridge_operators
+from toolkit.reuse.rounds.loops import NotReusable, major_loops
 
 STRIDED = Convolution("conv2d", (9, 9), 6, 8, (3, 3), (2, 2), (1, 1))
 LAYERS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolkit.reuse.divisors import divisors, divisors_between
+from toolkit.reuse.rounds.divisors import divisors, divisors_between
 
 
 def test_divisors_ascend() -> None:

@@ -21,12 +21,12 @@ from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.space import Batch
 from tests.unit.toolkit.reuse.operators import conv_operator
 from toolkit.explore.random import RandomProposer
-from toolkit.reuse.gpu_block import begin_reuse
-from toolkit.reuse.gpu_rounds import gpu_rounds, tiled_rounds
-from toolkit.reuse.gpu_tiles import GpuTiles, TileSides, gpu_tiles
-from toolkit.reuse.gpu_two_level import two_level_stages
-from toolkit.reuse.proposer import ReuseProposer
-from toolkit.reuse.rounds import Program, inherited
+from toolkit.reuse.rounds.gpu_block import begin_reuse
+from toolkit.reuse.rounds.gpu_rounds import gpu_rounds, tiled_rounds
+from toolkit.reuse.rounds.gpu_tiles import GpuTiles, TileSides, gpu_tiles
+from toolkit.reuse.rounds.gpu_two_level import two_level_stages
+from toolkit.reuse.rounds.proposer import ReuseProposer
+from toolkit.reuse.rounds.rounds import Program, inherited
 
 Costs = Callable[[ScheduleSpace, Batch], NDArray[np.float64]]
 

@@ -10,9 +10,9 @@ import pytest
 
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
 from tests.unit.toolkit.reuse.operators import conv, product
-from toolkit.reuse.block_shape import block_shape, factorizations, loaded_elements, touched_lines
-from toolkit.reuse.divisors import divisors
-from toolkit.reuse.gpu_steps import (
+from toolkit.reuse.rounds.block_shape import block_shape, factorizations, loaded_elements, touched_lines
+from toolkit.reuse.rounds.divisors import divisors
+from toolkit.reuse.rounds.gpu_steps import (
     GpuFeatures,
     default_fetches,
     other_fetches,
@@ -20,15 +20,15 @@ from toolkit.reuse.gpu_steps import (
     vector_lengths,
     wanted_registers,
 )
-from toolkit.reuse.gpu_threads import Staging, halves, order_by_cost, thread_costs, thread_shapes
-from toolkit.reuse.gpu_unroll import (
+from toolkit.reuse.rounds.gpu_threads import Staging, halves, order_by_cost, thread_costs, thread_shapes
+from toolkit.reuse.rounds.gpu_unroll import (
     ThreadBody,
     default_unroll,
     other_unrolls,
     thread_body,
 )
-from toolkit.reuse.loops import Dimension, MajorLoops
-from toolkit.reuse.search_cost import block_sizes, thread_counts
+from toolkit.reuse.rounds.loops import Dimension, MajorLoops
+from toolkit.reuse.rounds.search_cost import block_sizes, thread_counts
 
 TARGET, SOURCE = conv(128, 28, 256, 1), conv(128, 28, 512, 1)
 SHAPE = (1, 32, 2, 28)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolkit.reuse.lineage import Descent, lineage_tree
+from toolkit.reuse.plan.lineage import Descent, lineage_tree
 
 
 def descent(name: str, reuses: str = "", gflops: float = 2.0, best_s: float | None = 1e-6) -> Descent:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.unit.toolkit.reuse.operators import BERT_BASE, RESNET50, conv, product
-from toolkit.reuse.arborescence import minimum_arborescence
-from toolkit.reuse.block_shape import block_shape, factorizations, loaded_elements, touched_lines
-from toolkit.reuse.bridges import all_bridges, one_hop_bridges
-from toolkit.reuse.divisors import divisors_between
-from toolkit.reuse.loops import MajorLoops, reusable
-from toolkit.reuse.search_cost import block_sizes, expected_trials, thread_counts
-from toolkit.reuse.steiner import steiner_tree
+from toolkit.reuse.graph.arborescence import minimum_arborescence
+from toolkit.reuse.graph.steiner import steiner_tree
+from toolkit.reuse.plan.bridges import all_bridges, one_hop_bridges
+from toolkit.reuse.rounds.block_shape import block_shape, factorizations, loaded_elements, touched_lines
+from toolkit.reuse.rounds.divisors import divisors_between
+from toolkit.reuse.rounds.loops import MajorLoops, reusable
+from toolkit.reuse.rounds.search_cost import block_sizes, expected_trials, thread_counts
 
 BACKEND_TRIALS = 1000.0
 TARGET, SOURCE = conv(128, 28, 256, 1), conv(128, 28, 512, 1)  # example 3

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.toolkit.reuse.operators import RESNET50, conv, product
-from toolkit.reuse.bridges import one_hop_bridges
-from toolkit.reuse.loops import MajorLoops, reusable
-from toolkit.reuse.plan import Candidate, ReuseOptions, ReusePlan, expected_rounds, plan_reuse
+from toolkit.reuse.plan.bridges import one_hop_bridges
+from toolkit.reuse.plan.reuse_plan import Candidate, ReuseOptions, ReusePlan, expected_rounds, plan_reuse
+from toolkit.reuse.rounds.loops import MajorLoops, reusable
 
 LARGE, MIDDLE, SMALL = product(1, 64, 64, 64), product(1, 32, 64, 64), product(1, 16, 32, 64)
 FREE = ReuseOptions(trials=400, worth=0.0)

@@ -17,9 +17,9 @@ from tests.targets import AVX2 as TARGET
 from toolkit.explore.distinct import DistinctPrograms
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.random import RandomProposer
-from toolkit.reuse.cpu_tiles import find_tiles
-from toolkit.reuse.proposer import ReuseProposer
-from toolkit.reuse.rounds import Around, Program, first_round, later_round
+from toolkit.reuse.rounds.cpu_tiles import find_tiles
+from toolkit.reuse.rounds.proposer import ReuseProposer
+from toolkit.reuse.rounds.rounds import Around, Program, first_round, later_round
 
 
 def conv(size: int, channels: int, filters: int, name: str = "Y") -> Operator:

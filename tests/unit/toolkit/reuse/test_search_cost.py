@@ -9,10 +9,10 @@ import pytest
 
 from tests.unit.toolkit.reuse import plain_search_cost as plain
 from tests.unit.toolkit.reuse.operators import conv, product
-from toolkit.reuse.block_shape import block_shape, block_shapes, loaded_elements, touched_lines
-from toolkit.reuse.divisors import Ranks, divisor_table, divisors, divisors_between
-from toolkit.reuse.loops import MajorLoops, reusable
-from toolkit.reuse.search_cost import expected_trials
+from toolkit.reuse.rounds.block_shape import block_shape, block_shapes, loaded_elements, touched_lines
+from toolkit.reuse.rounds.divisors import Ranks, divisor_table, divisors, divisors_between
+from toolkit.reuse.rounds.loops import MajorLoops, reusable
+from toolkit.reuse.rounds.search_cost import expected_trials
 
 SMALL = [
     conv(8, 6, 12, 3),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.reuse.arborescence import UnreachableNode, minimum_arborescence
-from toolkit.reuse.steiner import LocalSearch, flow_greedy, locally_best, steiner_tree
+from toolkit.reuse.graph.arborescence import UnreachableNode, minimum_arborescence
+from toolkit.reuse.graph.steiner import LocalSearch, flow_greedy, locally_best, steiner_tree
 
 
 def exact(costs: np.ndarray, terminals: list[int]) -> float:

@@ -13,7 +13,7 @@ from cross.expression.families.dense import dense
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.random import RandomProposer
 from toolkit.explore.search import SearchOptions
-from toolkit.reuse.proposer import ReuseProposer
+from toolkit.reuse.rounds.proposer import ReuseProposer
 from toolkit.tuning.on_board import begins_untuned, open_job
 
 CPU, GPU = load("rpi3b"), load("jetson-nano")

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.reuse.arborescence import Arborescence, Costs, UnreachableNode, minimum_arborescence
+from toolkit.reuse.graph.arborescence import Arborescence, Costs, UnreachableNode, minimum_arborescence
 
 EXHAUSTIVE: Final = 64
 """Up to this many optional nodes the local search tries each one in every pass; of more, those with hope."""

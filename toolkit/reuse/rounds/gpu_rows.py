@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.schedule.space import Batch
-from toolkit.reuse.block_shape import Shapes
-from toolkit.reuse.gpu_threads import ThreadShapes, smallest_prime
-from toolkit.reuse.gpu_tiles import GpuTiles, Row, Table, TiledLoop
+from toolkit.reuse.rounds.block_shape import Shapes
+from toolkit.reuse.rounds.gpu_threads import ThreadShapes, smallest_prime
+from toolkit.reuse.rounds.gpu_tiles import GpuTiles, Row, Table, TiledLoop
 
 RADIX = 1 << 20  # above the sides of any tile
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from toolkit.reuse.arborescence import Costs
-from toolkit.reuse.bridges import Hops
-from toolkit.reuse.loops import MajorLoops, reusable
-from toolkit.reuse.proposer import PATIENCE
-from toolkit.reuse.rounds import BLOCKS, REGISTER_TILES
-from toolkit.reuse.search_cost import block_size_counts
-from toolkit.reuse.steiner import steiner_tree
+from toolkit.reuse.graph.arborescence import Costs
+from toolkit.reuse.graph.steiner import steiner_tree
+from toolkit.reuse.plan.bridges import Hops
+from toolkit.reuse.rounds.loops import MajorLoops, reusable
+from toolkit.reuse.rounds.proposer import PATIENCE
+from toolkit.reuse.rounds.rounds import BLOCKS, REGISTER_TILES
+from toolkit.reuse.rounds.search_cost import block_size_counts
 
 LOSS = 0.005  # of an operator's speed: what a reuse is expected to miss, per factor of two between the loops
 WORTH = 100.0  # trials that one per cent of the model's latency is worth

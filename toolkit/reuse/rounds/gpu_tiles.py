@@ -19,10 +19,10 @@ from cross.schedule.gpu_multi_level import LEVELS, contraction, is_contraction
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
 from cross.schedule.plan import Group, Plan, make_plan
 from cross.schedule.space import ScheduleSpace
-from toolkit.reuse.block_shape import input_elements
-from toolkit.reuse.gpu_steps import GpuFeatures
-from toolkit.reuse.gpu_unroll import ThreadBody, thread_body
-from toolkit.reuse.loops import MajorLoops, NotReusable, stage_loops
+from toolkit.reuse.rounds.block_shape import input_elements
+from toolkit.reuse.rounds.gpu_steps import GpuFeatures
+from toolkit.reuse.rounds.gpu_unroll import ThreadBody, thread_body
+from toolkit.reuse.rounds.loops import MajorLoops, NotReusable, stage_loops
 
 BELOW = {option: option + 1 for option in UNROLL_LIMITS}
 """Our `unroll` knob allows as many statements as it says (cross.loopnest.bind)."""

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.reuse.divisors import divisors
-from toolkit.reuse.lines import Side, lines_under
-from toolkit.reuse.loops import Dimension, MajorLoops
+from toolkit.reuse.rounds.divisors import divisors
+from toolkit.reuse.rounds.lines import Side, lines_under
+from toolkit.reuse.rounds.loops import Dimension, MajorLoops
 
 GPU_LINE_BYTES: Final = 32
 FLOAT_BYTES: Final = 4

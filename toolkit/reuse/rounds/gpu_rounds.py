@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from cross.schedule.space import Batch, Part, ScheduleSpace
-from toolkit.reuse.gpu_across import parts_of_threads
-from toolkit.reuse.gpu_block import BlockSearch, Reuse, begin_block, begin_reuse
-from toolkit.reuse.gpu_tiles import gpu_tiles
-from toolkit.reuse.gpu_two_level import (
+from toolkit.reuse.rounds.gpu_across import parts_of_threads
+from toolkit.reuse.rounds.gpu_block import BlockSearch, Reuse, begin_block, begin_reuse
+from toolkit.reuse.rounds.gpu_tiles import gpu_tiles
+from toolkit.reuse.rounds.gpu_two_level import (
     expected_two_level_rounds,
     two_level_rounds,
     two_level_stages,
 )
-from toolkit.reuse.loops import MajorLoops
-from toolkit.reuse.rounds import (
+from toolkit.reuse.rounds.loops import MajorLoops
+from toolkit.reuse.rounds.rounds import (
     Known,
     Program,
     bare_name,
@@ -32,7 +32,7 @@ from toolkit.reuse.rounds import (
     neighbours,
     same_algorithm,
 )
-from toolkit.reuse.search_cost import block_sizes, expected_trials
+from toolkit.reuse.rounds.search_cost import block_sizes, expected_trials
 
 UNROLL = "unroll"
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from toolkit.reuse.block_shape import reached
-from toolkit.reuse.loops import MajorLoops
+from toolkit.reuse.rounds.block_shape import reached
+from toolkit.reuse.rounds.loops import MajorLoops
 
 Sides = Sequence[int]
 

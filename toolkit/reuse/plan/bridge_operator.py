@@ -13,8 +13,8 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
 from cross.expression.language.terms import Axis, AxisKind, Read, Reduce, Term, rebuild, substitute
 from cross.expression.language.terms import children as parts_of
-from toolkit.reuse.bridges import Extents, Hops, bridges_of
-from toolkit.reuse.loops import MajorLoops, NotReusable, affine, main_stage, major_loops
+from toolkit.reuse.plan.bridges import Extents, Hops, bridges_of
+from toolkit.reuse.rounds.loops import MajorLoops, NotReusable, affine, main_stage, major_loops
 
 
 @dataclass(frozen=True, slots=True)

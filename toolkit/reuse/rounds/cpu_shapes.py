@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.schedule.space import Batch, ScheduleSpace
-from toolkit.reuse.block_shape import touched_lines
-from toolkit.reuse.cpu_tiles import TiledAxis, Tiles, TileSizes
-from toolkit.reuse.loops import MajorLoops
+from toolkit.reuse.rounds.block_shape import touched_lines
+from toolkit.reuse.rounds.cpu_tiles import TiledAxis, Tiles, TileSizes
+from toolkit.reuse.rounds.loops import MajorLoops
 
 NEAR = 1.6  # register tiles: at most so many times larger or smaller than the reused one
 NEAR_BLOCK = 1.25

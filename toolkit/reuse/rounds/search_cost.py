@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from toolkit.reuse.block_shape import block_shapes
-from toolkit.reuse.divisors import Numbers, Places, divisor_table, divisors, divisors_between
-from toolkit.reuse.loops import MajorLoops
+from toolkit.reuse.rounds.block_shape import block_shapes
+from toolkit.reuse.rounds.divisors import Numbers, Places, divisor_table, divisors, divisors_between
+from toolkit.reuse.rounds.loops import MajorLoops
 
 UNROLL_TRIALS: Final = 4
 VECTOR_TRIALS: Final = 4

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from cross.expression.language.tensor import Tensor
 from cross.schedule.plan import make_plan
 from cross.schedule.space import Batch, ScheduleSpace
-from toolkit.reuse.loops import MajorLoops
-from toolkit.reuse.rounds import Known, Program, bare_name, fastest
-from toolkit.reuse.search_cost import MOST_THREADS, block_sizes
+from toolkit.reuse.rounds.loops import MajorLoops
+from toolkit.reuse.rounds.rounds import Known, Program, bare_name, fastest
+from toolkit.reuse.rounds.search_cost import MOST_THREADS, block_sizes
 
 Row = NDArray[np.int64]
 

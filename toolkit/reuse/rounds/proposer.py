@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.proposer import History, Proposer
 from toolkit.explore.space import Batch, Identify, Ids, fresh, unseen
-from toolkit.reuse.gpu_rounds import gpu_rounds
-from toolkit.reuse.rounds import Known, Program, cpu_rounds, fastest, first_round
+from toolkit.reuse.rounds.gpu_rounds import gpu_rounds
+from toolkit.reuse.rounds.rounds import Known, Program, cpu_rounds, fastest, first_round
 
 PATIENCE: Final = 14  # programs on a CPU
 SHARE: Final = 0.01  # of the best time: what so many trials must gain for the rounds to go on

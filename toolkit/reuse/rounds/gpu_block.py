@@ -9,9 +9,9 @@ import numpy as np
 
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
 from cross.schedule.space import Batch, ScheduleSpace
-from toolkit.reuse.block_shape import cheapest_block, factorizations, input_elements, staged_steps
-from toolkit.reuse.gpu_rows import GpuRows
-from toolkit.reuse.gpu_steps import (
+from toolkit.reuse.rounds.block_shape import cheapest_block, factorizations, input_elements, staged_steps
+from toolkit.reuse.rounds.gpu_rows import GpuRows
+from toolkit.reuse.rounds.gpu_steps import (
     GpuFeatures,
     Ratios,
     default_fetches,
@@ -20,12 +20,12 @@ from toolkit.reuse.gpu_steps import (
     vector_lengths,
     wanted_registers,
 )
-from toolkit.reuse.gpu_threads import Staging, order_by_cost, thread_costs, thread_shapes
-from toolkit.reuse.gpu_tiles import BELOW, GpuTiles, Row
-from toolkit.reuse.gpu_unroll import default_unroll, other_unrolls
-from toolkit.reuse.loops import MajorLoops
-from toolkit.reuse.rounds import Known, fastest
-from toolkit.reuse.search_cost import thread_counts
+from toolkit.reuse.rounds.gpu_threads import Staging, order_by_cost, thread_costs, thread_shapes
+from toolkit.reuse.rounds.gpu_tiles import BELOW, GpuTiles, Row
+from toolkit.reuse.rounds.gpu_unroll import default_unroll, other_unrolls
+from toolkit.reuse.rounds.loops import MajorLoops
+from toolkit.reuse.rounds.rounds import Known, fastest
+from toolkit.reuse.rounds.search_cost import thread_counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from boards.target import Target
 from cross.schedule.space import Batch, Configuration, Knob, Part, ScheduleSpace
-from toolkit.reuse.cpu_shapes import Machine, register_shapes, rows_of_block
-from toolkit.reuse.cpu_tiles import TiledAxis, Tiles, find_tiles
-from toolkit.reuse.divisors import divisors
-from toolkit.reuse.loops import MajorLoops, NotReusable, major_loops
-from toolkit.reuse.search_cost import block_sizes
+from toolkit.reuse.rounds.cpu_shapes import Machine, register_shapes, rows_of_block
+from toolkit.reuse.rounds.cpu_tiles import TiledAxis, Tiles, find_tiles
+from toolkit.reuse.rounds.divisors import divisors
+from toolkit.reuse.rounds.loops import MajorLoops, NotReusable, major_loops
+from toolkit.reuse.rounds.search_cost import block_sizes
 
 REGISTER_TILES = 4
 BLOCKS = 5

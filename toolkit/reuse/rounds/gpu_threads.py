@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.reuse.block_shape import FLOAT_BYTES, GPU_LINE_BYTES, Shapes, factorizations, reached
-from toolkit.reuse.divisors import divisors
-from toolkit.reuse.loops import Dimension, MajorLoops
+from toolkit.reuse.rounds.block_shape import FLOAT_BYTES, GPU_LINE_BYTES, Shapes, factorizations, reached
+from toolkit.reuse.rounds.divisors import divisors
+from toolkit.reuse.rounds.loops import Dimension, MajorLoops
 
 BANKS = 32  # of 4 bytes, on every CUDA GPU
 LANES = 32

@@ -1,0 +1,1 @@
+"""Graph algorithms over dense cost matrices: arborescence.py, and steiner.py on top of it."""

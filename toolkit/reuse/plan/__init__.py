@@ -1,0 +1,1 @@
+"""Who reuses whom, decided before anything is measured (ETO, section 6). Start at reuse_plan.py."""
