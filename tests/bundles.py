@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from boards.board import load
 from boards.target import Target
 from cross import link
+from toolkit.bundle.build import build
 from toolkit.bundle.manifest import KernelProvenance, TensorSpec
 from toolkit.bundle.model_plan import BufferRef, ModelPlan, PlannedKernel, Step
 from toolkit.bundle.pack import BundleContents, GoldenData, pack
@@ -170,7 +171,7 @@ def contents(
         name="small",
         tool_version="0.1.0",
         boards=boards,
-        plans=((target or host_target(), model.plan),),
+        models=(build(model.plan, target or host_target()),),
         golden=GoldenData((model.x,), (model.y,)),
         counter=counter,
         notes={"seed": 7},

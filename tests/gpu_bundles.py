@@ -8,6 +8,7 @@ from boards.board import load
 from boards.target import Target
 from device_runtime.protocol import GPU_ALIGNMENT, WORKSPACE, GpuKernel, GpuModule, Launch
 from tests.bundles import COLUMNS, DEPTH, ROWS, SmallModel, host_target, provenance, small_model
+from toolkit.bundle.build import build
 from toolkit.bundle.model_plan import ALIGNMENT, BufferRef, ModelPlan, PlannedKernel, Step
 from toolkit.bundle.pack import BundleContents, GoldenData
 
@@ -73,15 +74,15 @@ def gpu_contents(
 ) -> BundleContents:
     """A bundle for the board pocl, whose OpenCL variant comes first."""
     model: SmallModel = small_model(version)
-    plans = [(opencl_target(), opencl_plan(version, scale, threads))]
+    models = [build(opencl_plan(version, scale, threads), opencl_target())]
     if with_cpu:
-        plans.append((host_target(), model.plan))
+        models.append(build(model.plan, host_target()))
     return BundleContents(
         name="small",
         tool_version="0.1.0",
         boards=("pocl",),
         counter=1,
-        plans=tuple(plans),
+        models=tuple(models),
         golden=GoldenData((model.x,), (model.y,)),
     )
 

@@ -35,7 +35,7 @@ from toolkit.model.load import load_model
 from toolkit.model.memory import plan_memory
 from toolkit.model.tasks import tasks
 from toolkit.model_job.confirm import Winner
-from toolkit.model_job.kernels import TunedTask, best_choice, plan_model
+from toolkit.model_job.kernels import TunedTask, plan_model
 from toolkit.tuning.progress import TuningResult
 
 Array = NDArray[Any]
@@ -102,7 +102,7 @@ def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: P
         found.append(TunedTask(task, programs, result, Winner(chosen, None, None)))
 
     with Builder(target, workers=2, timeout_s=120.0) as builder:
-        whole = plan_model(graph, found, best_choice, builder, target)
+        whole = plan_model(graph, found, builder, target)
     plan = with_every_layer(whole, graph)
     built = build(plan, target)
     inputs = random_inputs(graph, seed=seed)

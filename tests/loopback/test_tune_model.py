@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,8 @@ from click.testing import CliRunner, Result
 import toolkit
 from boards.board import Board
 from boards.target import Target
+from cross import link
+from device_runtime.protocol import MeasureRequest, MeasureResult
 from tests.loopback.tune_board import (
     EMULATED,
     HOST,
@@ -33,12 +37,16 @@ from tests.loopback.tune_board import (
 from tests.onnx_models import save
 from tests.signals import interruptible
 from toolkit.bundle.build import BuiltModel, build
+from toolkit.bundle.manifest import CpuVariant
 from toolkit.bundle.model_plan import ModelPlan
+from toolkit.bundle.verify import open_bundle, trusted_keys
 from toolkit.cli.main import main
 from toolkit.errors import RecordsError
 from toolkit.measure import emulation
+from toolkit.measure.session import Session
 from toolkit.model_job import stages
 from toolkit.model_job.context import Bench
+from toolkit.model_job.latency import SYMBOL
 
 pytestmark = pytest.mark.slow
 
@@ -103,6 +111,37 @@ def test_tune_flash_and_run(run: Run, tmp_path: Path) -> None:
     )
 
 
+def test_the_bundle_holds_the_bytes_that_were_measured(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call of this linker gives other bytes, so that a model that is linked again is another one."""
+    links, measured = itertools.count(), []
+
+    def link_once(*arguments: Any, **named: Any) -> bytes:
+        return linked(*arguments, **named) + next(links).to_bytes(8, "little")
+
+    def measure(session: Session, request: MeasureRequest) -> MeasureResult:
+        measured.append(request)
+        return asked(session, request)
+
+    linked, asked = link.link, Session.measure
+    monkeypatch.setattr(link, "link", link_once)
+    monkeypatch.setattr(Session, "measure", measure)
+    write_network(tmp_path)
+    run(*tune(board_file(tmp_path, HOST), "--trials", 1))
+    variant, parts = shipped(tmp_path / "small-host.tfb")
+    models = [request.module for request in measured if request.symbol == SYMBOL]
+    assert parts[variant.library] == models[-2] != models[-1]  # in the order default, tuned, tuned, default
+
+
+def shipped(path: Path) -> tuple[CpuVariant, dict[str, str]]:
+    """The only variant of a bundle that this host signed, and the SHA-256 of every part."""
+    said = open_bundle(path, trusted_keys()).manifest
+    (variant,) = said.variants
+    assert isinstance(variant, CpuVariant)
+    return variant, {part.path: part.sha256 for part in said.parts}
+
+
 def wrong(plan: ModelPlan, target: Target) -> BuiltModel:
     """The model with all its weights zero."""
     return build(dataclasses.replace(plan, parameters=bytes(len(plan.parameters))), target)
@@ -117,7 +156,7 @@ def test_an_untuned_model_that_fails_does_not_throw_away_the_tuned_one(
 
     def prepare(bench: Bench) -> stages.Baseline:
         baseline = right(bench)
-        return dataclasses.replace(baseline, built=wrong(baseline.plan, bench.target))
+        return dataclasses.replace(baseline, built=wrong(baseline.built.plan, bench.target))
 
     monkeypatch.setattr(stages, "prepare", prepare)
     told = run(*tune(board, "--trials", 2))

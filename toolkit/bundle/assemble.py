@@ -18,7 +18,7 @@ from cross.expression.language.tensor import Tensor
 from cross.schedule.packing import Packing
 from device_runtime.protocol import GPU_ALIGNMENT
 from toolkit.bundle.manifest import TensorSpec
-from toolkit.bundle.model_plan import ALIGNMENT, BufferRef, ModelPlan, PlannedKernel, Step, aligned, check
+from toolkit.bundle.model_plan import ALIGNMENT, BufferRef, ModelPlan, PlannedKernel, Step, aligned
 from toolkit.errors import InputError
 from toolkit.model.graph import Array, Graph, Group
 from toolkit.model.memory import MemoryPlan, plan_memory
@@ -55,7 +55,7 @@ def assemble(graph: Graph, kernels: Mapping[str, OperatorKernel], target: Target
     steps = tuple(
         _step(group, kernels[group.operator.key], graph, parameters, buffers) for group in graph.groups
     )
-    result = ModelPlan(
+    return ModelPlan(
         name=graph.name,
         inputs=tuple(_spec(graph, name) for name in graph.inputs),
         outputs=tuple(_spec(graph, name) for name in graph.outputs),
@@ -67,8 +67,6 @@ def assemble(graph: Graph, kernels: Mapping[str, OperatorKernel], target: Target
         cores=target.cores,
         alignment=alignment,
     )
-    check(result)
-    return result
 
 
 @dataclass(slots=True)

@@ -14,15 +14,20 @@ from toolkit.bundle.model_plan import ModelPlan, check, document
 
 @dataclass(frozen=True, slots=True)
 class BuiltModel:
-    """What is measured and packed: `code` is what the board loads, `parts` the variant's files by path."""
+    """A model compiled for one target; the same object is measured and packed.
 
+    `code` is what the board loads; `parts` are the variant's files by path, one of which holds `code`.
+    """
+
+    target: Target
+    plan: ModelPlan
     code: bytes
     variant: CpuVariant | OpenClVariant | CudaVariant
     parts: dict[str, bytes]
 
 
 def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
-    """Compile and link what is still to be; raises InputError for a bad plan, CrossError from the tools."""
+    """Link the kernels of a plan; raises InputError (see `check`), CrossError."""
     check(model_plan)
     described: dict[str, Any] = {
         "target": target.name,
@@ -47,9 +52,8 @@ def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
             library=so,
             header=header,
         )
-        return BuiltModel(
-            built.shared_object, cpu, {so: built.shared_object, header: built.header, **documents}
-        )
+        parts = {so: built.shared_object, header: built.header, **documents}
+        return BuiltModel(target, model_plan, built.shared_object, cpu, parts)
     model = gpu_model(model_plan)
     code, path = model.to_bytes(), f"{target.name}/model.gpu"
     described |= {"device": target.device, "threads_per_block": model.threads_per_block, "model": path}
@@ -62,4 +66,4 @@ def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
             gpu = CudaVariant(**described, compute_capability=target.gpu.compute_capability)
         case _:
             assert_never(target.kind)
-    return BuiltModel(code, gpu, {path: code, **documents})
+    return BuiltModel(target, model_plan, code, gpu, {path: code, **documents})

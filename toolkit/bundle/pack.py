@@ -1,4 +1,4 @@
-"""The door for writing a bundle: plans, golden data and a key in, one deterministic file out."""
+"""The door for writing a bundle: built models, golden data and a key in, one deterministic file out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.files import write_file
-from boards.target import Target
 from toolkit.bundle import container, manifest
-from toolkit.bundle.build import build
+from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.manifest import Compatibility, CpuVariant, Golden, Manifest, TensorSpec
-from toolkit.bundle.model_plan import ModelPlan, check
 from toolkit.bundle.sign import SigningKey
 from toolkit.errors import InputError, OutputError
 
@@ -36,16 +34,16 @@ class GoldenData:
 
 @dataclass(frozen=True, slots=True)
 class BundleContents:
-    """All that goes into a bundle; every target's plan has the same graph inputs and outputs.
+    """All that goes into a bundle; the models of all targets have the same graph inputs and outputs.
 
-    A board starts the first plan whose device it has, so the one that should run comes first.
+    A board starts the first model whose device it has, so the one that should run comes first.
     """
 
     name: str
     tool_version: str
     boards: tuple[str, ...]
     """Names of the boards it may be flashed to."""
-    plans: tuple[tuple[Target, ModelPlan], ...]
+    models: tuple[BuiltModel, ...]
     golden: GoldenData
     counter: int
     """Higher than that of every earlier bundle of this name, whoever signed it: seconds since 1970 serve."""
@@ -55,16 +53,12 @@ class BundleContents:
 def pack(contents: BundleContents, key: SigningKey) -> bytes:
     """The bundle file's bytes; the same contents and key give the same bytes.
 
-    Raises InputError when plans or golden data contradict each other, CrossError when a library cannot link.
+    Nothing is compiled or linked here. Raises InputError when models or golden data contradict each other.
     """
     _check(contents)
-    parts: dict[str, bytes] = {}
-    variants = []
-    for target, model_plan in contents.plans:
-        built = build(model_plan, target)
-        variants.append(built.variant)
-        parts |= built.parts
-    first = contents.plans[0][1]
+    variants = [built.variant for built in contents.models]
+    parts = {path: data for built in contents.models for path, data in built.parts.items()}
+    first = contents.models[0].plan
     inputs = _golden_parts("input", first.inputs, contents.golden.inputs)
     outputs = _golden_parts("output", first.outputs, contents.golden.outputs)
     parts |= inputs | outputs
@@ -101,19 +95,18 @@ def write(bundle: bytes, path: Path) -> None:
 
 
 def _check(contents: BundleContents) -> None:
-    """Raise InputError unless every plan is sound and all agree about the graph's inputs and outputs."""
-    if not contents.plans:
-        raise InputError(f"bundle {contents.name!r} has no plan; expected one for at least one target")
-    first = contents.plans[0][1]
-    names = [target.name for target, _ in contents.plans]
+    """Raise InputError unless there are models, of different targets, with the same inputs and outputs."""
+    if not contents.models:
+        raise InputError(f"bundle {contents.name!r} has no model; expected one for at least one target")
+    names = [built.target.name for built in contents.models]
     if len(names) != len(set(names)):
-        raise InputError(f"bundle {contents.name!r}: two plans for one target among {', '.join(names)}")
-    for target, model_plan in contents.plans:
-        check(model_plan)
-        if (model_plan.inputs, model_plan.outputs) != (first.inputs, first.outputs):
+        raise InputError(f"bundle {contents.name!r}: two models for one target among {', '.join(names)}")
+    first = contents.models[0].plan
+    for built in contents.models:
+        if (built.plan.inputs, built.plan.outputs) != (first.inputs, first.outputs):
             raise InputError(
-                f"bundle {contents.name!r}: the plan for {target.name!r} has other inputs or outputs than "
-                f"the plan for {names[0]!r}"
+                f"bundle {contents.name!r}: the model for {built.target.name!r} has other inputs or outputs "
+                f"than the model for {names[0]!r}"
             )
 
 

@@ -6,21 +6,19 @@ schedules where they know none. It is checked and timed on the board like the ot
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 from boards.description import Board
 from boards.target import Target
 from device_runtime.protocol import MeasureFailure
-from toolkit.bundle.build import build
-from toolkit.bundle.model_plan import ModelPlan
+from toolkit.bundle.build import BuiltModel, build
 from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
 from toolkit.errors import VerificationError
 from toolkit.measure.builder import Builder
 from toolkit.model.tasks import TuningTask, tasks
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.context import Bench, stage
-from toolkit.model_job.kernels import TunedTask, best_choice, plan_model
+from toolkit.model_job.kernels import TunedTask, plan_model
 from toolkit.model_job.latency import measure_model
 from toolkit.model_job.options import FallbackReport
 from toolkit.tuning.on_board import GIVE_WAY, open_job, shares_cores
@@ -29,12 +27,10 @@ from toolkit.tuning.operator_search import known_books
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """The model compiled for the board's CPU; linking it took `linked_s`."""
+    """The model compiled for the board's CPU."""
 
-    target: Target
-    plan: ModelPlan
+    built: BuiltModel
     report: FallbackReport
-    linked_s: float
 
 
 def fallback_target(board: Board, target: Target) -> Target | None:
@@ -54,14 +50,12 @@ def build_fallback(bench: Bench, golden: GoldenData) -> Fallback | None:
         chosen = [_from_records(bench, task, target) for task in tasks(bench.model)]
         nice = 0 if shares_cores(bench.board) else GIVE_WAY
         with Builder(target, workers=bench.options.workers, nice=nice) as builder:
-            plan = plan_model(bench.model, chosen, best_choice, builder, target)
-        started_s = time.monotonic()
+            plan = plan_model(bench.model, chosen, builder, target)
         built = build(plan, target)
-        linked_s = time.monotonic() - started_s
         tuned = sum(item.result.best is not None for item in chosen)
         expected_s = sum(item.task.count * (item.winner.seconds or 0.0) for item in chosen)
         exact = replace(golden, rtol=GOLDEN_RTOL[target.storage])
-        latency = measure_model(built, plan, exact, bench.session, expected_s=expected_s)
+        latency = measure_model(built, exact, bench.session, expected_s=expected_s)
         if isinstance(latency, MeasureFailure):
             raise VerificationError(
                 f"the model {plan.name!r} failed on board {bench.board.name} on target {target.name}, which "
@@ -70,7 +64,7 @@ def build_fallback(bench: Bench, golden: GoldenData) -> Fallback | None:
             )
         report = FallbackReport(target.name, tuned, len(chosen), latency)
         running.summary = f"{target.name}: {tuned} of {len(chosen)} operators tuned by the records"
-    return Fallback(target, plan, report, linked_s)
+    return Fallback(built, report)
 
 
 def _from_records(bench: Bench, task: TuningTask, target: Target) -> TunedTask:

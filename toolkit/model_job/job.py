@@ -16,9 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from boards.description import Board
-from boards.target import Target
 from device_runtime.protocol import MeasureFailure
-from toolkit.bundle.model_plan import ModelPlan
+from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.pack import BundleContents, GoldenData, pack, write
 from toolkit.bundle.sign import key_file, open_key
 from toolkit.bundle.verify import open_bundle
@@ -70,8 +69,8 @@ def tune(
         report = _report(bench, [*results, *bridges], operators, latencies, model.stem, output)
         report = replace(report, fallback=fallback.report if fallback else None, bridges=len(bridges))
     with stage("pack", on_event) as running:
-        plans = [(bench.target, built[0]), *([(fallback.target, fallback.plan)] if fallback else [])]
-        identity = _packed(report, plans, baseline.golden, options)
+        models = (built, fallback.built) if fallback else (built,)
+        identity = _packed(report, models, baseline.golden, options)
         running.summary = str(output)
     return replace(report, bundle_id=identity, wall_s=time.monotonic() - started_s)
 
@@ -161,17 +160,14 @@ def _check_coverage(reports: Sequence[OperatorReport], options: TuneOptions) -> 
 
 
 def _packed(
-    report: TuneReport,
-    plans: Sequence[tuple[Target, ModelPlan]],
-    golden: GoldenData,
-    options: TuneOptions,
+    report: TuneReport, models: tuple[BuiltModel, ...], golden: GoldenData, options: TuneOptions
 ) -> str:
-    """Write the bundle, whose variants a board tries in the order of the plans; its id."""
+    """Write the bundle, whose variants a board tries in the order of the models; its id."""
     contents = BundleContents(
         name=report.model,
         tool_version=TOOL_VERSION,
         boards=(report.board,),
-        plans=tuple(plans),
+        models=models,
         golden=golden,
         counter=round(time.time()) if options.counter is None else options.counter,
         notes={

@@ -5,7 +5,7 @@ An operator without a successful measurement gets its default schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from boards.target import Target
 from cross.compile import Argument, kernel_of
 from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
-from cross.schedule.space import Configuration
 from device_runtime.protocol import GpuModule
 from toolkit.bundle.assemble import OperatorKernel, assemble
 from toolkit.bundle.manifest import KernelProvenance
@@ -39,37 +38,22 @@ class TunedTask:
     winner: Winner
 
 
-Choice = Callable[[TunedTask], Configuration]
-
-
-def default_choice(tuned: TunedTask) -> Configuration:
-    """The configuration that needs no measurement."""
-    return tuned.programs.space.default()
-
-
-def best_choice(tuned: TunedTask) -> Configuration:
-    """The fastest one when measured again; the default one when nothing could be measured."""
-    return tuned.winner.configuration
-
-
-def plan_model(
-    graph: Graph, tuned: Sequence[TunedTask], choice: Choice, builder: Builder, target: Target
-) -> ModelPlan:
-    """The model with one compiled kernel for each operator, in the configuration that `choice` names.
+def plan_model(graph: Graph, tuned: Sequence[TunedTask], builder: Builder, target: Target) -> ModelPlan:
+    """The model with one compiled kernel for each operator, in the configuration of its winner.
 
     Raises ToolkitError when a kernel cannot be compiled.
     """
-    nests = [(f"k_{item.task.key}", item.programs.nest(choice(item))) for item in tuned]
+    nests = [(f"k_{item.task.key}", item.programs.nest(item.winner.configuration)) for item in tuned]
     kernels = {}
     for item, (symbol, nest), code in zip(tuned, nests, builder.compile(nests), strict=True):
         if not isinstance(code, bytes):
             raise ToolkitError(
                 f"the kernel of {item.task.name} ({describe(item.task.operator)}) cannot be built in the "
-                f"configuration {item.programs.space.describe(choice(item))}: {code.text}"
+                f"configuration {item.programs.space.describe(item.winner.configuration)}: {code.text}"
             )
         kernel = kernel_of(symbol, nest)
         packings = tuple(argument.packing for argument in kernel.arguments if argument.role != "output")
-        provenance = _provenance(item, symbol, choice(item))
+        provenance = _provenance(item, symbol)
         on_cpu = target.kind == "cpu"
         planned = PlannedKernel(
             code=code,
@@ -119,18 +103,17 @@ def _shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-def _provenance(tuned: TunedTask, symbol: str, configuration: Configuration) -> KernelProvenance:
-    result, winner, space = tuned.result, tuned.winner, tuned.programs.space
-    chosen = configuration == winner.configuration
+def _provenance(tuned: TunedTask, symbol: str) -> KernelProvenance:
+    winner = tuned.winner
     return KernelProvenance(
         symbol=symbol,
         operator_key=tuned.task.key,
         operator=describe(tuned.task.operator),
-        configuration=dict(space.describe(configuration)),
-        tuned=chosen and winner.seconds is not None,
-        seconds=winner.seconds if chosen else winner.default_s,
+        configuration=dict(tuned.programs.space.describe(winner.configuration)),
+        tuned=winner.seconds is not None,
+        seconds=winner.seconds,
         default_seconds=winner.default_s,
-        trials=result.trials,
+        trials=tuned.result.trials,
         flops=float(tuned.task.flops),
         tool_version=TOOL_VERSION,
     )

@@ -9,7 +9,6 @@ import numpy as np
 from device_runtime.protocol import BufferRequest, MeasureFailure, MeasureRequest, MeasureResult, Timing
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.manifest import GpuVariant
-from toolkit.bundle.model_plan import ModelPlan
 from toolkit.bundle.pack import GoldenData
 from toolkit.measure.session import Session, put_again
 from toolkit.model.graph import Array, Graph, Value
@@ -30,19 +29,14 @@ def golden_data(graph: Graph, rng: np.random.Generator) -> GoldenData:
 
 
 def measure_model(
-    built: BuiltModel,
-    plan: ModelPlan,
-    golden: GoldenData,
-    session: Session,
-    *,
-    expected_s: float,
+    built: BuiltModel, golden: GoldenData, session: Session, *, expected_s: float
 ) -> Latency | MeasureFailure:
     """Check one run of the model against the golden outputs on the board, then time single runs.
 
     `expected_s` is about what a run takes; it decides how many there are. A model that fails, or whose
     outputs are wrong, is a value: what that means depends on which model it is.
     """
-    board, variant = session.board, built.variant
+    board, plan, variant = session.board, built.plan, built.variant
     repeats = 1 if board.emulated else _repeats(expected_s)
 
     def measured() -> MeasureResult:

@@ -14,14 +14,13 @@ import numpy as np
 from device_runtime.protocol import MeasureFailure
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.build import build as build_code
-from toolkit.bundle.model_plan import ModelPlan
 from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
 from toolkit.errors import VerificationError
 from toolkit.measure.live import short_repeats
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
 from toolkit.model_job.context import Bench, stage
 from toolkit.model_job.fallback import Fallback, build_fallback
-from toolkit.model_job.kernels import TunedTask, best_choice, default_choice, plan_model
+from toolkit.model_job.kernels import TunedTask, plan_model
 from toolkit.model_job.latency import golden_data, joined, measure_model
 from toolkit.model_job.options import DEFAULT_TRIALS, JobListener, Latency, TuningPlanned
 from toolkit.model_job.reuse import ModelReuse, plan_model_reuse, tune_by_reuse
@@ -58,7 +57,6 @@ class Baseline:
     The tuned model will need the same steps: their seconds are what is set aside for it.
     """
 
-    plan: ModelPlan
     built: BuiltModel
     golden: GoldenData
     kernels_s: float
@@ -77,7 +75,7 @@ def prepare(bench: Bench) -> Baseline:
             for item, books in zip(bench.tasks, _books(bench), strict=True)
         ]
         times_s = [time.monotonic()]
-        plan = plan_model(bench.graph, untuned, default_choice, bench.builder, bench.target)
+        plan = plan_model(bench.graph, untuned, bench.builder, bench.target)
         times_s.append(time.monotonic())
         built = build_code(plan, bench.target)
         times_s.append(time.monotonic())
@@ -90,7 +88,7 @@ def prepare(bench: Bench) -> Baseline:
         running.summary = f"{len(golden.inputs)} inputs, {len(golden.outputs)} outputs by numpy"
     kernels_s, library_s, put_s = np.diff(times_s).tolist()
     fallback = build_fallback(bench, golden)
-    return Baseline(plan, built, golden, kernels_s, library_s, put_s, fallback)
+    return Baseline(built, golden, kernels_s, library_s, put_s, fallback)
 
 
 # ---------------------------------------------------------------------------------------------- the plan
@@ -174,7 +172,7 @@ def _model_round_s(bench: Bench, baseline: Baseline, demands: Sequence[Demand]) 
     known_s = [demand.run_s for demand in demands if math.isfinite(demand.run_s)]
     expected_s = sum(demand.count for demand in demands) * sum(known_s) / max(1, len(known_s))
     started_s = time.monotonic()
-    measure_model(baseline.built, baseline.plan, baseline.golden, bench.session, expected_s=expected_s)
+    measure_model(baseline.built, baseline.golden, bench.session, expected_s=expected_s)
     return time.monotonic() - started_s
 
 
@@ -182,8 +180,7 @@ def _costs(bench: Bench, baseline: Baseline, round_s: float) -> Costs:
     """The seconds beside tuning: the tuned model takes what the untuned one took."""
     answers_s = [books.answer_s for books in _books(bench) if books.answer_s]
     answer_s = sum(answers_s) / max(1, len(answers_s))
-    packed_s = baseline.library_s + len(baseline.built.code) / PACKED_BYTES_PER_S
-    packed_s += baseline.fallback.linked_s if baseline.fallback else 0.0
+    packed_s = len(baseline.built.code) / PACKED_BYTES_PER_S
     built_s = TUNED_KERNELS * baseline.kernels_s + baseline.library_s + baseline.put_s
     return Costs(
         prepared_s=bench.passed_s,
@@ -196,7 +193,7 @@ def _confirm_s(bench: Bench, baseline: Baseline, answer_s: float) -> float:
     """Seconds for the finalists of all operators, when the board answers a trial in `answer_s`."""
     timing = short_repeats(confirming(bench.board).timing, 0.0)
     timed_s = timing.repeat * (timing.min_repeat_ms * 1e-3 + timing.cooldown_s)
-    kernel_s = baseline.kernels_s / max(1, len(baseline.plan.kernels))
+    kernel_s = baseline.kernels_s / max(1, len(baseline.built.plan.kernels))
     contenders = _finalist_count(bench) + 1
     return len(bench.tasks) * contenders * (kernel_s + CONFIRM_ROUNDS * (answer_s + timed_s))
 
@@ -303,7 +300,7 @@ def confirm_tasks(bench: Bench, results: Sequence[TuningResult], deadline_s: flo
             TunedTask(item.task, item.programs, result, winners[position])
             for position, (item, result) in enumerate(zip(bench.tasks, results, strict=True))
         ]
-        changed = sum(item.winner.configuration != default_choice(item) for item in tuned)
+        changed = sum(item.winner.configuration != item.programs.space.default() for item in tuned)
         running.summary = f"{changed} of {len(tuned)} operators end with another schedule than the default"
         if confirmed < len(tuned):
             running.summary += f"; time for {confirmed} of them"
@@ -323,20 +320,20 @@ def _finalist_count(bench: Bench) -> int:
 # ---------------------------------------------------------------------------------------------- the model
 
 
-def build(bench: Bench, tuned: Sequence[TunedTask]) -> tuple[ModelPlan, BuiltModel]:
+def build(bench: Bench, tuned: Sequence[TunedTask]) -> BuiltModel:
     """The tuned model, compiled and on the board."""
     with stage("build", bench.on_event) as running:
-        plan = plan_model(bench.graph, tuned, best_choice, bench.builder, bench.target)
+        plan = plan_model(bench.graph, tuned, bench.builder, bench.target)
         built = build_code(plan, bench.target)
         bench.session.put(built.code)
         running.summary = f"{len(plan.kernels)} kernels, {plan.workspace_bytes / 2**20:.1f} MiB of workspace"
-    return plan, built
+    return built
 
 
 def measure(
     bench: Bench,
     baseline: Baseline,
-    built: tuple[ModelPlan, BuiltModel],
+    built: BuiltModel,
     expected_s: float,
     unchecked: Sequence[str] = (),
 ) -> tuple[Latency | MeasureFailure, Latency]:
@@ -346,7 +343,7 @@ def measure(
     fails.
     """
     with stage("measure", bench.on_event) as running:
-        models = ((baseline.plan, baseline.built), built)
+        models = (baseline.built, built)
         found: list[list[Latency]] = [[], []]
         failure: MeasureFailure | None = None
         for number in (0, 1) if bench.board.emulated else (0, 1, 1, 0):
@@ -355,14 +352,13 @@ def measure(
                 break
             if number == 0 and failure is not None:
                 continue
-            plan, code = models[number]
-            latency = measure_model(code, plan, baseline.golden, bench.session, expected_s=expected_s)
+            latency = measure_model(models[number], baseline.golden, bench.session, expected_s=expected_s)
             if isinstance(latency, Latency):
                 found[number].append(latency)
             elif number == 0:
                 failure = latency
             else:
-                raise _wrong_model(bench, plan.name, latency, unchecked)
+                raise _wrong_model(bench, built.plan.name, latency, unchecked)
         tuned = joined(found[1])
         running.summary = f"relative error {tuned.max_relative_error:.1e}"
         if failure is not None:

@@ -16,6 +16,7 @@ from device_runtime.protocol import GPU_ALIGNMENT, GpuModel
 from tests.gpu_bundles import gpu_contents, opencl_plan
 from tests.loopback.tune_board import write_network
 from toolkit.bundle import pack, sign
+from toolkit.bundle.build import build
 from toolkit.bundle.gpu_model import gpu_model
 from toolkit.bundle.manifest import CpuVariant, CudaVariant, OpenClVariant, parts_of
 from toolkit.bundle.model_plan import BufferRef, ModelPlan, Step
@@ -25,7 +26,7 @@ from toolkit.measure.builder import Builder
 from toolkit.model.load import load_model
 from toolkit.model.tasks import tasks
 from toolkit.model_job.confirm import Winner
-from toolkit.model_job.kernels import TunedTask, best_choice, plan_model
+from toolkit.model_job.kernels import TunedTask, plan_model
 from toolkit.model_job.latency import golden_data
 from toolkit.tuning.progress import TuningResult
 
@@ -73,14 +74,11 @@ def test_without_cpu_code_it_is_for_every_machine(key: sign.SigningKey, tmp_path
     assert opened(gpu_contents(with_cpu=False), key, tmp_path).manifest.compatibility.machines == ()
 
 
-def test_a_plan_whose_places_are_not_aligned_for_a_gpu_is_refused(key: sign.SigningKey) -> None:
+def test_a_plan_whose_places_are_not_aligned_for_a_gpu_is_refused() -> None:
     plan = opencl_plan()
     steps = (plan.steps[0], Step("k_dense", (BufferRef("arena", 64), *plan.steps[1].buffers[1:])))
-    contents = dataclasses.replace(
-        gpu_contents(), plans=((load("pocl").target("opencl"), dataclasses.replace(plan, steps=steps)),)
-    )
     with pytest.raises(InputError, match=f"arena offset 64 is not a multiple of {GPU_ALIGNMENT} bytes"):
-        pack.pack(contents, key)
+        build(dataclasses.replace(plan, steps=steps), load("pocl").target("opencl"))
 
 
 def untuned(folder: Path, target_name: str, board: str) -> ModelPlan:
@@ -93,7 +91,7 @@ def untuned(folder: Path, target_name: str, board: str) -> ModelPlan:
         result = TuningResult(task.name, None, None, task.operator.flops, 0, 0, 0, 0.0, 0.0)
         chosen.append(TunedTask(task, programs, result, Winner(programs.space.default(), None, None)))
     with Builder(target, workers=1) as builder:
-        return plan_model(graph, chosen, best_choice, builder, target)
+        return plan_model(graph, chosen, builder, target)
 
 
 @pytest.mark.slow
@@ -106,7 +104,7 @@ def test_cubins_are_for_the_board_and_within_its_limits(
     gpu = load(board).target("gpu")
     assert gpu.gpu is not None
     contents = dataclasses.replace(
-        gpu_contents(), plans=((gpu, untuned(tmp_path, "gpu", board)),), golden=golden(tmp_path)
+        gpu_contents(), models=(build(untuned(tmp_path, "gpu", board), gpu),), golden=golden(tmp_path)
     )
     bundle = opened(contents, key, tmp_path)
     (variant,) = bundle.manifest.variants

@@ -16,6 +16,7 @@ import pytest
 from boards.board import load
 from tests.bundles import contents, host_target, small_model
 from toolkit.bundle import container, manifest, pack, sign, verify
+from toolkit.bundle.build import build
 from toolkit.bundle.pack import BundleContents, GoldenData
 from toolkit.errors import InputError, OutputError, VerificationError
 
@@ -64,7 +65,7 @@ def test_a_bundle_may_serve_several_targets(key: sign.SigningKey, tmp_path: Path
     other = msgspec.structs.replace(load("emulated-a53").target(None), name="a53")
     here = small_model()
     both = dataclasses.replace(
-        contents(here), plans=((host_target(), here.plan), (other, small_model(target=other).plan))
+        contents(here), models=(build(here.plan, host_target()), build(small_model(target=other).plan, other))
     )
     path = tmp_path / "both.tfb"
     path.write_bytes(pack.pack(both, key))
@@ -160,8 +161,8 @@ def _golden(**changes: object) -> BundleContents:
         (_golden(inputs=()), "golden inputs: expected 1 arrays, found 0"),
         (_golden(outputs=(np.zeros((4, 4), np.float32),)), r"expected float32 \(4, 3\), found"),
         (_golden(outputs=(np.full((4, 3), np.nan, np.float32),)), "holds values that are not finite"),
-        (dataclasses.replace(_golden(), plans=()), "has no plan"),
-        (dataclasses.replace(_golden(), plans=_golden().plans * 2), "two plans for one target"),
+        (dataclasses.replace(_golden(), models=()), "has no model"),
+        (dataclasses.replace(_golden(), models=_golden().models * 2), "two models for one target"),
     ],
 )
 def test_contents_that_contradict_themselves(
