@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
+from device_runtime.wire import sshsig
 from device_runtime.wire.entries import (
     known_keys,
     take,
@@ -132,6 +133,7 @@ __all__ = [
     "merged",
     "permission_text",
     "read_credentials",
+    "sshsig",
     "take",
     "take_choice",
     "take_sha",

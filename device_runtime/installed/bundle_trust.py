@@ -16,7 +16,7 @@ import re
 from device_runtime.content_store import is_there, write_atomically
 from device_runtime.installed import signature
 from device_runtime.installed.checked_manifest import Plain
-from device_runtime.protocol import UNTRUSTED, ProtocolError
+from device_runtime.protocol import UNTRUSTED, ProtocolError, sshsig
 
 BOARD_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -41,7 +41,7 @@ class Trust:
             keys = signature.trusted_keys(self.signers_path)
         except signature.Refused as error:
             raise ProtocolError(UNTRUSTED, str(error)) from None
-        return signer in [signature.public_line(key) for key in keys]
+        return signer in [sshsig.public_line(key) for key in keys]
 
     def check_signer(self, message: bytes, signature_file: str, what: str) -> str:
         """The trusted key that signed `message`; ProtocolError(UNTRUSTED), in terms of `what`."""

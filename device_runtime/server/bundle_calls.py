@@ -12,7 +12,7 @@ import mmap
 import os
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from device_runtime.installed import run_model, signature
+from device_runtime.installed import run_model
 from device_runtime.installed.bundle_slots import Slots
 from device_runtime.installed.bundle_trust import BOARD_NAME
 from device_runtime.installed.installed_model import InstalledModel, output_sizes, size_bytes
@@ -23,6 +23,7 @@ from device_runtime.protocol import (
     NOT_FOUND,
     ProtocolError,
     permission_text,
+    sshsig,
     take,
     take_sha,
     to_plain,
@@ -53,7 +54,7 @@ def call_trust(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
     """
     signer: str = take(params, "signer", str)
     line: str = take(params, "line", str)
-    if [signature.public_line(key) for key in signature.read_allowed_signers(line)] != [signer]:
+    if [sshsig.public_line(key) for key in sshsig.allowed_keys(line)] != [signer]:
         raise ProtocolError(BAD_REQUEST, f"'line' is not the allowed_signers line of {signer!r:.120}")
     slots = Slots(context.device_dir)
     with slots.locked():

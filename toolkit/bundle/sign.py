@@ -8,26 +8,20 @@ is an OpenSSH key file, made on first use and readable by its owner only. Signat
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import hashlib
 import os
-import struct
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from device_runtime.protocol import sshsig
 from toolkit.errors import InputError, OutputError, VerificationError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-NAMESPACE = b"tune-for-board-bundle"
-PRINCIPAL = "tune-for-board"
-KEY_TYPE = b"ssh-ed25519"
-LINE_CHARACTERS = 70
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +33,17 @@ class PublicKey:
     @property
     def line(self) -> str:
         """The key as OpenSSH writes it in a .pub file, without a comment."""
-        return "ssh-ed25519 " + base64.b64encode(_string(KEY_TYPE) + _string(self.raw)).decode()
+        return sshsig.public_line(self.raw)
 
     @property
     def allowed_signers_line(self) -> str:
         """The line that makes `ssh-keygen -Y verify` (and a board) trust this key for bundles only."""
-        return f'{PRINCIPAL} namespaces="{NAMESPACE.decode()}" {self.line}\n'
+        return f"{sshsig.PRINCIPAL} {sshsig.OPTION} {self.line}\n"
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 fingerprint as `ssh-keygen -l` prints it."""
-        digest = hashlib.sha256(_string(KEY_TYPE) + _string(self.raw)).digest()
+        digest = hashlib.sha256(sshsig.key_blob(self.raw)).digest()
         return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
@@ -69,7 +63,7 @@ class SigningKey:
 
     def sign(self, message: bytes) -> bytes:
         """The armored SSHSIG signature of `message`."""
-        return _armor(_blob(self.public.raw, _private(self.seed).sign(_signed_data(message))))
+        return sshsig.encode(self.public.raw, _private(self.seed).sign(sshsig.signed_data(message)))
 
 
 def key_file(config_dir: Path | None = None) -> Path:
@@ -102,14 +96,20 @@ def verify(message: bytes, signature: bytes, trusted: Iterable[PublicKey], where
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    key, raw = _split(signature, where)
+    parts = sshsig.decode(signature)
+    if parts is None:
+        raise VerificationError(
+            f"{where}: the signature is damaged or of another kind; expected an SSHSIG Ed25519 "
+            f"signature with namespace {sshsig.NAMESPACE.decode()}; get the file again from where it was made"
+        )
+    key, raw = PublicKey(parts[0]), parts[1]
     if key not in set(trusted):
         raise VerificationError(
             f"{where} is signed by {key.line} ({key.fingerprint}), which is not trusted here; if you know "
             "the signer, add that key to the trusted ones, otherwise do not use the bundle"
         )
     try:
-        Ed25519PublicKey.from_public_bytes(key.raw).verify(raw, _signed_data(message))
+        Ed25519PublicKey.from_public_bytes(key.raw).verify(raw, sshsig.signed_data(message))
     except (InvalidSignature, ValueError) as error:
         raise VerificationError(
             f"{where}: the signature does not belong to this manifest; the file was changed after it was "
@@ -120,20 +120,7 @@ def verify(message: bytes, signature: bytes, trusted: Iterable[PublicKey], where
 
 def read_allowed_signers(text: str) -> tuple[PublicKey, ...]:
     """The keys that an allowed_signers file trusts for bundles; lines for other uses are passed over."""
-    keys = []
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) < 3 or words[0] != PRINCIPAL or KEY_TYPE.decode() not in words[:-1]:
-            continue
-        at = words.index(KEY_TYPE.decode())
-        if words[1:at] not in ([], [f'namespaces="{NAMESPACE.decode()}"']):
-            continue
-        prefix = _string(KEY_TYPE) + struct.pack(">I", 32)
-        with contextlib.suppress(binascii.Error, ValueError):
-            blob = base64.b64decode(words[at + 1], validate=True)
-            if blob.startswith(prefix) and len(blob) == len(prefix) + 32:
-                keys.append(PublicKey(blob[len(prefix) :]))
-    return tuple(keys)
+    return tuple(map(PublicKey, sshsig.allowed_keys(text)))
 
 
 def _private(seed: bytes) -> Ed25519PrivateKey:
@@ -161,7 +148,7 @@ def _create_key(path: Path) -> None:
             with contextlib.suppress(FileExistsError):
                 os.link(stream.name, path)
         public = _read_key(path).public.line
-        path.with_name(path.name + ".pub").write_text(f"{public} {PRINCIPAL}\n")
+        path.with_name(path.name + ".pub").write_text(f"{public} {sshsig.PRINCIPAL}\n")
     except OSError as error:
         raise OutputError(
             f"the signing key {path} cannot be made: {error.strerror}; "
@@ -189,46 +176,3 @@ def _read_key(path: Path) -> SigningKey:
         serialization.Encoding.Raw, serialization.PrivateFormat.Raw, serialization.NoEncryption()
     )
     return SigningKey(seed)
-
-
-def _split(signature: bytes, where: str) -> tuple[PublicKey, bytes]:
-    """Public key and raw signature out of an armored signature in its one accepted form."""
-    try:
-        blob = base64.b64decode(b"".join(signature.split(b"\n")[1:-2]), validate=True)
-    except binascii.Error:
-        blob = b""
-    start = 10 + 4 + 4 + len(KEY_TYPE) + 4
-    key, raw = blob[start : start + 32], blob[-64:]
-    if len(key) != 32 or len(raw) != 64 or _armor(_blob(key, raw)) != signature:
-        raise VerificationError(
-            f"{where}: the signature is damaged or of another kind; expected an SSHSIG Ed25519 "
-            f"signature with namespace {NAMESPACE.decode()}; get the file again from where it was made"
-        )
-    return PublicKey(key), raw
-
-
-def _signed_data(message: bytes) -> bytes:
-    digest = hashlib.sha512(message).digest()
-    return b"SSHSIG" + _string(NAMESPACE) + _string(b"") + _string(b"sha512") + _string(digest)
-
-
-def _blob(key: bytes, raw_signature: bytes) -> bytes:
-    return (
-        b"SSHSIG"
-        + struct.pack(">I", 1)
-        + _string(_string(KEY_TYPE) + _string(key))
-        + _string(NAMESPACE)
-        + _string(b"")
-        + _string(b"sha512")
-        + _string(_string(KEY_TYPE) + _string(raw_signature))
-    )
-
-
-def _armor(blob: bytes) -> bytes:
-    text = base64.b64encode(blob)
-    lines = [text[at : at + LINE_CHARACTERS] for at in range(0, len(text), LINE_CHARACTERS)]
-    return b"\n".join([b"-----BEGIN SSH SIGNATURE-----", *lines, b"-----END SSH SIGNATURE-----", b""])
-
-
-def _string(data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + data

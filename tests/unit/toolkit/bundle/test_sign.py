@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from device_runtime.installed import signature as board
+from device_runtime.protocol import sshsig
 from toolkit.bundle import sign
 from toolkit.errors import InputError, OutputError, VerificationError
 
@@ -70,7 +71,7 @@ def test_a_key_made_by_ssh_keygen_signs_like_ssh_keygen(tmp_path: Path) -> None:
         "-f",
         path,
         "-n",
-        sign.NAMESPACE.decode(),
+        sshsig.NAMESPACE.decode(),
         tmp_path / "message",
     ]
     subprocess.run(command, check=True)
@@ -176,8 +177,9 @@ def test_allowed_signers_are_read_alike(key: sign.SigningKey, tmp_path: Path) ->
     )
     expected = (key.public, other)
     assert sign.read_allowed_signers(text) == expected
-    assert board.read_allowed_signers(text) == [one.raw for one in expected]
-    assert [board.public_line(one.raw) for one in expected] == [one.line for one in expected]
+    signers, _ = _on_disk(tmp_path, key.public, b"")
+    signers.write_text(text)
+    assert board.trusted_keys(str(signers)) == [one.raw for one in expected]
 
 
 def _on_disk(folder: Path, trusted: sign.PublicKey, signature: bytes) -> tuple[Path, Path]:
@@ -188,6 +190,6 @@ def _on_disk(folder: Path, trusted: sign.PublicKey, signature: bytes) -> tuple[P
 
 
 def _ssh_keygen(signers: Path, signature: Path, message: bytes) -> int:
-    command = ["ssh-keygen", "-Y", "verify", "-f", signers, "-I", sign.PRINCIPAL]
-    command += ["-n", sign.NAMESPACE.decode(), "-s", signature]
+    command = ["ssh-keygen", "-Y", "verify", "-f", signers, "-I", sshsig.PRINCIPAL]
+    command += ["-n", sshsig.NAMESPACE.decode(), "-s", signature]
     return subprocess.run(command, input=message, capture_output=True, check=False).returncode
