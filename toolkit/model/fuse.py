@@ -159,7 +159,7 @@ def _group(graph: Graph, chain: Chain) -> Group:
         if source in made:
             return made[source]
         value = graph.values[name]
-        if value.data is not None and value.elements == 1 and node.op in ELEMENTWISE:
+        if value.data is not None and value.elements == 1 and node.op in ELEMENTWISE and len(node.inputs) > 1:
             return float(value.data.reshape(-1)[0])
         key = name, views.of(name, node, position)
         if key not in tensors:

@@ -11,7 +11,7 @@ axes than the ONNX value it came from: `physical = source.transpose(permutation)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -176,6 +176,16 @@ class GraphBuilder:
         """Declare a value known ahead of time and return its name."""
         array = np.ascontiguousarray(data)
         return self.add(Value(self.fresh(stem), tuple(array.shape), str(array.dtype), array, source))
+
+    def copy_constant(self, name: str) -> None:
+        """Make a constant the result of a node, as an output of the graph must be."""
+        value = self.values[name]
+        known = self.add(replace(value, name=self.fresh(f"{name}/known")))
+        self.nodes = [
+            replace(node, inputs=tuple(known if item == name else item for item in node.inputs))
+            for node in self.nodes
+        ]
+        self.emit("Identity", [known], replace(value, data=None))
 
     def emit(
         self,

@@ -20,8 +20,3 @@ IMPORTERS: dict[str, Importer] = {
     **import_shapes.IMPORTERS,
     **import_resize.IMPORTERS,
 }
-
-
-def supported_text() -> str:
-    """The supported operators in alphabetical order, for messages."""
-    return ", ".join(sorted(IMPORTERS))

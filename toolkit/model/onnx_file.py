@@ -50,7 +50,20 @@ def read_onnx(path: Path) -> Any:
         )
     _check_opset(path, model)
     _load_weights(path, model)
-    return model
+    return _inlined(path, model) if model.functions else model
+
+
+def _inlined(path: Path, model: Any) -> Any:
+    """The model without functions of its own: their bodies stand where they were called."""
+    import onnx
+
+    try:
+        return onnx.inliner.inline_local_functions(model, convert_version=True)
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(
+            f"model {path}: its local functions cannot be put in place ({' '.join(str(error).split())}); "
+            "export it again without functions"
+        ) from error
 
 
 def check_size(where: str, shape: Sequence[int], item_bytes: int, memory_bytes: int) -> None:
@@ -110,10 +123,13 @@ def check_onnx(path: Path, model: Any) -> None:
         ) from error
 
 
-def opset_of(model: Any) -> int:
-    """The version of the default operator set that the model uses; 0 when it names none."""
-    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
-    return int(max(versions, default=0))
+def opsets_of(model: Any) -> dict[str, int]:
+    """The version of each operator set that the model uses, by domain; the default one is ""."""
+    found: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else str(entry.domain)
+        found[domain] = max(int(entry.version), found.get(domain, 0))
+    return found
 
 
 def concrete_inputs(
@@ -155,12 +171,10 @@ def _concrete(path: Path, item: Any, given: Shape | None) -> tuple[Shape, int]:
     if not item.type.HasField("tensor_type"):
         raise ModelError(f"model {path}: input {item.name!r} is no tensor; only tensor inputs are supported")
     declared = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in kind.shape.dim]
-    text = "[" + ", ".join(str(dim or "?") for dim in declared) + "]"
+    text = "[" + ", ".join(str(dim) or "?" for dim in declared) + "]"
     if given is None:
-        if not kind.HasField("shape") or any(not isinstance(dim, int) or dim < 1 for dim in declared):
-            example = (
-                ",".join(str(dim) if isinstance(dim, int) and dim > 0 else "1" for dim in declared) or "1"
-            )
+        if not kind.HasField("shape") or not all(isinstance(dim, int) for dim in declared):
+            example = ",".join(str(dim) if isinstance(dim, int) else "1" for dim in declared) or "1"
             raise ModelError(
                 f"model {path}: input {item.name!r} has the dynamic shape {text}; expected every dimension "
                 "to be known; "
@@ -170,11 +184,11 @@ def _concrete(path: Path, item: Any, given: Shape | None) -> tuple[Shape, int]:
     fits = not kind.HasField("shape") or (
         len(given) == len(declared)
         and all(
-            not isinstance(dim, int) or dim < 1 or dim == size
+            size == dim if isinstance(dim, int) else size >= 1
             for dim, size in zip(declared, given, strict=True)
         )
     )
-    if not fits or any(size < 1 for size in given):
+    if not fits or any(size < 0 for size in given):
         raise ModelError(
             f"model {path}: --shape gives {list(given)} for the input {item.name!r}, but the model declares "
             f"{text}; "
@@ -187,7 +201,7 @@ def _check_opset(path: Path, model: Any) -> None:
     import onnx
 
     newest = onnx.defs.onnx_opset_version()
-    found = opset_of(model)
+    found = opsets_of(model).get("", 0)
     if not MIN_OPSET <= found <= newest:
         raise ModelError(
             f"model {path}: expected an operator set from {MIN_OPSET} to {newest}, found "

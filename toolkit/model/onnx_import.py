@@ -1,8 +1,10 @@
 """ONNX nodes to the tool's own: constants folded, shapes known, defaults written out.
 
-One walk over the nodes in order does three things at each: a node whose inputs are all known is evaluated
-(shape arithmetic and weights disappear here); any other gets its output shapes from ONNX's shape inference,
-which is given the known inputs as data; then its importer (importers.py, by name) emits canonical nodes.
+One walk over the nodes that the outputs need, in order. A node whose inputs are all known is evaluated (shape
+arithmetic and weights disappear here). Any other gets its output shapes from ONNX's shape inference, which is
+given the known inputs as data; then its importer (importers.py, by name) emits canonical nodes. An operator
+without an importer that ONNX defines by others (function_bodies.py) is replaced by those, which are walked in
+the same way. What is not supported is noted, and refused together at the end.
 """
 
 from __future__ import annotations
@@ -15,29 +17,27 @@ from typing import Any
 
 import numpy as np
 
+from cross.expression.terms import DTYPES
 from toolkit.errors import ModelError
+from toolkit.model.constants import MAX_CONSTANT_BYTES, RANDOM, evaluated, filled, shape_of
+from toolkit.model.function_bodies import OnnxNode, body_of
 from toolkit.model.graph import Array, Graph, GraphBuilder, Value
-from toolkit.model.importers import IMPORTERS, supported_text
+from toolkit.model.importers import IMPORTERS
+from toolkit.model.live_nodes import live, reads
 from toolkit.model.onnx_file import (
     Shape,
     check_onnx,
     check_size,
     concrete_inputs,
     item_bytes,
-    opset_of,
+    opsets_of,
     read_onnx,
 )
+from toolkit.model.refusals import SUPPORTED_TEXT, NodeRefused, refusal
 from toolkit.model.source import Operand, Source
 
-# operators that are evaluated when all their inputs are known, beyond those that have an importer
-FOLDED_ONLY = frozenset(
-    (
-        *("Constant", "ConstantOfShape", "Shape", "Size", "Range", "ScatterND", "NonZero"),
-        *("And", "Or", "Mod", "CumSum", "Trilu", "Round", "Sign", "ArgMax", "ArgMin"),
-    )
-)
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-MAX_CONSTANT_BYTES = 2 << 30
+SHAPE_READERS = frozenset({"Shape", "Size"})  # which need no data
 # operands longer than this never steer shape inference; passing weights would only cost time
 SHAPE_DATA_ELEMENTS = 64
 
@@ -57,32 +57,18 @@ def import_onnx(
         ModelError: the file is damaged, or holds something that is not supported; the message names it.
     """
     model = read_onnx(path)
-    _check_supported(path, model)
     check_onnx(path, model)
     memory_bytes = memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     inputs = concrete_inputs(path, model, shapes, memory_bytes)
     walk = _Walk(path, model, inputs, compute, memory_bytes)
-    for node in model.graph.node:
-        walk.visit(node)
+    opsets = opsets_of(model)
+    for position, node in enumerate(walk.nodes):
+        walk.visit(OnnxNode(node, _node_name(node, position), opsets))
     return walk.finish()
 
 
-def _check_supported(path: Path, model: Any) -> None:
-    for position, node in enumerate(model.graph.node):
-        known = node.domain in ("", "ai.onnx") and (node.op_type in IMPORTERS or node.op_type in FOLDED_ONLY)
-        if not known:
-            operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            raise ModelError(
-                f"model {path}: node {_node_name(node, position)!r} is a {operator}, which is not "
-                "supported; supported "
-                f"are {supported_text()}, and on constants "
-                f"{', '.join(sorted(FOLDED_ONLY - set(IMPORTERS)))}; "
-                "export the model with other operators, or cut it before this node"
-            )
-
-
 def _node_name(node: Any, position: int) -> str:
-    return str(node.name or (node.output[0] if node.output else f"#{position}"))
+    return str(node.name or next((item for item in node.output if item), f"#{position}"))
 
 
 class _Walk:
@@ -101,13 +87,14 @@ class _Walk:
         self.path = path
         self.memory_bytes = memory_bytes
         self.compute = compute
-        self.model = model
-        self.opset = opset_of(model)
         self.types: dict[str, Any] = {}
+        self.refused: list[NodeRefused] = []
+        self.lost: set[str] = set()  # values of refused nodes, whose types are not known
         self.inputs = tuple(inputs)
+        self.outputs = tuple(dict.fromkeys(item.name for item in model.graph.output))
+        self.nodes = live(model.graph.node, self.outputs)
         # a further output that nobody reads (Dropout's mask) need not be supported
-        self.read = {item for node in model.graph.node for item in node.input}
-        self.read |= {item.name for item in model.graph.output}
+        self.read = {item for node in self.nodes for item in reads(node)} | set(self.outputs)
         self.builder = GraphBuilder(
             model.graph.name or path.stem,
             reserved=[item for node in model.graph.node for item in node.output],
@@ -118,53 +105,114 @@ class _Walk:
         for tensor in model.graph.initializer:
             self._know(tensor.name, self._weight(tensor))
 
-    def visit(self, node: Any) -> None:
-        """Fold the node or import it."""
-        position = len(self.types)
-        name = _node_name(node, position)
-        for item in node.input:
-            if item and item not in self.types:
+    def visit(self, node: OnnxNode) -> None:
+        """Fold the node, import it, or walk the nodes that define it; note it if that is not supported."""
+        proto = node.proto
+        for item in proto.input:
+            if item and item not in self.types and item not in self.lost:
                 raise ModelError(
-                    f"model {self.path}: node {name!r} ({node.op_type}) reads {item!r}, which nothing "
+                    f"model {self.path}: node {node.name!r} ({node.operator}) reads {item!r}, which nothing "
                     "before it computes; "
                     "the nodes are out of order or some are missing; export the model again"
                 )
-        known = all(
-            not item or (item in self.builder.values and self._data(item) is not None) for item in node.input
-        )
-        if known or node.op_type == "Shape":
-            self._fold(node, name)
-            return
-        self._infer(node, name)
-        if not any(item in self.read for item in node.output):
-            return
-        if node.op_type not in IMPORTERS:
-            unknown = next(item for item in node.input if item and self._data(item) is None)
-            raise ModelError(
-                f"model {self.path}: node {name!r} is a {node.op_type}, which is supported on constants "
-                "only, but its "
-                f"input {unknown!r} depends on the model's inputs; supported on any data are "
-                f"{supported_text()}"
-            )
-        self._import(node, name, self.builder)
+        try:
+            if self.lost.isdisjoint(proto.input):
+                self._visit(node)
+                return
+            if not self._has_importer(node) and node.schema is None:
+                raise self._unsupported(node)
+        except NodeRefused as error:
+            self.refused.append(error)
+        for item in filter(None, proto.output):
+            if item not in self.types:
+                self.lost.add(item)
+            elif item not in self.builder.values:
+                kind = self.types[item].tensor_type.elem_type
+                self.builder.add(Value(item, self._shape(item), _dtype(kind), source=item))
 
     def finish(self) -> Graph:
-        """The graph, with its outputs checked."""
-        outputs = list(dict.fromkeys(item.name for item in self.model.graph.output))
-        for name in outputs:
-            if name in self.inputs or self._data(name) is not None:
+        """The graph, with its outputs checked; an output that is a constant is copied.
+
+        Raises:
+            ModelError: nodes were refused, or an output is none of the graph's results.
+        """
+        if self.refused:
+            raise refusal(str(self.path), self.refused)
+        for name in self.outputs:
+            if name in self.inputs:
                 raise ModelError(
-                    f"model {self.path}: the output {name!r} is an input or a constant, not the result of a "
-                    "node; expected "
+                    f"model {self.path}: the output {name!r} is an input, not the result of a node; expected "
                     "outputs that are computed; remove it from the model's outputs"
                 )
             if name not in self.builder.values:
                 raise ModelError(
-                    f"model {self.path}: the output {name!r} is never computed as a float tensor; expected "
-                    "a value of the "
+                    f"model {self.path}: the output {name!r} is never computed; expected a value of the "
                     "graph; export the model again or choose another output"
                 )
-        return self.builder.finish(self.inputs, outputs)
+            value = self.builder.values[name]
+            if value.constant and (value.dtype not in DTYPES or not value.elements):
+                raise ModelError(
+                    f"model {self.path}: the output {name!r} is a constant {value.dtype}{list(value.shape)}; "
+                    f"expected elements of {', '.join(DTYPES)}; remove it from the model's outputs"
+                )
+            if value.constant:
+                self.builder.copy_constant(name)
+        return self.builder.finish(self.inputs, self.outputs)
+
+    def _visit(self, node: OnnxNode) -> None:
+        known = all(
+            not item or (item in self.builder.values and self._data(item) is not None)
+            for item in node.proto.input
+        )
+        if (known and self._has_values(node)) or (not node.domain and node.proto.op_type in SHAPE_READERS):
+            self._fold(node)
+            return
+        if not self._has_importer(node):
+            body = body_of(node, self.types)
+            if body is None:
+                raise self._unsupported(node)
+            self._walk_body(node, body)
+            return
+        self._infer(node)
+        if not any(item in self.read for item in node.proto.output):
+            return
+        more = any(item in self.read for item in node.proto.output[1:])
+        if more and not IMPORTERS[node.proto.op_type].extra_outputs:
+            body = body_of(node, self.types)
+            if body is not None:
+                self._walk_body(node, body)
+                return
+        self._import(node, self.builder)
+
+    def _has_importer(self, node: OnnxNode) -> bool:
+        return not node.domain and node.proto.op_type in IMPORTERS
+
+    def _has_values(self, node: OnnxNode) -> bool:
+        """Whether ONNX says what the node gives for known inputs, and nothing else decides it."""
+        inner = any(item.HasField("g") or item.graphs for item in node.proto.attribute)
+        return node.schema is not None and node.proto.op_type not in RANDOM and not inner
+
+    def _unsupported(self, node: OnnxNode) -> NodeRefused:
+        what = "the operator is not supported"
+        if not node.domain and node.proto.op_type in RANDOM:
+            what = "it draws random numbers, so that no run repeats another"
+        remedy = f"export the model with other operators, or cut it before this node; {SUPPORTED_TEXT}"
+        return NodeRefused(str(self.path), node.name, node.operator, what, remedy)
+
+    def _walk_body(self, node: OnnxNode, body: list[OnnxNode]) -> None:
+        """Walk the nodes that define `node`, as far as its outputs need them."""
+        kept = live(
+            [inner.proto for inner in body], [item for item in node.proto.output if item in self.read]
+        )
+        self.read.update(item for proto in kept for item in reads(proto))
+        for proto in kept:
+            inner = OnnxNode(proto, node.name, body[0].opsets)
+            count = len(self.refused)
+            self.visit(inner)
+            if len(self.refused) > count:
+                error = self.refused[-1]
+                where = f"{error.op} in the definition of {node.operator}"
+                self.refused[-1] = NodeRefused(str(self.path), node.name, where, error.what, error.remedy)
 
     def _data(self, name: str) -> Array | None:
         value = self.builder.values.get(name)
@@ -183,44 +231,45 @@ class _Walk:
         self.types[name] = onnx.helper.make_tensor_type_proto(kind, list(data.shape))
         self.builder.add(Value(name, tuple(data.shape), str(data.dtype), data, name))
 
-    def _fold(self, node: Any, name: str) -> None:
-        outputs = [item for item in node.output if item]
-        arguments = [self._data(item) if item else None for item in node.input]
-        if node.op_type == "Shape":
-            results: list[Array] = [_shape_of(node, self._shape(node.input[0]))]
-        elif node.op_type == "ConstantOfShape":
-            results = [self._filled(node, name, arguments[0])]
-        elif node.op_type in RESHAPES and arguments[0] is not None:
-            self._infer(node, name)
-            results = [arguments[0].reshape(self._shape(node.output[0]))]
-        elif node.op_type in IMPORTERS and IMPORTERS[node.op_type].folds:
-            results = self._computed(node, name)
+    def _fold(self, node: OnnxNode) -> None:
+        proto = node.proto
+        arguments = [self._data(item) if item else None for item in proto.input]
+        if not node.domain and proto.op_type in SHAPE_READERS:
+            results: list[Array] = [shape_of(node, self._shape(proto.input[0]))]
+        elif proto.op_type == "ConstantOfShape" and arguments[0] is not None:
+            results = [filled(str(self.path), node, arguments[0])]
+        elif proto.op_type in RESHAPES and arguments[0] is not None:
+            self._infer(node)
+            results = [arguments[0].reshape(self._shape(proto.output[0]))]
+        elif self._has_importer(node) and IMPORTERS[proto.op_type].folds:
+            results = self._computed(node)
         else:
-            results = self._evaluate(node, name)
-        for item, data in zip(outputs, results, strict=False):
-            self._know(item, data)
+            results = self._evaluate(node)
+        for item, data in zip(proto.output, results, strict=False):
+            if item:
+                self._know(item, data)
 
-    def _import(self, node: Any, name: str, build: GraphBuilder, unknown: str = "") -> None:
+    def _import(self, node: OnnxNode, build: GraphBuilder, unknown: str = "") -> None:
         """Emit the canonical nodes of an ONNX node as if the data of the operand `unknown` were not known."""
         import onnx
 
-        importer, source = IMPORTERS[node.op_type], self._source(node, name, unknown)
+        importer, source = IMPORTERS[node.proto.op_type], self._source(node, unknown)
         if importer.shape is not None:
             kind = self.types[source.output.name].tensor_type.elem_type
             shape = importer.shape(source)
             self.types[source.output.name] = onnx.helper.make_tensor_type_proto(kind, list(shape))
-            source = self._source(node, name, unknown)
+            source = self._source(node, unknown)
         importer.run(source, build)
 
-    def _computed(self, node: Any, name: str) -> list[Array]:
+    def _computed(self, node: OnnxNode) -> list[Array]:
         """Run one node on known inputs as if its first one were an input of the model."""
-        self._infer(node, name)
-        first, *rest = dict.fromkeys(item for item in node.input if item)
+        self._infer(node)
+        first, *rest = dict.fromkeys(item for item in node.proto.input if item)
         values, data = self.builder.values, self._data(first)
         assert data is not None
-        build = GraphBuilder(name, [replace(values[first], data=None), *(values[item] for item in rest)])
-        self._import(node, name, build, unknown=first)
-        output = node.output[0]
+        build = GraphBuilder(node.name, [replace(values[first], data=None), *(values[item] for item in rest)])
+        self._import(node, build, unknown=first)
+        output = node.proto.output[0]
         return [self.compute(build.finish([first], [output]), {first: data})[output]]
 
     def _weight(self, tensor: Any) -> Array:
@@ -235,92 +284,57 @@ class _Walk:
                 f"element type {tensor.data_type} promise ({error}); the file is damaged; export it again"
             ) from error
 
-    def _filled(self, node: Any, name: str, shape: Array | None) -> Array:
-        import onnx
-
-        assert shape is not None
-        extents = [int(extent) for extent in shape.ravel().tolist()]
-        fill = np.zeros(1, np.float32)
-        for attribute in node.attribute:
-            if attribute.name == "value":
-                fill = onnx.numpy_helper.to_array(attribute.t)
-        count = 1
-        for extent in extents:
-            count *= extent
-        if count * fill.itemsize > MAX_CONSTANT_BYTES or min(extents, default=1) < 0:
-            raise ModelError(
-                f"model {self.path}: node {name!r} (ConstantOfShape) makes a constant of shape {extents}; "
-                "expected no more "
-                f"than {MAX_CONSTANT_BYTES} bytes"
-            )
-        return np.full(extents, fill.ravel()[0], fill.dtype)
-
-    def _evaluate(self, node: Any, name: str) -> list[Array]:
+    def _evaluate(self, node: OnnxNode) -> list[Array]:
         """Run one node on known inputs through ONNX's reference evaluator."""
-        import onnx
-        from onnx.reference import ReferenceEvaluator
-
-        names = list(dict.fromkeys(item for item in node.input if item))
-        feeds = {item: self._data(item) for item in names}
-        outputs = [item for item in node.output if item]
-        graph = onnx.helper.make_graph(
-            [node],
-            "constant",
-            [onnx.helper.make_value_info(item, self.types[item]) for item in names],
-            [onnx.helper.make_empty_tensor_value_info(item) for item in outputs],
-        )
-        model = onnx.helper.make_model(graph, opset_imports=self.model.opset_import)
-        for item, kind in self._inferred(node, name).items():
+        for item, kind in self._inferred(node).items():
             if _is_concrete(kind):
                 self._check_size(
-                    f"node {name!r} ({node.op_type}): the constant {item!r}", kind, self.memory_bytes
+                    f"node {node.name!r} ({node.operator}): the constant {item!r}", kind, self.memory_bytes
                 )
-        try:
-            results = ReferenceEvaluator(model).run(None, feeds)
-        except (
-            *(RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, KeyError),
-            *(MemoryError, OverflowError),
-        ) as error:
-            raise ModelError(
-                f"model {self.path}: node {name!r} ({node.op_type}) works on constants, but evaluating it "
-                f"fails: {error}; "
-                "export the model again"
-            ) from error
-        return [np.asarray(result) for result in results]
+        feeds = {item: data for item in node.proto.input if item and (data := self._data(item)) is not None}
+        return evaluated(str(self.path), node, feeds, self.types)
 
-    def _infer(self, node: Any, name: str) -> None:
-        """Note the types of the node's outputs."""
-        found = self._inferred(node, name)
-        for item in node.output:
+    def _infer(self, node: OnnxNode) -> None:
+        """Note the types of the node's outputs.
+
+        Raises:
+            NodeRefused: the size of one depends on data.
+        """
+        found = self._inferred(node)
+        unknown = []
+        for item in node.proto.output:
             kind = found.get(item)
-            if kind is None or not _is_concrete(kind):
-                if item not in self.read:
-                    continue
-                raise ModelError(
-                    f"model {self.path}: node {name!r} ({node.op_type}): the shape of its output {item!r} "
-                    "is not known "
-                    "ahead of time; expected shapes that follow from the inputs' shapes and constants; give "
-                    "--shape "
-                    "for dynamic inputs, or export with fixed shapes"
-                )
-            self._check_size(f"node {name!r} ({node.op_type}): its output {item!r}", kind, self.memory_bytes)
-            self.types[item] = kind
+            if kind is not None and _is_concrete(kind):
+                where = f"node {node.name!r} ({node.operator}): its output {item!r}"
+                self._check_size(where, kind, self.memory_bytes)
+                self.types[item] = kind
+            elif item in self.read:
+                unknown.append(item)
+        if unknown:
+            raise NodeRefused(
+                str(self.path),
+                node.name,
+                node.operator,
+                f"the shape of its output {unknown[0]!r} is not known ahead of time; expected shapes that "
+                "follow from the inputs' shapes and constants",
+                "give --shape for dynamic inputs, or export with fixed shapes",
+            )
 
-    def _inferred(self, node: Any, name: str) -> dict[str, Any]:
+    def _inferred(self, node: OnnxNode) -> dict[str, Any]:
         """The types of the node's outputs, as far as ONNX's shape inference finds them."""
         import onnx
 
         data: dict[str, Any] = {}
-        for item in node.input:
+        for item in node.proto.input:
             array = self._data(item) if item else None
             if array is not None and array.size <= SHAPE_DATA_ELEMENTS:
                 data[item] = onnx.numpy_helper.from_array(array, item)
-        schema = onnx.defs.get_schema(node.op_type, self.opset, "")
-        types = {item: self.types[item] for item in node.input if item}
+        types = {item: self.types[item] for item in node.proto.input if item}
+        imports = [onnx.helper.make_opsetid(domain, version) for domain, version in node.opsets.items()]
         try:
             return dict(
                 onnx.shape_inference.infer_node_outputs(
-                    schema, node, types, data, opset_imports=list(self.model.opset_import)
+                    node.schema, node.proto, types, data, opset_imports=imports
                 )
             )
         except (
@@ -328,8 +342,8 @@ class _Walk:
             *(RuntimeError, KeyError, ValueError),
         ) as error:
             raise ModelError(
-                f"model {self.path}: node {name!r} ({node.op_type}) does not fit its inputs "
-                f"{[list(self._shape(item)) for item in node.input if item]}: "
+                f"model {self.path}: node {node.name!r} ({node.operator}) does not fit its inputs "
+                f"{[list(self._shape(item)) for item in node.proto.input if item]}: "
                 f"{' '.join(str(error).split())}; "
                 "export the model again, or check the given shapes"
             ) from error
@@ -342,7 +356,7 @@ class _Walk:
     def _shape(self, name: str) -> Shape:
         return tuple(dim.dim_value for dim in self.types[name].tensor_type.shape.dim)
 
-    def _source(self, node: Any, name: str, unknown: str) -> Source:
+    def _source(self, node: OnnxNode, unknown: str) -> Source:
         import onnx
 
         def operand(item: str) -> Operand | None:
@@ -351,21 +365,15 @@ class _Walk:
             data = None if item == unknown else self._data(item)
             return Operand(item, self._shape(item), _dtype(self.types[item].tensor_type.elem_type), data)
 
-        attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
-        every = IMPORTERS[node.op_type].extra_outputs
+        proto = node.proto
+        attributes = {item.name: onnx.helper.get_attribute_value(item) for item in proto.attribute}
+        every = IMPORTERS[proto.op_type].extra_outputs
         outputs = tuple(
             operand(item) if item in self.types and (every or item in self.read) else None
-            for item in node.output
+            for item in proto.output
         )
-        return Source(
-            str(self.path),
-            name,
-            node.op_type,
-            self.opset,
-            attributes,
-            tuple(operand(i) for i in node.input),
-            outputs,
-        )
+        inputs = tuple(operand(item) for item in proto.input)
+        return Source(str(self.path), node.name, proto.op_type, node.opset, attributes, inputs, outputs)
 
 
 def _dtype(kind: int) -> str:
@@ -381,8 +389,3 @@ def _dtype(kind: int) -> str:
 def _is_concrete(kind: Any) -> bool:
     tensor = kind.tensor_type
     return bool(tensor.HasField("shape")) and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
-
-
-def _shape_of(node: Any, shape: Shape) -> Array:
-    bounds = {item.name: item.i for item in node.attribute}
-    return np.asarray(shape[bounds.get("start", 0) : bounds.get("end", len(shape))], np.int64)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from toolkit.errors import ModelError
 from toolkit.model.graph import Array, Attribute, GraphBuilder, Value
+from toolkit.model.refusals import NodeRefused
 
 FLOATS = frozenset({"float32"})
 TRUTH = frozenset({"float32", "bool"})
@@ -41,7 +42,7 @@ class Source:
 
     def refuse(self, what: str, remedy: str = "export the model without it") -> ModelError:
         """The error for something this tool does not support."""
-        return ModelError(f"model {self.model}: node {self.name!r} ({self.op}): {what}; {remedy}")
+        return NodeRefused(self.model, self.name, self.op, what, remedy)
 
     def integer(self, key: str, default: int) -> int:
         value = self.attributes.get(key, default)

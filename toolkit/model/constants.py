@@ -1,0 +1,80 @@
+"""What follows from constants alone: one ONNX node on arrays, by ONNX's reference evaluator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from toolkit.errors import ModelError
+from toolkit.model.function_bodies import OnnxNode
+from toolkit.model.graph import Array
+
+MAX_CONSTANT_BYTES: Final = 2 << 30
+RANDOM: Final = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+
+
+def evaluated(
+    model: str, node: OnnxNode, feeds: Mapping[str, Array], types: Mapping[str, Any]
+) -> list[Array]:
+    """The node's outputs for its inputs, of which `types` has the onnx.TypeProto.
+
+    Raises:
+        ModelError: the evaluator cannot.
+    """
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    graph = onnx.helper.make_graph(
+        [node.proto],
+        "constant",
+        [onnx.helper.make_value_info(item, types[item]) for item in feeds],
+        [onnx.helper.make_empty_tensor_value_info(item) for item in node.proto.output if item],
+    )
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in node.opsets.items()]
+    proto = onnx.helper.make_model(graph, opset_imports=imports)
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(proto).run(None, dict(feeds))
+    except (
+        *(RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, KeyError),
+        *(MemoryError, OverflowError, AssertionError, AttributeError),
+    ) as error:
+        raise ModelError(
+            f"model {model}: node {node.name!r} ({node.operator}) works on constants, but evaluating it "
+            f"fails: {error}; export the model again"
+        ) from error
+    return [np.asarray(result) for result in results]
+
+
+def filled(model: str, node: OnnxNode, shape: Array) -> Array:
+    """ConstantOfShape.
+
+    Raises:
+        ModelError: the constant would be too large, or its shape is none.
+    """
+    import onnx
+
+    extents = [int(extent) for extent in shape.ravel().tolist()]
+    fill = np.zeros(1, np.float32)
+    for attribute in node.proto.attribute:
+        if attribute.name == "value":
+            fill = onnx.numpy_helper.to_array(attribute.t)
+    if math.prod(extents) * fill.itemsize > MAX_CONSTANT_BYTES or min(extents, default=1) < 0:
+        raise ModelError(
+            f"model {model}: node {node.name!r} (ConstantOfShape) makes a constant of shape {extents}; "
+            f"expected no more than {MAX_CONSTANT_BYTES} bytes"
+        )
+    return np.full(extents, fill.ravel()[0], fill.dtype)
+
+
+def shape_of(node: OnnxNode, shape: tuple[int, ...]) -> Array:
+    """Shape, between its attributes `start` and `end`, or Size."""
+    if node.proto.op_type == "Size":
+        return np.asarray(math.prod(shape), np.int64)
+    bounds = {item.name: item.i for item in node.proto.attribute}
+    return np.asarray(shape[bounds.get("start", 0) : bounds.get("end", len(shape))], np.int64)

@@ -1,0 +1,41 @@
+"""What a model is refused for: every node in the way at once, grouped by what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from toolkit.errors import ModelError
+
+MOST_NAMES: Final = 3  # of nodes in one line
+SUPPORTED_TEXT: Final = "docs/models.md lists the supported operators"
+
+
+class NodeRefused(ModelError):
+    """A node that is not supported, or not as it is; the walk goes on to find the others."""
+
+    def __init__(self, model: str, node: str, op: str, what: str, remedy: str) -> None:
+        super().__init__(f"model {model}: node {node!r} ({op}): {what}; {remedy}")
+        self.node, self.op, self.what, self.remedy = node, op, what, remedy
+
+
+def refusal(model: str, found: Sequence[NodeRefused]) -> ModelError:
+    """One error for all nodes in the way: each group's advice, its nodes and what is wrong."""
+    if len(found) == 1:
+        return found[0]
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for item in found:
+        groups.setdefault((item.remedy, item.op, item.what), []).append(item.node)
+    lines = [
+        f"{remedy}: {_names(nodes)} ({op}): {what}"
+        for (remedy, op, what), nodes in sorted(groups.items(), key=lambda group: -len(group[1]))
+    ]
+    return ModelError(
+        f"model {model}: {len(found)} nodes are in the way:\n  " + "\n  ".join(lines) + f"\n{SUPPORTED_TEXT}"
+    )
+
+
+def _names(nodes: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in nodes[:MOST_NAMES])
+    more = len(nodes) - MOST_NAMES
+    return f"nodes {shown} and {more} more" if more > 0 else f"node{'s' * (len(nodes) > 1)} {shown}"
