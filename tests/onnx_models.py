@@ -32,16 +32,23 @@ def model(
     outputs: Sequence[str],
     weights: Mapping[str, Array] | None = None,
     opset: int = 17,
+    domains: Sequence[str] = (),
 ) -> Any:
-    """A float model; the outputs' shapes are inferred."""
+    """A float model; the outputs' shapes are inferred.
+
+    With operators of other `domains` (in their version 1), outputs have the rank of the first input.
+    """
+    rank = len(next(iter(inputs.values())))
+    unknown = [f"size{axis}" for axis in range(rank)] if domains else None
     graph = helper.make_graph(
         list(nodes),
         "small",
         [helper.make_tensor_value_info(name, FLOAT, list(shape)) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs],
+        [helper.make_tensor_value_info(name, FLOAT, unknown) for name in outputs],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in (weights or {}).items()],
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    proto = helper.make_model(graph, opset_imports=imports, ir_version=8)
     return onnx.shape_inference.infer_shapes(proto)
 
 

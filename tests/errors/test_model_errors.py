@@ -37,10 +37,7 @@ def plain() -> Any:
 
 def of_domain(domain: str) -> Any:
     single = helper.make_node("FusedConv", ["x"], ["y"], name="fused", domain=domain)
-    proto = plain()
-    proto.graph.node.append(single)
-    proto.opset_import.append(helper.make_opsetid(domain, 1))
-    return proto
+    return model([single], {"x": (1, 3, 4, 4)}, ["y"], domains=[domain])
 
 
 def with_opset(version: int) -> Any:
@@ -65,7 +62,7 @@ def with_sequence() -> Any:
 
 def with_bad_output() -> Any:
     proto = plain()
-    proto.graph.output.append(helper.make_tensor_value_info("w", FLOAT, [2, 3, 1, 1]))
+    proto.graph.output.append(helper.make_tensor_value_info("x", FLOAT, [1, 3, 4, 4]))
     return proto
 
 
@@ -96,6 +93,17 @@ def two(op: str, **attributes: Any) -> Any:
     return model([node(op, ["x", "z"], "y", **attributes)], {"x": (4, 4), "z": (4, 4)}, ["y"])
 
 
+def many_in_the_way() -> Any:
+    """Two settings and five operators of two kinds, one of them behind another, none of them alone."""
+    names = "abcde"
+    nodes = [node("Multinomial", ["x"], name) for name in names]
+    nodes += [helper.make_node("Odd", ["x"], ["o"], name="odd", domain="com.example")]
+    nodes += [node("Dropout", ["o", "", "t"], "p"), node("Pad", ["x", "q"], "y", mode="symmetric")]
+    pads, train = integers(1, 1, 1, 1), np.asarray(True)
+    weights = {"q": pads, "t": train}
+    return model(nodes, {"x": (4, 4)}, [*names, "p", "y"], weights, domains=["com.example"])
+
+
 def comparison_output() -> Any:
     proto = model([node("Less", ["x", "z"], "c")], {"x": (2,), "z": (2,)}, ["c"])
     proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.BOOL
@@ -114,12 +122,13 @@ MODELS: dict[str, Callable[[], Any]] = {
     "unsupported-operator": lambda: one("Sin", (2, 3)),
     "unsupported-domain": lambda: of_domain("com.example"),
     "operator-on-constants-only": lambda: two("Mod", fmod=1),
+    "many-in-the-way": many_in_the_way,
     "old-opset": lambda: with_opset(6),
     "new-opset": lambda: with_opset(999),
     "dynamic-batch": lambda: model([node("Relu", ["x"], "y")], {"x": ("N", 3, 4)}, ["y"]),
     "double": with_double,
     "sequence-input": with_sequence,
-    "constant-output": with_bad_output,
+    "output-is-an-input": with_bad_output,
     "out-of-order": out_of_order,
     "missing-weights-file": with_external_weights,
     "pad-mode": lambda: one("Pad", (3, 4), {"p": integers(1, 1, 1, 1)}, opset=19, mode="wrap"),

@@ -55,7 +55,7 @@ def read_onnx(path: Path) -> Any:
 
 def _inlined(path: Path, model: Any) -> Any:
     """The model without functions of its own: their bodies stand where they were called."""
-    import onnx
+    import onnx.inliner
 
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)

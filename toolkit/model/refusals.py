@@ -25,14 +25,15 @@ def refusal(model: str, found: Sequence[NodeRefused]) -> ModelError:
         return found[0]
     groups: dict[tuple[str, str, str], list[str]] = {}
     for item in found:
-        groups.setdefault((item.remedy, item.op, item.what), []).append(item.node)
+        remedy = item.remedy.removesuffix(f"; {SUPPORTED_TEXT}")
+        groups.setdefault((remedy, item.op, item.what), []).append(item.node)
     lines = [
         f"{remedy}: {_names(nodes)} ({op}): {what}"
         for (remedy, op, what), nodes in sorted(groups.items(), key=lambda group: -len(group[1]))
     ]
-    return ModelError(
-        f"model {model}: {len(found)} nodes are in the way:\n  " + "\n  ".join(lines) + f"\n{SUPPORTED_TEXT}"
-    )
+    if any(item.remedy.endswith(SUPPORTED_TEXT) for item in found):
+        lines.append(SUPPORTED_TEXT)
+    return ModelError(f"model {model}: {len(found)} nodes are in the way\n  " + "\n  ".join(lines))
 
 
 def _names(nodes: Sequence[str]) -> str:
