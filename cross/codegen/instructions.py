@@ -18,6 +18,7 @@ TYPES: Final = {
     "float64": "double",
     "int8": "i8",
     "uint8": "i8",
+    "int16": "i16",
     "int32": "i32",
     "int64": "i64",
     "bool": "i1",

@@ -14,8 +14,7 @@ from cross.errors import ScheduleError
 from cross.expression.language.naming import unique_tensors
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Axis, Read, Reduce, Term, walk
-from cross.expression.rewrites.rfactor import neutral_value
+from cross.expression.language.terms import Axis, Read, Reduce, Term, neutral_value, walk
 from cross.loopnest.affine import affine, from_affine
 from cross.loopnest.bind import PackedDimension, ParametricNest, ParametricPacking
 from cross.loopnest.nodes import (

@@ -104,12 +104,6 @@ def many_in_the_way() -> Any:
     return model(nodes, {"x": (4, 4)}, [*names, "p", "y"], weights, domains=["com.example"])
 
 
-def comparison_output() -> Any:
-    proto = model([node("Less", ["x", "z"], "c")], {"x": (2,), "z": (2,)}, ["c"])
-    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.BOOL
-    return proto
-
-
 def wrong_rank() -> Any:
     proto = plain()
     del proto.graph.input[0].type.tensor_type.shape.dim[0]
@@ -172,12 +166,6 @@ MODELS: dict[str, Callable[[], Any]] = {
         BATCH_NORM,
     ),
     "uneven-gather": lambda: one("Gather", (5, 3), {"i": integers(0, 1, 3)}),
-    "cast-to-integers": lambda: model(
-        [node("Cast", ["x"], "i", to=int(onnx.TensorProto.INT64)), node("Cast", ["i"], "y", to=1)],
-        {"x": (2, 3)},
-        ["y"],
-    ),
-    "truth-values-as-output": comparison_output,
     "wrong-rank": wrong_rank,
     "empty-value": lambda: one("Slice", (3, 4), {"s": integers(2), "e": integers(2)}),
 }

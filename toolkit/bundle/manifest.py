@@ -13,15 +13,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from device_runtime.protocol import MAX_BUFFER_BYTES
+from device_runtime.protocol import DTYPE_BYTES, MAX_BUFFER_BYTES
 from toolkit.errors import VerificationError
 
 FORMAT = 3
 MAX_COUNTER = (1 << 53) - 1  # what every JSON reader keeps exactly
 MAX_PARTS = 4096
 MAX_TEXT = 1000
-
-DTYPE_BYTES = {"float32": 4, "float64": 8, "float16": 2, "int8": 1, "uint8": 1, "int32": 4, "int64": 8}
 
 PART_PATH = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}(/[a-z0-9][a-z0-9_.-]{0,99}){0,3}")
 RESERVED = ("manifest.json", "manifest.json.sig")

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from toolkit.bundle.manifest import DTYPE_BYTES, KernelProvenance, TensorSpec
+from device_runtime.protocol import DTYPE_BYTES
+from toolkit.bundle.manifest import KernelProvenance, TensorSpec
 from toolkit.errors import InputError
 
 ALIGNMENT = 64

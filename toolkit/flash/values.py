@@ -9,7 +9,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from toolkit.bundle.manifest import DTYPE_BYTES, TensorSpec
+from device_runtime.protocol import DTYPE_BYTES
+from toolkit.bundle.manifest import TensorSpec
 from toolkit.bundle.started import StartedVariant
 
 MAX_TENSORS_BYTES: Final = 1 << 30

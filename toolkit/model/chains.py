@@ -58,7 +58,7 @@ class Chain:
 def chains(graph: Graph) -> list[Chain]:
     """The groups of a graph.
 
-    A comparison is computed inside each Where that reads it, so that truth values are never stored.
+    A comparison is computed inside each Where that reads it: that is cheaper than a tensor of truth values.
     """
     readers = graph.consumers()
     producer = {node.output: node for node in graph.nodes}

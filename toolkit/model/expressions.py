@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import isinf
 
 from cross.expression.families import conv, data_movement, dense, elementwise, norm, pool, transposed
 from cross.expression.families.window import Window
 from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Term, constant
+from cross.expression.language.terms import Const, Term
 from toolkit.errors import ModelError
 from toolkit.model.graph import Node
 from toolkit.model.weight_layout import phases_of
 
-Operand = Tensor | float  # a number stands for a constant with one element
+Operand = Tensor | Const  # a literal stands for a constant with one element
 
 COMBINERS = {
     "ReduceSum": "sum",
@@ -27,9 +26,10 @@ COMBINERS = {
     "MaxPool": "max",
     "SumPool": "sum",
 }
+UNBOUNDED = (float("-inf"), float("inf"))
 COMPARISONS = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not"})
 BINARY = frozenset(elementwise.BINARY)
-UNARY = frozenset(elementwise.UNARY)
+UNARY = frozenset(elementwise.UNARY) | {"Cast"}
 ELEMENTWISE = BINARY | UNARY | {"Where"}
 
 
@@ -51,10 +51,12 @@ def expression(node: Node, operands: Sequence[Operand]) -> Tensor:
 
 
 def _unary(node: Node, operands: Sequence[Operand]) -> Tensor:
-    function: Callable[..., Term] = elementwise.UNARY[node.op]
+    function: Callable[..., Term] = elementwise.UNARY.get(node.op, elementwise.convert)
     if node.op == "Clip":
-        low, high = node.number("low"), node.number("high")
-        function = partial(function, low=None if isinf(low) else low, high=None if isinf(high) else high)
+        bounds = {key: node.attributes[key] for key in ("low", "high")}
+        function = partial(function, **{key: item for key, item in bounds.items() if item not in UNBOUNDED})
+    elif node.op == "Cast":
+        function = partial(function, dtype=node.text("to"))
     elif node.attributes:
         function = partial(function, **{key: node.number(key) for key in node.attributes})
     data = operands[0]
@@ -66,12 +68,10 @@ def _binary(node: Node, operands: Sequence[Operand]) -> Tensor:
     function, name = elementwise.BINARY[node.op], node.op.lower()
     left, right = operands
     if not isinstance(right, Tensor):
-        number = float(right)
         assert isinstance(left, Tensor)
-        return elementwise.apply(lambda x: function(x, number), left, name)
+        return elementwise.apply(lambda x: function(x, right), left, name)
     if not isinstance(left, Tensor):
-        literal = constant(float(left), right.dtype)
-        return elementwise.apply(lambda x: function(literal, x), right, name)
+        return elementwise.apply(lambda x: function(left, x), right, name)
     return elementwise.combine(function, left, right, name)
 
 
@@ -132,7 +132,9 @@ def _pad(node: Node, operands: Sequence[Tensor]) -> Tensor:
         return data_movement.reflect_pad(operands[0], before, after)
     if node.text("mode") == "edge":
         return data_movement.edge_pad(operands[0], before, after)
-    return data_movement.pad(operands[0], before, after, node.number("value"))
+    value = node.attributes["value"]
+    assert not isinstance(value, (str, tuple))
+    return data_movement.pad(operands[0], before, after, value)
 
 
 def _slice(node: Node, operands: Sequence[Tensor]) -> Tensor:

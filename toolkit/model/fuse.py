@@ -16,19 +16,16 @@ from cross.errors import ExpressionError
 from cross.expression.families.transposed import Phases, split_phases
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
+from cross.expression.language.terms import Const
 from toolkit.errors import ModelError
 from toolkit.model.chains import Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression
-from toolkit.model.graph import Graph, Group, Node, Value
+from toolkit.model.graph import Graph, Group, Node
 from toolkit.model.weight_layout import group_count, phases_of
 
 
 def fuse(graph: Graph) -> Graph:
-    """The same graph with `groups` in running order and `aliases` set.
-
-    Raises:
-        ModelError: a truth value would have to be stored between groups.
-    """
+    """The same graph with `groups` in running order and `aliases` set."""
     graph = _with_copies(graph)
     aliases = {node.output: node.inputs[0] for node in graph.nodes if node.op == "Reshape"}
     graph = replace(graph, aliases=aliases)
@@ -160,10 +157,10 @@ def _group(graph: Graph, chain: Chain) -> Group:
             return made[source]
         value = graph.values[name]
         if value.data is not None and value.elements == 1 and node.op in ELEMENTWISE and len(node.inputs) > 1:
-            return float(value.data.reshape(-1)[0])
+            return Const(value.data.reshape(-1)[0].item(), value.dtype)
         key = name, views.of(name, node, position)
         if key not in tensors:
-            tensors[key] = placeholder(key[1], f"in{len(tensors)}", _dtype(value))
+            tensors[key] = placeholder(key[1], f"in{len(tensors)}", value.dtype)
         return tensors[key]
 
     for node in chain.members:
@@ -181,12 +178,6 @@ def _group(graph: Graph, chain: Chain) -> Group:
         raise ModelError(
             f"model {graph.name!r}: node {last.name!r} ({last.op}) computes {output.elements} elements, but "
             f"its output has the shape {list(graph.values[last.output].shape)}; export the model again"
-        )
-    if output.dtype != "float32":
-        raise ModelError(
-            f"model {graph.name!r}: node {last.name!r} ({last.op}): its truth values are an "
-            "output or "
-            "go into arithmetic; expected only Where and Not to read them; select 1.0 and 0.0 with a Where"
         )
     plain = ELEMENTWISE | {"Pad"}
     leader = next((node for node in chain.members if node.op not in plain), last)
@@ -206,7 +197,3 @@ def _phases(graph: Graph, chain: Sequence[Node]) -> tuple[Phases, ...]:
         if node.op == "ConvTranspose":
             return phases_of(node, graph.values[node.inputs[0]].shape[1:-1])
     return ()
-
-
-def _dtype(value: Value) -> str:
-    return str(np.dtype(value.dtype))

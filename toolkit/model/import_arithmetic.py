@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from toolkit.model.graph import Array, Attribute, GraphBuilder
-from toolkit.model.source import TRUTH, Importer, Operand, Source
+from toolkit.model.source import INTEGERS, NUMBERS, TRUTH, VALUES, Importer, Operand, Source
 
 INFINITY = float("inf")
 LARGEST = float(np.finfo(np.float32).max)
@@ -49,7 +49,8 @@ def _bound(source: Source, position: int, what: str, absent: float) -> float:
         raise source.refuse(
             f"expected one number as its {what}, found shape {list(given.shape)}", "export the model again"
         )
-    return float(given.item())
+    number: float = given.item()
+    return number
 
 
 def binary(source: Source, build: GraphBuilder) -> None:
@@ -68,12 +69,18 @@ def power(source: Source, build: GraphBuilder) -> None:
         if value == 0.5 and source.output.shape == base.shape:
             source.emit(build, "Sqrt", [base.name])
             return
-        name = build.constant(f"{exponent.name}/exponent", exponent.data.astype(np.float32))
-        source.emit(build, "Pow", [base.name, name])
-        return
-    if exponent.dtype != "float32":
-        raise source.refuse(f"its exponent has dtype {exponent.dtype}; expected float32")
-    source.emit(build, "Pow", [base.name, exponent.name])
+    if base.dtype in INTEGERS:
+        raise source.refuse(f"powers of {base.dtype} are supported with the constant exponent 2 only")
+    source.emit(build, "Pow", [base.name, cast_to(source, build, exponent, base.dtype)])
+
+
+def cast_to(source: Source, build: GraphBuilder, operand: Operand, dtype: str) -> str:
+    """The operand in another dtype; a constant is converted ahead of time."""
+    if operand.dtype == dtype:
+        return operand.name
+    if operand.data is not None:
+        return build.constant(f"{operand.name}/{dtype}", operand.data.astype(dtype))
+    return source.emit(build, "Cast", [operand.name], {"to": dtype}, shape=operand.shape, dtype=dtype)
 
 
 def variadic(source: Source, build: GraphBuilder) -> None:
@@ -91,15 +98,12 @@ def variadic(source: Source, build: GraphBuilder) -> None:
         source.emit(build, op, [result, operands[-1].name])
         return
     result = source.emit(build, op, [result, operands[-1].name], shape=source.output.shape)
-    scale = build.constant(f"{source.output.name}/scale", np.asarray(1.0 / len(operands), np.float32))
+    scale = source.number_as(build, "scale", 1.0 / len(operands))
     source.emit(build, "Mul", [result, scale])
 
 
 def where(source: Source, build: GraphBuilder) -> None:
     """Where(condition, then, otherwise)."""
-    condition = source.input(0)
-    if condition.data is not None:
-        raise source.refuse("a constant condition is not supported", "fold it before the export")
     source.emit(build, "Where", [source.input(position).name for position in range(3)])
 
 
@@ -114,7 +118,7 @@ def gemm(source: Source, build: GraphBuilder) -> None:
     shape = source.output.shape
     result = source.emit(build, "MatMul", [a, b], shape=shape if alpha != 1.0 or c is not None else None)
     if alpha != 1.0:
-        factor = build.constant(f"{source.output.name}/alpha", np.asarray(alpha, np.float32))
+        factor = source.number_as(build, "alpha", alpha)
         result = source.emit(build, "Mul", [result, factor], shape=shape if c is not None else None)
     if c is not None:
         source.emit(build, "Add", [result, _scaled(source, build, c, beta)])
@@ -132,8 +136,8 @@ def _scaled(source: Source, build: GraphBuilder, operand: Operand, factor: float
     if factor == 1.0:
         return operand.name
     if operand.data is not None:
-        return build.constant(f"{operand.name}/scaled", (operand.data * factor).astype(np.float32))
-    name = build.constant(f"{source.output.name}/beta", np.asarray(factor, np.float32))
+        return build.constant(f"{operand.name}/scaled", (operand.data * factor).astype(operand.dtype))
+    name = source.number_as(build, "beta", factor)
     return source.emit(build, "Mul", [operand.name, name], shape=operand.shape)
 
 
@@ -205,13 +209,12 @@ def softmax(source: Source, build: GraphBuilder) -> None:
 
 
 def cast(source: Source, build: GraphBuilder) -> None:
-    """Cast between equal dtypes, which is nothing."""
-    if source.input(0).dtype != source.output.dtype:
-        raise source.refuse(
-            f"a cast from {source.input(0).dtype} to {source.output.dtype} at run time is not supported",
-            "export the model in float32",
-        )
-    source.emit(build, "Identity", [source.input(0).name])
+    """Cast and CastLike, of which only the output's dtype counts."""
+    data, dtype = source.input(0), source.output.dtype
+    if data.dtype == dtype:
+        source.emit(build, "Identity", [data.name])
+    else:
+        source.emit(build, "Cast", [data.name], {"to": dtype})
 
 
 SETTINGS: dict[str, dict[str, float]] = {
@@ -223,27 +226,30 @@ SETTINGS: dict[str, dict[str, float]] = {
     "ThresholdedRelu": {"alpha": 1.0},
 }
 
-_PLAIN = "Relu Sigmoid Tanh Exp Log Sqrt Abs Neg Reciprocal Erf Softplus HardSwish Floor Ceil Mish Softsign"
-_PAIRS = "Add Sub Mul Div PRelu"
-_COMPARISONS = "Equal Less LessOrEqual Greater GreaterOrEqual"
+_PLAIN = "Sigmoid Tanh Exp Log Sqrt Reciprocal Erf Softplus HardSwish Floor Ceil Mish Softsign"
+_COMPARISONS = "Less LessOrEqual Greater GreaterOrEqual"
 
 IMPORTERS: dict[str, Importer] = {
     **{op: Importer(unary) for op in _PLAIN.split()},
     **{op: Importer(unary_with_settings, frozenset(keys)) for op, keys in SETTINGS.items()},
-    **{op: Importer(binary) for op in _PAIRS.split()},
-    **{op: Importer(binary, dtypes=TRUTH) for op in _COMPARISONS.split()},
-    **{op: Importer(variadic) for op in ("Sum", "Mean", "Max", "Min")},
+    **{op: Importer(unary, dtypes=NUMBERS) for op in ("Relu", "Abs", "Neg")},
+    **{op: Importer(binary, dtypes=NUMBERS) for op in ("Add", "Sub", "Mul", "Div", "PRelu")},
+    **{op: Importer(binary, dtypes=VALUES) for op in _COMPARISONS.split()},
+    "Equal": Importer(binary, dtypes=VALUES),
+    **{op: Importer(variadic) for op in ("Sum", "Mean")},
+    **{op: Importer(variadic, dtypes=NUMBERS) for op in ("Max", "Min")},
     "Not": Importer(unary, dtypes=TRUTH),
-    "Where": Importer(where, dtypes=TRUTH),
+    "Where": Importer(where, dtypes=VALUES),
     "Gelu": Importer(gelu, frozenset({"approximate"})),
-    "Clip": Importer(clip, frozenset({"min", "max"})),
-    "Pow": Importer(power),
-    "Gemm": Importer(gemm, frozenset({"alpha", "beta", "transA", "transB"})),
-    "MatMul": Importer(matmul),
+    "Clip": Importer(clip, frozenset({"min", "max"}), NUMBERS),
+    "Pow": Importer(power, dtypes=NUMBERS),
+    "Gemm": Importer(gemm, frozenset({"alpha", "beta", "transA", "transB"}), NUMBERS),
+    "MatMul": Importer(matmul, dtypes=NUMBERS),
     "BatchNormalization": Importer(
         batch_normalization, frozenset({"epsilon", "momentum", "spatial", "training_mode"}), folds=True
     ),
     "Softmax": Importer(softmax, frozenset({"axis"}), folds=True),
     "LogSoftmax": Importer(softmax, frozenset({"axis"}), folds=True),
-    "Cast": Importer(cast, frozenset({"to", "saturate", "round_mode"})),
+    "Cast": Importer(cast, frozenset({"to", "saturate", "round_mode"}), VALUES),
+    "CastLike": Importer(cast, frozenset({"saturate", "round_mode"}), VALUES),
 }

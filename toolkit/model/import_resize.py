@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from toolkit.model.graph import Array, GraphBuilder
-from toolkit.model.source import Importer, Operand, Source
+from toolkit.model.source import VALUES, Importer, Operand, Source
 from toolkit.model.weight_layout import channels_last
 
 MATRIX_ELEMENTS = 1 << 24  # of a resampling matrix; more would be no sensible way to resize
@@ -281,10 +281,10 @@ _RESIZE = frozenset(
 )
 
 IMPORTERS: dict[str, Importer] = {
-    "Expand": Importer(expand),
-    "Tile": Importer(tile),
+    "Expand": Importer(expand, dtypes=VALUES),
+    "Tile": Importer(tile, dtypes=VALUES),
     "Resize": Importer(resize, _RESIZE, folds=True),
     "Upsample": Importer(resize, frozenset({"mode", "scales"}), folds=True),
-    "DepthToSpace": Importer(depth_to_space, frozenset({"blocksize", "mode"})),
-    "SpaceToDepth": Importer(space_to_depth, frozenset({"blocksize"})),
+    "DepthToSpace": Importer(depth_to_space, frozenset({"blocksize", "mode"}), VALUES),
+    "SpaceToDepth": Importer(space_to_depth, frozenset({"blocksize"}), VALUES),
 }

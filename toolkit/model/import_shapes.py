@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from toolkit.model.graph import Attribute, GraphBuilder
-from toolkit.model.source import Importer, Source
+from toolkit.model.source import NUMBERS, VALUES, Importer, Source
 
 REDUCTIONS = {
     "ReduceSum": "ReduceSum",
@@ -140,7 +140,7 @@ def pad(source: Source, build: GraphBuilder) -> None:
     else:
         pads = source.known_integers(1, "pads") or ()
         fill = source.known(2, "fill value")
-        value = 0.0 if fill is None else float(fill.ravel()[0])
+        value = 0.0 if fill is None else fill.ravel()[0].item()
         axes = source.known_integers(3, "axes")
     dimensions = range(data.rank) if axes is None else [axis % data.rank for axis in axes]
     before, after = [0] * data.rank, [0] * data.rank
@@ -187,7 +187,7 @@ def reduction(source: Source, build: GraphBuilder) -> None:
         inputs = [name]
         if step == "Mul":
             count = int(np.prod([data.shape[axis] for axis in axes]))
-            inputs.append(build.constant(f"{source.output.name}/scale", np.asarray(1.0 / count, np.float32)))
+            inputs.append(source.number_as(build, "scale", 1.0 / count))
         name = source.emit(build, step, inputs, shape=kept if position < len(behind) - 1 else None)
 
 
@@ -204,20 +204,21 @@ def _reduced_axes(source: Source) -> tuple[int, ...]:
 
 
 _REDUCE = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
-_REDUCERS = "ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare"
+_REDUCERS = "ReduceSum ReduceMax ReduceMin ReduceL1 ReduceSumSquare"
 
 IMPORTERS: dict[str, Importer] = {
-    "Reshape": Importer(reshape, frozenset({"allowzero"})),
-    "Flatten": Importer(reshape, frozenset({"axis"})),
-    "Squeeze": Importer(reshape, frozenset({"axes"})),
-    "Unsqueeze": Importer(reshape, frozenset({"axes"})),
-    "Identity": Importer(identity),
+    "Reshape": Importer(reshape, frozenset({"allowzero"}), VALUES),
+    "Flatten": Importer(reshape, frozenset({"axis"}), VALUES),
+    "Squeeze": Importer(reshape, frozenset({"axes"}), VALUES),
+    "Unsqueeze": Importer(reshape, frozenset({"axes"}), VALUES),
+    "Identity": Importer(identity, dtypes=VALUES),
     "Dropout": Importer(dropout, frozenset({"ratio", "seed"})),
-    "Transpose": Importer(transpose, frozenset({"perm"})),
-    "Concat": Importer(concat, frozenset({"axis"})),
-    "Slice": Importer(slice_, frozenset({"starts", "ends", "axes"})),
-    "Split": Importer(split, frozenset({"axis", "split", "num_outputs"}), extra_outputs=True),
-    "Gather": Importer(gather, frozenset({"axis"})),
-    "Pad": Importer(pad, frozenset({"mode", "pads", "value"})),
-    **{op: Importer(reduction, _REDUCE) for op in _REDUCERS.split()},
+    "Transpose": Importer(transpose, frozenset({"perm"}), VALUES),
+    "Concat": Importer(concat, frozenset({"axis"}), VALUES),
+    "Slice": Importer(slice_, frozenset({"starts", "ends", "axes"}), VALUES),
+    "Split": Importer(split, frozenset({"axis", "split", "num_outputs"}), VALUES, extra_outputs=True),
+    "Gather": Importer(gather, frozenset({"axis"}), VALUES),
+    "Pad": Importer(pad, frozenset({"mode", "pads", "value"}), VALUES),
+    **{op: Importer(reduction, _REDUCE, NUMBERS) for op in _REDUCERS.split()},
+    **{op: Importer(reduction, _REDUCE) for op in ("ReduceMean", "ReduceL2")},
 }

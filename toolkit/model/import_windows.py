@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from toolkit.model.graph import Array, Attribute, GraphBuilder
-from toolkit.model.source import Importer, Operand, Source
+from toolkit.model.source import NUMBERS, Importer, Operand, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,13 @@ _WINDOW = frozenset({"auto_pad", "kernel_shape", "strides", "pads", "dilations"}
 
 IMPORTERS: dict[str, Importer] = {
     "Conv": Importer(conv, _WINDOW | {"group"}, folds=True),
-    "MaxPool": Importer(max_pool, _WINDOW | {"ceil_mode", "storage_order"}, shape=pooled_shape, folds=True),
+    "MaxPool": Importer(
+        max_pool,
+        _WINDOW | {"ceil_mode", "storage_order"},
+        NUMBERS,
+        shape=pooled_shape,
+        folds=True,
+    ),
     "AveragePool": Importer(
         average_pool, _WINDOW | {"ceil_mode", "count_include_pad"}, shape=pooled_shape, folds=True
     ),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from toolkit.model.graph import Array, Graph, GraphBuilder, Node, Value
+from toolkit.model.source import FLOATS
 
 SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 CHANNEL_AXIS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1}
@@ -138,6 +139,8 @@ def _only_reader(graph: Graph, readers: Mapping[str, list[Node]], node: Node) ->
 
 def _absorbed(graph: Graph, node: Node, affine: _Affine, chained: str = "") -> _Affine | None:
     """The chain with `node` if that is affine with a constant operand and keeps the shape, else None."""
+    if graph.values[node.output].dtype not in FLOATS:
+        return None
     if node.op == "Neg":
         return affine.followed_by(node, 0, np.zeros(1))
     if node.op not in ("Add", "Sub", "Mul", "Div"):
@@ -173,7 +176,7 @@ def _emit_chain(
     if anchored:
         weight = first.inputs[1]
         if scale is not None and (scaled := _scaled_weight(graph, first, scale)) is not None:
-            weight = build.constant(f"{weight}/scaled", scaled.astype(np.float32))
+            weight = build.constant(f"{weight}/scaled", scaled.astype(last.dtype))
             scale = None
         alone = scale is None and shift is None
         output = last if alone else _intermediate(graph, build, first)
@@ -183,11 +186,11 @@ def _emit_chain(
     elif scale is None and shift is None:
         scale = np.ones(())
     if scale is not None:
-        factor = build.constant(f"{last.name}/factor", scale.astype(np.float32))
+        factor = build.constant(f"{last.name}/factor", scale.astype(last.dtype))
         output = last if shift is None else _intermediate(graph, build, first, last.name)
         data = build.emit("Mul", (data, factor), output, name=chain[-1].name if anchored else name)
     if shift is not None:
-        term = build.constant(f"{last.name}/shift", shift.astype(np.float32))
+        term = build.constant(f"{last.name}/shift", shift.astype(last.dtype))
         build.emit("Add", (data, term), last, name=chain[-1].name)
 
 

@@ -6,12 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from toolkit.errors import ModelError
 from toolkit.model.graph import Array, Attribute, GraphBuilder, Value
 from toolkit.model.refusals import NodeRefused
 
 FLOATS = frozenset({"float32"})
-TRUTH = frozenset({"float32", "bool"})
+INTEGERS = frozenset({"int8", "uint8", "int16", "int32", "int64"})
+TRUTH = frozenset({"bool"})
+NUMBERS = FLOATS | INTEGERS
+VALUES = NUMBERS | TRUTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,17 @@ class Source:
                     f"its output {operand.name!r} is not supported, only {self.output.name!r} is"
                 )
 
+    def number_as(self, build: GraphBuilder, stem: str, number: float) -> str:
+        """A constant of one element in the output's dtype.
+
+        Raises:
+            ModelError: the dtype does not hold the number.
+        """
+        data = np.asarray(number).astype(self.output.dtype)
+        if self.output.dtype in INTEGERS and data != number:
+            raise self.refuse(f"{stem} {number} is no {self.output.dtype}", "cast its data to float32")
+        return build.constant(f"{self.output.name}/{stem}", data)
+
     def emit(
         self,
         build: GraphBuilder,
@@ -123,8 +139,11 @@ class Source:
         inputs: Sequence[str],
         attributes: Mapping[str, Attribute] | None = None,
         shape: Sequence[int] | None = None,
+        dtype: str = "",
     ) -> str:
         """Append a canonical node: the node's own output, or with `shape` an intermediate of that shape.
+
+        An intermediate has the `dtype`, by default the output's.
 
         Raises:
             ModelError: a Reshape that does not keep the number of elements; ONNX's checker lets it pass.
@@ -142,7 +161,7 @@ class Source:
             output = self.output
             value = Value(output.name, output.shape, output.dtype, source=output.name)
             return build.emit(op, inputs, value, attributes, self.name)
-        value = Value(build.fresh(f"{self.output.name}/{op}"), tuple(shape), self.output.dtype)
+        value = Value(build.fresh(f"{self.output.name}/{op}"), tuple(shape), dtype or self.output.dtype)
         return build.emit(op, inputs, value, attributes, self.name)
 
 
@@ -183,7 +202,7 @@ class Importer:
                 raise source.refuse(
                     f"{operand.name!r} has dtype {operand.dtype}; expected "
                     f"{' or '.join(sorted(self.dtypes))}",
-                    "export the model in float32",
+                    "cast it in the model",
                 )
             if operand.data is None and min(operand.shape, default=1) < 1:
                 raise source.refuse(

@@ -23,6 +23,8 @@ from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.terms import ITEM_BYTES
 
+UNSIGNED = ("bool", "uint8")
+
 
 class Arithmetic:
     """Writes instructions at the current place of a writer."""
@@ -34,12 +36,15 @@ class Arithmetic:
         if op in ("+", "-", "*"):
             name = {"+": "add", "-": "sub", "*": "mul"}[op]
             return self.writer.value(binary(name, left, right), depth=depth)
+        sign = "u" if left.dtype in UNSIGNED else "s"
         if op in ("<", "<=", "=="):
-            predicate = {"<": "slt", "<=": "sle", "==": "eq"}[op]
+            predicate = {"<": f"{sign}lt", "<=": f"{sign}le", "==": "eq"}[op]
             return self.writer.value(comparison(f"icmp {predicate}", left, right), depth=depth)
         if op in ("min", "max"):
-            function = f"llvm.s{op}.{intrinsic_suffix(left.dtype, left.lanes)}"
+            function = f"llvm.{sign}{op}.{intrinsic_suffix(left.dtype, left.lanes)}"
             return self.called(function, [left, right], depth)
+        if op in ("//", "%") and sign == "u":
+            return self.writer.value(binary("udiv" if op == "//" else "urem", left, right), depth=depth)
         if op in ("//", "%"):
             return self.floor_division(op, left, right, depth)
         raise CompileError(f"no integer operator {op}")
@@ -145,10 +150,10 @@ def _conversion(source: str, dtype: str) -> str:
     if source in FLOATS and dtype in FLOATS:
         return "fpext" if sizes[dtype] > sizes[source] else "fptrunc"
     if source in FLOATS:
-        return "fptoui" if dtype in ("bool", "uint8") else "fptosi"
-    unsigned = source in ("bool", "uint8")
+        return "fptoui" if dtype in UNSIGNED else "fptosi"
+    unsigned = source in UNSIGNED
     if dtype in FLOATS:
         return "uitofp" if unsigned else "sitofp"
     if ITEM_BYTES[dtype] > ITEM_BYTES[source] or source == "bool":
         return "zext" if unsigned else "sext"
-    return "trunc"
+    return "bitcast" if ITEM_BYTES[dtype] == ITEM_BYTES[source] and dtype != "bool" else "trunc"

@@ -18,7 +18,9 @@ from cross.expression.language.functions import (
     exp,
     floor,
     log,
+    logical_and,
     logical_not,
+    logical_or,
     maximum,
     minimum,
     power,
@@ -27,12 +29,39 @@ from cross.expression.language.functions import (
     tanh,
 )
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Operand, Term, constant, select
+from cross.expression.language.terms import FLOATS, Const, Operand, Term, cast, constant, select
 
 
 def relu(x: Term) -> Term:
     """max(x, 0)."""
     return maximum(x, 0.0)
+
+
+def magnitude(x: Term) -> Term:
+    """|x|; of the least signed integer that integer itself."""
+    if x.dtype in FLOATS:
+        return absolute(x)
+    return x if x.dtype.startswith("u") else maximum(x, -x)
+
+
+def quotient(x: Term, y: Operand) -> Term:
+    """x / y; of integers towards 0, and 0 where y is 0: a division that traps would end the process."""
+    if x.dtype in FLOATS:
+        return x / y
+    divisor = constant(y, x.dtype)
+    if x.dtype.startswith("u"):
+        return select(equal(divisor, 0), 0, x // maximum(divisor, 1))
+    # the least integer divided by -1 traps, too
+    usable = select(logical_or(equal(divisor, 0), equal(divisor, -1)), 1, divisor)
+    down = x // usable
+    uneven = logical_not(equal(x % usable, 0))
+    towards_0 = select(logical_and(down < 0, uneven), down + 1, down)
+    return select(equal(divisor, 0), 0, select(equal(divisor, -1), -x, towards_0))
+
+
+def convert(x: Term, dtype: str) -> Term:
+    """x in another dtype; a truth value is whether x is not 0."""
+    return logical_not(equal(x, 0)) if dtype == "bool" != x.dtype else cast(dtype, x)
 
 
 def leaky_relu(x: Term, alpha: float = 0.01) -> Term:
@@ -140,7 +169,7 @@ UNARY: dict[str, Callable[..., Term]] = {
     "Exp": exp,
     "Log": log,
     "Sqrt": sqrt,
-    "Abs": absolute,
+    "Abs": magnitude,
     "Neg": lambda x: -x,
     "Reciprocal": lambda x: 1.0 / x,
     "Floor": floor,
@@ -154,7 +183,7 @@ BINARY: dict[str, Callable[[Term, Operand], Term]] = {
     "Add": lambda a, b: a + b,
     "Sub": lambda a, b: a - b,
     "Mul": lambda a, b: a * b,
-    "Div": lambda a, b: a / b,
+    "Div": quotient,
     "Max": maximum,
     "Min": minimum,
     "Pow": power,
@@ -180,20 +209,20 @@ def combine(function: Callable[[Term, Term], Term], left: Tensor, right: Tensor,
     )
 
 
-def where(condition: Tensor, then: Tensor | float, otherwise: Tensor | float, name: str = "where") -> Tensor:
-    """`then` where the bool tensor `condition` holds, else `otherwise`; all broadcast to each other.
+def where(
+    condition: Tensor | Const, then: Tensor | Const, otherwise: Tensor | Const, name: str = "where"
+) -> Tensor:
+    """`then` where the bool `condition` holds, else `otherwise`; all broadcast to each other.
 
-    A number stands for a float32 tensor of one element.
+    A literal stands for a tensor of one element.
     """
-    branches = (then, otherwise)
-    shape = broadcast_shape(condition.shape, *(item.shape for item in branches if isinstance(item, Tensor)))
+    operands = (condition, then, otherwise)
+    shape = broadcast_shape(*(item.shape for item in operands if isinstance(item, Tensor)))
 
     def body(*axes: Term) -> Term:
-        values = [
-            broadcast_read(item, axes) if isinstance(item, Tensor) else constant(item, "float32")
-            for item in branches
-        ]
-        return select(broadcast_read(condition, axes), values[0], values[1])
+        return select(
+            *(broadcast_read(item, axes) if isinstance(item, Tensor) else item for item in operands)
+        )
 
     return compute(shape, body, name=name)
 

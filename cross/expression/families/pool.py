@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from cross.errors import ExpressionError
@@ -11,9 +10,8 @@ from cross.expression.families.window import Window
 from cross.expression.language import functions
 from cross.expression.language.functions import reduce_axis
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Term
+from cross.expression.language.terms import Term, neutral_value
 
-NEUTRAL = {"sum": 0.0, "max": -math.inf, "min": math.inf}  # of padding
 COMBINERS = {"sum": functions.sum, "max": functions.max, "min": functions.min}
 
 
@@ -39,7 +37,7 @@ def pool(data: Tensor, kernel: Sequence[int], window: Window, combiner: str, nam
             f"shape {data.shape}"
         )
     batch, *image, channels = data.shape
-    padded = padded_image(data, window, NEUTRAL[combiner])
+    padded = padded_image(data, window, neutral_value(combiner, data.dtype))
     taps = kernel_axes(kernel)
 
     def body(b: Term, *axes: Term) -> Term:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cross.expression.language.tensor import Tensor
 
 FLOATS = ("float16", "float32", "float64")
-INTEGERS = ("int8", "int32", "int64", "uint8")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 ITEM_BYTES = {
     "float16": 2,
@@ -30,6 +30,7 @@ ITEM_BYTES = {
     "float64": 8,
     "int8": 1,
     "uint8": 1,
+    "int16": 2,
     "int32": 4,
     "int64": 8,
     "bool": 1,
@@ -228,7 +229,10 @@ class Reduce(Term):
 def constant(value: Operand, dtype: str) -> Term:
     """A term of the given dtype: numbers become literals, terms are kept if their dtype fits."""
     if not isinstance(value, Term):
-        return Const(bool(value) if dtype == "bool" else value, dtype)
+        if dtype in INTEGERS and int(value) != value:
+            raise ExpressionError(f"expected a number that {dtype} holds, found {value!r}; use cast()")
+        kind = bool if dtype == "bool" else int if dtype in INTEGERS else None
+        return Const(kind(value) if kind else value, dtype)
     if value.dtype != dtype and {value.dtype, dtype} <= {"int64", "int32"}:
         return cast(dtype, value)
     return value
@@ -373,3 +377,17 @@ def substitute(term: Term, values: dict[Axis, Term]) -> Term:
     if not parts:
         return term
     return rebuild(term, [substitute(part, values) for part in parts])
+
+
+INTEGER_LIMITS = {"int8": 127, "uint8": 255, "int16": 2**15 - 1, "int32": 2**31 - 1, "int64": 2**63 - 1}
+
+
+def neutral_value(combiner: str, dtype: str) -> float | int:
+    """The neutral element of a reduction: 0, or the end of the dtype's range that never wins."""
+    if combiner == "sum":
+        return 0.0 if dtype in FLOATS else 0
+    if dtype in FLOATS:
+        return float("inf") if combiner == "min" else float("-inf")
+    if combiner == "min":
+        return INTEGER_LIMITS[dtype]
+    return 0 if dtype.startswith("u") else -INTEGER_LIMITS[dtype] - 1

@@ -16,7 +16,7 @@ from cross.expression.language.functions import reduce_axis
 from cross.expression.language.naming import replace_reads
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import FLOATS, Axis, Const, Reduce, Term, select, substitute
+from cross.expression.language.terms import Axis, Const, Reduce, Term, neutral_value, select, substitute
 
 
 def rfactor(operator: Operator, stage: Tensor, axis: Axis, factor: int) -> Operator:
@@ -68,17 +68,3 @@ def _partial(stage: Tensor, axis: Axis, factor: int) -> Tensor:
         term = select(position < axis.extent, term, neutral)
     whole = Reduce(body.combiner, term, tuple(reduced[item] for item in body.axes))
     return Tensor(f"{stage.name}.rf", (*stage.shape, factor), stage.dtype, (*space, lane), whole)
-
-
-INTEGER_LIMITS = {"int8": 127, "uint8": 255, "int32": 2**31 - 1, "int64": 2**63 - 1}
-
-
-def neutral_value(combiner: str, dtype: str) -> float | int:
-    """The neutral element of a reduction: 0, or the end of the dtype's range that never wins."""
-    if combiner == "sum":
-        return 0.0 if dtype in FLOATS else 0
-    if dtype in FLOATS:
-        return float("inf") if combiner == "min" else float("-inf")
-    if combiner == "min":
-        return INTEGER_LIMITS[dtype]
-    return 0 if dtype.startswith("u") else -INTEGER_LIMITS[dtype] - 1
