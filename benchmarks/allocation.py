@@ -11,7 +11,6 @@ its 95 % interval over the seeds.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.experiments.statistics import compare
+from benchmarks.harness.command import Asked, finished, numbers, program
+from benchmarks.harness.statistics import compare
 from benchmarks.replay import open_replay
 from benchmarks.replay.recorded import Replay
 from toolkit.explore.space import Batch
@@ -110,22 +110,21 @@ def line(replays: Mapping[str, Replay], trials: int, seeds: int) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.allocation",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--trials", default="96,192,384,768", help="in all, separated by commas")
-    parser.add_argument("--seeds", type=int, default=10)
-    asked = parser.parse_args(arguments)
+def run(asked: Asked) -> None:
+    """Print the table, a line as soon as it is known."""
     replays = {name: open_replay(name) for name in OPERATORS}
     print(f"models of {', '.join(OPERATORS)}; speed as a part of the fastest there is, {asked.seeds} seeds")
     print(f"{'trials':>6}{'allocated':>12}{'equal':>12}{'ratio':>12}  95 % interval")
-    for trials in map(int, asked.trials.split(",")):
+    for trials in asked.trials:
         print(line(replays, trials, asked.seeds), flush=True)
-    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = program("allocation", __doc__)
+    parser.add_argument("--trials", type=numbers, default=[96, 192, 384, 768], help="in all")
+    parser.add_argument("--seeds", type=int, default=10)
+    return finished(parser, arguments, run)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ that the model rates highest. Medians over the operators, with the lowest in bra
 
 from __future__ import annotations
 
-import argparse
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,6 +24,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.harness.command import Asked, finished, names, program, subcommands
+from benchmarks.harness.place import HOST, open_place
+from benchmarks.harness.statistics import rank_correlation, top_recall
 from benchmarks.kernels.expressions import operator
 from benchmarks.kernels.workloads import WORKLOADS
 from benchmarks.replay.recorded import open_replay
@@ -33,11 +36,9 @@ from toolkit.cost_model.choose import TREE_MODELS, make_cost_model
 from toolkit.explore.search import SearchOptions
 from toolkit.features import make_features
 from toolkit.features.tree import CHANNELS
-from toolkit.measure.session import open_session
 from toolkit.model_job.training_data import training_data
 from toolkit.records import Records
 from toolkit.tuning.algorithm import TuningOptions
-from toolkit.tuning.on_board import BoardOptions, tune_on_board
 from toolkit.tuning.progress import Budget
 
 OPERATORS = ("C2", "C4", "C5", "C6", "C8", "C9", "C12", "D3", "D6", "T2")
@@ -81,26 +82,6 @@ def of_table(name: str) -> Data:
     return Data(features, replay.table.costs_s, np.zeros(len(batch), np.int64), (name,))
 
 
-def spearman(scores: Table, costs_s: Numbers) -> float:
-    """Rank correlation of scores (higher is faster) with speed."""
-    return float(np.corrcoef(_ranks(scores), _ranks(-costs_s))[0, 1])
-
-
-def _ranks(values: Numbers | Table) -> Numbers:
-    """Ranks from 0; equal values share their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    means: Numbers = ends - (counts + 1) / 2.0
-    return means[inverse]
-
-
-def recall(scores: Table, costs_s: Numbers) -> float:
-    """Share of the fastest FASTEST, or eighth, that are among as many with the highest scores."""
-    count = max(1, min(FASTEST, len(scores) // 8))
-    fastest, best = np.argsort(costs_s)[:count], np.argsort(-scores)[:count]
-    return len(np.intersect1d(fastest, best)) / count
-
-
 def speed(name: str, data: Data, seed: int) -> tuple[float, float]:
     """Seconds of a refit at FIT_ROWS rows, candidates scored a second; the second of two runs of each."""
     table = data.features[_kind(name, "context")]
@@ -122,7 +103,7 @@ def speed(name: str, data: Data, seed: int) -> tuple[float, float]:
 
 def same_operator(name: str, data: Data, seed: int) -> list[tuple[float, float]]:
     """Correlation and recall on unseen configurations of each operator."""
-    judged = []
+    found = []
     for group in range(len(data.names)):
         rows = np.random.default_rng([seed, group]).permutation(data.rows(group))
         if len(rows) < LEAST_ROWS:
@@ -131,14 +112,14 @@ def same_operator(name: str, data: Data, seed: int) -> list[tuple[float, float]]
         table = data.features[_kind(name, "context")]
         model = make_cost_model(name, seed, channels=len(CHANNELS))
         model.fit(table[rows[:known]], data.costs_s[rows[:known]])
-        judged.append(_judged(model.predict(table[rows[known:]]), data.costs_s[rows[known:]]))
-    return judged
+        found.append(judged(model.predict(table[rows[known:]]), data.costs_s[rows[known:]]))
+    return found
 
 
 def new_operator(name: str, data: Data, seed: int, most: int) -> list[tuple[float, float]]:
     """Correlation and recall on operators that the model never saw; at most so many, those with most rows."""
     sizes = [len(data.rows(group)) for group in range(len(data.names))]
-    judged = []
+    found = []
     for group in np.argsort(sizes)[::-1][:most]:
         rows, others = data.rows(int(group)), data.groups != group
         if len(rows) < LEAST_ROWS or not others.any():
@@ -146,16 +127,18 @@ def new_operator(name: str, data: Data, seed: int, most: int) -> list[tuple[floa
         table = data.features[_kind(name, "relation")]
         model = make_cost_model(name, seed, channels=len(CHANNELS), patient=True)
         model.fit(table[others], data.costs_s[others], data.groups[others])
-        judged.append(_judged(model.predict(table[rows]), data.costs_s[rows]))
-    return judged
+        found.append(judged(model.predict(table[rows]), data.costs_s[rows]))
+    return found
 
 
 def _kind(name: str, otherwise: str) -> str:
     return "tree" if name in TREE_MODELS else otherwise
 
 
-def _judged(scores: Table, costs_s: Numbers) -> tuple[float, float]:
-    return spearman(scores, costs_s), recall(scores, costs_s)
+def judged(scores: Table, costs_s: Numbers) -> tuple[float, float]:
+    """Rank correlation of scores and speed; share of the fastest 64, or eighth, among as many best scores."""
+    count = max(1, min(FASTEST, len(scores) // 8))
+    return rank_correlation(scores, costs_s), top_recall(scores, costs_s, count)
 
 
 def _shown(judged: Iterable[tuple[float, float]]) -> str:
@@ -166,62 +149,57 @@ def _shown(judged: Iterable[tuple[float, float]]) -> str:
     return f"{middle:6.2f} ({min(correlations):5.2f}) {share:8.0%}"
 
 
-def collect(path: Path, trials: int, seed: int) -> None:
+def collect(asked: Asked) -> None:
     """Measure random configurations of OPERATORS on this machine."""
-    board = load("host")
-    tuning = TuningOptions(search=SearchOptions(tuner="random"), seed=seed)
+    tuning = TuningOptions(search=SearchOptions(tuner="random"), seed=asked.seed)
     named = [(name, operator(WORKLOADS[name])) for name in OPERATORS]
-    with Records(path) as records, open_session(board) as session:
-        options = BoardOptions(tuning=tuning)
-        results = tune_on_board(named, board, session, records, Budget(trials), options=options)
-    print(f"{path}: {sum(result.trials for result in results)} records of {len(named)} operators")
+    board = load(HOST)
+    with Records(asked.records) as records, open_place(board, board.target(), "cost_models") as place:
+        results = place.tuned(named, records, Budget(asked.trials), tuning)
+    print(f"{asked.records}: {sum(result.trials for result in results)} records of {len(named)} operators")
 
 
-def compare(data: Sequence[Data], models: Sequence[str], seed: int, most: int) -> None:
-    """Print the table."""
+def compare(asked: Asked) -> None:
+    """Print the table. Raises ValueError where nothing is given to compare on."""
+    data = [of_records(asked.records)] if asked.records else []
+    data += [of_table(name) for name in asked.table]
+    if not data:
+        raise ValueError("compare needs --records FILE or --table NAME")
     for item in data:
         rates = [throughput(item.costs_s[item.rows(group)]) for group in range(len(item.names))]
         spread = statistics.median(float(np.median(rate)) for rate in rates if len(rate))
-        names = ", ".join(f"{count} {name}" for name, count in Counter(item.names).items())
+        found = ", ".join(f"{count} {name}" for name, count in Counter(item.names).items())
         print(
-            f"{names}: {len(item.costs_s)} records, {np.isnan(item.costs_s).sum()} failed; "
+            f"{found}: {len(item.costs_s)} records, {np.isnan(item.costs_s).sum()} failed; "
             f"the median configuration runs at {spread:.0%} of the best"
         )
     heads = ("refit", "scored/s", "same: correlation", "top", "new: correlation", "top")
     print(f"{'':20}{heads[0]:>8}{heads[1]:>11}{heads[2]:>22}{heads[3]:>6}{heads[4]:>22}{heads[5]:>6}")
-    for name in models:
-        fit_s, rate = speed(name, data[0], seed)
-        same = [pair for item in data for pair in same_operator(name, item, seed)]
-        new = [pair for item in data for pair in new_operator(name, item, seed, most)]
+    for name in asked.models:
+        fit_s, rate = speed(name, data[0], asked.seed)
+        same = [pair for item in data for pair in same_operator(name, item, asked.seed)]
+        new = [pair for item in data for pair in new_operator(name, item, asked.seed, asked.operators)]
         print(f"{name:20}{fit_s:6.2f} s{rate:11,.0f}    {_shown(same)}    {_shown(new)}", flush=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cost_models",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = program("cost_models", __doc__)
+    add = subcommands(parser)
+    collecting = add("collect", collect, "measure random configurations on this machine")
+    collecting.add_argument("--records", type=Path, required=True, help="the file that they are kept in")
+    collecting.add_argument("--trials", type=int, default=96, help="of each operator (default: 96)")
+    comparing = add("compare", compare, "how fast models learn and score, and how well they rank")
+    comparing.add_argument("--records", type=Path, help="a file whose operators are what is compared on")
+    comparing.add_argument(
+        "--table", action="append", default=[], help="a recorded space (benchmarks.replay)"
     )
-    parser.add_argument("command", choices=("collect", "compare"))
-    parser.add_argument("--records", type=Path, help="a records file; its operators are what is compared on")
-    parser.add_argument("--table", action="append", default=[], help="a recorded space (benchmarks.replay)")
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--trials", type=int, default=96, help="collect: random configurations an operator")
-    parser.add_argument("--operators", type=int, default=6, help="compare: left out in turn for `new`")
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args(arguments)
-    if asked.command == "collect":
-        if asked.records is None:
-            parser.error("collect needs --records FILE")
-        collect(asked.records, asked.trials, asked.seed)
-        return
-    data = [of_records(asked.records)] if asked.records else []
-    data += [of_table(name) for name in asked.table]
-    if not data:
-        parser.error("compare needs --records FILE or --table NAME")
-    compare(data, asked.models.split(","), asked.seed, asked.operators)
+    comparing.add_argument("--models", type=names, default=list(MODELS), help="separated by commas")
+    comparing.add_argument("--operators", type=int, default=6, help="left out in turn for `new` (default: 6)")
+    for command in (collecting, comparing):
+        command.add_argument("--seed", type=int, default=0)
+    return finished(parser, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

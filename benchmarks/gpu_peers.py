@@ -17,55 +17,36 @@ Without such a GPU, `--board pocl --device cpu` goes the same way; its figures m
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-
-from benchmarks.experiments.collect import Progress
-from benchmarks.kernels.columns import aligned
+from benchmarks.harness.command import Asked, finished, names, program
+from benchmarks.harness.documents import write
+from benchmarks.harness.place import Place, fastest, open_place
+from benchmarks.harness.text import aligned
 from benchmarks.kernels.expressions import operator as workload_operator
-from benchmarks.kernels.processes import Contender, LibraryFailed, LibraryProcess
+from benchmarks.kernels.processes import Contender, LibraryProcess
+from benchmarks.kernels.rounds import OPEN_S, TURN_S
 from benchmarks.kernels.workloads import WORKLOADS
 from boards.board import load
-from boards.description import Board
-from boards.errors import BoardError
-from boards.target import Target
-from toolkit.errors import ToolkitError
-from toolkit.measure.builder import Builder
-from toolkit.measure.fit import fitted
 from toolkit.measure.live import LiveRunner
-from toolkit.measure.session import Session, open_session
 from toolkit.model_job.confirm import confirming
 from toolkit.records import Records
-from toolkit.tuning.on_board import BoardOptions, open_job, tune_on_board
-from toolkit.tuning.progress import Budget, TuningResult
+from toolkit.tuning.progress import Budget
 
 OPERATORS: Final = tuple(name for name in WORKLOADS if name[0] in "CMB")
 RESULTS_VERSION: Final = 1
 ROUNDS: Final = 7
-BATCHES: Final = 5
-BATCH_S: Final = 0.02
-OPEN_S: Final = 300.0
-TURN_S: Final = 60.0
-WAIT_S: Final = 1800.0  # for whoever measures on this board now
-INTERRUPTED: Final = 130
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where kernels are tuned and timed, and who they are compared with."""
-
-    board: Board
-    target: Target
-    session: Session
-    peer: LibraryProcess
+TURN: Final = {"batches": 5, "batch_s": 0.02}
+TORCH: Final = "benchmarks.kernels.libraries.torch_gpu_worker"
+NUMPY: Final = "benchmarks.kernels.libraries.numpy_worker"
+HEAD: Final = (
+    "operator", "ours", "theirs", "variant", "ratio", "lowest", "highest", "trials/s", "busy", "failed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +69,36 @@ class Compared:
         return [min(peers_s) / ours_s for ours_s, *peers_s in rounds]
 
 
-def compared(place: Place, name: str, trials: int, work: Path) -> Compared:
-    """Tune what is left of an operator's trials, then time it and the peer's in turn.
+def compared(place: Place, peer: LibraryProcess, name: str, trials: int, work: Path) -> Compared:
+    """Tune what is left of an operator's trials, then time it and the peer's variants in turn.
 
-    Raises LibraryFailed, ToolkitError; ValueError where nothing that was tuned ran.
+    Raises ToolkitError; ValueError where nothing that was tuned ran.
     """
-    operator = workload_operator(WORKLOADS[name])
+    workload = WORKLOADS[name]
+    operator, timing = workload_operator(workload), confirming(place.board)
     with Records(work / f"{place.board.name}-{place.target.name}-{name}.db") as records:
-        (result,) = tune_on_board(
-            [(name, operator)],
-            place.board,
-            place.session,
-            records,
-            Budget(trials),
-            options=BoardOptions(target=place.target),
-            on_event=Progress(name),
-        )
-    ours_s, peers_s = _in_turn(place, name, result)
+        (result,) = place.tuned([(name, operator)], records, Budget(trials))
+        programs, recorded = place.recorded(name, operator, records)
+    best = fastest(programs.space, recorded)
+    if not best:
+        raise ValueError(f"{name}: none of {result.trials} programs ran without failure")
+    variants = peer.ask({"do": "open", "workload": workload.described()}, timeout_s=OPEN_S)["variants"]
+    shares = {item["name"]: operator.flops / (item["work"] or operator.flops) for item in variants}
+    ours_s: list[float] = []
+    peers_s: dict[str, list[float]] = {variant: [] for variant in shares}
+    runner = LiveRunner(programs, place.builder, place.session, timing)
+    for _ in range(ROUNDS):
+        (measured,) = runner.afresh(timing).prepare(programs.space.batch(best))
+        ours_s.append(measured.cost_s)
+        for variant, share in shares.items():
+            turn = peer.ask({"do": "time", "variant": variant, **TURN}, timeout_s=TURN_S)
+            peers_s[variant].append(share * min(turn["kept"] or turn["disturbed"]))
+    peer.ask({"do": "close"}, timeout_s=TURN_S)
     return Compared(
         operator=name,
         flops=operator.flops,
-        ours_s=ours_s,
-        peers_s=peers_s,
+        ours_s=tuple(ours_s),
+        peers_s={variant: tuple(seconds) for variant, seconds in peers_s.items()},
         trials=result.trials,
         failed=result.failures,
         trials_per_s=result.trials / result.spent.wall_s,
@@ -117,55 +106,11 @@ def compared(place: Place, name: str, trials: int, work: Path) -> Compared:
     )
 
 
-def _in_turn(
-    place: Place, name: str, result: TuningResult
-) -> tuple[tuple[float, ...], dict[str, tuple[float, ...]]]:
-    """Seconds of the search's winner and of every variant of the peer."""
-    if result.best is None:
-        raise ValueError(f"{name}: none of {result.trials} programs ran without failure")
-    _, programs = open_job(name, workload_operator(WORKLOADS[name]), place.board, place.target)
-    row = programs.space.batch([programs.space.parse(result.best.configuration)])
-    timing = confirming(place.board)
-    opened = place.peer.ask({"do": "open", "workload": WORKLOADS[name].described()}, timeout_s=OPEN_S)
-    ours_s: list[float] = []
-    peers_s: dict[str, list[float]] = {item["name"]: [] for item in opened["variants"]}
-    works = {item["name"]: item["work"] or WORKLOADS[name].flops for item in opened["variants"]}
-    with Builder(place.target, workers=1) as builder:
-        runner = LiveRunner(programs, builder, place.session, timing)
-        for _ in range(ROUNDS):
-            runner = runner.afresh(timing)
-            (measured,) = runner.prepare(row)
-            ours_s.append(measured.cost_s)
-            for variant, seconds in peers_s.items():
-                request = {"do": "time", "variant": variant, "batches": BATCHES, "batch_s": BATCH_S}
-                answer = place.peer.ask(request, timeout_s=TURN_S)
-                share = WORKLOADS[name].flops / works[variant]
-                seconds.append(share * min(answer["kept"] or answer["disturbed"]))
-    place.peer.ask({"do": "close"}, timeout_s=TURN_S)
-    return tuple(ours_s), {variant: tuple(seconds) for variant, seconds in peers_s.items()}
-
-
-# ------------------------------------------------------------------------------------------- reporting
-
-HEAD: Final = (
-    "operator",
-    "ours",
-    "theirs",
-    "variant",
-    "ratio",
-    "lowest",
-    "highest",
-    "trials/s",
-    "busy",
-    "failed",
-)
-
-
 def lines(results: Sequence[Compared]) -> Iterator[str]:
     """The table, and the geometric mean of the ratios."""
     yield from aligned([HEAD, *map(_row, results)])
     medians = [statistics.median(item.ratios) for item in results]
-    mean = np.exp(np.mean(np.log(medians)))
+    mean = statistics.geometric_mean(medians)
     yield f"geometric mean of {len(medians)}: {mean:.3f}, lowest {min(medians):.3f}"
 
 
@@ -174,88 +119,49 @@ def _row(item: Compared) -> list[str]:
     ratios = item.ratios
     return [
         item.operator,
-        f"{item.flops / min(item.ours_s) / 1e9:.0f}",
-        f"{item.flops / min(item.peers_s[best]) / 1e9:.0f}",
+        *(f"{item.flops / min(seconds) / 1e9:.0f}" for seconds in (item.ours_s, item.peers_s[best])),
         best,
-        f"{statistics.median(ratios):.3f}",
-        f"{min(ratios):.3f}",
-        f"{max(ratios):.3f}",
+        *(f"{figure:.3f}" for figure in (statistics.median(ratios), min(ratios), max(ratios))),
         f"{item.trials_per_s:.1f}",
         f"{item.busy_share:.0%}",
         str(item.failed),
     ]
 
 
-def report(place: Place, facts: dict[str, str], results: Sequence[Compared]) -> dict[str, Any]:
-    """Everything, for a file."""
-    return {
-        "version": RESULTS_VERSION,
-        "board": place.board.name,
-        "target": place.target.key,
-        "peer": facts,
-        "operators": [asdict(item) | {"ratios": item.ratios} for item in results],
-    }
-
-
-# --------------------------------------------------------------------------------------------- command
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Tune, time and print; returns the exit code."""
-    asked = _parser().parse_args(arguments)
+def run(asked: Asked) -> None:
+    """Tune, time and print."""
     asked.work.mkdir(parents=True, exist_ok=True)
-    arguments_of_peer = (asked.device,) if asked.module == TORCH else ()
-    peer = LibraryProcess(Contender("peer", asked.module, asked.python, arguments_of_peer), 1)
-    results = []
+    device = (asked.device,) if asked.module == TORCH else ()
+    peer = LibraryProcess(Contender("peer", asked.module, asked.python, device), 1)
     try:
         facts = peer.ask({"do": "hello"}, timeout_s=TURN_S)["facts"]
         board = load(asked.board)
-        with open_session(board, wait_s=WAIT_S, holder="benchmarks.gpu_peers") as session:
-            place = Place(board, fitted(session, board.target(asked.target)), session, peer)
-            for name in asked.operators:
-                results.append(compared(place, name, asked.trials, asked.work))
-    except (ToolkitError, BoardError) as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    except (LibraryFailed, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted: what is measured is kept, the same command goes on from there", file=sys.stderr)
-        return INTERRUPTED
+        with open_place(board, board.target(asked.target), "gpu_peers") as place:
+            results = [compared(place, peer, name, asked.trials, asked.work) for name in asked.operators]
     finally:
         peer.close()
     print(f"{board.title}, target {place.target.key}; " + ", ".join(f"{key} {facts[key]}" for key in facts))
-    print("GFLOP/s, float32")
-    for line in lines(results):
-        print(line)
+    print("GFLOP/s, float32", *lines(results), sep="\n")
     if asked.json:
-        asked.json.write_text(json.dumps(report(place, facts, results), indent=1) + "\n")
-    return 0
+        operators = [asdict(item) | {"ratios": item.ratios} for item in results]
+        known = {"board": board.name, "target": place.target.key, "peer": facts, "operators": operators}
+        write({"version": RESULTS_VERSION, **known}, asked.json)
 
 
-TORCH: Final = "benchmarks.kernels.libraries.torch_gpu_worker"
-NUMPY: Final = "benchmarks.kernels.libraries.numpy_worker"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_peers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--board", default="h200")
-    parser.add_argument("--target", help="one of the board's; default: the one with the highest estimate")
-    parser.add_argument(
-        "--operators", type=lambda text: text.split(","), default=list(OPERATORS), help="separated by commas"
-    )
-    parser.add_argument("--trials", type=int, default=400)
-    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="of the peer's environment")
-    parser.add_argument("--module", default=TORCH, choices=(TORCH, NUMPY), help="the peer")
-    parser.add_argument("--device", default="cuda", help="what PyTorch calls it")
-    parser.add_argument("--work", type=Path, default=Path("build/gpu_peers"))
-    parser.add_argument("--json", type=Path, help="write everything here")
-    return parser
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = program("gpu_peers", __doc__)
+    add = parser.add_argument
+    add("--board", default="h200")
+    add("--target", help="one of the board's; default: the one with the highest estimate")
+    add("--operators", type=names, default=list(OPERATORS), help="separated by commas")
+    add("--trials", type=int, default=400)
+    add("--python", type=Path, default=Path(sys.executable), help="of the peer's environment")
+    add("--module", default=TORCH, choices=(TORCH, NUMPY), help="the peer")
+    add("--device", default="cuda", help="what PyTorch calls it")
+    add("--work", type=Path, default=Path("build/gpu_peers"))
+    add("--json", type=Path, help="write everything here")
+    return finished(parser, arguments, run)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.experiments.statistics import rank_correlation
-from benchmarks.kernels.columns import aligned
+from benchmarks.harness.statistics import rank_correlation
+from benchmarks.harness.text import aligned
 from benchmarks.kernels.expressions import operator as workload_operator
 from benchmarks.kernels.workloads import WORKLOADS
 from boards.board import load, names

@@ -21,7 +21,6 @@ A candidate that is not compiled by the driver, run and checked within --timeout
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,52 +31,25 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from benchmarks.experiments.collect import LEARNED, OPERATORS, RANDOM, Progress
-from benchmarks.experiments.statistics import best_so_far, compare, trials_to_reach
-from benchmarks.kernels.columns import aligned
+from benchmarks.experiments.collect import LEARNED, OPERATORS, RANDOM
+from benchmarks.harness.command import Asked, finished, program, some_of
+from benchmarks.harness.place import Place, fastest, open_place, unbeaten
+from benchmarks.harness.statistics import best_so_far, compare, trials_to_reach
+from benchmarks.harness.text import aligned
 from benchmarks.kernels.expressions import operator as workload_operator
 from benchmarks.kernels.workloads import WORKLOADS
 from boards.board import load
-from boards.description import Board
-from boards.errors import BoardError
-from boards.target import Target
-from cross.loopnest.program import Programs
-from cross.schedule.space import Configuration
-from toolkit.errors import ToolkitError
 from toolkit.explore.search import SearchOptions
-from toolkit.measure.builder import Builder
-from toolkit.measure.fit import fitted
-from toolkit.measure.live import LiveRunner, RunnerOptions
-from toolkit.measure.session import Session, open_session
-from toolkit.records import Records, TuningRecord
+from toolkit.measure.live import RunnerOptions
+from toolkit.records import Records
 from toolkit.tuning.algorithm import TuningOptions
-from toolkit.tuning.on_board import BoardOptions, open_job, record_key, tune_on_board
 from toolkit.tuning.progress import Budget
 
 METHODS: Final = {LEARNED: SearchOptions(), RANDOM: SearchOptions(tuner="random")}
 ROUNDS: Final = 4  # of timing the winners again
-WAIT_S: Final = 1800.0  # for whoever measures on this board now
-INTERRUPTED: Final = 130
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What is compared, and where the measurements are kept."""
-
-    board: Board
-    target: Target
-    trials: int
-    timeout_s: float
-    work: Path
-
-    @property
-    def timing(self) -> RunnerOptions:
-        """How candidates are measured."""
-        return replace(RunnerOptions.of(self.board.measure), timeout_s=self.timeout_s)
-
-    def records(self, operator: str, method: str, seed: int) -> Path:
-        """The records file of a search."""
-        return self.work / f"{self.board.name}-{self.target.name}-{operator}-{method}-{seed}.db"
+HEAD: Final = (
+    "operator", "seed", "untuned", "random", "learned", "learned/random", "random's best after", "failed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,89 +74,27 @@ class Found:
         return self.flops / seconds / 1e9
 
 
-# ------------------------------------------------------------------------------------------- measuring
-
-
-def searched(session: Session, setting: Setting, name: str, seed: int) -> None:
-    """Spend what is left of the trials of both searches."""
+def searched(place: Place, name: str, seed: int, asked: Asked) -> Found:
+    """Spend what is left of the trials of both searches, and time the best of each again."""
     operator = workload_operator(WORKLOADS[name])
+    timing = replace(RunnerOptions.of(place.board.measure), timeout_s=asked.timeout)
+    contenders = {}
+    curves_s, failures = {}, Counter[str]()
     for method, search in METHODS.items():
-        tuning = TuningOptions(search=search, seed=seed)
-        options = BoardOptions(target=setting.target, timing=setting.timing, tuning=tuning)
-        with Records(setting.records(name, method, seed)) as records:
-            if len(_recorded(records, setting, name)) < setting.trials:
-                tune_on_board(
-                    [(name, operator)],
-                    setting.board,
-                    session,
-                    records,
-                    Budget(setting.trials),
-                    options=options,
-                    on_event=Progress(f"{name}, {method}, seed {seed}"),
-                )
-
-
-def found_of(session: Session, setting: Setting, name: str, seed: int) -> Found:
-    """What is recorded of an operator and seed, the best of each search timed again."""
-    operator = workload_operator(WORKLOADS[name])
-    _, programs = open_job(name, operator, setting.board, setting.target)
-    space = programs.space
-    recorded: dict[str, list[TuningRecord]] = {}
-    for method in METHODS:
-        with Records(setting.records(name, method, seed)) as records:
-            recorded[method] = _recorded(records, setting, name)[: setting.trials]
-    fastest = {method: _fastest(items) for method, items in recorded.items()}
-    contenders = {method: space.parse(item.configuration) for method, item in fastest.items() if item}
-    again_s = timed_again(session, setting, programs, [*contenders.values(), space.default()])
-    return Found(
-        operator=name,
-        seed=seed,
-        flops=operator.flops,
-        untuned_s=again_s[space.default()],
-        best_s={method: again_s.get(contenders.get(method, _NONE), np.nan) for method in METHODS},
-        curves_s={method: [_cost_s(item) for item in items] for method, items in recorded.items()},
-        failures=Counter(item.error_kind for items in recorded.values() for item in items if item.error_kind),
-    )
-
-
-def timed_again(
-    session: Session, setting: Setting, programs: Programs, configurations: Sequence[Configuration]
-) -> dict[Configuration, float]:
-    """Fastest seconds of each configuration over ROUNDS, in turn; NaN where it failed throughout."""
-    options = replace(setting.timing, beaten=0.0)
-    best_s = dict.fromkeys(configurations, np.nan)
-    with Builder(setting.target, workers=1) as builder:
-        runner = LiveRunner(programs, builder, session, options)
-        for number in range(ROUNDS):
-            order = list(best_s)[:: -1 if number % 2 else 1]
-            runner = runner.afresh(options)
-            for item, measured in zip(order, runner.prepare(programs.space.batch(order)), strict=True):
-                best_s[item] = float(np.fmin(best_s[item], measured.cost_s))
-    return best_s
-
-
-_NONE: Final = Configuration(())
-
-
-def _recorded(records: Records, setting: Setting, name: str) -> list[TuningRecord]:
-    _, programs = open_job(name, workload_operator(WORKLOADS[name]), setting.board, setting.target)
-    return records.for_key(record_key(programs.space, setting.board))
-
-
-def _cost_s(record: TuningRecord) -> float:
-    return np.nan if record.cost_s is None else record.cost_s
-
-
-def _fastest(records: Sequence[TuningRecord]) -> TuningRecord | None:
-    worked = [item for item in records if item.cost_s is not None]
-    return min(worked, key=_cost_s, default=None)
-
-
-# ------------------------------------------------------------------------------------------- reporting
-
-HEAD: Final = (
-    "operator", "seed", "untuned", "random", "learned", "learned/random", "random's best after", "failed",
-)  # fmt: skip
+        file = f"{place.board.name}-{place.target.name}-{name}-{method}-{seed}.db"
+        with Records(asked.work / file) as records:
+            tuning = TuningOptions(search=search, seed=seed)
+            place.tuned([(name, operator)], records, Budget(asked.trials), tuning, timing=timing)
+            programs, recorded = place.recorded(name, operator, records)
+        recorded = recorded[: asked.trials]
+        contenders[method] = fastest(programs.space, recorded)
+        curves_s[method] = [np.nan if item.cost_s is None else item.cost_s for item in recorded]
+        failures.update(item.error_kind for item in recorded if item.error_kind)
+    default = programs.space.default()
+    order = [*(item for found in contenders.values() for item in found), default]
+    again_s = dict(zip(order, place.in_turn(programs, order, unbeaten(timing), ROUNDS), strict=True))
+    best_s = {method: again_s[found[0]] if found else np.nan for method, found in contenders.items()}
+    return Found(name, seed, operator.flops, again_s[default], best_s, curves_s, failures)
 
 
 def row(found: Found, trials: int) -> list[str]:
@@ -211,12 +121,10 @@ def conclusion(results: Sequence[Found], trials: int) -> Iterator[str]:
         yield f"left out, because a search found no program that runs: {', '.join(missing)}"
     if not worked:
         return
-    best = {method: [item.gflops(item.best_s[method]) for item in worked] for method in METHODS}
-    found = compare(best[LEARNED], best[RANDOM])
-    ratio = found.ratio
+    found = compare([item.ratio for item in worked], [1.0] * len(worked))
     yield (
-        f"learned/random after {trials} trials: {ratio.estimate:.3f} [{ratio.low:.3f}, {ratio.high:.3f}], "
-        f"geometric mean of {found.pairs} pairs: {found.verdict}"
+        f"learned/random after {trials} trials: {found.ratio}, geometric mean of {found.pairs} pairs: "
+        f"{found.verdict}"
     )
     for part in (trials // 4, trials // 2, trials):
         speeds = {
@@ -228,70 +136,34 @@ def conclusion(results: Sequence[Found], trials: int) -> Iterator[str]:
             yield f"  as measured during the search, after {part}: {there.estimate:.3f}"
 
 
-# --------------------------------------------------------------------------------------------- command
+def run(asked: Asked) -> None:
+    """Measure what is missing and print the comparison."""
+    asked.work.mkdir(parents=True, exist_ok=True)
+    board = load(asked.board)
+    if asked.device_dir is not None:
+        link = msgspec.structs.replace(board.link, device_dir=str(asked.device_dir.absolute()))
+        board = msgspec.structs.replace(board, link=link)
+    with open_place(board, board.target(asked.target), "gpu_search") as place:
+        seeds = range(asked.seeds)
+        results = [searched(place, name, seed, asked) for seed in seeds for name in asked.operators]
+    print(f"{board.title}, target {place.target.key}; GFLOP/s")
+    table = aligned([HEAD, *(row(item, asked.trials) for item in results)])
+    print("\n".join([*table, *conclusion(results, asked.trials)]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is missing and print the comparison; returns the exit code."""
-    asked = _parser().parse_args(arguments)
-    unknown = [name for name in asked.operators if name not in WORKLOADS]
-    if unknown:
-        print(
-            f"unknown operators {', '.join(unknown)}: expected some of {', '.join(WORKLOADS)}",
-            file=sys.stderr,
-        )
-        return 2
-    asked.work.mkdir(parents=True, exist_ok=True)
-    results = []
-    try:
-        board = _board(asked.board, asked.device_dir)
-        setting = Setting(board, board.target(asked.target), asked.trials, asked.timeout, asked.work)
-        with open_session(board, wait_s=WAIT_S, holder="benchmarks.gpu_search") as session:
-            setting = replace(setting, target=fitted(session, setting.target))
-            for seed in range(asked.seeds):
-                for name in asked.operators:
-                    searched(session, setting, name, seed)
-                    results.append(found_of(session, setting, name, seed))
-    except (ToolkitError, BoardError) as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted: what is measured is kept, the same command goes on from there", file=sys.stderr)
-        return INTERRUPTED
-    print(f"{board.title}, target {setting.target.key}; GFLOP/s")
-    for line in aligned([HEAD, *(row(item, asked.trials) for item in results)]):
-        print(line)
-    for line in conclusion(results, asked.trials):
-        print(line)
-    return 0
-
-
-def _board(name: str, device_dir: Path | None) -> Board:
-    board = load(name)
-    if device_dir is None:
-        return board
-    link = msgspec.structs.replace(board.link, device_dir=str(device_dir.absolute()))
-    changed: Board = msgspec.structs.replace(board, link=link)
-    return changed
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_search",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--board", default="pocl")
-    parser.add_argument("--target", help="one of the board's; default: the one with the highest estimate")
-    parser.add_argument("--operators", type=lambda text: text.split(","), default=list(OPERATORS))
-    parser.add_argument("--trials", type=int, default=200, help="of each search, operator and seed")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument(
-        "--timeout", type=float, default=8.0, help="seconds of a measurement, compiler included"
-    )
-    parser.add_argument("--device-dir", type=Path, help="where the runtime keeps files; default: the board's")
-    parser.add_argument("--work", type=Path, default=Path("build/gpu_search"))
-    return parser
+    """Command line."""
+    parser = program("gpu_search", __doc__)
+    add = parser.add_argument
+    add("--board", default="pocl")
+    add("--target", help="one of the board's; default: the one with the highest estimate")
+    add("--operators", type=some_of(WORKLOADS), default=list(OPERATORS))
+    add("--trials", type=int, default=200, help="of each search, operator and seed")
+    add("--seeds", type=int, default=1)
+    add("--timeout", type=float, default=8.0, help="seconds of a measurement, compiler included")
+    add("--device-dir", type=Path, help="where the runtime keeps files; default: the board's")
+    add("--work", type=Path, default=Path("build/gpu_search"))
+    return finished(parser, arguments, run)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ features takes its turn in each run, in one process.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.c6 import c6, spread
+from benchmarks.harness.command import Asked, finished, program
+from benchmarks.harness.text import spread
+from benchmarks.kernels.expressions import operator
+from benchmarks.kernels.workloads import WORKLOADS
 from boards.board import load
 from cross.loopnest.bind import bind
 from cross.loopnest.program import Programs
@@ -97,20 +100,10 @@ class Scoring:
         return count / (time.perf_counter() - start_s)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(asked: Asked) -> None:
     """Print the rates, their parts, and the ratio to the plain extractor."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=9)
-    parser.add_argument("--chains", type=int, default=4096)
-    parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--plain", type=int, default=48, help="candidates scored one by one in each run")
-    parser.add_argument("--features", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args(arguments)
     options = AnnealingOptions(chains=asked.chains, steps=asked.steps, patience=asked.steps)
-    programs = Programs(cpu_space(c6(), load("host").target()))
+    programs = Programs(cpu_space(operator(WORKLOADS["C6"]), load("host").target()))
     print(
         f"C6, {programs.space.size:,} configurations, {asked.chains} chains x {asked.steps} steps, "
         f"{os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}"
@@ -127,18 +120,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(
             spread(f"{kind}, {kinds[kind].features.width} columns", [r.per_s for r in found], "candidates/s")
         )
-        shares = [statistics.median(shares) for shares in zip(*map(_shares, found), strict=True)]
-        print("    " + ", ".join(f"{name} {share:.0%}" for name, share in zip(PARTS, shares, strict=True)))
+        shares = {part: statistics.median(getattr(rate, part) for rate in found) for part in PARTS}
+        print("    " + ", ".join(f"{part} {share:.0%}" for part, share in shares.items()))
     if plain:
         print(spread("plain extractor, one candidate at a time", plain, "candidates/s"))
         ratios = [fast.per_s / slow for fast, slow in zip(rates["context"], plain, strict=True)]
         print(spread("annealing against plain", ratios, "times"))
 
 
-def _shares(rate: Rate) -> tuple[float, float, float]:
-    """In order of PARTS."""
-    return rate.features, rate.prediction, rate.annealing
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = program("scoring", __doc__)
+    for name, default, text in (
+        ("runs", 9, "of each kind of features"),
+        ("chains", 4096, "of the annealing"),
+        ("steps", 24, "of each chain"),
+        ("plain", 48, "candidates scored one by one in each run"),
+        ("seed", 0, "of the search"),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} (default: {default})")
+    parser.add_argument("--features", nargs="+", choices=KINDS, default=list(KINDS))
+    return finished(parser, arguments, run)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
@@ -24,11 +24,12 @@ from benchmarks.experiments.landscapes import open_landscape
 from benchmarks.experiments.methods import Method
 from benchmarks.experiments.searching import search
 from benchmarks.experiments.source import Source, source_digest
+from benchmarks.harness.progress import Bar
 
 CELL_VERSION: Final = 1
 ROOMS: Final = ("features", "cost_model", "explore")
 """Rooms of toolkit/ on which the course of a search depends."""
-HERE: Final = ("searching.py", "source.py", "models.py")
+HERE: Final = ("searching.py", "source.py")
 """Files of this folder on which it depends too."""
 
 
@@ -111,25 +112,22 @@ def code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def finish(
-    cells: Iterable[Cell], work: Path, *, workers: int = 1, progress: Callable[[int, int], None]
-) -> None:
-    """Run the cells that are not stored yet in worker processes; `progress` hears (done, missing).
+def finish(cells: Iterable[Cell], work: Path, *, workers: int = 1) -> int:
+    """Run the cells that are not stored yet in worker processes; returns how many these were.
 
     Each is stored as soon as it is done.
     """
     store = Store(work)
     missing = [cell for cell in dict.fromkeys(cells) if store.costs_s(cell) is None]
-    progress(0, len(missing))
     # A process of its own for each worker, started fresh: XGBoost's and JAX's threads do not survive a fork.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         running = [pool.submit(_finish_one, cell, work) for cell in missing]
         try:
-            for done, future in enumerate(as_completed(running), start=1):
+            for future in Bar("searches", len(missing))(as_completed(running)):
                 future.result()
-                progress(done, len(missing))
         finally:
             pool.shutdown(cancel_futures=True)  # some are left only where one failed or this was interrupted
+    return len(missing)
 
 
 def _finish_one(cell: Cell, work: Path) -> None:

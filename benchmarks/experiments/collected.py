@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.harness.place import board_with
 from benchmarks.kernels.expressions import operator as workload_operator
-from benchmarks.kernels.host import board_with
 from benchmarks.kernels.workloads import WORKLOADS
 from boards.description import Board
 from boards.target import Target

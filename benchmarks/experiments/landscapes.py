@@ -99,26 +99,18 @@ def open_landscape(name: str, work: Path) -> Landscape:
     Raises ReplayError or RecordsError that says how to record it.
     """
     kind, operator = name.split(" ")
-    if kind == TABLE:
-        replay = open_replay(operator)
-        return of_known(
-            operator, replay.table.flops, replay.programs, replay.table.batch, replay.table.costs_s
-        )
-    return pool(collected(operator, work))
-
-
-def of_known(
-    name: str, flops: int, programs: Programs, batch: Batch, costs_s: NDArray[np.float64]
-) -> Landscape:
-    """The landscape of a whole space: batch [M, K] are all its valid configurations."""
-    ids = programs.space.ids(batch)
+    if kind == POOL:
+        return pool(collected(operator, work))
+    replay = open_replay(operator)
+    space, table = replay.space, replay.table
+    ids = space.ids(table.batch)
     order = np.argsort(ids)
     ordered = ids[order]
 
     def place(rows: Batch) -> NDArray[np.intp]:
-        return order[np.searchsorted(ordered, programs.space.ids(rows))]
+        return order[np.searchsorted(ordered, space.ids(rows))]
 
-    return Landscape(name, TABLE, flops, programs.space, place, programs, batch, costs_s)
+    return Landscape(operator, TABLE, table.flops, space, place, replay.programs, table.batch, table.costs_s)
 
 
 def pool(found: Collected) -> Landscape:

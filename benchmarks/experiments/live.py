@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from benchmarks.experiments.again import EARLY, Pair, timed_pairs
 from benchmarks.experiments.collect import LEARNED, OPERATORS, RANDOM, TARGETS_OF_TRANSFER, TRANSFER
 from benchmarks.experiments.collected import Run, programs_of, runs
-from benchmarks.experiments.results import compared, interval, rounded
-from benchmarks.experiments.statistics import (
+from benchmarks.experiments.results import interval, rounded, rounded_band
+from benchmarks.harness.statistics import (
     Array,
+    Interval,
     band,
     best_so_far,
     compare,
@@ -30,6 +31,7 @@ SHARE_GOAL: Final = 1.0 / 3.0
 TRANSFER_GOAL: Final = 80
 LABELS: Final = {LEARNED: "learned (GBT, rank)", RANDOM: "random", TRANSFER: "learned, transfer from C1-C6"}
 TIME_POINTS: Final = 100
+RATIO: Final = "times, geometric mean"
 
 Found = Mapping[tuple[str, str], list[Run]]
 """Runs by method and operator."""
@@ -80,9 +82,7 @@ def _operator(name: str, found: Found, trials: int) -> dict[str, Any]:
                 "name": method,
                 "label": label,
                 "seeds": len(mine),
-                "mean": [rounded(value) for value in mean],
-                "low": [rounded(value) for value in low],
-                "high": [rounded(value) for value in high],
+                **rounded_band(mean, low, high),
                 "seconds": times,
                 "by_time": by_time,
             }
@@ -102,110 +102,77 @@ def _by_time(mine: Sequence[Run], flops: int) -> tuple[list[float], list[float]]
     return [rounded(value) for value in times], [rounded(value) for value in np.mean(curves, axis=0)]
 
 
-class _Speedups(NamedTuple):
-    """Learned over random in C1 to C12, a number for each operator that has pairs of runs of one seed."""
-
-    operators: list[str]
-    best: list[float]
-    share: list[float]  # of random's trials after which learned is at random's best
-    with_untuned: list[float]
-    fastest_known: list[float]  # the best of all runs over random's
-
-    def rows(self) -> list[list[Any]]:
-        """For the table."""
-        columns = (self.best, self.share, self.with_untuned, self.fastest_known)
-        return [[name, *map(rounded, row)] for name, *row in zip(self.operators, *columns, strict=True)]
+def _goal(name: str, unit: str, value: Interval, goal: str, met: bool | None, **more: Any) -> dict[str, Any]:
+    """One goal as data; `more`: its verdict, and a table of columns and rows."""
+    return {"name": name, "unit": unit, "value": interval(value), "goal": goal, "met": met, **more}
 
 
-def _speedups(found: Found, trials: int) -> _Speedups:
-    speedups = _Speedups([], [], [], [], [])
+def _learned_goals(found: Found, trials: int) -> list[dict[str, Any]]:
+    """Learned against random in C1 to C12: runs of the same seed are pairs, a row for each operator."""
+    rows = []
     for name in OPERATORS:
         pairs = _pairs(found.get((LEARNED, name), []), found.get((RANDOM, name), []))
         if not pairs:
             continue
         ends = [(_best(a, trials), _best(b, trials)) for a, b in pairs]
         whole = [(_best(a, trials, untuned=True), _best(b, trials, untuned=True)) for a, b in pairs]
-        reached = [trials_to_reach(a, float(b[-1])) for a, b in ends]
-        known_s = np.array([min(np.nanmin(run.costs_s) for run in _of(found, name))])
-        speedups.operators.append(name)
-        speedups.best.append(_mean_ratio(ends))
-        speedups.share.append(float(np.mean([trials if t is None else t for t in reached])) / trials)
-        speedups.with_untuned.append(_mean_ratio(whole))
-        speedups.fastest_known.append(_mean_ratio([(known_s, b) for _, b in ends]))
-    return speedups
-
-
-def _learned_goals(found: Found, trials: int) -> list[dict[str, Any]]:
-    """Learned against random, operator by operator: runs of the same seed are pairs."""
-    of = _speedups(found, trials)
-    if not of.operators:
+        reached = [trials_to_reach(a, float(b[-1])) or trials for a, b in ends]
+        of_operator = [run for (_, operator), made in found.items() if operator == name for run in made]
+        known_s = np.array([min(np.nanmin(run.costs_s) for run in of_operator)])
+        fastest = _mean_ratio([(known_s, b) for _, b in ends])
+        rows.append((name, _mean_ratio(ends), float(np.mean(reached)) / trials, _mean_ratio(whole), fastest))
+    if not rows:
         return []
-    ones = [1.0] * len(of.operators)
-    speedup, counted, fastest = (
-        compare(values, ones) for values in (of.best, of.with_untuned, of.fastest_known)
-    )
+    _, best, share, with_untuned, fastest_known = zip(*rows, strict=True)
+    speedup, counted, most = (compare(v, [1.0] * len(v)) for v in (best, with_untuned, fastest_known))
     return [
-        {
-            "name": f"learned against random, best found within {trials} trials",
-            "unit": "times, geometric mean",
-            "value": interval(speedup.ratio),
-            "verdict": compared(speedup)["verdict"],
-            "goal": f"at least {SPEEDUP_GOAL}",
-            "met": speedup.ratio.estimate >= SPEEDUP_GOAL,
-            "columns": [
-                "operator",
-                "learned / random",
-                "share of trials",
-                "with the untuned schedules",
+        _goal(
+            f"learned against random, best found within {trials} trials",
+            RATIO,
+            speedup.ratio,
+            f"at least {SPEEDUP_GOAL}",
+            speedup.ratio.estimate >= SPEEDUP_GOAL,
+            verdict=speedup.verdict,
+            columns=[
+                "operator", "learned / random", "share of trials", "with the untuned schedules",
                 "fastest of all runs / random",
             ],
-            "rows": of.rows(),
-        },
-        {
-            "name": "the same ratio of the fastest program of all runs: what there was to gain",
-            "unit": "times, geometric mean",
-            "value": interval(fastest.ratio),
-            "goal": "none",
-            "met": None,
-        },
-        {
-            "name": "the same with the untuned schedules counted",
-            "unit": "times, geometric mean",
-            "value": interval(counted.ratio),
-            "verdict": compared(counted)["verdict"],
-            "goal": "none",
-            "met": None,
-        },
-        {
-            "name": f"share of random's {trials} trials after which learned is at random's best",
-            "unit": "mean",
-            "value": interval(mean_interval(of.share)),
-            "goal": "at most a third",
-            "met": float(np.mean(of.share)) <= SHARE_GOAL,
-        },
-    ]
+            rows=[[name, *map(rounded, row)] for name, *row in rows],
+        ),
+        _goal(
+            "the same ratio of the fastest program of all runs: what there was to gain",
+            RATIO, most.ratio, "none", None,
+        ),
+        _goal(
+            "the same with the untuned schedules counted",
+            RATIO, counted.ratio, "none", None, verdict=counted.verdict,
+        ),
+        _goal(
+            f"share of random's {trials} trials after which learned is at random's best",
+            "mean", mean_interval(share), "at most a third", float(np.mean(share)) <= SHARE_GOAL,
+        ),
+    ]  # fmt: skip
 
 
 def _transfer_goal(found: Found, trials: int) -> list[dict[str, Any]]:
     rows, needed = [], []
     for name in TARGETS_OF_TRANSFER:
         for with_it, scratch in _pairs(found.get((TRANSFER, name), []), found.get((LEARNED, name), [])):
-            goal_s = float(_best(scratch, trials)[-1])
-            trial = trials_to_reach(_best(with_it, trials), goal_s)
-            needed.append(trials if trial is None else trial)
-            rows.append([name, with_it.seed, "never" if trial is None else trial])
+            trial = trials_to_reach(_best(with_it, trials), float(_best(scratch, trials)[-1]))
+            needed.append(trial or trials)
+            rows.append([name, with_it.seed, trial or "never"])
     if not rows:
         return []
     return [
-        {
-            "name": f"trials until transfer is at the best of {trials} trials from scratch",
-            "unit": "trials, mean; a run that never gets there counts with all",
-            "value": interval(mean_interval([float(value) for value in needed])),
-            "goal": f"at most {TRANSFER_GOAL} on each",
-            "met": max(needed) <= TRANSFER_GOAL,
-            "columns": ["operator", "seed", "trials"],
-            "rows": rows,
-        }
+        _goal(
+            f"trials until transfer is at the best of {trials} trials from scratch",
+            "trials, mean; a run that never gets there counts with all",
+            mean_interval(needed),
+            f"at most {TRANSFER_GOAL} on each",
+            max(needed) <= TRANSFER_GOAL,
+            columns=["operator", "seed", "trials"],
+            rows=rows,
+        )
     ]
 
 
@@ -215,23 +182,17 @@ def _again_goal(again: Sequence[Pair], trials: int) -> list[dict[str, Any]]:
         return []
     ratio = compare([1.0 / pair.transfer_s for pair in again], [1.0 / pair.scratch_s for pair in again])
     return [
-        {
-            "name": f"transfer's best of {EARLY} trials against the best of {trials} from scratch, "
-            "both timed again in turn",
-            "unit": "times, geometric mean",
-            "value": interval(ratio.ratio),
-            "verdict": compared(ratio)["verdict"],
-            "goal": "as fast",
-            "met": ratio.ratio.high >= 1.0,
-            "columns": ["operator", "seed", "transfer / scratch"],
-            "rows": [[pair.operator, pair.seed, rounded(pair.scratch_s / pair.transfer_s)] for pair in again],
-        }
+        _goal(
+            f"transfer's best of {EARLY} trials against the best of {trials} from scratch, both timed again",
+            RATIO,
+            ratio.ratio,
+            "as fast",
+            ratio.ratio.high >= 1.0,
+            verdict=ratio.verdict,
+            columns=["operator", "seed", "transfer / scratch"],
+            rows=[[pair.operator, pair.seed, rounded(pair.scratch_s / pair.transfer_s)] for pair in again],
+        )
     ]
-
-
-def _of(found: Found, operator: str) -> list[Run]:
-    """All runs of an operator."""
-    return [run for (_, name), made in found.items() if name == operator for run in made]
 
 
 def _mean_ratio(pairs: Sequence[tuple[Array, Array]]) -> float:

@@ -5,6 +5,7 @@ Everything is JSON-able data; the same cells give the same bytes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from benchmarks.experiments.cells import Cell, Store
 from benchmarks.experiments.landscapes import Landscape, open_landscape
 from benchmarks.experiments.methods import Method
 from benchmarks.experiments.sentences import finding
-from benchmarks.experiments.statistics import (
+from benchmarks.experiments.studies import Study
+from benchmarks.harness.statistics import (
     NEAR,
     Array,
-    Comparison,
     Interval,
     band,
     best_so_far,
@@ -26,17 +27,17 @@ from benchmarks.experiments.statistics import (
     mean_interval,
     trials_to_reach,
 )
-from benchmarks.experiments.studies import Study
 
 
 def cells_of(study: Study, seeds: int) -> list[Cell]:
     """Every cell of a study."""
-    return [
-        Cell(landscape, method, seed, study.trials * method.each, study.source if method.transfer else None)
-        for landscape in study.landscapes
-        for method in study.methods
-        for seed in range(seeds)
-    ]
+    runs = itertools.product(study.landscapes, study.methods, range(seeds))
+    return [_cell(study, *run) for run in runs]
+
+
+def _cell(study: Study, landscape: str, method: Method, seed: int) -> Cell:
+    source = study.source if method.transfer else None
+    return Cell(landscape, method, seed, study.trials * method.each, source)
 
 
 def study_results(study: Study, seeds: int, work: Path, notes: Sequence[str]) -> dict[str, Any]:
@@ -70,9 +71,7 @@ def _curves(study: Study, landscape: str, seeds: int, work: Path) -> Curves:
     for method in study.methods:
         rows = []
         for seed in range(seeds):
-            source = study.source if method.transfer else None
-            cell = Cell(landscape, method, seed, study.trials * method.each, source)
-            costs_s = store.costs_s(cell)
+            costs_s = store.costs_s(_cell(study, landscape, method, seed))
             if costs_s is None:
                 raise ValueError(f"study {study.name}: {method.name} on {landscape} has not run, seed {seed}")
             rows.append(best_so_far(costs_s, study.trials, each=method.each))
@@ -105,9 +104,7 @@ def _method(method: Method, best: Array, landscape: Landscape, best_s: float) ->
     return {
         "name": method.name,
         "label": method.label,
-        "mean": [rounded(value) for value in mean],
-        "low": [rounded(value) for value in low],
-        "high": [rounded(value) for value in high],
+        **rounded_band(mean, low, high),
         "share_of_best": interval(mean_interval((best_s / best[:, -1]).tolist())),
         "trials_to_near": None if None in reached else float(np.median(np.array(reached, dtype=np.float64))),
         "near_reached": sum(trial is not None for trial in reached),
@@ -124,21 +121,23 @@ def _comparisons(study: Study, landscapes: Sequence[tuple[Curves, float]]) -> li
     for method, other in study.pairs:
         names = {"method": method.label, "other": other.label}
         for trial in (study.trials // 4, study.trials):
-            mine, theirs = (
+            best = [
                 _means([curves[item][:, trial - 1] for curves, _ in landscapes]) for item in (method, other)
-            )
-            if (
-                np.isfinite(mine).all() and np.isfinite(theirs).all()
-            ):  # a seed without any program has no ratio
-                result = compared(compare((1.0 / mine).tolist(), (1.0 / theirs).tolist()))
-                found.append({**names, "of": "speed", "trial": trial, **result})
-        mine, theirs = (
+            ]
+            if np.isfinite(best).all():  # a seed without any program has no ratio
+                found.append({**names, "of": "speed", "trial": trial, **_faster(*best)})
+        needed = [
             _means([_needed(curves[item], best_s) for curves, best_s in landscapes])
             for item in (method, other)
-        )
-        result = compared(compare((1.0 / mine).tolist(), (1.0 / theirs).tolist()))
-        found.append({**names, "of": "trials", "trial": study.trials, **result})
+        ]
+        found.append({**names, "of": "trials", "trial": study.trials, **_faster(*needed)})
     return found
+
+
+def _faster(mine: Array, theirs: Array) -> dict[str, Any]:
+    """Two samples of which less is better, compared, as JSON-able data."""
+    found = compare((1.0 / mine).tolist(), (1.0 / theirs).tolist())
+    return {"ratio": interval(found.ratio), "pairs": found.pairs, "verdict": found.verdict}
 
 
 def _means(values: Sequence[Array]) -> Array:
@@ -153,22 +152,15 @@ def _needed(best: Array, best_s: float) -> Array:
     return np.array([best.shape[1] if trial is None else trial for trial in reached], dtype=np.float64)
 
 
-def compared(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as JSON-able data."""
-    return {
-        "ratio": interval(comparison.ratio),
-        "pairs": comparison.pairs,
-        "verdict": comparison.verdict,
-    }
-
-
 def interval(item: Interval) -> dict[str, float]:
     """An interval as JSON-able data."""
-    return {
-        "estimate": rounded(item.estimate),
-        "low": rounded(item.low),
-        "high": rounded(item.high),
-    }
+    return {"estimate": rounded(item.estimate), "low": rounded(item.low), "high": rounded(item.high)}
+
+
+def rounded_band(mean: Array, low: Array, high: Array) -> dict[str, list[float]]:
+    """A curve and its bounds as JSON-able data."""
+    found = {"mean": mean, "low": low, "high": high}
+    return {name: [rounded(value) for value in curve] for name, curve in found.items()}
 
 
 def rounded(value: float) -> float:

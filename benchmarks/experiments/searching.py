@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from benchmarks.experiments.landscapes import Landscape, Rows
 from benchmarks.experiments.methods import Method
-from benchmarks.experiments.models import cost_model
-from benchmarks.experiments.source import Source, global_model
+from benchmarks.experiments.source import Source, cost_model, global_model
+from benchmarks.replay.recorded import course
 from toolkit.cost_model.transfer import Transfer
 from toolkit.explore.annealing import AnnealingOptions, AnnealingProposer
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import SearchOptions, make_proposer
 from toolkit.explore.space import Batch
-
-BATCH: Final = 64
-SMALLEST_BATCH: Final = 8
 
 
 def search(
@@ -31,20 +27,9 @@ def search(
     source: Source | None = None,
     work: Path = Path("."),
 ) -> list[float]:
-    """Seconds of each evaluation, NaN for failures; fewer when the landscape is exhausted.
-
-    Batches grow as they do in tuning, from SMALLEST_BATCH to BATCH, by half of what is known.
-    """
+    """Seconds of each evaluation, NaN for failures; fewer when the landscape is exhausted."""
     proposer = make_search(landscape, method, seed, source, work)
-    costs_s: list[float] = []
-    while len(costs_s) < evaluations:
-        wanted = min(BATCH, max(SMALLEST_BATCH, len(costs_s) // 2), evaluations - len(costs_s))
-        rows = proposer.ask(wanted)
-        if not len(rows):
-            break
-        found = landscape.costs(rows)
-        proposer.tell(rows, found)
-        costs_s += found.tolist()
+    costs_s: list[float] = course(landscape, proposer, evaluations)[1].tolist()
     return costs_s
 
 
@@ -58,10 +43,11 @@ def make_search(
             landscape.space, landscape.features(method.features), rng, SearchOptions(tuner=method.tuner)
         )
     options = AnnealingOptions()
-    if method.spare is not None:
-        options = replace(options, spare=method.spare)
-    if method.alpha is not None:
-        options = replace(options, alpha=method.alpha)
+    options = replace(
+        options,
+        spare=options.spare if method.spare is None else method.spare,
+        alpha=options.alpha if method.alpha is None else method.alpha,
+    )
     local, features = cost_model(method.model, seed), landscape.features(method.features)
     if not method.transfer:
         return AnnealingProposer(landscape.space, features, local, rng, options)

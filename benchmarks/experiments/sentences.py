@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.experiments.statistics import NEAR
+from benchmarks.harness.statistics import NEAR
 
 Found = Mapping[str, Any]  # one comparison of results.py
 

@@ -1,9 +1,10 @@
-"""The source domain of transfer: what was measured for other operators, and global models fitted on it."""
+"""The source domain of transfer: what was measured for other operators, and models fitted on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,19 @@ from numpy.typing import NDArray
 
 from benchmarks.experiments.collected import HERE, collected
 from benchmarks.experiments.landscapes import Rows, pool
-from benchmarks.experiments.models import cost_model
 from toolkit.cost_model.base import Saveable
+from toolkit.cost_model.choose import TREE_MODELS, make_cost_model
+from toolkit.features.tree import CHANNELS
+
+
+def cost_model(name: str, seed: int, *, patient: bool = False) -> Saveable:
+    """The model of this name, a `patient` one for what is fitted once; tree models read "tree" features."""
+    return make_cost_model(name, seed, channels=len(CHANNELS), patient=patient)
+
+
+def available(name: str) -> bool:
+    """Whether a model of this name can be made here: tree models need the extra [neural]."""
+    return name not in TREE_MODELS or find_spec("jax") is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,13 @@ from benchmarks.experiments.methods import (
     Method,
     transferred,
 )
-from benchmarks.experiments.models import available
-from benchmarks.experiments.source import Source
+from benchmarks.experiments.source import Source, available
 from toolkit.errors import ReplayError
 
 Pair = tuple[Method, Method]
+NO_SOURCE: Final = "No transfer"
+"""How the note begins that a study has no source of global models."""
+COLLECT: Final = "python -m benchmarks.experiments collect"
 
 TABLES: Final = (f"{TABLE} C6", f"{TABLE} C9", f"{TABLE} M1024")
 CONVS: Final = ("C1", "C2", "C3", "C4", "C5", "C6")
@@ -174,40 +176,33 @@ def possible(study: Study, work: Path, without: tuple[str, ...] = ()) -> tuple[S
     landscapes = []
     for name in study.landscapes:
         missing = _missing(name, work)
-        notes += missing
+        notes += [missing] if missing else []
         landscapes += [] if missing else [name]
-    if study.source is not None:
-        known = {run.operator for run in runs(work, study.source.operators, study.source.target)}
-        absent = [name for name in study.source.operators if name not in known]
-        if absent:
-            notes.append(
-                f"No transfer: nothing was collected for {', '.join(absent)} ({study.source.target}); run "
-                "`python -m benchmarks.experiments collect`."
-            )
     methods = [method for method in study.methods if available(method.model)]
     if len(methods) < len(study.methods):
         notes.append("TreeGRU models did not run: jax is not installed (extra [neural]).")
     asked = [method for method in methods if method.model not in without]
     if len(asked) < len(methods):
         notes.append(f"Left out as asked: {', '.join(item.label for item in methods if item not in asked)}.")
-    methods = asked
-    if study.source is not None and any(note.startswith("No transfer") for note in notes):
-        methods = [method for method in methods if not method.transfer]
-    pairs = tuple(pair for pair in study.pairs if all(method in methods for method in pair))
-    return replace(study, landscapes=tuple(landscapes), methods=tuple(methods), pairs=pairs), notes
+    if study.source is not None:
+        known = {run.operator for run in runs(work, study.source.operators, study.source.target)}
+        if absent := [name for name in study.source.operators if name not in known]:
+            notes.append(
+                f"{NO_SOURCE}: nothing was collected for {', '.join(absent)} ({study.source.target}); run "
+                f"`{COLLECT}`."
+            )
+            asked = [method for method in asked if not method.transfer]
+    pairs = tuple(pair for pair in study.pairs if all(method in asked for method in pair))
+    return replace(study, landscapes=tuple(landscapes), methods=tuple(asked), pairs=pairs), notes
 
 
-def _missing(landscape: str, work: Path) -> list[str]:
+def _missing(landscape: str, work: Path) -> str:
+    """Why a landscape cannot be searched; empty where it can."""
     kind, operator = landscape.split(" ")
     if kind == POOL:
-        known = runs(work, (operator,))
-        return (
-            []
-            if known
-            else [f"{operator}: nothing collected; run `python -m benchmarks.experiments collect`."]
-        )
+        return "" if runs(work, (operator,)) else f"{operator}: nothing collected; run `{COLLECT}`."
     try:
         open_landscape(landscape, work)
     except ReplayError as error:  # no table, or one of another space
-        return [f"{operator}: {error}"]
-    return []
+        return f"{operator}: {error}"
+    return ""

@@ -10,8 +10,8 @@ from benchmarks.experiments.landscapes import POOL, TABLE, Landscape, open_lands
 from benchmarks.experiments.methods import REPRESENTATIONS, Method
 from benchmarks.experiments.results import rounded
 from benchmarks.experiments.source import Source, global_model, source_digest
-from benchmarks.experiments.statistics import rank_correlation, top_recall
-from benchmarks.experiments.studies import CONVS, Study, possible
+from benchmarks.experiments.studies import CONVS, NO_SOURCE, Study, possible
+from benchmarks.harness.statistics import rank_correlation, top_recall
 
 TOP: Final = 64
 TARGETS: Final = tuple(f"{TABLE} {name}" for name in ("C9", "M1024")) + tuple(
@@ -25,7 +25,7 @@ def zero_shot(work: Path, without: tuple[str, ...] = ()) -> dict[str, Any]:
     asked = Study("zero shot", "", "", "", TARGETS, tuple(REPRESENTATIONS), (), source=SOURCE)
     study, notes = possible(asked, work, without)
     rows = []
-    if not any(note.startswith("No transfer") for note in notes):
+    if not any(note.startswith(NO_SOURCE) for note in notes):
         for name in study.landscapes:
             landscape = open_landscape(name, work)
             rows += [_row(landscape, method, work) for method in study.methods]

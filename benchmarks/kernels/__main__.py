@@ -17,84 +17,77 @@ measured.
 
 from __future__ import annotations
 
-import argparse
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
-from benchmarks.kernels.arguments import parser
-from benchmarks.kernels.columns import aligned
+from benchmarks.harness.command import Asked, Parser, finished, names, numbers, program, subcommands
+from benchmarks.harness.documents import write
+from benchmarks.harness.place import HOST, board_with
 from benchmarks.kernels.compile_cost import compile_cost, compile_findings, lines
 from benchmarks.kernels.environments import make_environments
 from benchmarks.kernels.goals import summary
-from benchmarks.kernels.host import board_with
 from benchmarks.kernels.inference import SUITE as NETWORKS
 from benchmarks.kernels.measuring import Turnout, measure_all
 from benchmarks.kernels.networks import NAMES, chosen_networks, tuned_network
 from benchmarks.kernels.processes import LIBRARIES, contenders
 from benchmarks.kernels.random_shapes import random_workloads
-from benchmarks.kernels.results import Finding, GoalReport, read, read_goals, write
+from benchmarks.kernels.results import Finding, GoalReport, read, read_goals
 from benchmarks.kernels.rounds import Measured, Plan
 from benchmarks.kernels.tables import text
 from benchmarks.kernels.tune import Effort, tune
 from benchmarks.kernels.winners import DRAWN, loop_findings, table, winners
-from benchmarks.kernels.workloads import Workload, chosen
-from boards.board import BoardError
-from toolkit.errors import ToolkitError
+from benchmarks.kernels.workloads import chosen
+
+RECORDS = Path("build/bench/kernels.db")
+PEERS = Path("build/peers")
+PLAN = Plan()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
-    asked = parser(__doc__).parse_args(arguments)
-    try:
-        COMMANDS[asked.command](asked)
-    except (ToolkitError, BoardError, ValueError, OSError, subprocess.CalledProcessError) as error:
-        print(f"benchmarks.kernels: {error}", file=sys.stderr)
-        return error.exit_code if isinstance(error, ToolkitError) else 2
-    except KeyboardInterrupt:
-        print("stopped; what was tuned is recorded, run the same command to go on", file=sys.stderr)
-        return 130
-    return 0
-
-
-def _tune(asked: argparse.Namespace) -> None:
-    """Operators first: networks share what is known about theirs."""
-    operators, networks = _sorted_names(asked.only)
+def _tune(asked: Asked) -> None:
+    """Operators first: networks share what is known about theirs. Without names: every operator."""
+    networks = [name for name in asked.only if name in (*NAMES, NETWORKS)]
+    operators = [name for name in asked.only if name not in networks]
+    workloads = chosen(operators) if operators or not networks else []
     for threads in asked.threads:
-        if operators is not None:
-            tune(operators, threads, asked.records, _effort(asked))
-        for name in networks:
-            tuned_network(name, threads, asked.records, _effort(asked), _say)
+        tune(workloads, threads, asked.records, _effort(asked))
+        for name in chosen_networks(networks) if networks else ():
+            tuned_network(name, threads, asked.records, _effort(asked))
 
 
-def _measure(asked: argparse.Namespace) -> None:
+def _measure(asked: Asked) -> None:
     workloads = chosen(asked.only)
     _measured(asked, lambda _: workloads, LIBRARIES)
 
 
-def _run(asked: argparse.Namespace) -> None:
+def _run(asked: Asked) -> None:
     _tune(asked)
     _measure(asked)
 
 
-def _networks(asked: argparse.Namespace) -> None:
+def _networks(asked: Asked) -> None:
     """All tuning comes first: a measurement can only be gone on with while the records stay as they are."""
+    names = chosen_networks(asked.only)
     tuned = {
-        threads: [
-            tuned_network(name, threads, asked.records, _effort(asked), _say)
-            for name in chosen_networks(asked.only)
-        ]
+        threads: [tuned_network(name, threads, asked.records, _effort(asked)) for name in names]
         for threads in asked.threads
     }
     _measured(asked, lambda threads: tuned[threads], LIBRARIES)
 
 
-def _random(asked: argparse.Namespace) -> None:
+def _random(asked: Asked) -> None:
     workloads = random_workloads(asked.count, asked.seed)
     _measured(asked, lambda _: workloads, ["numpy"])
 
 
-def _loops(asked: argparse.Namespace) -> None:
+def _measured(asked: Asked, workloads: Callable[[int], Iterable[Measured]], libraries: Sequence[str]) -> None:
+    own = ("--records", str(asked.records.absolute()), "--finalists", str(asked.finalists))
+    everybody = contenders(asked.peers, own, asked.libraries or libraries)
+    plan = Plan(asked.rounds, asked.batches, asked.batch_ms / 1e3)
+    print(text(measure_all(workloads, asked.threads, Turnout(everybody, plan, asked.json, _say))))
+
+
+def _loops(asked: Asked) -> None:
     found: list[Finding] = []
     for threads in asked.threads:
         board, target = board_with(threads, asked.board)
@@ -105,7 +98,7 @@ def _loops(asked: argparse.Namespace) -> None:
     _conclude(asked, found)
 
 
-def _compile(asked: argparse.Namespace) -> None:
+def _compile(asked: Asked) -> None:
     found: list[Finding] = []
     for workload in chosen(asked.only):
         cost = compile_cost(workload, asked.count, asked.seed)
@@ -114,66 +107,94 @@ def _compile(asked: argparse.Namespace) -> None:
     _conclude(asked, found)
 
 
-def _report(asked: argparse.Namespace) -> None:
+def _report(asked: Asked) -> None:
     print("\n\n".join(text(read(path)) for path in asked.files))
 
 
-def _goals(asked: argparse.Namespace) -> None:
+def _goals(asked: Asked) -> None:
     _conclude(asked, [goal for path in asked.files for goal in read_goals(path)])
 
 
-def _setup_peers(asked: argparse.Namespace) -> None:
-    make_environments(asked.folder)
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "tune": _tune,
-    "measure": _measure,
-    "run": _run,
-    "networks": _networks,
-    "random": _random,
-    "loops": _loops,
-    "compile": _compile,
-    "report": _report,
-    "goals": _goals,
-    "setup-peers": _setup_peers,
-}
-
-
-def _effort(asked: argparse.Namespace) -> Effort:
-    return Effort(asked.trials, asked.seconds, asked.seed)
-
-
-def _sorted_names(names: Sequence[str]) -> tuple[list[Workload] | None, list[str]]:
-    """Operators and networks among the names; every operator for no name.
-
-    Raises:
-        ValueError: a name is neither.
-    """
-    networks = [name for name in names if name in (*NAMES, NETWORKS)]
-    operators = [name for name in names if name not in networks]
-    return (chosen(operators) if operators or not names else None), (
-        chosen_networks(networks) if networks else []
-    )
-
-
-def _measured(
-    asked: argparse.Namespace, workloads: Callable[[int], Iterable[Measured]], libraries: Sequence[str]
-) -> None:
-    own = ("--records", str(asked.records.absolute()), "--finalists", str(asked.finalists))
-    everybody = contenders(asked.peers, own, asked.libraries or libraries)
-    plan = Plan(asked.rounds, asked.batches, asked.batch_ms / 1e3)
-    print(text(measure_all(workloads, asked.threads, Turnout(everybody, plan, asked.json, _say))))
-
-
-def _conclude(asked: argparse.Namespace, found: Sequence[Finding]) -> None:
-    print("\n".join(summary(found, aligned)))
+def _conclude(asked: Asked, found: Sequence[Finding]) -> None:
+    print("\n".join(summary(found)))
     if asked.json:
         write(GoalReport(goals=tuple(found)), asked.json)
 
 
+def _setup_peers(asked: Asked) -> None:
+    make_environments(asked.folder)
+
+
+def _effort(asked: Asked) -> Effort:
+    return Effort(asked.trials, asked.seconds, asked.seed)
+
+
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+# ------------------------------------------------------------------------------------------------- options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = program("kernels", __doc__)
+    add = subcommands(parser)
+    tuning = add("tune", _tune, "tune our kernels and networks, measure nobody else")
+    measuring = add("measure", _measure, "measure everybody in turn")
+    running = add("run", _run, "tune, then measure")
+    networks = add("networks", _networks, "tune, then measure whole networks")
+    drawn = add("random", _random, "our untuned kernels and numpy on shapes drawn from a seed")
+    drawn.add_argument("--count", type=int, default=50)
+    loops = add("loops", _loops, "the innermost loops of our kernels, as machine code")
+    loops.add_argument("--board", default=HOST, help=f"its name or file (default {HOST})")
+    compiling = add("compile", _compile, "what it costs to compile a candidate")
+    compiling.add_argument("--only", type=names, default=["C6"], metavar="NAMES", help="default C6")
+    compiling.add_argument("--count", type=int, default=64, help="random configurations (default 64)")
+    compiling.add_argument("--seed", type=int, default=0)
+    reporting = add("report", _report, "print the tables of files of --json")
+    goals = add("goals", _goals, "what must be reached, from all files of --json")
+    peers = add("setup-peers", _setup_peers, "install the libraries, each in a place of its own")
+    peers.add_argument("folder", type=Path, nargs="?", default=PEERS)
+    for command in (tuning, measuring, running, networks, drawn, loops):
+        _add_shared(command)
+    for command in (tuning, measuring, running, networks, loops):
+        command.add_argument(
+            "--only", "--set", type=names, default=[], metavar="NAMES",
+            help="operators, suites or networks: C1,C6,matmul,resnet18 (default: all operators; "
+            "for networks: all networks)",
+        )  # fmt: skip
+    for command in (tuning, running, networks):
+        command.add_argument("--trials", type=int, default=400, help="at most, of an operator (default 400)")
+        command.add_argument(
+            "--seconds", type=float, help="tune an operator at most so long (default: no limit)"
+        )
+    for command in (measuring, running, networks, drawn):
+        _add_measuring(command)
+    for command in (loops, compiling, goals):
+        command.add_argument("--json", type=Path, help="write what was found to this file")
+    for command in (reporting, goals):
+        command.add_argument("files", type=Path, nargs="+")
+    return finished(parser, arguments)
+
+
+def _add_shared(command: Parser) -> None:
+    add = command.add_argument
+    add("--threads", type=numbers, default=[1], metavar="COUNTS", help="1, 2 or 1,2 (default 1)")
+    add("--records", type=Path, default=RECORDS, help=f"tuning records (default {RECORDS})")
+    add("--seed", type=int, default=0, help="of the search, and of random shapes")
+
+
+def _add_measuring(command: Parser) -> None:
+    add = command.add_argument
+    add("--peers", type=Path, default=PEERS, help=f"the libraries' environments (default {PEERS})")
+    known = f"default {','.join(LIBRARIES)}; for random shapes numpy"
+    add("--libraries", type=names, metavar="NAMES", help=known)
+    add("--rounds", type=int, default=PLAN.rounds)
+    add("--batches", type=int, default=PLAN.batches, help="undisturbed batches of a turn")
+    add("--batch-ms", type=float, default=1e3 * PLAN.batch_s)
+    add("--finalists", type=int, default=4, help="our fastest records measured again first")
+    add("--json", type=Path, help="write every turn to this file, after every operator; goes on with it")
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.c6 import spread
+from benchmarks.harness.place import board_with
+from benchmarks.harness.text import spread
 from benchmarks.kernels.expressions import operator
 from benchmarks.kernels.goals import COMPILE_GOAL_MS, finding
-from benchmarks.kernels.host import board_with
 from benchmarks.kernels.results import Finding
 from benchmarks.kernels.workloads import Workload
 from cross.compile import compile_object, kernel_of, link

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 
+from benchmarks.harness.text import aligned, thread_count
 from benchmarks.kernels.inference import SUITE as NETWORKS
 from benchmarks.kernels.random_shapes import SUITE as RANDOM
 from benchmarks.kernels.ratios import Standing, named, own_series, standing
@@ -72,7 +73,7 @@ def against_autotvm(found: Standing) -> float | None:
 
 
 def _suite(suite: str, threads: int, cases: Sequence[Case]) -> Iterator[Finding]:
-    where = f"{suite}, {threads} thread{'s' * (threads > 1)}"
+    where = f"{suite}, {thread_count(threads)}"
     goal = GOALS.get(suite)
     standings = [found for case in cases if (found := standing(case)) is not None]
     if goal is not None:
@@ -167,13 +168,13 @@ def _autotvm(standings: Sequence[Standing]) -> Iterator[Finding]:
 # ------------------------------------------------------------------------------------------------ as text
 
 
-def summary(goals: Sequence[Finding], align: Callable[[Sequence[Sequence[str]]], Iterator[str]]) -> list[str]:
+def summary(goals: Sequence[Finding]) -> list[str]:
     """One line a goal, and how many are reached."""
     if not goals:
         return []
     counts = {state: sum(item.reached is state for item in goals) for state in (True, False, None)}
     head = f"goals: {counts[True]} reached, {counts[False]} NOT reached, {counts[None]} not measured"
-    return [head, *align([_row(item) for item in goals])]
+    return [head, *aligned([_row(item) for item in goals])]
 
 
 def _row(item: Finding) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -48,13 +48,10 @@ class LoadedCode:
             RuntimeError: the kernel says that it failed.
         """
         workspace = aligned(np.zeros(max(workspace_bytes, 1), np.uint8))
-        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+        pointers = _pointers(arrays)
         self._buffers += [workspace, pointers, *arrays]  # alive as long as somebody may call
-        call = partial(self._library[symbol], pointers, ctypes.c_void_p(workspace.ctypes.data), self._pool)
-        status = call()
-        if status != 0:
-            raise RuntimeError(f"kernel {symbol} returned {status}, expected 0")
-        return call
+        address = ctypes.c_void_p(workspace.ctypes.data)
+        return _tried(symbol, partial(self._library[symbol], pointers, address, self._pool))
 
     def close(self) -> None:
         """End the pool's threads and let go of the arrays; the code stays mapped."""
@@ -78,9 +75,8 @@ class LoadedModel:
         self._instance = ctypes.c_void_p()
         numbers = (ctypes.c_int32 * len(cores))(*cores)
         pinned = len(cores) if len(cores) > 1 else 0
-        made = self._library.tfb_model_create_on(ctypes.byref(self._instance), len(cores), numbers, pinned)
-        if made != 0:
-            raise RuntimeError(f"tfb_model_create_on returned {made}, expected 0")
+        instance = ctypes.byref(self._instance)
+        _tried("create", partial(self._library.tfb_model_create_on, instance, len(cores), numbers, pinned))
         self._buffers: list[Any] = []
 
     def inference(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
@@ -89,22 +85,26 @@ class LoadedModel:
         Raises:
             RuntimeError: the model says that it failed.
         """
-        pointers = [
-            (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-            for arrays in (inputs, outputs)
-        ]
+        pointers = [_pointers(arrays) for arrays in (inputs, outputs)]
         self._buffers += [*pointers, *inputs, *outputs]  # alive as long as somebody may call
-        call = partial(self._library.tfb_model_run, self._instance, *pointers)
-        status = call()
-        if status != 0:
-            raise RuntimeError(f"tfb_model_run returned {status}, expected 0")
-        return call
+        return _tried("model", partial(self._library.tfb_model_run, self._instance, *pointers))
 
     def close(self) -> None:
         """End the instance; the code stays mapped."""
         self._library.tfb_model_destroy(self._instance)
         self._instance = ctypes.c_void_p()
         self._buffers.clear()
+
+
+def _pointers(arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+
+
+def _tried(name: str, call: Callable[[], int]) -> Call:
+    """The call, which has worked once. Raises RuntimeError."""
+    if status := call():
+        raise RuntimeError(f"{name} returned {status}, expected 0")
+    return call
 
 
 def _loaded(code: bytes) -> ctypes.CDLL:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.kernels.host import board_with
+from benchmarks.harness.place import board_with
 from benchmarks.kernels.inference import Network
 from benchmarks.kernels.loaded import LoadedCode, aligned
 from benchmarks.kernels.machine_code import FMA, LAUNCH, READ, machine_code

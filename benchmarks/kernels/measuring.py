@@ -16,9 +16,11 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.harness.documents import NoDocument, write
+from benchmarks.harness.text import thread_count
 from benchmarks.kernels.goals import findings
 from benchmarks.kernels.processes import Contender, LibraryProcess
-from benchmarks.kernels.results import Case, Report, read, write
+from benchmarks.kernels.results import Case, Report, read
 from benchmarks.kernels.rounds import Measured, Plan, facts, measure
 from benchmarks.kernels.tables import headline
 from boards.probe import read_host_facts
@@ -45,7 +47,8 @@ def measure_all(
     for count in threads:
         with _running(by.contenders, count) as processes:
             known = facts(processes, by.say)
-            report = _begun(by, known) if report is None else _with_facts(report, known)
+            report = _begun(by, known) if report is None else report
+            report = msgspec.structs.replace(report, libraries=report.libraries | known)
             for workload in workloads(count):
                 if any((item.workload, item.threads) == (workload.name, count) for item in report.cases):
                     by.say(f"{count} threads, {workload.name}: measured already")
@@ -85,7 +88,7 @@ def _begun(by: Turnout, known: dict[str, dict[str, str]]) -> Report:
         return report
     try:
         earlier = read(by.file)
-    except ValueError as error:
+    except NoDocument as error:
         by.say(f"{error}: measuring anew")
         return report
     if not resumable(earlier, report):
@@ -94,13 +97,9 @@ def _begun(by: Turnout, known: dict[str, dict[str, str]]) -> Report:
     return earlier
 
 
-def _with_facts(report: Report, known: dict[str, dict[str, str]]) -> Report:
-    return msgspec.structs.replace(report, libraries=report.libraries | known)
-
-
 def _with(report: Report, case: Case, by: Turnout) -> Report:
     """The report with one more case, in the file too."""
-    by.say(f"{case.threads} thread{'s' * (case.threads > 1)}, {headline(case)}")
+    by.say(f"{thread_count(case.threads)}, {headline(case)}")
     cases = (*report.cases, case)
     report = msgspec.structs.replace(report, cases=cases, goals=tuple(findings(cases)))
     if by.file:

@@ -6,28 +6,22 @@ Tuning resumes from the records. The bundle is made anew each time, so that it h
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from benchmarks.kernels.host import board_with
+from benchmarks.harness.place import WAIT_S, board_with
 from benchmarks.kernels.inference import SUITE, Network
-from benchmarks.kernels.tune import WAIT_S, Effort, ProgressLines
+from benchmarks.kernels.tune import Effort
 from benchmarks.networks import write
 from toolkit.bundle.manifest import CpuVariant
 from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
 from toolkit.model_job.job import tune
-from toolkit.model_job.options import (
-    JobEvent,
-    StageDone,
-    StageStarted,
-    TuneOptions,
-    TuneReport,
-    TuningPlanned,
-)
+from toolkit.model_job.options import TuneOptions, TuneReport
+from toolkit.report.tune_display import TuneDisplay
 from toolkit.tuning.algorithm import TuningOptions
 
 NAMES = ("resnet18", "mobilenet_v2")
@@ -55,12 +49,10 @@ class Place:
     size: int | None = None
 
 
-def tuned_network(
-    name: str, threads: int, records: Path, effort: Effort, say: Callable[[str], None], place: Place = Place()
-) -> Network:
+def tuned_network(name: str, threads: int, records: Path, effort: Effort, place: Place = Place()) -> Network:
     """Tune and bundle a network for so many cores of this machine; `effort` is for each distinct operator.
 
-    Raises what toolkit.tune raises; what was measured is kept.
+    Shown on standard error. Raises what toolkit.tune raises; what was measured is kept.
     """
     folder = place.folder.absolute()
     model = write(name, folder / f"{name}.onnx", MODEL_SEED, place.size)
@@ -75,9 +67,8 @@ def tuned_network(
         wait_s=WAIT_S,
         config_dir=folder / "config",
     )
-    report = tune(
-        model, msgspec.structs.replace(board, targets=(target,)), options, _Lines(name, threads, say)
-    )
+    with TuneDisplay() as display:
+        report = tune(model, msgspec.structs.replace(board, targets=(target,)), options, display)
     bundle = open_bundle(report.bundle, trusted_keys(options.config_dir))
     return _files(name, model, report, bundle, folder / f"{name}-{threads}")
 
@@ -105,20 +96,3 @@ def _files(name: str, model: Path, report: TuneReport, bundle: VerifiedBundle, s
         flops=sum(item.count * item.flops for item in report.operators),
         bytes_once=sum(array.nbytes for array in arrays) + variant.parameters_bytes,
     )
-
-
-class _Lines:
-    """The job's events as lines: operators as for kernels, and each stage when it ends."""
-
-    def __init__(self, name: str, threads: int, say: Callable[[str], None]) -> None:
-        self._name, self._say = name, say
-        self._operators = ProgressLines(threads, lambda line: say(f"{name} {line}"))
-
-    def __call__(self, event: JobEvent) -> None:
-        match event:
-            case StageDone(stage, seconds, summary):
-                self._say(f"{self._name}, {stage}: {summary}, {seconds:.0f} s")
-            case StageStarted() | TuningPlanned():
-                pass
-            case _:
-                self._operators(event)

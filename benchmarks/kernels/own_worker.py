@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness.place import board_with
 from benchmarks.kernels.direct import algorithm
 from benchmarks.kernels.expressions import documented, operands, operator
-from benchmarks.kernels.host import board_with
 from benchmarks.kernels.inference import Network
 from benchmarks.kernels.loaded import LoadedCode, LoadedModel, aligned
 from benchmarks.kernels.turn import Call, take_turn

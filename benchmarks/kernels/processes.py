@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.kernels.worker import PROTOCOL_VERSION
 from boards.probe import read_host_facts
+from toolkit.errors import ToolkitError
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = ("torch", "onnxruntime", "openvino", "litert")
@@ -28,7 +29,7 @@ QUIET_PATIENCE_S = 0.5
 _TEXT_LIMIT = 500
 
 
-class LibraryFailed(Exception):
+class LibraryFailed(ToolkitError):
     """A library gave no figure: it refused, crashed or did not answer. The text says which."""
 
 

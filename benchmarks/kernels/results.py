@@ -9,6 +9,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from benchmarks.harness import documents
+
 SCHEMA: Final = "tune-for-board/kernel-benchmark"
 VERSION: Final = 2
 
@@ -125,33 +127,12 @@ class GoalReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     goals: tuple[Finding, ...]
 
 
-def write(report: Report | GoalReport, path: Path) -> None:
-    """The report as indented JSON; atomic."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-    beside.replace(path)
-
-
 def read(path: Path) -> Report:
-    """The report in a file.
-
-    Raises:
-        ValueError: the file is no report of this version.
-    """
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Report)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"{path}: no {SCHEMA} of version {VERSION}: {error}") from error
+    """The report in a file. Raises NoDocument."""
+    return documents.read(path, Report)
 
 
 def read_goals(path: Path) -> tuple[Finding, ...]:
-    """The goals in a report's file, of either kind.
-
-    Raises:
-        ValueError: the file is neither.
-    """
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=GoalReport).goals
-    except msgspec.DecodeError:
-        return read(path).goals
+    """The goals in a report's file, of either kind. Raises NoDocument."""
+    alone = documents.kept(path, GoalReport)
+    return read(path).goals if alone is None else alone.goals

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import geometric_mean, median
 
-from benchmarks.kernels.columns import aligned
+from benchmarks.harness.text import aligned, thread_count
 from benchmarks.kernels.goals import GOALS, findings, summary
 from benchmarks.kernels.inference import SUITE as NETWORKS
 from benchmarks.kernels.limits import limit
@@ -33,11 +33,11 @@ def text(report: Report) -> str:
         for suite in dict.fromkeys(case.suite for case in report.cases):
             cases = [case for case in report.cases if (case.threads, case.suite) == (threads, suite)]
             if cases:
-                lines += ["", f"{suite}, {threads} thread{'s' * (threads > 1)}", *_table(suite, cases)]
+                lines += ["", f"{suite}, {thread_count(threads)}", *_table(suite, cases)]
                 lines += [*_verdict(cases), *_launch(cases), *_limits(suite, cases)]
     if not report.complete:
         lines += ["", "interrupted: the same command measures what is missing"]
-    lines += ["", NOTES, *_without_figures(report.cases), "", *summary(findings(report.cases), aligned)]
+    lines += ["", NOTES, *_without_figures(report.cases), "", *summary(findings(report.cases))]
     return "\n".join(lines)
 
 
@@ -46,7 +46,7 @@ def headline(case: Case) -> str:
     found = standing(case)
     if found is None or found.against is None or found.best is None:
         return f"{case.workload}: nothing to compare"
-    ratio = f"{_median(found.against)} ({found.against.low:.2f}-{found.against.high:.2f})"
+    ratio = " ".join(_ratio_columns(found)[:2])
     ours = _milliseconds(found.ours) + " ms" if case.suite == NETWORKS else f"{found.ours.gflops:.1f} GFLOP/s"
     return f"{case.workload}: {ours}, {ratio} of {found.best.name}"
 
@@ -95,10 +95,8 @@ def _network_row(case: Case, libraries: Sequence[str]) -> list[str]:
     found = standing(case)
     if found is None:
         return [case.workload, "-", *columns, "-", "", "", "-", "-"]
-    ratio = _ratio_columns(found)
-    return [
-        case.workload, _milliseconds(found.ours), *columns, *ratio, _median(found.peak), _error(found.ours)
-    ]  # fmt: skip
+    row = [case.workload, _milliseconds(found.ours), *columns, *_ratio_columns(found)]
+    return [*row, _median(found.peak), _error(found.ours)]
 
 
 def _best(case: Case, library: str) -> Series | None:

@@ -7,27 +7,22 @@ choice, the operator is tuned a second time without them.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.harness.place import board_with, open_place
 from benchmarks.kernels.direct import share_records
 from benchmarks.kernels.expressions import operator
-from benchmarks.kernels.host import board_with
 from benchmarks.kernels.workloads import Workload
 from boards.description import Board
 from boards.target import Target
 from cross.expression.language.operator import Operator
 from cross.schedule.cpu_sketch import cpu_space
-from toolkit.measure.session import open_session
 from toolkit.records import Records
 from toolkit.tuning.algorithm import TuningOptions
-from toolkit.tuning.on_board import BoardOptions, record_key, tune_on_board
-from toolkit.tuning.progress import Budget, Event, OperatorDone, OperatorStarted, TrialDone, TuningResult
-
-SHOWN_EVERY = 50
-WAIT_S = 1800.0  # for whoever measures on this machine now
+from toolkit.tuning.on_board import record_key
+from toolkit.tuning.progress import Budget, TuningResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +40,21 @@ def tune(workloads: Sequence[Workload], threads: int, records: Path, effort: Eff
     Returns the results of those that had trials left.
     """
     board, target = board_with(threads)
+    budget, tuning = Budget(effort.trials, effort.seconds), TuningOptions(seed=effort.seed)
+    named = [(workload.name, operator(workload)) for workload in workloads]
+    results = []
     with Records(records) as store:
-        found = [(workload, operator(workload)) for workload in workloads]
-        left = [
-            (workload.name, made)
-            for workload, made in found
-            if trials_left(made, board, target, store, effort.trials)
-        ]
-        results = _tuned(left, board, target, store, effort)
-        again = [
-            (f"{workload.name} without Winograd", made)
-            for workload, made in found
-            if direct_trials_left(made, board, target, store, effort.trials)
-        ]
-        return results + _tuned(again, board, target, store, effort, winograd=False)
+        for winograd, left in ((True, trials_left), (False, direct_trials_left)):
+            note = "" if winograd else " without Winograd"
+            found = [
+                (f"{name}{note}", made)
+                for name, made in named
+                if left(made, board, target, store, effort.trials)
+            ]
+            if found:
+                with open_place(board, target, "kernels") as place:
+                    results += place.tuned(found, store, budget, tuning, winograd=winograd)
+    return results
 
 
 def trials_left(operator: Operator, board: Board, target: Target, records: Records, trials: int) -> int:
@@ -80,58 +76,3 @@ def direct_trials_left(
     keys = record_key(larger, board), record_key(smaller, board)
     share_records(larger, smaller, records, keys, trials)
     return max(0, min(trials, smaller.size) - len(records.for_key(keys[1])))
-
-
-def _tuned(
-    named: Sequence[tuple[str, Operator]],
-    board: Board,
-    target: Target,
-    store: Records,
-    effort: Effort,
-    *,
-    winograd: bool = True,
-) -> list[TuningResult]:
-    if not named:
-        return []
-    options = BoardOptions(
-        target=target,
-        workers=board.target().threads,
-        tuning=TuningOptions(seed=effort.seed),
-        winograd=winograd,
-    )
-    budget = Budget(effort.trials, effort.seconds)
-    with open_session(board, wait_s=WAIT_S, holder="benchmarks.kernels") as session:
-        return tune_on_board(
-            named, board, session, store, budget, options=options, on_event=ProgressLines(target.threads)
-        )
-
-
-class ProgressLines:
-    """A line now and then, on standard error unless told otherwise."""
-
-    def __init__(self, threads: int, say: Callable[[str], None] | None = None) -> None:
-        self._threads = f"{threads} thread{'s' * (threads > 1)}"
-        self._write = say or _to_standard_error
-
-    def __call__(self, event: Event) -> None:
-        match event:
-            case OperatorStarted(name, resumed, trials):
-                self._say(name, f"{resumed} of {trials} trials recorded")
-            case TrialDone(operator=name, trial=trial, trials=trials) if trial % SHOWN_EVERY == 0:
-                rate = f"{event.trials_per_s:.1f} trials/s, {event.time_left_s:.0f} s left"
-                self._say(name, f"{trial}/{trials}, best {event.best_gflops:.1f} GFLOP/s, {rate}")
-            case OperatorDone(name, result):
-                untuned = f"untuned {result.default_gflops:.1f}"
-                failed = f", {result.failures} failures" if result.failures else ""
-                self._say(
-                    name,
-                    f"{result.best_gflops:.1f} GFLOP/s ({untuned}) after {result.trials} trials{failed}, "
-                    f"{result.wall_s:.0f} s",
-                )
-
-    def _say(self, name: str, text: str) -> None:
-        self._write(f"{name}, {self._threads}: {text}")
-
-
-def _to_standard_error(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.kernels.columns import aligned
+from benchmarks.harness.text import aligned, thread_count
 from benchmarks.kernels.expressions import operator
 from benchmarks.kernels.goals import finding
 from benchmarks.kernels.results import Finding
@@ -139,6 +139,6 @@ def loop_findings(board: Board, target: Target, rows: Sequence[Winner]) -> Itera
     for how in dict.fromkeys(item.how for item in rows):
         kernels = [item for item in rows if item.how == how]
         spilling = [f"{item.name} {item.spills}" for item in kernels if item.spills]
-        where = f"{board.name}, {target.threads} thread{'s' * (target.threads > 1)}"
+        where = f"{board.name}, {thread_count(target.threads)}"
         name = f"{where}, {len(kernels)} {how} kernels: with spills in inner loops"
         yield finding(name, 0, float(len(spilling)), at_most=True, detail=", ".join(spilling))

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -17,13 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.kernels.host import board_with
+from benchmarks.harness.command import Asked, finished, program, subcommands
+from benchmarks.harness.place import board_with
 from benchmarks.replay.operators import TABLES
-from benchmarks.replay.record import Place, record
+from benchmarks.replay.record import record
 from benchmarks.replay.recorded import FOLDER, Replay, course, open_replay
-from boards.errors import BoardError
 from toolkit.cost_model.choose import COST_MODELS
-from toolkit.errors import ToolkitError
 from toolkit.explore.search import TUNERS, SearchOptions, annealing_options, make_proposer, search_features
 from toolkit.measure.measurement import GIVEN_UP_S, IDENTICAL_CODE
 from toolkit.measure.replay import SUFFIX
@@ -31,27 +29,16 @@ from toolkit.measure.replay import SUFFIX
 WORK = Path("build/replay")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
-    asked = _parser().parse_args(arguments)
-    try:
-        for name in asked.names if asked.command == "record" else [asked.name]:
-            if asked.command == "record":
-                _record(name, asked.work, asked.output or FOLDER / f"{name}{SUFFIX}", asked.seed)
-            elif asked.command == "show":
-                print(described(open_replay(name, asked.table)))
-            else:
-                _search(open_replay(name, asked.table), asked)
-    except (ToolkitError, BoardError) as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+def _record(asked: Asked) -> None:
+    for name in asked.names:
+        table = record(name, TABLES[name], *board_with(1), asked.work, asked.seed)
+        output = asked.output or FOLDER / f"{name}{SUFFIX}"
+        table.write(output)
+        print(f"{output}: {len(table)} configurations, {output.stat().st_size / 1024:.0f} KiB")
 
 
-def _record(name: str, work: Path, output: Path, seed: int) -> None:
-    table = record(name, TABLES[name], Place(*board_with(1), work), seed=seed)
-    table.write(output)
-    print(f"{output}: {len(table)} configurations, {output.stat().st_size / 1024:.0f} KiB")
+def _show(asked: Asked) -> None:
+    print(described(open_replay(asked.name, asked.table)))
 
 
 def described(replay: Replay) -> str:
@@ -77,8 +64,9 @@ def described(replay: Replay) -> str:
     return "\n".join(lines)
 
 
-def _search(replay: Replay, asked: argparse.Namespace) -> None:
+def _search(asked: Asked) -> None:
     """A JSON line for each trial: the same table and seed print the same bytes."""
+    replay = open_replay(asked.name, asked.table)
     options = SearchOptions(asked.tuner, asked.cost_model, annealing_options(asked.preset, alpha=asked.alpha))
     rng = np.random.default_rng(asked.seed)
     proposer = make_proposer(replay.space, search_features(options, replay.programs), rng, options)
@@ -92,20 +80,16 @@ def _search(replay: Replay, asked: argparse.Namespace) -> None:
         print(json.dumps({"trial": trial, "gflops": gflops, "of_best": best, "configuration": described_row}))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.replay",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    recording = commands.add_parser("record", help="measure every configuration of a reduced space")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = program("replay", __doc__)
+    add = subcommands(parser)
+    recording = add("record", _record, "measure every configuration of a reduced space")
     recording.add_argument("names", nargs="+", choices=TABLES)
     recording.add_argument("--work", type=Path, default=WORK, help="records of unfinished tables")
     recording.add_argument("--output", type=Path, help="default: benchmarks/replay/NAME.tfbr")
-    recording.add_argument("--seed", type=int, default=0)
-    shown = commands.add_parser("show", help="what a table holds")
-    searched = commands.add_parser("search", help="run one search on a table")
+    shown = add("show", _show, "what a table holds")
+    searched = add("search", _search, "run one search on a table")
     for command in (shown, searched):
         command.add_argument("name", choices=TABLES)
         command.add_argument("--table", type=Path, help="default: benchmarks/replay/NAME.tfbr")
@@ -115,8 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     searched.add_argument("--alpha", type=float)
     searched.add_argument("--trials", type=int, default=200)
     searched.add_argument("--batch", type=int, default=64)
-    searched.add_argument("--seed", type=int, default=0)
-    return parser
+    for command in (recording, searched):
+        command.add_argument("--seed", type=int, default=0)
+    return finished(parser, arguments)
 
 
 if __name__ == "__main__":

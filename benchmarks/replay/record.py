@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from benchmarks.harness.place import Place, open_place
+from benchmarks.harness.progress import Bar
 from benchmarks.replay.operators import operator
-from benchmarks.replay.progress import Bar
 from benchmarks.replay.reduce import Kept, Size, reduced_choices
 from boards.description import Board
 from boards.probe import read_host_facts
@@ -31,48 +32,31 @@ from toolkit.errors import ReplayError
 from toolkit.explore.search import SearchOptions, make_proposer
 from toolkit.explore.space import Batch, enumerated
 from toolkit.features import ContextFeatures
-from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.replay import Provenance, ReplayTable, make_table
-from toolkit.measure.session import Session, open_session
 from toolkit.records import Records, TuningRecord
 from toolkit.tuning.on_board import record_key
 from toolkit.version import TOOL_VERSION
 
 BATCH: Final = 64
 SEARCH_BATCH: Final = 16
-WAIT_S: Final = 1800.0  # for whoever measures on this machine now
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a table is measured, and the folder where unfinished ones are kept."""
-
-    board: Board
-    target: Target
-    work: Path
-
-
-def record(name: str, size: Size, place: Place, *, seed: int = 0) -> ReplayTable:
-    """The table of a reduced space of the operator `name` (operators.py).
+def record(name: str, size: Size, board: Board, target: Target, work: Path, seed: int = 0) -> ReplayTable:
+    """The table of a reduced space of the operator `name` (operators.py); `work` keeps unfinished ones.
 
     Raises ToolkitError when the board cannot be measured or a file cannot be used.
     """
-    board, target, work = place.board, place.target, place.work
     full = cpu_space(operator(name), target)
     work.mkdir(parents=True, exist_ok=True)
     started_s = time.monotonic()
-    with (
-        Records(work / f"{name}.db") as records,
-        Builder(target, workers=board.target().threads) as builder,
-        open_session(board, wait_s=WAIT_S, holder="benchmarks.replay") as session,
-    ):
-        timing = RunnerOptions.of(board.measure)
-        recorder = Recorder(board, session, builder, records, timing, seed)
+    with Records(work / f"{name}.db") as records, open_place(board, target, "replay") as place:
+        recorder = Recorder(place, records, RunnerOptions.of(board.measure), seed)
         space = full.restricted(chosen(full, size, recorder, work / f"{name}.choices.json"))
         batch = np.concatenate(list(enumerated(space)))
         found = recorder.whole(name, space, batch)
+    timing = recorder.timing
     provenance = Provenance(
         machine=f"{read_host_facts().model}, {target.threads} core(s), {platform.system()}",
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -110,9 +94,7 @@ def chosen(full: ScheduleSpace, size: Size, recorder: Recorder, path: Path) -> K
 class Recorder:
     """Measures configurations on the board and keeps every measurement."""
 
-    board: Board
-    session: Session
-    builder: Builder
+    place: Place
     records: Records
     timing: RunnerOptions
     seed: int
@@ -146,46 +128,38 @@ class Recorder:
         known = self._known(space)
         return [known[number] for number in space.ids(batch).tolist()]
 
-    def _measuring(self, space: ScheduleSpace) -> Measuring:
-        recorded = self._known(space).values()
+    def _measuring(self, space: ScheduleSpace) -> Callable[[Batch], Iterator[Measurement]]:
+        """A function that measures rows, and has recorded each when it yields it."""
+        place, recorded = self.place, self._known(space).values()
         runner = LiveRunner(
-            Programs(space), self.builder, self.session, self.timing, seed=self.seed, recorded=recorded
+            Programs(space), place.builder, place.session, self.timing, seed=self.seed, recorded=recorded
         )
-        return Measuring(self, space, runner)
+        key = dataclasses.asdict(record_key(space, place.board))
+
+        def measured(rows: Batch) -> Iterator[Measurement]:
+            for row, measurement in zip(rows, runner.prepare(rows), strict=True):
+                error = measurement.error
+                self.records.add(
+                    TuningRecord(
+                        **key,
+                        configuration=space.describe(space.configuration(row)),
+                        seconds=measurement.seconds,
+                        number=measurement.number,
+                        error_kind=error.kind if error else "",
+                        error_text=error.text if error else "",
+                        max_abs_error=measurement.max_abs_error,
+                        facts=measurement.facts,
+                        timestamp_s=time.time(),
+                        seed=self.seed,
+                        trial=0,
+                    )
+                )
+                yield measurement
+
+        return measured
 
     def _known(self, space: ScheduleSpace) -> dict[int, Measurement]:
         """Recorded measurements by the id of their configuration."""
-        found = self.records.for_key(record_key(space, self.board))
+        found = self.records.for_key(record_key(space, self.place.board))
         ids = space.ids(space.batch([space.parse(item.configuration) for item in found]))
         return dict(zip(ids.tolist(), (item.measurement for item in found), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Measuring:
-    """Call it with rows: it measures them and has recorded each when it yields it."""
-
-    recorder: Recorder
-    space: ScheduleSpace
-    runner: LiveRunner
-
-    def __call__(self, rows: Batch) -> Iterator[Measurement]:
-        recorder = self.recorder
-        key = dataclasses.asdict(record_key(self.space, recorder.board))
-        for row, measurement in zip(rows, self.runner.prepare(rows), strict=True):
-            error = measurement.error
-            recorder.records.add(
-                TuningRecord(
-                    **key,
-                    configuration=self.space.describe(self.space.configuration(row)),
-                    seconds=measurement.seconds,
-                    number=measurement.number,
-                    error_kind=error.kind if error else "",
-                    error_text=error.text if error else "",
-                    max_abs_error=measurement.max_abs_error,
-                    facts=measurement.facts,
-                    timestamp_s=time.time(),
-                    seed=recorder.seed,
-                    trial=0,
-                )
-            )
-            yield measurement

@@ -15,108 +15,73 @@ search's time until it found its best, and until it came within 1 % of that. Eve
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-import numpy as np
-
-from benchmarks.experiments.statistics import mean_interval
-from benchmarks.kernels.columns import aligned
+from benchmarks.harness.command import Asked, finished, program, subcommands
+from benchmarks.harness.place import HOST, open_place, with_cores
+from benchmarks.harness.text import aligned
 from benchmarks.reuse.families import FAMILIES
-from benchmarks.reuse.pairs import Bench, Outcome, measure
-from benchmarks.reuse.results import keep, kept
-from benchmarks.reuse.select_table import print_selections
-from benchmarks.reuse.set_runs import METHODS, Machine
+from benchmarks.reuse.pairs import Outcome, Setting, measure
+from benchmarks.reuse.results import keep, kept, of_family
+from benchmarks.reuse.select import print_selections
+from benchmarks.reuse.set_runs import METHODS
 from benchmarks.reuse.set_table import keep_outcomes, measure_set, print_outcomes
 from benchmarks.reuse.sets import NETWORKS
 from boards.board import load
-from boards.errors import BoardError
-from toolkit.errors import ToolkitError
-from toolkit.measure.builder import Builder
-from toolkit.measure.session import open_session
 from toolkit.reuse.plan.reuse_plan import WORTH
 
-HOST = "host"
 WORK = Path("build/reuse")
 SETS = Path("build/reuse-sets")
 MEASURED = ("resnet-50", "mobilenet-v2", "bert-base")
-WAIT_S = 1800.0
-INTERRUPTED = 130
 HEAD = (
     "family", "pairs", "throughput", "interval", "speed-up to best", "to 1 %",
     "trials reused", "to best", "to 1 %",
 )  # fmt: skip
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code."""
-    asked = _parser().parse_args(arguments)
-    try:
-        asked.run(asked)
-    except (ToolkitError, BoardError) as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("interrupted: what is measured is kept, the same command goes on from there", file=sys.stderr)
-        return INTERRUPTED
-    return 0
-
-
 @contextmanager
-def _machine(asked: argparse.Namespace) -> Iterator[Bench]:
-    """The board with one core and its session, until the block ends."""
+def _setting(asked: Asked) -> Iterator[Setting]:
+    """One core of the board, or its GPU, until the block ends."""
     board = load(asked.board)
     work = asked.work if board.name == HOST else asked.work / board.name
     work.mkdir(parents=True, exist_ok=True)
-    target = board.target()
-    one_core = msgspec.structs.replace(target, cores=target.cores[:1])
-    with (
-        open_session(board, wait_s=WAIT_S, holder="benchmarks.reuse") as session,
-        Builder(one_core, workers=len(target.cores)) as builder,
-    ):
-        yield Bench(board, one_core, session, builder, work, asked.trials)
+    roots, worth = getattr(asked, "roots", None), getattr(asked, "worth", 0.0)
+    with open_place(board, with_cores(board.target(), 1), "reuse") as place:
+        yield Setting(place, work, asked.trials, roots or asked.trials, worth)
 
 
-def _select(asked: argparse.Namespace) -> None:
+def _select(asked: Asked) -> None:
     print_selections(asked.sets, as_json=asked.json)
 
 
-def _sets(asked: argparse.Namespace) -> None:
-    with _machine(asked) as bench:
-        machine = Machine(
-            bench.board, bench.target, bench.session, bench.builder, bench.work,
-            asked.trials, asked.roots or asked.trials, asked.worth,
-        )  # fmt: skip
-        found = []
+def _sets(asked: Asked) -> None:
+    found = []
+    with _setting(asked) as setting:
         for name in asked.sets:
-            found.append(measure_set(machine, name, asked.methods, asked.limit))
-            keep_outcomes(bench.work, asked.trials, found[-1])
+            found.append(measure_set(setting, name, asked.methods, asked.limit))
+            keep_outcomes(setting.work, asked.trials, found[-1])
     print_outcomes([item for outcomes in found for item in outcomes], as_json=asked.json)
 
 
-def _pairs(asked: argparse.Namespace) -> None:
+def _pairs(asked: Asked) -> None:
     """Measure what is missing and print the table."""
-    outcomes: list[Outcome] = []
-    with _machine(asked) as bench:
-        for seed in range(asked.pairs):
-            for family in asked.families:
-                outcomes.append(_kept(bench, family, seed))
+    with _setting(asked) as setting:
+        seeds = range(asked.pairs)
+        outcomes = [_measured(setting, family, seed) for seed in seeds for family in asked.families]
     rows = [_row(name, [item for item in outcomes if item.family == name]) for name in asked.families]
-    for line in aligned([HEAD, *rows, _row("all", outcomes)]):
-        print(line)
+    print("\n".join(aligned([HEAD, *rows, _row("all", outcomes)])))
 
 
-def _kept(bench: Bench, family: str, seed: int) -> Outcome:
+def _measured(setting: Setting, family: str, seed: int) -> Outcome:
     """The outcome of a pair, measured once."""
-    path = bench.work / f"{family}-{seed}-{bench.trials}.json"
+    path = setting.work / f"{family}-{seed}-{setting.trials}.json"
     earlier = kept(path)
     if earlier is not None:
         return earlier
-    outcome = measure(bench, family, seed)
+    outcome = measure(setting, family, seed)
     keep(path, outcome)
     print(
         f"{family} {seed}: throughput {outcome.throughput:.3f}, speed-up {outcome.speedup:.1f} "
@@ -130,53 +95,42 @@ def _kept(bench: Bench, family: str, seed: int) -> Outcome:
 
 def _row(name: str, outcomes: Sequence[Outcome]) -> list[str]:
     """A line of the table: means over pairs, with a 95 % interval of the throughput."""
-    throughput = mean_interval([item.throughput for item in outcomes])
+    found = of_family(name, outcomes)
+    throughput = found["throughput"]
     return [
         name,
-        str(len(outcomes)),
-        f"{throughput.estimate:.3f}",
-        f"{throughput.low:.3f}-{throughput.high:.3f}",
-        f"{np.mean([item.speedup for item in outcomes]):.1f}",
-        f"{np.mean([item.near_speedup for item in outcomes]):.1f}",
-        f"{np.mean([item.reused_trials for item in outcomes]):.0f}",
-        f"{np.mean([item.searched_trials for item in outcomes]):.0f}",
-        f"{np.mean([item.near_trials for item in outcomes]):.0f}",
+        str(found["pairs"]),
+        f"{throughput['estimate']:.3f}",
+        f"{throughput['low']:.3f}-{throughput['high']:.3f}",
+        *(f"{found[figure]['estimate']:.1f}" for figure in ("speedup", "near_speedup")),
+        *(f"{found[f'trials_{which}']:.0f}" for which in ("reused", "searched", "near")),
     ]
 
 
-def _parser() -> argparse.ArgumentParser:
-    lines = (__doc__ or "").splitlines()
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reuse", description=lines[0])
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    pairs = commands.add_parser("pairs", help="single pairs of operators")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = program("reuse", __doc__)
+    add = subcommands(parser)
+    pairs = add("pairs", _pairs, "single pairs of operators")
     pairs.add_argument("--families", nargs="+", choices=tuple(FAMILIES), default=list(FAMILIES))
-    pairs.add_argument("--board", default=HOST, help=f"a board of the library (default: {HOST})")
     pairs.add_argument("--pairs", type=int, default=10, help="of each family (default: 10)")
-    pairs.add_argument(
-        "--trials", type=int, default=400, help="of a search, and at most of a reuse (default: 400)"
-    )
-    pairs.add_argument("--work", type=Path, default=WORK, help=f"finished work (default: {WORK})")
-    pairs.set_defaults(run=_pairs)
-    chosen = commands.add_parser("select", help="who reuses whom in operator sets, without a board")
+    chosen = add("select", _select, "who reuses whom in operator sets, without a board")
     chosen.add_argument("--sets", nargs="+", choices=tuple(NETWORKS), default=list(NETWORKS))
-    chosen.add_argument("--json", action="store_true")
-    chosen.set_defaults(run=_select)
-    sets = commands.add_parser("sets", help="whole operator sets, tuned by every method")
+    sets = add("sets", _sets, "whole operator sets, tuned by every method")
     sets.add_argument("--sets", nargs="+", choices=tuple(NETWORKS), default=list(MEASURED))
     sets.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    sets.add_argument("--board", default=HOST, help=f"a board of the library (default: {HOST})")
-    sets.add_argument("--trials", type=int, default=400, help="of each searched operator (default: 400)")
     sets.add_argument("--roots", type=int, help="of each operator that a reuse searches (default: --trials)")
     sets.add_argument(
         "--worth", type=float, default=WORTH, help=f"trials for 1 %% of latency, 0: none (default: {WORTH:g})"
     )
-    sets.add_argument(
-        "--limit", type=int, help="only so many operators of each set, those with the most work"
-    )
-    sets.add_argument("--work", type=Path, default=SETS, help=f"finished work (default: {SETS})")
-    sets.add_argument("--json", action="store_true")
-    sets.set_defaults(run=_sets)
-    return parser
+    sets.add_argument("--limit", type=int, help="only so many operators of each set, those with most work")
+    for command, work in ((pairs, WORK), (sets, SETS)):
+        command.add_argument("--board", default=HOST, help=f"a board of the library (default: {HOST})")
+        command.add_argument("--trials", type=int, default=400, help="of each search (default: 400)")
+        command.add_argument("--work", type=Path, default=work, help=f"finished work (default: {work})")
+    for command in (chosen, sets):
+        command.add_argument("--json", action="store_true")
+    return finished(parser, arguments)
 
 
 if __name__ == "__main__":

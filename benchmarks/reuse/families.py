@@ -13,22 +13,12 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.harness.operators import Convolution, Form, Product
 from cross.expression import Operator, compute, placeholder, reduce_axis, sqrt, sum
-from cross.expression.families.conv import (
-    capsule_conv2d,
-    conv1d,
-    conv2d,
-    conv3d,
-    depthwise_conv2d,
-    grouped_conv2d,
-)
-from cross.expression.families.dense import batch_matmul
-from cross.expression.families.transposed import Transposed, phases, transposed_conv
+from cross.expression.families.conv import capsule_conv2d
 from cross.expression.families.window import Window
-from cross.expression.language.tensor import Tensor
 
 Sizes = Mapping[str, int]
-Convolution = Callable[[Tensor, Tensor, Window, str], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,60 +42,29 @@ def draw(family: str, seed: int) -> tuple[Operator, Operator]:
     return found.make(large), found.make(small)
 
 
-def _window(kernel: int, rank: int) -> Window:
-    return Window((1,) * rank, (kernel // 2,) * (2 * rank), (1,) * rank)
-
-
-def _convolution(name: str, rank: int, form: Convolution) -> Callable[[Sizes], Operator]:
+def _convolution(name: str, form: Form, rank: int = 2, kernel: int = 3) -> Callable[[Sizes], Operator]:
     def make(sizes: Sizes) -> Operator:
-        image, kernel = (sizes["size"],) * rank, (sizes["kernel"],) * rank
-        data = placeholder((1, *image, sizes["inputs"]), "X")
-        weight = placeholder((*kernel, sizes["inputs"], sizes["outputs"]), "W")
-        output = form(data, weight, _window(sizes["kernel"], rank), "Y")
-        return Operator(name, (data, weight), output, constants=frozenset({1}))
+        groups = sizes.get("groups", 1)
+        inputs = sizes["channels"] if form == "depthwise" else groups * sizes["inputs"]
+        outputs = inputs if form == "depthwise" else groups * sizes["outputs"]
+        window = (sizes.get("kernel", kernel),) * rank
+        stride, pad = (2, 1) if form == "transposed" else (1, window[0] // 2)
+        image = (sizes["size"],) * rank
+        layer = Convolution(form, image, inputs, outputs, window, (stride,) * rank, (pad,) * rank, 1, groups)
+        return layer.operator(name)
 
     return make
-
-
-def _conv2d(data: Tensor, weight: Tensor, window: Window, name: str) -> Tensor:
-    return conv2d(data, weight, window, name=name)
-
-
-def _grouped(sizes: Sizes) -> Operator:
-    groups, inputs, outputs, size = (sizes[name] for name in ("groups", "inputs", "outputs", "size"))
-    data = placeholder((1, size, size, groups, inputs), "X")
-    weight = placeholder((groups, 3, 3, inputs, outputs), "W")
-    output = grouped_conv2d(data, weight, _window(3, 2), name="Y")
-    return Operator("grouped", (data, weight), output, constants=frozenset({1}))
-
-
-def _depthwise(sizes: Sizes) -> Operator:
-    data = placeholder((1, sizes["size"], sizes["size"], sizes["channels"]), "X")
-    weight = placeholder((3, 3, sizes["channels"]), "W")
-    output = depthwise_conv2d(data, weight, _window(3, 2), name="Y")
-    return Operator("depthwise", (data, weight), output, constants=frozenset({1}))
-
-
-def _transposed(sizes: Sizes) -> Operator:
-    dimension = phases(sizes["size"], Transposed(4, 2, (1, 1)))
-    data = placeholder((1, sizes["size"], sizes["size"], sizes["inputs"]), "X")
-    taps = dimension.taps
-    weight = placeholder((2, 2, taps, taps, sizes["inputs"], sizes["outputs"]), "W")
-    output = transposed_conv(data, weight, [dimension] * 2, name="Y")
-    return Operator("transposed", (data, weight), output, constants=frozenset({1}))
 
 
 def _capsule(sizes: Sizes) -> Operator:
     data = placeholder((1, sizes["size"], sizes["size"], sizes["inputs"], 4, 4), "X")
     weight = placeholder((3, 3, sizes["inputs"], sizes["outputs"], 4, 4), "W")
-    output = capsule_conv2d(data, weight, _window(3, 2), name="Y")
+    output = capsule_conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="Y")
     return Operator("capsule", (data, weight), output, constants=frozenset({1}))
 
 
 def _batch_matmul(sizes: Sizes) -> Operator:
-    batch, rows, columns, inner = (sizes[name] for name in ("batch", "rows", "columns", "inner"))
-    left, right = placeholder((batch, rows, inner), "A"), placeholder((batch, inner, columns), "B")
-    return Operator("batch_matmul", (left, right), batch_matmul(left, right, name="Y"))
+    return Product(sizes["batch"], sizes["rows"], sizes["columns"], sizes["inner"]).operator()
 
 
 def _norm(sizes: Sizes) -> Operator:
@@ -120,13 +79,13 @@ def _norm(sizes: Sizes) -> Operator:
 IMAGES: Final = {"size": (14, 28), "inputs": (32, 64, 128), "outputs": (32, 64, 128)}
 FAMILIES: Final[Mapping[str, Family]] = {
     "conv1d": Family(
-        _convolution("conv1d", 1, conv1d),
+        _convolution("conv1d", "conv1d", 1),
         {"size": (128, 256), "inputs": (64, 128), "outputs": (64, 128), "kernel": (3, 5)},
         fixed=("kernel",),
     ),
-    "conv2d": Family(_convolution("conv2d", 2, _conv2d), {**IMAGES, "kernel": (1, 3, 5)}, fixed=("kernel",)),
+    "conv2d": Family(_convolution("conv2d", "conv2d"), {**IMAGES, "kernel": (1, 3, 5)}, fixed=("kernel",)),
     "conv3d": Family(
-        _convolution("conv3d", 3, conv3d),
+        _convolution("conv3d", "conv3d", 3),
         {"size": (7, 14), "inputs": (16, 32), "outputs": (16, 32), "kernel": (3,)},
         fixed=("kernel",),
     ),
@@ -134,12 +93,20 @@ FAMILIES: Final[Mapping[str, Family]] = {
         _batch_matmul,
         {"batch": (4, 12), "rows": (64, 128), "columns": (64, 128), "inner": (64, 128, 256)},
     ),
-    "grouped": Family(_grouped, {"groups": (4, 8), "size": (14, 28), "inputs": (8, 16), "outputs": (8, 16)}),
-    "depthwise": Family(_depthwise, {"size": (28, 56), "channels": (64, 128, 256)}),
-    "transposed": Family(_transposed, {"size": (4, 8, 16), "inputs": (64, 128), "outputs": (32, 64)}),
+    "grouped": Family(
+        _convolution("grouped", "grouped"),
+        {"groups": (4, 8), "size": (14, 28), "inputs": (8, 16), "outputs": (8, 16)},
+    ),
+    "depthwise": Family(
+        _convolution("depthwise", "depthwise"), {"size": (28, 56), "channels": (64, 128, 256)}
+    ),
+    "transposed": Family(
+        _convolution("transposed", "transposed", kernel=4),
+        {"size": (4, 8, 16), "inputs": (64, 128), "outputs": (32, 64)},
+    ),
     "capsule": Family(_capsule, {"size": (8, 16), "inputs": (8, 16), "outputs": (8, 16)}),
     "winograd": Family(
-        _convolution("winograd", 2, _conv2d), {**IMAGES, "kernel": (3,)}, fixed=("kernel",), winograd=True
+        _convolution("winograd", "conv2d"), {**IMAGES, "kernel": (3,)}, fixed=("kernel",), winograd=True
     ),
     "norm": Family(_norm, {"batch": (16, 64), "elements": (4096, 16384)}),
 }

@@ -1,69 +1,20 @@
 """The layers of the networks in ETO's Table 2, in running order, derived from their published definitions.
 
 Each function walks a network as it was published and lists the layers that the paper tunes: convolutions of
-CNNs, matrix products of transformers. `Convolution` and `Product` say what a layer computes; both can make
-the real operator.
+CNNs, matrix products of transformers (harness/operators.py).
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from cross.expression.families.conv import conv1d, conv2d, conv3d, depthwise_conv2d, grouped_conv2d
-from cross.expression.families.dense import batch_matmul
-from cross.expression.families.transposed import Transposed, phases, transposed_conv
-from cross.expression.families.window import Window
-from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import placeholder
-
-Form = Literal["conv1d", "conv2d", "conv3d", "depthwise", "grouped", "transposed", "batch_matmul"]
+from benchmarks.harness.operators import Convolution, Form, Layer, Product
 
 RESNET_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))  # (blocks, width)
 MOBILENET_BLOCKS = (
     (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)
 )  # fmt: skip
 """(expansion, channels, repeats, stride), Table 2 of the MobileNetV2 paper."""
-
-
-@dataclass(frozen=True, slots=True)
-class Convolution:
-    """`image`: extents of the input without padding; `pads`: of each dimension, on both sides."""
-
-    form: Form
-    image: tuple[int, ...]
-    inputs: int
-    outputs: int
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    batch: int = 1
-    groups: int = 1
-
-    def operator(self) -> Operator:
-        """Data channels last; the weights are constant."""
-        make = _transposed if self.form == "transposed" else _convolution
-        return make(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """[batch, rows, inner] @ [batch, inner, columns]; both sides vary, as in the paper's batch matmuls."""
-
-    batch: int
-    rows: int
-    columns: int
-    inner: int
-    form: Form = "batch_matmul"
-
-    def operator(self) -> Operator:
-        left = placeholder((self.batch, self.rows, self.inner), "A")
-        right = placeholder((self.batch, self.inner, self.columns), "B")
-        return Operator(self.form, (left, right), batch_matmul(left, right, name="Y"))
-
-
-Layer = Convolution | Product
 
 
 def resnet50(batch: int = 1) -> list[Layer]:
@@ -210,12 +161,7 @@ def bert(*, large: bool = False, batch: int = 1, tokens: int = 128) -> list[Laye
 
 
 def _square(
-    size: int,
-    inputs: int,
-    outputs: int,
-    kernel: int,
-    stride: int = 1,
-    form: Form = "conv2d",
+    size: int, inputs: int, outputs: int, kernel: int, stride: int = 1, form: Form = "conv2d"
 ) -> Convolution:
     """A 2-D convolution that keeps the size, but for its stride; a grouped one has two groups."""
     pads = (kernel // 2,) * 2
@@ -241,40 +187,3 @@ def _video(
 ) -> Layer:
     pads = tuple(extent // 2 for extent in kernel)
     return Convolution("conv3d", image, inputs, outputs, kernel, strides, pads)
-
-
-def _convolution(layer: Convolution) -> Operator:
-    groups, inputs, outputs = layer.groups, layer.inputs, layer.outputs
-    window = Window(layer.strides, layer.pads * 2, (1,) * len(layer.kernel))
-    ends: tuple[tuple[int, ...], tuple[int, ...]] = ((inputs,), (*layer.kernel, inputs, outputs))
-    if layer.form == "depthwise":
-        ends = ((inputs,), (*layer.kernel, inputs))
-    elif layer.form == "grouped":
-        shape = (groups, *layer.kernel, inputs // groups, outputs // groups)
-        ends = ((groups, inputs // groups), shape)
-    data = placeholder((layer.batch, *layer.image, *ends[0]), "X")
-    weight = placeholder(ends[1], "W")
-    forms = {
-        "conv1d": conv1d,
-        "conv2d": lambda data, weight, window, name: conv2d(data, weight, window, name=name),
-        "conv3d": conv3d,
-        "depthwise": depthwise_conv2d,
-        "grouped": grouped_conv2d,
-    }
-    output = forms[layer.form](data, weight, window, "Y")
-    return Operator(layer.form, (data, weight), output, constants=frozenset({1}))
-
-
-def _transposed(layer: Convolution) -> Operator:
-    dimensions = [
-        phases(extent, Transposed(kernel, stride, (pad, pad)))
-        for extent, kernel, stride, pad in zip(
-            layer.image, layer.kernel, layer.strides, layer.pads, strict=True
-        )
-    ]
-    taps = tuple(dimension.taps for dimension in dimensions)
-    data = placeholder((layer.batch, *layer.image, layer.inputs), "X")
-    weight = placeholder((*layer.strides, *taps, layer.inputs, layer.outputs), "W")
-    assert math.prod(taps) * math.prod(layer.strides) >= math.prod(layer.kernel)
-    output = transposed_conv(data, weight, dimensions, name="Y")
-    return Operator(layer.form, (data, weight), output, constants=frozenset({1}))

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness.place import Place, fastest
 from benchmarks.reuse.families import FAMILIES, draw
-from benchmarks.timed_in_turn import timed_in_turn
-from boards.description import Board
-from boards.target import Target
 from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
-from cross.schedule.space import ScheduleSpace
+from cross.schedule.space import Configuration
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import SearchOptions
-from toolkit.explore.space import Identify
-from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
-from toolkit.measure.session import Session
 from toolkit.records import Records, TuningRecord
 from toolkit.records.lines import SPENT
 from toolkit.reuse.rounds.proposer import ReuseProposer
@@ -36,15 +30,15 @@ SEARCH = SearchOptions(first="random")  # as in the paper
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """Where and how pairs are measured; records of every run are kept in `work`."""
+class Setting:
+    """Where pairs and sets are tuned, and where their records are kept; `trials` of each searched operator,
+    `roots` of those that a reuse searches, `worth` of 1 % of latency in trials (ReuseOptions)."""
 
-    board: Board
-    target: Target
-    session: Session
-    builder: Builder
+    place: Place
     work: Path
     trials: int
+    roots: int = 0
+    worth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,77 +78,80 @@ class Outcome:
         return self.near_s / self.reused_s
 
 
-def measure(bench: Bench, family: str, seed: int) -> Outcome:
+def measure(setting: Setting, family: str, seed: int) -> Outcome:
     """Tune what is missing, then time the winners. Pairs 2 n and 2 n + 1 have the same two operators, which
     are searched once."""
     number, turned = divmod(seed, 2)
     both = list(zip(("large", "small"), draw(family, number), strict=True))
     searched, source = (
-        _tuned(bench, f"{family}-{number}-{size}", operator, family, number)
+        _tuned(setting, f"{family}-{number}-{size}", operator, family, number)
         for size, operator in (reversed(both) if turned else both)
     )
     operator = searched.programs.space.operator
-    reused = _tuned(bench, f"{family}-{seed}-reused", operator, family, seed, reuse=source)
-    worked = [found.fastest for found in (searched, reused)]
-    order = [*(winner.configuration for winner in worked), searched.programs.space.default()]
-    again = timed_in_turn(searched.programs, order, bench.board, bench.session, bench.builder)
+    reused = _tuned(setting, f"{family}-{seed}-reused", operator, family, seed, reuse=source)
+    winners = [searched.fastest, reused.fastest, searched.programs.space.default()]
+    again_s = setting.place.in_turn(searched.programs, winners)
     found_after, found_s = _until_within(1.0, searched.records)
     near_after, near_s = _until_within(NEAR, searched.records)
     return Outcome(
         family=family,
         seed=seed,
-        searched_best_s=again[0],
-        reused_best_s=again[1],
-        untuned_s=again[2],
+        searched_best_s=again_s[0],
+        reused_best_s=again_s[1],
+        untuned_s=again_s[2],
         searched_trials=found_after,
         near_trials=near_after,
         reused_trials=len(reused.records),
         searched_s=found_s,
         near_s=near_s,
-        reused_s=sum(_wall_s(record) for record in reused.records),
+        reused_s=wall_s(reused.records),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Tuned:
     programs: Programs
-    job: TuningJob
     records: list[TuningRecord]
 
     @property
-    def fastest(self) -> Program:
-        worked = [record for record in self.records if record.cost_s is not None]
-        best = min(worked, key=lambda record: record.cost_s or np.inf)
-        return Program(self.programs.space, self.programs.space.parse(best.configuration))
+    def fastest(self) -> Configuration:
+        return fastest(self.programs.space, self.records)[0]
 
 
 def _tuned(
-    bench: Bench, name: str, operator: Operator, family: str, seed: int, reuse: _Tuned | None = None
+    setting: Setting, name: str, operator: Operator, family: str, seed: int, reuse: _Tuned | None = None
 ) -> _Tuned:
     """The records of one run, with what is left of it measured now."""
+    place = setting.place
     job, programs = open_job(
-        name, operator, bench.board, bench.target, winograd=FAMILIES[family].winograd, search=SEARCH
+        name, operator, place.board, place.target, winograd=FAMILIES[family].winograd, search=SEARCH
     )
     if reuse is not None:
-        job = replace(job, begin=functools.partial(_begun, programs.space, reuse.fastest, job.programs))
-    with Records(bench.work / f"{name}.db") as records:
+        job = around(job, programs, Program(reuse.programs.space, reuse.fastest))
+    with Records(setting.work / f"{name}.db") as records:
         recorded = [record.measurement for record in records.for_key(job.key)]
-        timing = RunnerOptions.of(bench.board.measure)
-        runner = LiveRunner(programs, bench.builder, bench.session, timing, seed=seed, recorded=recorded)
-        tune_all([(job, runner)], records, Budget(bench.trials), options=TuningOptions(seed=seed))
-        return _Tuned(programs, job, records.for_key(job.key))
+        timing = RunnerOptions.of(place.board.measure)
+        runner = LiveRunner(programs, place.builder, place.session, timing, seed=seed, recorded=recorded)
+        tune_all([(job, runner)], records, Budget(setting.trials), options=TuningOptions(seed=seed))
+        return _Tuned(programs, records.for_key(job.key))
 
 
-def _begun(space: ScheduleSpace, program: Program, programs: Identify | None, _: Proposer) -> Proposer:
-    return ReuseProposer(space, program, programs=programs)
+def around(job: TuningJob, programs: Programs, program: Program | None) -> TuningJob:
+    """The job, searched by the rounds of reuse around a program alone; None: around its own untuned one."""
+
+    def begin(_: Proposer) -> Proposer:
+        return ReuseProposer(programs.space, program, programs=job.programs)
+
+    return replace(job, begin=begin)
 
 
 def _until_within(factor: float, records: Sequence[TuningRecord]) -> tuple[int, float]:
     """Trials and seconds until the search came within a factor of the best that it ever found."""
     costs_s = np.array([np.inf if record.cost_s is None else record.cost_s for record in records])
     trials = int(np.flatnonzero(costs_s <= factor * costs_s.min())[0]) + 1
-    return trials, sum(_wall_s(record) for record in records[:trials])
+    return trials, wall_s(records[:trials])
 
 
-def _wall_s(record: TuningRecord) -> float:
-    return Accounts.of(record.facts.get(SPENT, {})).wall_s
+def wall_s(records: Sequence[TuningRecord]) -> float:
+    """Seconds that all of these trials took, everything included."""
+    return sum(Accounts.of(record.facts.get(SPENT, {})).wall_s for record in records)

@@ -1,46 +1,45 @@
-"""What the runs of this benchmark found so far, read from their folder."""
+"""What the pairs of this benchmark found so far, read from their folder."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from benchmarks.experiments.results import interval
-from benchmarks.experiments.statistics import mean_interval
+from benchmarks.harness import documents
+from benchmarks.harness.statistics import mean_interval
 from benchmarks.reuse.families import FAMILIES
 from benchmarks.reuse.pairs import Outcome
 from benchmarks.reuse.paper import PAIRS
 
-RESULTS_VERSION: Final = 3
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """The file of a pair."""
+
+    version: Literal[3] = 3
+    outcome: Outcome
 
 
 def keep(path: Path, outcome: Outcome) -> None:
     """Write an outcome where `kept` finds it."""
-    path.write_text(json.dumps({"version": RESULTS_VERSION, "outcome": asdict(outcome)}, indent=1))
+    documents.write(Kept(outcome=outcome), path)
 
 
 def kept(path: Path) -> Outcome | None:
     """The outcome in a file; None without one, or for one of another version."""
-    if not path.is_file():
-        return None
-    content = json.loads(path.read_text())
-    return Outcome(**content["outcome"]) if content.get("version") == RESULTS_VERSION else None
+    found = documents.kept(path, Kept)
+    return None if found is None else found.outcome
 
 
 def outcomes(work: Path, trials: int) -> list[Outcome]:
     """Every outcome of searches of so many trials in a folder, in order of families and seeds."""
-    return [outcome for family in FAMILIES for outcome in _of_family(work, family, trials)]
-
-
-def _of_family(work: Path, family: str, trials: int) -> Iterator[Outcome]:
-    paths = work.glob(f"{family}-*-{trials}.json")
-    found = [outcome for path in paths if (outcome := kept(path)) is not None]
-    yield from sorted(found, key=lambda outcome: outcome.seed)
+    found = [kept(path) for family in FAMILIES for path in work.glob(f"{family}-*-{trials}.json")]
+    order = list(FAMILIES)
+    return sorted(filter(None, found), key=lambda outcome: (order.index(outcome.family), outcome.seed))
 
 
 def pair_results(work: Path, trials: int) -> dict[str, Any]:
@@ -49,21 +48,23 @@ def pair_results(work: Path, trials: int) -> dict[str, Any]:
     named = [(name, [item for item in made if item.family == name]) for name in FAMILIES]
     return {
         "trials": trials,
-        "families": [_family(name, mine) for name, mine in named if mine],
-        "all": _family("all", made) if made else None,
+        "families": [of_family(name, mine) for name, mine in named if mine],
+        "all": of_family("all", made) if made else None,
     }
 
 
-def _family(name: str, mine: Sequence[Outcome]) -> dict[str, Any]:
-    paper = PAIRS.get(name)
+def of_family(name: str, mine: Sequence[Outcome]) -> dict[str, Any]:
+    """Means over the pairs of a family, with their intervals, and what the paper says."""
     return {
         "name": name,
         "pairs": len(mine),
-        "throughput": interval(mean_interval([item.throughput for item in mine])),
-        "speedup": interval(mean_interval([item.speedup for item in mine])),
-        "near_speedup": interval(mean_interval([item.near_speedup for item in mine])),
-        "trials_reused": float(np.mean([item.reused_trials for item in mine])),
-        "trials_searched": float(np.mean([item.searched_trials for item in mine])),
-        "trials_near": float(np.mean([item.near_trials for item in mine])),
-        "paper": None if paper is None else {"throughput": paper.throughput, "speedup": paper.speedup},
+        **{
+            figure: interval(mean_interval([getattr(item, figure) for item in mine]))
+            for figure in ("throughput", "speedup", "near_speedup")
+        },
+        **{
+            f"trials_{which}": float(np.mean([getattr(item, f"{which}_trials") for item in mine]))
+            for which in ("reused", "searched", "near")
+        },
+        "paper": PAIRS[name]._asdict() if name in PAIRS else None,
     }

@@ -5,14 +5,16 @@ Operators of different kinds never reuse each other: each kind is a graph of its
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Final, get_args
 
 import numpy as np
 
-from benchmarks.reuse.sets import SetOperator
+from benchmarks.harness.text import aligned
+from benchmarks.reuse.sets import SetOperator, operator_set, union
 from toolkit.reuse.graph.arborescence import Costs
 from toolkit.reuse.graph.steiner import steiner_tree
 from toolkit.reuse.plan.bridge_operator import bridge_operators
@@ -54,15 +56,7 @@ def select(operators: Sequence[SetOperator], hops: Hops) -> Selection:
     """The cheapest choice with these bridges."""
     kinds = dict.fromkeys(item.kind for item in operators)
     parts = [_select([item for item in operators if item.kind == kind], hops) for kind in kinds]
-    return Selection(
-        bridges=sum(part.bridges for part in parts),
-        used=sum(part.used for part in parts),
-        searched=sum(part.searched for part in parts),
-        trials=sum(part.trials for part in parts),
-        made_s=sum(part.made_s for part in parts),
-        costs_s=sum(part.costs_s for part in parts),
-        tree_s=sum(part.tree_s for part in parts),
-    )
+    return Selection(*map(sum, zip(*map(astuple, parts), strict=True)))
 
 
 def _select(operators: Sequence[SetOperator], hops: Hops) -> Selection:
@@ -125,3 +119,45 @@ def thread_step_s(loops: MajorLoops) -> float:
     shapes = thread_shapes(block, threads)
     thread_costs(loops, block, shapes, Staging(staged_steps(loops, 1)))
     return time.perf_counter() - started_s
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+STEPS: Final = {
+    "shapes of blocks of all sizes": block_step_s,
+    f"splits of a block of about {BLOCK} points between about {THREADS} threads": thread_step_s,
+}
+UNION: Final = "all together"
+HEAD: Final = (
+    *("set", "operators", "bridges", "how many", "used", "searched", "trials"),
+    *("seconds", "made", "costs", "tree"),
+)
+
+
+def print_selections(names: Sequence[str], *, as_json: bool) -> None:
+    """Select every set and their union with no, one-hop and all bridges, and print a line for each."""
+    everything = union(tuple(names))
+    sets = {name: operator_set(name) for name in names}
+    if len(names) > 1:
+        sets[UNION] = everything
+    steps = {name: slowest_step_s(everything, step) for name, step in STEPS.items()}
+    found = {(name, hops): select(operators, hops) for name, operators in sets.items() for hops in HOPS}
+    if as_json:
+        lines = [
+            {"set": name, "operators": len(sets[name]), "hops": hops, **asdict(selection)}
+            for (name, hops), selection in found.items()
+        ]
+        slowest_s = {name: step_s for name, (step_s, _) in steps.items()}
+        print(json.dumps({"selections": lines, "slowest_step_s": slowest_s}, indent=1))
+        return
+    rows = [
+        [
+            name, str(len(sets[name])), hops, str(item.bridges), str(item.used), str(item.searched),
+            f"{item.trials:.1f}", f"{item.seconds:.2f}",
+            *(f"{part / item.seconds:.0%}" for part in (item.made_s, item.costs_s, item.tree_s)),
+        ]
+        for (name, hops), item in found.items()
+    ]  # fmt: skip
+    print("\n".join(aligned([HEAD, *rows])))
+    for name, (step_s, slowest) in steps.items():
+        print(f"slowest step, {name}: {step_s * 1e3:.1f} ms, {slowest.layer}")

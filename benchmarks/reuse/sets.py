@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from benchmarks.harness.operators import Layer
 from benchmarks.reuse.networks import (
-    Layer,
     bert,
     dcgan,
     inception_resnet_1d,

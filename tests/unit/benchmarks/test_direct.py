@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.harness.place import board_with
 from benchmarks.kernels.direct import FROM_SPACE, algorithm, share_records, translated
 from benchmarks.kernels.expressions import operator
-from benchmarks.kernels.host import board_with
 from benchmarks.kernels.tune import direct_trials_left, trials_left
 from benchmarks.kernels.workloads import Image, Workload
 from cross.schedule.cpu_sketch import cpu_space

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.documents import write
 from benchmarks.kernels.__main__ import main
-from benchmarks.kernels.columns import aligned
 from benchmarks.kernels.goals import finding, findings, summary
 from benchmarks.kernels.limits import limit
 from benchmarks.kernels.ratios import standing
-from benchmarks.kernels.results import Case, Finding, GoalReport, read_goals, write
+from benchmarks.kernels.results import Case, Finding, GoalReport, read_goals
 from benchmarks.kernels.workloads import SUITES
 from tests.benchmark_reports import FLOPS, case, report, steady
 
@@ -106,7 +106,7 @@ def test_the_summary_counts_and_names() -> None:
         finding("spills", 0, 3.0, at_most=True, detail="D2 3"),
         finding("mean", 1.0, None, detail="no figure for C1"),
     ]
-    lines = [" ".join(line.split()) for line in summary(goals, aligned)]
+    lines = [" ".join(line.split()) for line in summary(goals)]
     assert lines == [
         "goals: 1 reached, 1 NOT reached, 1 not measured",
         "speed 1.25 at least 1.1 reached",

@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from benchmarks.harness.documents import write
 from benchmarks.kernels.measuring import Turnout, measure_all, resumable
 from benchmarks.kernels.processes import Contender
-from benchmarks.kernels.results import read, write
+from benchmarks.kernels.results import read
 from benchmarks.kernels.rounds import Plan
 from benchmarks.kernels.workloads import WORKLOADS, Workload
 from tests.benchmark_reports import case, report, steady

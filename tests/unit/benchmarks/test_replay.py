@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.kernels.host import board_with
+from benchmarks.harness.place import board_with
 from benchmarks.replay.__main__ import main
 from benchmarks.replay.operators import TABLES
-from benchmarks.replay.record import Place, record
+from benchmarks.replay.record import record
 from benchmarks.replay.recorded import Replay, course, open_replay
 from benchmarks.replay.reduce import Size, reduced_choices
 from cross.schedule.cpu_sketch import cpu_space
@@ -104,13 +104,13 @@ def test_a_reduced_space_keeps_the_fastest_and_the_untuned_program(tiny: Replay,
 @pytest.mark.slow
 def test_a_table_is_recorded_and_an_interrupted_recording_goes_on(tmp_path: Path) -> None:
     size = Size(24, tuned=6)
-    place = Place(board_in(tmp_path / "device"), board_with(1)[1], tmp_path)
-    table = record("tiny", size, place)
+    place = (board_in(tmp_path / "device"), board_with(1)[1], tmp_path)
+    table = record("tiny", size, *place)
     assert 6 <= len(table) <= 24 and not table.errors
     assert table.space(open_replay("tiny").operator).key == table.space_key
-    again = record("tiny", size, place)  # everything is in the records
+    again = record("tiny", size, *place)  # everything is in the records
     assert (again.rows, again.seconds) == (table.rows, table.seconds)
     path = tmp_path / "tiny.choices.json"
     path.write_bytes(path.read_bytes().replace(b'"]', b'0"]'))
     with pytest.raises(ReplayError, match="was chosen in another schedule space"):
-        record("tiny", size, place)
+        record("tiny", size, *place)

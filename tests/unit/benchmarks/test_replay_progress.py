@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from benchmarks.replay.progress import Bar
+from benchmarks.harness.progress import Bar
 
 
 def test_items_pass_and_the_end_is_said_once() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks.reuse.networks import Convolution, Product
+from benchmarks.harness.operators import Convolution, Product
 from benchmarks.reuse.selective import SIMILAR, Replay, replayed, representatives, similarity
 from benchmarks.reuse.sets import operator_set
 from boards.board import load

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.reuse.networks import Convolution, Product
+from benchmarks.harness.operators import Convolution, Product
 from benchmarks.reuse.sets import NETWORKS, operator_set, union
 from tests.unit.toolkit.reuse.operators import BERT_BASE, RESNET50
 from toolkit.reuse.plan.bridges import one_hop_bridges

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kernels.host import board_with
+from benchmarks.harness.place import board_with
 from benchmarks.kernels.machine_code import machine_text
 from benchmarks.kernels.winners import Winner, loop_findings, table, winners
 from benchmarks.kernels.workloads import WORKLOADS

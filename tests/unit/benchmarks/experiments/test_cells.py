@@ -19,21 +19,10 @@ from benchmarks.experiments.source import Source
 TINY = "table tiny"
 
 
-def _heard(_: int, missing: int) -> None:
-    HEARD.append(missing)
-
-
-HEARD: list[int] = []
-
-
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_what_is_missing(tmp_path: Path) -> None:
     wanted = [Cell(TINY, RANDOM, seed, 16) for seed in range(3)]
-    HEARD.clear()
-    finish(wanted[:2], tmp_path, progress=_heard)
-    finish([*wanted, *wanted], tmp_path, progress=_heard)
-    finish(wanted, tmp_path, progress=_heard)
-    assert HEARD == [2, 2, 2, 1, 1, 0]
+    assert [finish(cells, tmp_path) for cells in (wanted[:2], [*wanted, *wanted], wanted)] == [2, 1, 0]
     store = Store(tmp_path)
     found = [store.costs_s(cell) for cell in wanted]
     assert all(costs is not None and len(costs) == 16 for costs in found)

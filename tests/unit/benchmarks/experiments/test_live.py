@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks.experiments.again import FILE, VERSION, Pair, Timed, timed_pairs
+from benchmarks.experiments.again import FILE, Pair, Timed, timed_pairs
 from benchmarks.experiments.collect import LEARNED, RANDOM, TRANSFER
 from benchmarks.experiments.collected import (
     HERE,
@@ -135,7 +135,7 @@ def test_the_narrow_target_has_its_own_code_and_records() -> None:
 
 def test_winners_timed_again_are_kept_and_judged_together(tmp_path: Path) -> None:
     pairs = tuple(Pair(name, seed, 80, TRIALS, 2e-3, 1e-3) for name in ("C7", "C8") for seed in range(3))
-    (tmp_path / FILE).write_bytes(msgspec.json.encode(Timed(VERSION, pairs)))
+    (tmp_path / FILE).write_bytes(msgspec.json.encode(Timed(pairs=pairs)))
     assert timed_pairs(tmp_path, TRIALS) == pairs
     assert timed_pairs(tmp_path, TRIALS + 1) == ()
     (goal,) = summary([], TRIALS, pairs)["goals"]
@@ -148,7 +148,8 @@ def test_winners_timed_again_are_kept_and_judged_together(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"{", "delete it"), (b'{"version": 99, "pairs": []}', "has version 99")]
+    ("content", "said"),
+    [(b"{", "delete it"), (b'{"version": 99, "pairs": []}', "99 - at `\\$.version`; delete it")],
 )
 def test_a_file_of_times_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / FILE).write_bytes(content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.experiments.statistics import (
+from benchmarks.harness.statistics import (
     band,
     best_so_far,
     compare,

@@ -14,8 +14,8 @@ from benchmarks.experiments.landscapes import open_landscape, pool
 from benchmarks.experiments.methods import GBT, REPRESENTATIONS, TRANSFER, Method, transferred
 from benchmarks.experiments.searching import search
 from benchmarks.experiments.source import Source, global_model
-from benchmarks.experiments.statistics import rank_correlation
 from benchmarks.experiments.studies import STUDIES, possible
+from benchmarks.harness.statistics import rank_correlation
 from toolkit.features import make_features
 from toolkit.records import Records, TuningRecord
 from toolkit.tuning.on_board import record_key

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.experiments.statistics import rank_correlation
+from benchmarks.harness.statistics import rank_correlation
 from benchmarks.replay import open_replay
 from toolkit.cli.model import model
 from toolkit.cost_model.shipped import find_prior, load_prior, shipped_priors

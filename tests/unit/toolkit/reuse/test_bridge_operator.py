@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.reuse.networks import Convolution, Product
+from benchmarks.harness.operators import Convolution, Product
 from boards.board import load
 from cross.expression.families.elementwise import relu
 from cross.expression.language.operator import Operator

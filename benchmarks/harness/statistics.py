@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm, rankdata, t
 
 Array = NDArray[np.float64]
 
@@ -32,6 +33,9 @@ class Interval:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -48,6 +52,9 @@ class Comparison:
         if self.ratio.low <= 1.0 <= self.ratio.high:
             return "tie"
         return "better" if self.ratio.low > 1.0 else "worse"
+
+    def __str__(self) -> str:
+        return f"{self.ratio}, {self.verdict}"
 
 
 def best_so_far(costs_s: Sequence[float], length: int, *, each: int = 1) -> Array:
@@ -85,14 +92,13 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def widening(count: int) -> float:
     """How much wider than its bootstrap percentiles the interval of a mean of `count` values must be.
 
-    Student's t over the normal quantile (Abramowitz and Stegun, 26.7.5), times sqrt(n / (n - 1)) because
+    Student's t over the normal quantile, times sqrt(n / (n - 1)) because
     resamples vary around the sample's own mean (Hesterberg, "What teachers should know about the bootstrap").
     """
     if count < 2:
         return 1.0
-    z, free = 1.959964, count - 1.0
-    t = z + (z**3 + z) / (4.0 * free) + (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / (96.0 * free**2)
-    return float(np.sqrt(count / free)) * t / z
+    upper = (1.0 + CONFIDENCE) / 2.0
+    return float(np.sqrt(count / (count - 1)) * t.ppf(upper, count - 1) / norm.ppf(upper))
 
 
 def compare(found: Sequence[float], other: Sequence[float]) -> Comparison:
@@ -116,25 +122,27 @@ def trials_to_reach(best_s: Array, goal_s: float) -> int | None:
     return int(reached[0]) + 1 if len(reached) else None
 
 
-def rank_correlation(scores: Sequence[float], costs_s: Sequence[float]) -> float:
+def rank_correlation(scores: ArrayLike, costs_s: ArrayLike) -> float:
     """Spearman's rho of scores and speeds (1 / seconds); ties share their mean rank; NaN costs are slowest.
 
     0 where scores or speeds are all the same.
     """
-    speeds = np.where(np.isnan(costs_s), 0.0, 1.0 / np.asarray(costs_s, dtype=np.float64))
-    a, b = _ranks(np.asarray(scores, dtype=np.float64)), _ranks(speeds)
-    a, b = a - a.mean(), b - b.mean()
-    norm = float(np.sqrt((a * a).sum() * (b * b).sum()))
-    return float((a * b).sum()) / norm if norm > 0.0 else 0.0
+    a, b = rankdata(scores), rankdata(-_infinite(costs_s))
+    return float(np.corrcoef(a, b)[0, 1]) if np.ptp(a) and np.ptp(b) else 0.0
 
 
-def top_recall(scores: Sequence[float], costs_s: Sequence[float], k: int) -> float:
+def top_recall(scores: ArrayLike, costs_s: ArrayLike, k: int) -> float:
     """The share of the k fastest that is among the k with the highest scores; k at most all."""
-    costs = np.where(np.isnan(costs_s), np.inf, np.asarray(costs_s, dtype=np.float64))
+    costs = _infinite(costs_s)
     k = min(k, len(costs))
     fastest = np.argsort(costs, kind="stable")[:k]
     chosen = np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")[:k]
     return len(np.intersect1d(fastest, chosen)) / k if k else 1.0
+
+
+def _infinite(costs_s: ArrayLike) -> Array:
+    """Seconds with those of failures infinite."""
+    return np.nan_to_num(np.asarray(costs_s, dtype=np.float64), nan=np.inf, posinf=np.inf)
 
 
 _TAILS: Final = ((1.0 - CONFIDENCE) / 2.0, (1.0 + CONFIDENCE) / 2.0)
@@ -143,11 +151,3 @@ _TAILS: Final = ((1.0 - CONFIDENCE) / 2.0, (1.0 + CONFIDENCE) / 2.0)
 def _draws(count: int) -> NDArray[np.int64]:
     """Resamples of `count` items, [RESAMPLES, count]; the same ones for every sample of that size."""
     return np.random.default_rng([SEED, count]).integers(0, count, (RESAMPLES, count))
-
-
-def _ranks(values: Array) -> Array:
-    """Ranks from 0, equal values share the mean of theirs."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks: Array = (ends - (counts + 1) / 2.0)[place]
-    return ranks
