@@ -12,6 +12,7 @@ import functools
 import re
 import tomllib
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,10 @@ def _read(path: Path) -> Board:
         tables = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # among them wrong UTF-8, TOML and integers of 5,000 digits
         raise BadBoardFile(str(path), [Problem("toml", "", "TOML in UTF-8", str(error))]) from error
+    if wide := next(_wide_integers(tables), None):
+        raise BadBoardFile(
+            str(path), [Problem("toml", wide, "an integer of 64 bits, as TOML has them", "a larger one")]
+        )
     try:
         board = msgspec.convert(tables, Board)
     except msgspec.ValidationError as error:
@@ -111,6 +116,18 @@ def _read(path: Path) -> Board:
     if problems:
         raise BadBoardFile(str(path), problems)
     return board
+
+
+def _wide_integers(value: object, key: str = "") -> Iterator[str]:
+    """Keys of the integers beyond 64 bits: Python reads them, and arithmetic in float64 overflows."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _wide_integers(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _wide_integers(inner, f"{key}[{place}]")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        yield key
 
 
 def _content(path: Path) -> bytes:

@@ -69,6 +69,7 @@ def compare(pocl: Pocl, cases: Sequence[Case], tolerance: float = TOLERANCE) -> 
             assert error <= tolerance * np.abs(case.want).max(), f"{case.what}: {error}\n{to_text(case.nest)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_opencl_equals_interpreter_and_reference(pocl: Pocl, part: int) -> None:
     target = pocl.narrowed(POCL)

@@ -14,6 +14,7 @@ __all__ = ["pocl"]  # a fixture
 MIDGARD, BIFROST = load("rock960").target("mali"), load("odroid-n2").target("mali")
 
 
+@pytest.mark.slow
 def test_opencl_equals_interpreter_and_reference(pocl: Pocl) -> None:
     target = pocl.narrowed(MIDGARD)
     compare(pocl, [random_case(family, 100, target) for family in ("convolution", "matmul", "normalization")])

@@ -77,6 +77,7 @@ def test_a_second_flash_changes_nothing(flasher: Flasher) -> None:
     assert flasher.snapshot() == before
 
 
+@pytest.mark.slow
 def test_an_update_uploads_what_changed_and_rollback_brings_the_old_one_back(flasher: Flasher) -> None:
     first = flasher.flash(1)
     second = flasher.flash(2)
@@ -216,6 +217,7 @@ def test_a_signer_the_board_does_not_trust(flasher: Flasher, tmp_path: Path) -> 
     flasher.assert_runs(2)
 
 
+@pytest.mark.slow
 def test_an_older_bundle_needs_this_hosts_permission(flasher: Flasher) -> None:
     flasher.flash(1)
     second = flasher.flash(2)
@@ -229,6 +231,7 @@ def test_an_older_bundle_needs_this_hosts_permission(flasher: Flasher) -> None:
     flasher.assert_runs(1)
 
 
+@pytest.mark.slow
 def test_a_permission_of_a_stranger_or_of_another_connection_permits_nothing(
     flasher: Flasher, tmp_path: Path
 ) -> None:
@@ -308,6 +311,7 @@ def test_a_target_that_the_bundle_has_no_code_for(flasher: Flasher) -> None:
         flashing.flash(flasher.bundle(1), flasher.board, options)
 
 
+@pytest.mark.slow
 def test_inputs_that_do_not_fit(flasher: Flasher) -> None:
     flasher.flash(1)
     with pytest.raises(InputError, match=r"input x: expected 128 bytes \(float32 \[4, 8\]\), found 3"):
@@ -406,6 +410,7 @@ def test_on_an_emulated_board(emulated_board: Board, tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------- storage that fails
 
 
+@pytest.mark.slow
 def test_a_damaged_object_is_uploaded_again(flasher: Flasher) -> None:
     first = flasher.flash(1)
     flasher.flash(2)
@@ -418,6 +423,7 @@ def test_a_damaged_object_is_uploaded_again(flasher: Flasher) -> None:
     flasher.assert_runs(1)
 
 
+@pytest.mark.slow
 def test_nothing_half_made_stays(flasher: Flasher) -> None:
     flasher.flash(1)
     for number in range(50):
@@ -466,6 +472,7 @@ def test_a_disk_that_fails_after_the_self_test(flasher: Flasher, step: str) -> N
     flasher.assert_runs(2)
 
 
+@pytest.mark.slow
 def test_a_bundle_that_can_neither_be_committed_nor_taken_back(flasher: Flasher) -> None:
     flasher.flash(1)
     blocked = flasher.device_dir / "slots" / "state.json.part"
@@ -497,6 +504,7 @@ def test_ctrl_c_after_the_switch_takes_the_bundle_back(flasher: Flasher, step: s
     flasher.assert_runs(2)
 
 
+@pytest.mark.slow
 def test_a_rollback_that_the_disk_prevents(flasher: Flasher) -> None:
     flasher.flash(1)
     flasher.flash(2)

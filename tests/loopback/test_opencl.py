@@ -31,6 +31,7 @@ def assert_right(session: Session, module: GpuModule) -> None:
     assert (result.max_abs_error, result.max_abs_reference) == (0, 1046)
 
 
+@pytest.mark.slow
 def test_a_kernel_is_checked_and_timed(session: Session) -> None:
     assert_right(session, twice("right"))
 
@@ -45,6 +46,7 @@ def test_a_kernel_is_checked_without_being_timed(session: Session) -> None:
     assert result.max_abs_reference == 1046
 
 
+@pytest.mark.slow
 def test_calls_grow_until_a_repeat_lasts_and_caches_are_flushed(session: Session) -> None:
     timing = Timing(repeat=1, min_repeat_ms=2.0, flush_bytes=1 << 16)
     result = session.measure(measure_request(session, twice("right"), timing))

@@ -33,6 +33,7 @@ def name_device(device: int, name: bytes) -> None:
     raise AssertionError("PoCL's device has no triple")
 
 
+@pytest.mark.slow
 def test_the_probe_says_how_long_vectors_may_be(pocl_board: Board) -> None:
     with open_session(pocl_board, lease=False) as session:
         device = next(one for one in session.probe().opencl if "Portable" in one.platform)

@@ -100,6 +100,7 @@ def test_the_loop_runs_under_emulation_and_is_marked(emulated_board: Board, tmp_
     assert kept.emulated
 
 
+@pytest.mark.slow
 def test_the_doctor_on_this_machine(local_board: Board) -> None:
     health = check_board(local_board)
     assert health.reachable

@@ -132,6 +132,7 @@ def test_the_memory_of_all_processes_counts(lab: Lab) -> None:
     assert_right(session, kernels)
 
 
+@pytest.mark.slow
 def test_a_kernel_removes_no_file(
     tmp_path: Path, compile_kernels: CompileKernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_kernel_removes_no_file(
     assert victim.read_text() == "kept"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symbol", ["hangs", "hangs_deaf"])
 def test_a_hang_ends_at_the_deadline(lab: Lab, symbol: str) -> None:
     session, kernels = lab

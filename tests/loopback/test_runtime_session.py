@@ -186,6 +186,7 @@ def test_threads_and_cores(shared_session: Session, kernels: Kernels) -> None:
     assert result.facts["cores"] == list(cores)
 
 
+@pytest.mark.slow
 def test_probe(shared_session: Session) -> None:
     facts = shared_session.probe()
     assert facts.machine == os.uname().machine
@@ -197,6 +198,7 @@ def test_probe(shared_session: Session) -> None:
 # ------------------------------------------------------------------------------------------------ lease
 
 
+@pytest.mark.slow
 def test_one_holder_and_the_other_is_told_who(session: Session, local_board: Board, tmp_path: Path) -> None:
     session.close()
     with open_session(local_board, cache_dir=tmp_path, holder="alice") as first:

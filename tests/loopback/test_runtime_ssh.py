@@ -115,6 +115,7 @@ def test_measure_and_misbehave(ssh_board: Board, compile_kernels: CompileKernels
             assert_right(session, kernels)
 
 
+@pytest.mark.slow
 def test_the_archive_is_uploaded_once_and_a_damaged_one_again(ssh_board: Board) -> None:
     archive = Path(ssh_board.link.device_dir) / archive_name()
     open_session(ssh_board).close()
@@ -127,6 +128,7 @@ def test_the_archive_is_uploaded_once_and_a_damaged_one_again(ssh_board: Board) 
     assert archive.read_bytes() == runtime_archive()
 
 
+@pytest.mark.slow
 def test_closing_ends_the_runtime_and_frees_the_lease(ssh_board: Board) -> None:
     first = open_session(ssh_board, holder="alice")
     with pytest.raises(BoardBusy, match="held by alice"):
@@ -136,6 +138,7 @@ def test_closing_ends_the_runtime_and_frees_the_lease(ssh_board: Board) -> None:
         assert second.token > first.token
 
 
+@pytest.mark.slow
 def test_a_cut_connection_ends_a_hanging_measurement(
     ssh_board: Board, compile_kernels: CompileKernels
 ) -> None:

@@ -56,6 +56,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WRONG)
 def test_tuning_refuses_with_what_the_doctor_says_and_records_nothing(what: str, tmp_path: Path) -> None:
     target, words = WRONG[what]
@@ -109,6 +110,7 @@ def test_a_peak_is_not_measured_on_another_machine(tmp_path: Path) -> None:
         probe_board(board_of(FOREIGN, tmp_path), cache_dir=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_device_of_the_platform_that_the_file_names_is_enough(pocl_board: Board) -> None:
     assert POCL in pocl_board.target("opencl").device
     states = {check.name: check.state for check in check_board(pocl_board).checks}

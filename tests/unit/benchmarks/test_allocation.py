@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.allocation import OPERATORS, latency_s, line, weights_of
 from benchmarks.replay import open_replay
 from toolkit.tuning.progress import Budget
 
 
+@pytest.mark.slow
 def test_the_same_models_find_the_same_latencies() -> None:
     replays = {"tiny": open_replay("tiny")}
     first = line(replays, 24, 2)
@@ -15,6 +18,7 @@ def test_the_same_models_find_the_same_latencies() -> None:
     assert 0.0 < allocated <= 1.0 and 0.0 < equal <= 1.0
 
 
+@pytest.mark.slow
 def test_all_trials_find_the_fastest() -> None:
     replay = open_replay("tiny")
     weights = weights_of(0)

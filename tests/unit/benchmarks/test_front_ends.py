@@ -38,6 +38,7 @@ def autotvms(place: int) -> LoopNest:
     return Programs(space).nest(space.parse(equal(row, space).configuration))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pocl", "clang"])
 def test_a_source_that_is_no_opencl_is_refused_with_its_text(name: str, tmp_path: Path) -> None:
     refusal = started(name, str(tmp_path)).refusal

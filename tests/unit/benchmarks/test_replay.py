@@ -37,6 +37,7 @@ def test_the_shipped_table_holds_every_configuration_of_three_algorithms(tiny: R
     assert worked.max() > 3 * worked.min()  # good and bad programs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tuner", TUNERS)
 def test_the_same_table_and_seed_print_the_same_bytes(
     tuner: str, capsysbinary: pytest.CaptureFixture[bytes]
@@ -51,6 +52,7 @@ def test_the_same_table_and_seed_print_the_same_bytes(
     assert last["trial"] == 39 and 0 < last["of_best"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tuner", TUNERS)
 def test_every_search_finds_the_best_when_it_may_look_everywhere(tiny: Replay, tuner: str) -> None:
     rng, features = np.random.default_rng(0), ContextFeatures(tiny.programs)

@@ -54,6 +54,7 @@ def by_numpy(step: Step, values: dict[str, Array]) -> Array:
     }[step.kind]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
 def test_the_steps_are_the_network(name: str, tmp_path: Path) -> None:
     path = write(name, tmp_path / f"{name}.onnx", 0, 32)

@@ -37,6 +37,7 @@ def test_accumulators_beyond_the_registers_are_spills(board: str, lanes: int) ->
     assert rows[2].endswith("pass") and rows[3].endswith("FAIL")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", ["host", "rpi3b"])
 def test_untuned_kernels_have_clean_loops(board: str, tmp_path: Path) -> None:
     found, target = board_with(1, board)

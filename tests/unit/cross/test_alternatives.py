@@ -100,6 +100,7 @@ def test_values_are_of_one_algorithm(space: AlternativeSpaces) -> None:
         space.values(np.stack([first, second]))
 
 
+@pytest.mark.slow
 def test_features_of_all_algorithms_equal_the_plain_ones(space: AlternativeSpaces) -> None:
     programs = Programs(space)
     extract = ContextFeatures(programs)

@@ -42,6 +42,7 @@ def test_a_gpu_without_limits_is_refused() -> None:
         space_of(operator("tiny"), msgspec.structs.replace(POCL, gpu=None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", GPUS.values(), ids=GPUS)
 def test_the_untuned_program_fits_every_gpu(target: Target) -> None:
     """Small and large convolutions, a depthwise and a transposed one, a matrix product."""

@@ -80,6 +80,7 @@ def test_what_is_no_operator_is_refused() -> None:
             from_json(json.dumps(case))
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40) | st.recursive(st.integers() | st.text(max_size=4), st.lists).map(json.dumps))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with pytest.raises(ExpressionError):

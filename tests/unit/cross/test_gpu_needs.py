@@ -61,6 +61,7 @@ def test_programs_are_short_enough_to_compile() -> None:
         assert multiply_adds(nest.body) <= MOST_WRITTEN_OUT, space.describe(space.configuration(row))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", ["jetson-nano", "pocl"])
 def test_shared_memory_is_what_the_space_says(board: str) -> None:
     target = next(item for item in load(board).targets if item.gpu is not None)

@@ -110,6 +110,7 @@ def check(operator: Operator, space: ScheduleSpace, configurations: Sequence[Con
         assert gpu_program("kernel", nest, space.target).functions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_structure_computes_the_convolution(name: str) -> None:
     found = spaces(OPERATORS[name])
@@ -118,6 +119,7 @@ def test_every_structure_computes_the_convolution(name: str) -> None:
     check(OPERATORS[name], space, every_structure(space, np.random.default_rng(2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["3x3", "transposed"])
 @pytest.mark.parametrize("target", [POCL, MALI, NANO], ids=["pocl", "mali", "nano"])
 def test_the_untuned_program_computes_the_convolution(name: str, target: Target) -> None:

@@ -172,6 +172,7 @@ def nest_of(operator: Operator, knobs: dict[str, list[int]]) -> LoopNest:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", range(5))
 def test_kernels_are_arranged_and_spill_nothing(position: int) -> None:
     operator, knobs = operators()[position]

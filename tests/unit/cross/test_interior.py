@@ -88,6 +88,7 @@ def spills(nest: LoopNest, target: Target) -> dict[str, int]:
 # ----------------------------------------------------------------------------------------- machine code
 
 
+@pytest.mark.slow
 @TARGETS
 @pytest.mark.parametrize(("size", "channels", "stride"), IMAGES)
 def test_depthwise_spills_nothing(target: Target, size: int, channels: int, stride: int) -> None:
@@ -100,6 +101,7 @@ def test_depthwise_spills_nothing(target: Target, size: int, channels: int, stri
         assert not found, f"{space.describe(configuration)}: {found}"
 
 
+@pytest.mark.slow
 @TARGETS
 @pytest.mark.parametrize("stride", [1, 2])
 def test_convolutions_with_inlined_padding_spill_nothing(target: Target, stride: int) -> None:
@@ -133,6 +135,7 @@ def test_taps_in_the_padding_for_certain_are_left_out() -> None:
 # ---------------------------------------------------------------------------------------------- results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("kernel", [3, 5])
 def test_every_tile_of_small_images(stride: int, kernel: int, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_kernels_and_native_code_become_one_shared_object(target: Target) -> Non
     assert {b"libc.so.6", b"libm.so.6", b"libpthread.so.0"} <= names
 
 
+@pytest.mark.slow
 @BOTH
 def test_the_same_inputs_give_the_same_bytes(target: Target, tmp_path: Path) -> None:
     made = [
@@ -184,6 +185,7 @@ def test_an_error_in_c_is_shown_with_its_place() -> None:
         compile_c("int f(void) {\n  return nothing;\n}\n", HOST)
 
 
+@pytest.mark.slow
 @BOTH
 def test_embedded_data_is_inside_and_aligned(target: Target, tmp_path: Path) -> None:
     data = bytes(range(256)) * 3 + b"odd"
@@ -219,6 +221,7 @@ def _native_bytes(cache_dir: Path) -> list[bytes]:
     return [path.read_bytes() for path in native_objects(HOST, cache_dir)]
 
 
+@pytest.mark.slow
 def test_several_processes_may_fill_one_cache(tmp_path: Path) -> None:
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("fork")) as pool:
         made = list(pool.map(_native_bytes, [tmp_path] * 4))
@@ -226,6 +229,7 @@ def test_several_processes_may_fill_one_cache(tmp_path: Path) -> None:
     assert len(list((tmp_path / "native").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_the_cache_is_used_again(tmp_path: Path) -> None:
     first = native_objects(HOST, tmp_path)
     times = [path.stat().st_mtime_ns for path in first]
@@ -233,6 +237,7 @@ def test_the_cache_is_used_again(tmp_path: Path) -> None:
     assert [path.stat().st_mtime_ns for path in first] == times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["check.o", "libc.so.6", "SHA256SUMS"])
 def test_a_damaged_file_of_the_cache_is_made_again(tmp_path: Path, name: str) -> None:
     first = native_objects(HOST, tmp_path)
@@ -270,6 +275,7 @@ def test_a_tool_that_is_not_there_is_named(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------- other toolchains
 
 
+@pytest.mark.slow
 def test_a_system_compiler_serves_where_zig_is_missing(tmp_path: Path) -> None:
     toolchain = system_toolchain("x86_64", os.environ)
     if toolchain is None:

@@ -121,6 +121,7 @@ def test_two_callers_at_once_both_get_their_loops(library: ctypes.CDLL, two_thre
         assert (counter.hits == 5000).all()
 
 
+@pytest.mark.slow
 def test_many_loops_with_sleeps_between_lose_none(library: ctypes.CDLL, pool: int) -> None:
     counter = Counter(17)
     library.stress(pool, ctypes.byref(counter.closure), 17, 20_000)
@@ -235,6 +236,7 @@ def test_a_child_that_never_used_the_pool_can_destroy_it(library: ctypes.CDLL, t
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.slow
 def test_a_child_of_a_busy_parent_gets_a_working_pool(library: ctypes.CDLL, two_threads: int) -> None:
     busy = Counter(64)
     worker = threading.Thread(

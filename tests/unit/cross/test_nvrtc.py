@@ -40,6 +40,7 @@ def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     nvrtc._library.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", NAMED)
 def test_a_kernel_compiles_for_every_architecture(number: str) -> None:
     pytest.importorskip("nvidia.cuda_nvrtc")

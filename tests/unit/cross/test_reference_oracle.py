@@ -166,6 +166,7 @@ WINDOWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS)
 def test_convolutions_of_every_kind(window: Window) -> None:
     x, w = placeholder((2, 5, 6, 3), "x"), placeholder((2, 3, 3, 2), "w")

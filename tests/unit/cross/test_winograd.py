@@ -202,6 +202,7 @@ def assert_every_structure_computes(operator: Operator, space: ScheduleSpace, fo
             assert relative_error(got, expected) < LIMIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize(
     ("image", "co", "pads"),

@@ -183,6 +183,7 @@ def test_no_algorithm_where_it_saves_nothing() -> None:
 # ------------------------------------------------------------------------------------------------ programs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize(
     ("image", "geometry", "channels", "batch"),

@@ -90,6 +90,7 @@ def test_the_products_stand_for_a_winograd_convolution() -> None:
             assert chain.store.buffer.name == "conv.products.acc"
 
 
+@pytest.mark.slow
 def test_all_choices_can_be_told_apart_within_an_operator() -> None:
     """No two configurations look alike to the model that searches."""
     programs = _programs(_convolution())
@@ -99,6 +100,7 @@ def test_all_choices_can_be_told_apart_within_an_operator() -> None:
         assert len(np.unique(table, axis=0)) == len(batch)
 
 
+@pytest.mark.slow
 def test_parents_come_before_their_children_in_a_tree() -> None:
     programs = _programs(_convolution())
     extract = TreeFeatures(programs)

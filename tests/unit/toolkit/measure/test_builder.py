@@ -89,6 +89,7 @@ def test_the_same_symbol_twice_is_a_link_failure_of_the_batch(builder: Builder) 
     assert [item.kind for item in built if isinstance(item, MeasureFailure)] == ["link", "link", "build"]
 
 
+@pytest.mark.slow
 def test_a_stuck_process_is_a_timeout_and_is_replaced() -> None:
     with Builder(TARGET, workers=2, timeout_s=0.3) as builder:
         jobs = [(f"k{i}", elementwise("exp", 16, 8)) for i in range(4)]

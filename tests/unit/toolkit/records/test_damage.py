@@ -309,6 +309,7 @@ def test_a_store_that_is_open_is_not_repaired(path: Path) -> None:
     assert repair(path).records == MANY - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["shutil.copyfileobj", "shutil.copymode", "os.replace"])
 def test_a_repair_that_is_killed_is_done_again(path: Path, tmp_path: Path, call: str) -> None:
     """Killed before each of its steps, for real; with records that only the journal holds."""

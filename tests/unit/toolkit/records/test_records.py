@@ -307,6 +307,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 def test_many_processes_may_create_the_same_file_at_once(path: Path) -> None:
     """They wait for a lock that they can share, and begin when the test gives it up."""
     start = path.with_name("start")

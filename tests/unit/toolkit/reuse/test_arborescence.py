@@ -48,6 +48,7 @@ def _is_below_root(parents: tuple[int, ...], node: int) -> bool:
     return node == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.integers(0, 2**32 - 1), st.integers(2, 9), st.sampled_from([0.3, 0.6, 1.0]), st.sampled_from([4, 50])

@@ -164,6 +164,7 @@ def test_features_are_those_of_the_generated_code(names: str) -> None:
     assert staged == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize("names", PAIRS)
 def test_rounds_hold_valid_configurations_and_end(names: str, board: str) -> None:
@@ -277,6 +278,7 @@ def test_the_search_that_follows_knows_everything() -> None:
     assert len(set(ids)) == len(ids) > alone
 
 
+@pytest.mark.slow
 def test_a_search_that_was_stopped_goes_the_same_way() -> None:
     space, source = spaces("depthwise")
 

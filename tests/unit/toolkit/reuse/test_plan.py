@@ -122,6 +122,7 @@ def test_a_bridge_of_the_records_costs_nothing() -> None:
     assert parents(found) == {0: 3, 1: 3, 2: 3}
 
 
+@pytest.mark.slow
 def test_bridges_make_resnet_50_cheaper() -> None:
     loops = [conv(*item) for item in RESNET50]
     asked = [Candidate(str(number), item, 0.05, False) for number, item in enumerate(loops)]
