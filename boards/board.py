@@ -118,16 +118,19 @@ def _read(path: Path) -> Board:
     return board
 
 
-def _wide_integers(value: object, key: str = "") -> Iterator[str]:
-    """Keys of the integers beyond 64 bits: Python reads them, and arithmetic in float64 overflows."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _wide_integers(inner, f"{key}.{name}" if key else name)
-    elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            yield from _wide_integers(inner, f"{key}[{place}]")
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        yield key
+def _wide_integers(tables: dict[str, Any]) -> Iterator[str]:
+    """Innermost keys of the integers beyond 64 bits: Python reads them, and arithmetic in float64 overflows.
+
+    A file may nest tables deeper than Python recurses: those that are still to be searched wait in a list.
+    """
+    waiting: list[tuple[str, object]] = [("", tables)]
+    for key, value in waiting:
+        if isinstance(value, dict):
+            waiting += value.items()
+        elif isinstance(value, list):
+            waiting += [(key, inner) for inner in value]
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            yield key
 
 
 def _content(path: Path) -> bytes:

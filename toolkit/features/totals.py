@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-from cross.expression.language.terms import ARITHMETIC, DTYPES, ITEM_BYTES
+from cross.expression.language.terms import ARITHMETIC, ITEM_BYTES
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
@@ -36,7 +36,16 @@ from cross.loopnest.nodes import (
 from cross.loopnest.traits import loads
 from toolkit.features.chain import stores
 
-COUNTED: Final = tuple(dtype for dtype in DTYPES if dtype != "bool")
+# The columns of stored cost models, in their order: one more here makes every stored model useless.
+COUNTED: Final = ("float16", "float32", "float64", "int8", "int32", "int64", "uint8")
+# Other dtypes count as the one whose instructions they share most nearly; truth values cost nothing.
+_COUNTS_AS: Final = {
+    "bfloat16": "float16",
+    "int16": "int32",
+    "uint16": "int32",
+    "uint32": "int32",
+    "uint64": "int64",
+}
 INDEX: Final = "int64"  # dtype of a loop variable that is used as a value
 
 
@@ -83,7 +92,7 @@ def _count(expr: Expr, counts: Counter[str]) -> str:
         case _:
             return INDEX
     if dtype != "bool":
-        counts[dtype] += 1
+        counts[_COUNTS_AS.get(dtype, dtype)] += 1
     return dtype
 
 
