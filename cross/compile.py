@@ -16,17 +16,12 @@ from functools import cached_property
 from pathlib import Path
 
 from boards.target import Target
+from cross.backends import backend_of
 from cross.codegen.buffers import workspace_offsets
-from cross.codegen.c.gpu_code import gpu_program, with_code
-from cross.codegen.llvm.module import llvm_module
-from cross.codegen.llvm.objects import compile_ir
 from cross.errors import CompileError
-from cross.link import DEFAULT_CACHE_DIR, native_objects
-from cross.link import link as link_objects
+from cross.link import DEFAULT_CACHE_DIR
 from cross.loopnest.nodes import Buffer, Int, LoopNest
-from cross.nvrtc import compile_cubin
 from cross.schedule.packing import Packing
-from device_runtime.protocol import GpuModule, merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +84,11 @@ def compile(
 def compile_object(symbol: str, nest: LoopNest, target: Target) -> bytes:
     """One kernel as an ELF object, or as a module of its own for a GPU.
 
-    The code is written as it should run: no optimizer passes, only LLVM's code generator.
-
     Raises:
         CompileError: the nest is not bound, asks for more than the board has, or LLVM or NVRTC refuses its
             code; NvrtcMissing where a CUDA target needs it.
     """
-    if target.kind != "cpu":
-        return _gpu_module(symbol, nest, target).to_bytes()
-    return compile_ir(llvm_module(symbol, nest, target), target, passes="none")
-
-
-def _gpu_module(symbol: str, nest: LoopNest, target: Target) -> GpuModule:
-    """A module of one kernel: OpenCL C as it is, CUDA C compiled for the target's architecture."""
-    program = gpu_program(symbol, nest, target)
-    code: str | bytes = program.source
-    if target.kind == "cuda":
-        assert target.gpu is not None
-        code = compile_cubin(program.source, target.gpu.compute_capability)
-    return GpuModule(target.kind, {symbol: with_code(program, code)})
+    return backend_of(target).object_of(symbol, nest, target)
 
 
 def link(
@@ -122,12 +103,7 @@ def link(
     Raises:
         LinkError: the linker refuses the objects.
     """
-    if target.kind != "cpu":
-        module = merged([GpuModule.from_bytes(item) for item in objects])
-        return Artifact(target, module.to_bytes(), tuple(kernels))
-    extra = native_objects(target, cache_dir)
-    code = link_objects(objects, target, extra_objects=extra, cache_dir=cache_dir)
-    return Artifact(target, code, tuple(kernels))
+    return Artifact(target, backend_of(target).linked(objects, target, cache_dir), tuple(kernels))
 
 
 def kernel_of(symbol: str, nest: LoopNest) -> Kernel:

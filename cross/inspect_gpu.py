@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from boards.target import GpuLimits, Target
 from cross.codegen.buffers import size_bytes
-from cross.codegen.c.gpu_code import gpu_program
+from cross.codegen.c.gpu_code import compiled, gpu_program
 from cross.codegen.c.registers import own_dimensions
 from cross.loopnest.nodes import Allocate, Block, Buffer, For, Int, LoopNest, Statement
 from cross.loopnest.threads import THREAD_PRIVATE, LaunchShape, launches
-from cross.nvrtc import Usage, compile_cubin, usage
+from cross.nvrtc import usage
 
 REGISTER_BYTES = 4
 VECTOR = re.compile(r"\b(?:char|double|float|half|int|long|short|uchar|vload|vstore)(2|4|8|16)\b")
@@ -48,7 +48,7 @@ class LaunchReport:
         For OpenCL registers are what the source keeps in them; above 1 the board's compiler spills.
         """
         assert target.gpu is not None
-        own = self.private_bytes // REGISTER_BYTES if target.kind == "opencl" else self.registers
+        own = self.private_bytes // REGISTER_BYTES if self.registers is None else self.registers
         return shares(target.gpu, self.threads, self.shared_bytes, own)
 
 
@@ -76,10 +76,8 @@ def inspect_gpu(symbol: str, nest: LoopNest, target: Target) -> tuple[LaunchRepo
             NvrtcMissing where a CUDA target needs it.
     """
     program = gpu_program(symbol, nest, target)
-    used: dict[str, Usage] = {}
-    if target.kind == "cuda":
-        assert target.gpu is not None
-        used = usage(compile_cubin(program.source, target.gpu.compute_capability))
+    code = compiled(program, target)
+    used = usage(code) if isinstance(code, bytes) else {}
     return tuple(
         LaunchReport(
             name=function.name,

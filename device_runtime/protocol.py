@@ -57,6 +57,7 @@ from device_runtime.wire.frames import (
 from device_runtime.wire.gpu_model_file import GPU_ALIGNMENT, GPU_MODEL_VERSION, GpuBuffer, GpuModel, GpuStep
 from device_runtime.wire.gpu_module import (
     GPU_MODULE_VERSION,
+    LANGUAGES,
     WORKSPACE,
     GpuKernel,
     GpuModule,
@@ -169,7 +170,7 @@ DTYPE_BYTES = {
     "int64": 8,
     "bool": 1,
 }
-DRIVERS = ("cpu", "opencl", "cuda")
+DRIVERS = ("cpu", *LANGUAGES)
 FACTS = {  # of MeasureResult.facts, beside `cores`: type, and range
     "clock_hz": (int, 0, 1e12),
     "governor": (str, 0, 0),

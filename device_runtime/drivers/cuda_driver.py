@@ -40,6 +40,22 @@ def find_cuda(wanted: str) -> Tuple[str, Tuple[int, int], int]:
     return device.name(), device.compute_capability(), device.get_attribute(limit)
 
 
+def find_capable(wanted: str, architecture: str) -> Tuple[str, int]:
+    """Name and most threads of a block of the device that `open_cuda` would open, which runs cubins for
+    `architecture`, such as "sm_53". Raises Fault("link")."""
+    name, capability, threads = find_cuda(wanted)
+    check_capability(name, capability, architecture)
+    return name, threads
+
+
+def check_capability(name: str, found: Tuple[int, int], wanted: str) -> None:
+    """A cubin runs on its own compute capability, and on later minor ones of the same major one."""
+    digits = wanted.rpartition("_")[2]
+    major, minor = int(digits[:-1]), int(digits[-1])
+    if found[0] != major or found[1] < minor:
+        raise Fault("link", f"it is for {wanted}, {name} is sm_{found[0]}{found[1]}")
+
+
 def _pick(driver: Any, wanted: str) -> Any:
     with typed(driver, "looking for devices", "link"):
         driver.init()

@@ -1,27 +1,55 @@
-"""Open a GPU in a child process, with folders for what its driver writes."""
+"""The drivers by kind of target, and the child processes and folders that they run in."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import shutil
 import tempfile
 from contextlib import contextmanager
-from typing import Iterator, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from device_runtime.drivers.cuda_driver import open_cuda
+from device_runtime.drivers.cuda_driver import cuda_devices, find_capable, open_cuda
 from device_runtime.drivers.device import Device
-from device_runtime.drivers.opencl_driver import open_opencl
+from device_runtime.drivers.opencl_driver import find_opencl, open_opencl, opencl_devices
+from device_runtime.sandbox.isolation import Limits, Outcome, run_isolated
 
 GPU_HEADROOM_BYTES = 1 << 30  # the driver and its compiler
 SCRATCH = "scratch-"
 GPU_FILE_BYTES = 64 << 20  # of a file that a driver's compiler writes
 
-Folders = Tuple[str, str]
+DRIVERS_WRITE = ("/dev", "/proc")  # what a driver opens for writing beside its folders: devices, its memory
 
-DRIVERS_WRITE = (
-    "/dev",
-    "/proc",
-)  # what a driver opens for writing beside its folder: devices, its own memory
+Folders = Tuple[str, str]
+Plain = Dict[str, Any]
+
+
+class Driver(NamedTuple):
+    """One way of driving GPUs; all three are called in a child process.
+
+    `open(wanted, folders, threads)`: the device whose name holds `wanted`, threads for one that is the CPU.
+    `find(variant, scratch)`: name and most threads of a block of the device that a bundle's variant would
+    run on. Both raise Fault("link"). `devices(scratch)`: what every device can do.
+    """
+
+    open: Callable[[str, Folders, int], Device]
+    find: Callable[[Plain, str], Tuple[str, int]]
+    devices: Callable[[str], List[Plain]]
+
+
+GPU_DRIVERS = {
+    "opencl": Driver(
+        lambda wanted, folders, threads: open_opencl(wanted, *folders, threads),
+        lambda variant, scratch: find_opencl(variant["device"], scratch),
+        opencl_devices,
+    ),
+    "cuda": Driver(
+        lambda wanted, folders, threads: open_cuda(wanted),
+        lambda variant, scratch: find_capable(variant["device"], variant["compute_capability"]),
+        lambda scratch: cuda_devices(),
+    ),
+}
 
 
 @contextmanager
@@ -40,8 +68,23 @@ def gpu_folders(device_dir: str, name: str) -> Iterator[Folders]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def open_gpu(driver: str, wanted: str, folders: Folders, threads: int) -> Device:
-    """The device whose name holds `wanted`, for "opencl" or "cuda". Raises Fault("link") without one."""
-    if driver == "opencl":
-        return open_opencl(wanted, *folders, threads)
-    return open_cuda(wanted)
+def run_on_gpu(
+    work: Callable[[Folders], Plain],
+    limits: Limits,
+    device_dir: str,
+    name: str,
+    watch_fd: Optional[int] = None,
+    *,
+    keeps: bool = True,
+) -> Outcome:
+    """`work` on the folders `name` of the device directory, in a child process that writes files in them
+    only; without `keeps`, in the one that is removed afterwards. Needs the lease. Raises PeerGone.
+
+    Drivers start threads, may crash, and reserve far more address space than they use.
+    """
+    with gpu_folders(device_dir, name) as folders:
+        written = folders if keeps else folders[1:]
+        bounds = dataclasses.replace(
+            limits, limit_address_space=False, file_bytes=GPU_FILE_BYTES, writable=(*written, *DRIVERS_WRITE)
+        )
+        return run_isolated(functools.partial(work, folders), bounds, watch_fd)

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, Dict, List, Tuple
 
-from device_runtime.protocol import DTYPE_BYTES, MAX_BUFFER_BYTES, REFUSED, ProtocolError
+from device_runtime.protocol import DRIVERS, DTYPE_BYTES, MAX_BUFFER_BYTES, REFUSED, ProtocolError
 from device_runtime.wire.entries import take, take_choice, take_sha, unexpected
 
 BUNDLE_FORMAT = 3
@@ -98,7 +98,7 @@ def _part_sizes(parts: List[Plain]) -> Dict[str, int]:
 
 
 def _check_variant(variant: Plain, sizes: Dict[str, int]) -> None:
-    kind = take_choice(variant, "kind", ("cpu", "opencl", "cuda"))
+    kind = take_choice(variant, "kind", DRIVERS)
     _text(variant.get("target"), "'target'")
     take(variant, "threads", int, 1, 1 << 20)
     for name in SIZES:

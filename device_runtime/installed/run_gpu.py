@@ -8,7 +8,7 @@ from typing import Iterator, List, Sequence, Tuple
 
 from device_runtime.drivers.device import Device
 from device_runtime.drivers.gpu_buffers import GuardedBuffer
-from device_runtime.drivers.gpu_open import open_gpu
+from device_runtime.drivers.gpu_open import GPU_DRIVERS
 from device_runtime.drivers.loaded_model import ModelCall
 from device_runtime.installed.installed_model import InstalledModel, output_sizes, read_part, size_bytes
 from device_runtime.installed.started_model import Started
@@ -40,7 +40,9 @@ class _OnGpu(Started):
     def __init__(self, model: InstalledModel, loaded: GpuModel) -> None:
         variant = model.variant
         self._model = model
-        self._device: Device = open_gpu(model.kind, variant["device"], model.folders, variant["threads"])
+        self._device: Device = GPU_DRIVERS[model.kind].open(
+            variant["device"], model.folders, variant["threads"]
+        )
         self._inputs = [GuardedBuffer(self._device, size) for size in loaded.inputs]
         self._outputs = [GuardedBuffer(self._device, size) for size in loaded.outputs]
         handles = [buffer.handle for buffer in (*self._inputs, *self._outputs)]

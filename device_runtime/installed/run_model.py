@@ -11,7 +11,7 @@ import functools
 import mmap
 from typing import Any, Callable, ContextManager, Dict, Optional, Sequence
 
-from device_runtime.drivers.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, GPU_HEADROOM_BYTES, gpu_folders
+from device_runtime.drivers.gpu_open import GPU_HEADROOM_BYTES, Folders, run_on_gpu
 from device_runtime.installed.bundle_slots import Slots
 from device_runtime.installed.installed_model import InstalledModel, elements, read_file, read_part
 from device_runtime.installed.run_cpu import start_on_cpu
@@ -39,7 +39,7 @@ def limits(model: InstalledModel, timeout_s: float) -> Limits:
     if model.kind == "cpu":
         return Limits(timeout_s, model.limits_bytes)
     memory_bytes = GPU_HEADROOM_BYTES + 2 * model.limits_bytes  # twice, for a device that is the CPU
-    return Limits(timeout_s, memory_bytes, limit_address_space=False, file_bytes=GPU_FILE_BYTES)
+    return Limits(timeout_s, memory_bytes)
 
 
 def run_model(
@@ -55,10 +55,11 @@ def run_model(
     """
     if model.kind == "cpu":
         return run_isolated(functools.partial(work, model), bounds, watch_fd)
-    with gpu_folders(device_dir, f"{model.kind}-models") as folders:
-        placed = dataclasses.replace(model, folders=folders)
-        bounds = dataclasses.replace(bounds, writable=(*folders, *DRIVERS_WRITE))
-        return run_isolated(functools.partial(work, placed), bounds, watch_fd)
+
+    def placed(folders: Folders) -> Plain:
+        return work(dataclasses.replace(model, folders=folders))
+
+    return run_on_gpu(placed, bounds, device_dir, f"{model.kind}-models", watch_fd)
 
 
 def shared_memory(outputs_bytes: int) -> mmap.mmap:

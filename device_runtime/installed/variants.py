@@ -6,19 +6,16 @@ A GPU is looked for at each start, in a child process, because its driver may cr
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import platform
 from dataclasses import dataclass
 from typing import Any, Dict, Optional
 
-from device_runtime.drivers.cuda_driver import find_cuda
-from device_runtime.drivers.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, GPU_HEADROOM_BYTES, gpu_folders
-from device_runtime.drivers.opencl_driver import find_opencl
+from device_runtime.drivers.gpu_open import GPU_DRIVERS, GPU_HEADROOM_BYTES, Folders, run_on_gpu
 from device_runtime.protocol import NOT_FOUND, ProtocolError
-from device_runtime.sandbox.isolation import Fault, Limits, run_isolated
+from device_runtime.sandbox.isolation import Fault, Limits
 
-LOOKING = Limits(30.0, GPU_HEADROOM_BYTES, limit_address_space=False, file_bytes=GPU_FILE_BYTES)
+LOOKING = Limits(30.0, GPU_HEADROOM_BYTES)
 
 Plain = Dict[str, Any]
 
@@ -70,31 +67,18 @@ def _device(variant: Plain, device_dir: str, watch_fd: Optional[int]) -> str:
         if wanted != machine:
             raise Fault("link", f"it is for {wanted}, this board is {machine}")
         return machine
-    with gpu_folders(device_dir, variant["kind"]) as (_, scratch):
-        bounds = dataclasses.replace(LOOKING, writable=(scratch, *DRIVERS_WRITE))
-        outcome = run_isolated(functools.partial(_find, variant, scratch), bounds, watch_fd)
+    looking = functools.partial(_find, variant)
+    outcome = run_on_gpu(looking, LOOKING, device_dir, variant["kind"], watch_fd, keeps=False)
     if outcome.failure is not None:
         raise Fault(outcome.failure.kind, outcome.failure.text)
     assert outcome.answer is not None
     return str(outcome.answer["device"])
 
 
-def _find(variant: Plain, scratch: str) -> Plain:
+def _find(variant: Plain, folders: Folders) -> Plain:
     """In the child. Raises Fault("link")."""
-    if variant["kind"] == "opencl":
-        name, threads = find_opencl(variant["device"], scratch)
-    else:
-        name, capability, threads = find_cuda(variant["device"])
-        check_capability(name, capability, variant["compute_capability"])
+    name, threads = GPU_DRIVERS[variant["kind"]].find(variant, folders[1])
     wanted = variant["threads_per_block"]
     if wanted > threads:
         raise Fault("link", f"it needs {wanted} threads a block, {name} has at most {threads}")
     return {"device": name}
-
-
-def check_capability(name: str, found: Any, wanted: str) -> None:
-    """A cubin runs on its own compute capability, and on later minor ones of the same major one."""
-    digits = wanted.rpartition("_")[2]
-    major, minor = int(digits[:-1]), int(digits[-1])
-    if found[0] != major or found[1] < minor:
-        raise Fault("link", f"it is for {wanted}, {name} is sm_{found[0]}{found[1]}")

@@ -8,19 +8,16 @@ import os
 import platform
 import shutil
 import tempfile
-from functools import partial
 from typing import Any, Dict, List, Optional, Sequence
 
-from device_runtime.drivers.cuda_driver import cuda_devices
-from device_runtime.drivers.gpu_open import DRIVERS_WRITE, gpu_folders
-from device_runtime.drivers.opencl_driver import opencl_devices
+from device_runtime.drivers.gpu_open import DRIVERS_WRITE, GPU_DRIVERS, gpu_folders
 from device_runtime.drivers.opencl_lanes import vector_lanes
 from device_runtime.protocol import PROTOCOL_VERSION, RUNTIME_VERSION
 from device_runtime.sandbox.confinement import protection
 from device_runtime.sandbox.isolation import Limits, run_isolated
 
 CPU_DIR = "/sys/devices/system/cpu"
-NO_GPUS: Dict[str, List[Any]] = {"opencl": [], "cuda": [], "gpu_errors": []}
+NO_GPUS: Dict[str, List[Any]] = {**{name: [] for name in GPU_DRIVERS}, "gpu_errors": []}
 GPU_LIMITS = Limits(timeout_s=30.0, memory_bytes=2 << 30, limit_address_space=False)
 
 
@@ -145,9 +142,9 @@ def _gpus(device_dir: str) -> Dict[str, Any]:
     found: Dict[str, Any] = {name: list(none) for name, none in NO_GPUS.items()}
     scratch = tempfile.mkdtemp(prefix="probe-", dir=device_dir)
     try:
-        for name, devices in (("opencl", partial(opencl_devices, scratch)), ("cuda", cuda_devices)):
-            limits = dataclasses.replace(GPU_LIMITS, writable=(scratch, *DRIVERS_WRITE))
-            outcome = run_isolated(lambda: {"devices": devices()}, limits)  # noqa: B023 - runs at once
+        limits = dataclasses.replace(GPU_LIMITS, writable=(scratch, *DRIVERS_WRITE))
+        for name, driver in GPU_DRIVERS.items():
+            outcome = run_isolated(lambda: {"devices": driver.devices(scratch)}, limits)  # noqa: B023 - runs at once
             if outcome.answer is not None:
                 found[name] = outcome.answer.get("devices", [])
             if outcome.failure is not None:

@@ -7,14 +7,7 @@ import os
 from typing import Any, Dict, List, Tuple
 
 from device_runtime.content_store import status
-from device_runtime.drivers.gpu_open import (
-    DRIVERS_WRITE,
-    GPU_FILE_BYTES,
-    GPU_HEADROOM_BYTES,
-    Folders,
-    gpu_folders,
-    open_gpu,
-)
+from device_runtime.drivers.gpu_open import GPU_DRIVERS, GPU_HEADROOM_BYTES, Folders, run_on_gpu
 from device_runtime.installed.bundle_slots import Slots
 from device_runtime.measure.board_facts import facts, probe
 from device_runtime.measure.check import COMPARABLE
@@ -119,23 +112,13 @@ def _measure_on_gpu(
     code_bytes = 4 * os.stat(path).st_size  # of a model, with its parameters: read, parsed, uploaded
     copies_bytes = 2 * sum(buffer.size_bytes for buffer in request.buffers)  # on a device that is the CPU
     memory_bytes = GPU_HEADROOM_BYTES + code_bytes + copies_bytes + _memory_bytes(request)
-    with gpu_folders(context.device_dir, request.driver) as folders:
-        limits = Limits(
-            request.timeout_s,
-            memory_bytes,
-            limit_address_space=False,
-            file_bytes=GPU_FILE_BYTES,
-            writable=(*folders, *DRIVERS_WRITE),
-        )
-        work = functools.partial(_run_on_gpu, path, request, inputs, folders)
-        return run_isolated(work, limits, context.watch_fd)
 
+    def run(folders: Folders) -> Dict[str, Any]:
+        device = GPU_DRIVERS[request.driver].open(request.device, folders, request.threads)
+        return run_gpu_module(device, path, request, inputs)
 
-def _run_on_gpu(
-    path: str, request: MeasureRequest, inputs: Dict[str, Region], folders: Folders
-) -> Dict[str, Any]:
-    device = open_gpu(request.driver, request.device, folders, request.threads)
-    return run_gpu_module(device, path, request, inputs)
+    limits = Limits(request.timeout_s, memory_bytes)
+    return run_on_gpu(run, limits, context.device_dir, request.driver, context.watch_fd)
 
 
 def _refuse_impossible(request: MeasureRequest) -> None:

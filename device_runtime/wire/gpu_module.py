@@ -31,7 +31,7 @@ from device_runtime.wire.entries import unexpected
 from device_runtime.wire.frames import BAD_REQUEST, BAD_VERSION, TOO_LARGE, ProtocolError
 
 GPU_MODULE_VERSION = 1
-LANGUAGES = ("opencl", "cuda")
+LANGUAGES: Dict[str, type] = {"opencl": str, "cuda": bytes}  # by driver: source as text, or a binary
 WORKSPACE = -1
 
 MAX_MODULE_BYTES = 1 << 28
@@ -105,8 +105,8 @@ class GpuModule:
             raise ProtocolError(BAD_VERSION, text)
         entries = _entries(plain, "GPU module", ("version", "language", "kernels"))
         language = entries["language"]
-        if language not in LANGUAGES:
-            raise unexpected("GPU module: 'language'", "opencl or cuda", language)
+        if not isinstance(language, str) or language not in LANGUAGES:
+            raise unexpected("GPU module: 'language'", " or ".join(LANGUAGES), language)
         kernels = entries["kernels"]
         if not isinstance(kernels, dict) or not 1 <= len(kernels) <= MAX_KERNELS:
             raise unexpected("GPU module: 'kernels'", f"a map of 1 to {MAX_KERNELS}", kernels)
@@ -138,10 +138,10 @@ def _plain_launch(launch: Launch) -> Dict[str, Any]:
 
 def _kernel(plain: object, language: str) -> GpuKernel:
     entries = _entries(plain, "GPU kernel", [entry.name for entry in dataclasses.fields(GpuKernel)])
-    code, launches = entries["code"], entries["launches"]
-    expected = str if language == "opencl" else bytes
-    if type(code) is not expected or not code:
-        raise unexpected("GPU kernel: 'code'", f"{expected.__name__} for {language}", type(code).__name__)
+    code, launches, expected = entries["code"], entries["launches"], LANGUAGES[language]
+    found = type(code)
+    if found is not expected or not code:
+        raise unexpected("GPU kernel: 'code'", f"{expected.__name__} for {language}", found.__name__)
     if not isinstance(launches, list) or not 1 <= len(launches) <= MAX_LAUNCHES:
         raise unexpected("GPU kernel: 'launches'", f"a list of 1 to {MAX_LAUNCHES}", launches)
     size = _integer(entries["workspace_bytes"], "workspace_bytes", 0, MAX_WORKSPACE_BYTES)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 from boards.target import Target
 from toolkit.bundle import library
 from toolkit.bundle.gpu_model import gpu_model
-from toolkit.bundle.manifest import CpuVariant, CudaVariant, OpenClVariant
+from toolkit.bundle.manifest import GPU_VARIANTS, AnyVariant, CpuVariant, GpuVariant
 from toolkit.bundle.model_plan import ModelPlan, check, document
 
 
@@ -22,7 +22,7 @@ class BuiltModel:
     target: Target
     plan: ModelPlan
     code: bytes
-    variant: CpuVariant | OpenClVariant | CudaVariant
+    variant: AnyVariant
     parts: dict[str, bytes]
 
 
@@ -40,7 +40,7 @@ def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
         "kernels": tuple(kernel.provenance for kernel in model_plan.kernels),
     }
     documents = {f"{target.name}/plan.json": document(model_plan)}
-    if target.kind == "cpu":
+    if target.gpu is None:
         built = library.build(model_plan, target)
         so, header = f"{target.name}/model.so", f"{target.name}/model.h"
         cpu = CpuVariant(
@@ -57,13 +57,7 @@ def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
     model = gpu_model(model_plan)
     code, path = model.to_bytes(), f"{target.name}/model.gpu"
     described |= {"device": target.device, "threads_per_block": model.threads_per_block, "model": path}
-    gpu: OpenClVariant | CudaVariant
-    match target.kind:
-        case "opencl":
-            gpu = OpenClVariant(**described)
-        case "cuda":
-            assert target.gpu is not None
-            gpu = CudaVariant(**described, compute_capability=target.gpu.compute_capability)
-        case _:
-            assert_never(target.kind)
-    return BuiltModel(target, model_plan, code, gpu, {path: code, **documents})
+    variant = GPU_VARIANTS[target.kind]
+    own = set(variant.__struct_fields__) - set(GpuVariant.__struct_fields__)
+    described |= {name: getattr(target.gpu, name) for name in own}
+    return BuiltModel(target, model_plan, code, variant(**described), {path: code, **documents})

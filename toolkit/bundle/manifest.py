@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -131,6 +131,14 @@ class CudaVariant(
     """What the cubins are for, for example "sm_53"."""
 
 
+AnyVariant = CpuVariant | OpenClVariant | CudaVariant
+GPU_VARIANTS: Final[dict[str, type[OpenClVariant] | type[CudaVariant]]] = {
+    "opencl": OpenClVariant,
+    "cuda": CudaVariant,
+}
+"""By kind of target. Fields that one adds to GpuVariant's are named as in the target's GpuLimits."""
+
+
 class Golden(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the self-test feeds and expects: raw C-order bytes, in the order of the inputs and outputs."""
 
@@ -169,7 +177,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     compatibility: Compatibility
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    variants: tuple[CpuVariant | OpenClVariant | CudaVariant, ...]
+    variants: tuple[AnyVariant, ...]
     """In the order in which the board tries them."""
     golden: Golden
     parts: tuple[Part, ...]

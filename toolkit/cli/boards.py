@@ -11,7 +11,6 @@ from toolkit.cli.answers import answer, answering, board_to_run, json_option, sa
 
 if TYPE_CHECKING:
     from toolkit import Board, Probe, Target
-    from toolkit.measure.replies import OpenClDevice
 
 
 @click.group()
@@ -103,14 +102,8 @@ def _facts(probe: Probe) -> list[tuple[str, str]]:
         ("runtime", f"{probe.runtime}, protocol {probe.protocol}"),
     ]
     lines += [("temperature", f"{zone.celsius:.0f} °C ({zone.name})") for zone in probe.thermal]
-    lines += [("opencl", _opencl_text(device)) for device in probe.opencl]
-    lines += [("cuda", f"{device.name}, sm {device.compute_capability}") for device in probe.cuda]
+    lines += [(kind, device.text) for kind, devices in probe.gpus.items() for device in devices]
     return lines
-
-
-def _opencl_text(device: OpenClDevice) -> str:
-    lanes = f", vectors of up to {device.vector_lanes} lanes" if device.vector_lanes else ""
-    return f"{device.name}, {device.driver}{lanes}"
 
 
 def _aligned(lines: list[tuple[str, str]]) -> str:

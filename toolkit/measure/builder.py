@@ -21,11 +21,11 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 
 from boards.target import Target
+from cross.backends import backend_of
 from cross.compile import Artifact, Kernel, kernel_of, link
 from cross.errors import LinkError
 from cross.loopnest.nodes import LoopNest
-from cross.machine_code.fingerprint import code_hash
-from device_runtime.protocol import GpuModule, MeasureFailure
+from device_runtime.protocol import MeasureFailure
 
 Job = tuple[str, LoopNest]
 _TEXT_LIMIT = 2000
@@ -134,19 +134,8 @@ class Builder:
 
 def _built(artifact: Artifact, kernel: Kernel, code: bytes) -> BuiltKernel:
     called = repr((kernel.arguments, kernel.workspace_bytes))
-    same = (
-        code_hash(code, kernel.symbol) if artifact.target.kind == "cpu" else program_hash(code, kernel.symbol)
-    )
-    content = f"{same} {called}"
+    content = f"{backend_of(artifact.target).fingerprint(code, kernel.symbol)} {called}"
     return BuiltKernel(artifact, kernel, hashlib.sha256(content.encode()).hexdigest()[:CODE_DIGITS])
-
-
-def program_hash(code: bytes, symbol: str) -> str:
-    """SHA-256 in hex of a GPU kernel's program and launches; the kernel's name in them does not count."""
-    kernel = GpuModule.from_bytes(code).kernels[symbol]
-    program = kernel.code if isinstance(kernel.code, bytes) else kernel.code.encode()
-    launches = repr((kernel.workspace_bytes, kernel.launches)).encode()
-    return hashlib.sha256((program + launches).replace(symbol.encode(), b"kernel")).hexdigest()
 
 
 class _Worker:

@@ -16,7 +16,7 @@ from boards.description import Board
 from boards.features import missing_flags, needed_flags
 from boards.target import Target
 from toolkit.errors import UnfitBoard
-from toolkit.measure.replies import Core, CudaDevice, OpenClDevice, Probe
+from toolkit.measure.replies import GPU_DRIVERS, Core, Probe
 from toolkit.measure.session import Session
 
 State = Literal["ok", "warning", "failure", "unknown"]
@@ -60,7 +60,7 @@ def needs(board: Board, targets: Sequence[Target], answer: Probe) -> Iterator[Ch
     yield _cores(cpus, answer.cores)
     flags = () if board.emulated else answer.cpu.features  # the emulator shows the host's
     yield _features(cpus, frozenset(flags))
-    for kind in ("opencl", "cuda"):
+    for kind in GPU_DRIVERS:
         yield _devices([target for target in targets if target.kind == kind], kind, answer)
 
 
@@ -68,7 +68,7 @@ def with_compiled_vectors(target: Target, answer: Probe) -> Target:
     """The target with vectors no longer than those which the probe found its compiler to compile."""
     if target.kind != "opencl" or target.gpu is None:
         return target
-    devices = [item for item in answer.opencl if target.device.lower() in _full_name(item).lower()]
+    devices = [item for item in answer.opencl if target.device.lower() in item.full_name.lower()]
     lanes = min(
         (item.vector_lanes for item in devices if item.vector_lanes), default=target.gpu.longest_vector
     )
@@ -119,27 +119,19 @@ def _features(targets: Sequence[Target], flags: frozenset[str]) -> Check:
     return Check("features", "failure", f"the CPU lacks {', '.join(missing)}", remedy)
 
 
-def _devices(targets: Sequence[Target], kind: Literal["opencl", "cuda"], answer: Probe) -> Check:
-    present = answer.opencl if kind == "opencl" else answer.cuda
-    devices = [_full_name(device).lower() for device in present]
+def _devices(targets: Sequence[Target], kind: str, answer: Probe) -> Check:
+    present = answer.gpus[kind]
+    devices = [device.full_name.lower() for device in present]
     names = ", ".join(device.name for device in present)
     errors = "; ".join(text for text in answer.gpu_errors if text.startswith(kind))
     lacking = [item for item in targets if not any(item.device.lower() in name for name in devices)]
     if not lacking:
         return Check(kind, "ok", names or "no device, and none is needed")
-    package, driver = {"opencl": ("pyopencl", "the GPU's OpenCL"), "cuda": ("pycuda", "the NVIDIA")}[kind]
-    remedy = (
-        f"on the board, install {driver} driver and `python3 -m pip install {package}`; target "
-        f"{', '.join(target.name for target in lacking)} needs them"
-    )
+    names_lacking = ", ".join(target.name for target in lacking)
+    remedy = f"on the board, install {GPU_DRIVERS[kind]}; target {names_lacking} needs them"
     wanted = ", ".join(repr(target.device) for target in lacking if target.device)
     found = f"no device {wanted}, only {names}" if names else "no device"
     return Check(kind, "failure", errors or found, remedy)
-
-
-def _full_name(device: OpenClDevice | CudaDevice) -> str:
-    """As device_runtime/drivers/opencl_driver.py names a device, by which targets pick one."""
-    return f"{device.platform}: {device.name}" if isinstance(device, OpenClDevice) else device.name
 
 
 def _listed(cores: set[int]) -> str:

@@ -6,7 +6,7 @@ printable and short by then (session.py sees to that as they arrive), lists are 
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -103,6 +103,16 @@ class GpuDevice(Reply, frozen=True, kw_only=True):
     shared_memory_bytes: Count
     float16: bool
 
+    @property
+    def full_name(self) -> str:
+        """As the driver of the device runtime names it, by which targets pick one."""
+        return self.name
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return self.name
+
 
 class OpenClDevice(GpuDevice, frozen=True, kw_only=True):
     platform: str
@@ -111,12 +121,32 @@ class OpenClDevice(GpuDevice, frozen=True, kw_only=True):
     vector_float_lanes: Count
     vector_lanes: Count = 0  # of the longest vectors that its compiler compiles; 0: unknown
 
+    @property
+    def full_name(self) -> str:
+        return f"{self.platform}: {self.name}"
+
+    @property
+    def text(self) -> str:
+        lanes = f", vectors of up to {self.vector_lanes} lanes" if self.vector_lanes else ""
+        return f"{self.name}, {self.driver}{lanes}"
+
 
 class CudaDevice(GpuDevice, frozen=True, kw_only=True):
     compute_capability: str
     driver: Count
     registers_per_block: Count
     warp_size: Count
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}, sm {self.compute_capability}"
+
+
+GPU_DRIVERS: Final = {
+    "opencl": "the GPU's OpenCL driver and `python3 -m pip install pyopencl`",
+    "cuda": "the NVIDIA driver and `python3 -m pip install pycuda`",
+}
+"""By kind of target: what a board without such a device lacks. Probe has an entry of each name."""
 
 
 class Probe(Reply, frozen=True, kw_only=True):
@@ -139,6 +169,11 @@ class Probe(Reply, frozen=True, kw_only=True):
     opencl: tuple[OpenClDevice, ...]
     cuda: tuple[CudaDevice, ...]
     gpu_errors: tuple[str, ...]
+
+    @property
+    def gpus(self) -> dict[str, tuple[GpuDevice, ...]]:
+        """The devices by kind of target."""
+        return {kind: getattr(self, kind) for kind in GPU_DRIVERS}
 
 
 def reply_of(kind: type[R], answer: object) -> R:

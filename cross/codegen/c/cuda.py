@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cross.codegen.c.dialect import INTEGER_FUNCTIONS, Dialect, float_functions
+from cross.nvrtc import compile_cubin
 
 _INTEGERS = {
     "int8": "signed char",
@@ -64,6 +65,7 @@ __device__ static inline void store_half4(unsigned short *place, float4 value) {
 
 CUDA_C = Dialect(
     language="cuda",
+    compiled=lambda source, limits: compile_cubin(source, limits.compute_capability),
     kernel='extern "C" __global__ __launch_bounds__({threads})\nvoid {name}',
     pointer="{qualifier}{type} *__restrict__ {name}",
     workspace="unsigned char *__restrict__ workspace",
@@ -71,6 +73,7 @@ CUDA_C = Dialect(
     shared="__shared__ __align__(16) ",
     block="(int)blockIdx.x",
     thread="(int)threadIdx.x",
+    helper="__device__ static inline ",
     steps="#pragma unroll 1",
     barrier="__syncthreads();",
     barrier_for_all="__syncthreads();",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from boards.target import GpuLimits
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """The words of one language; templates name their parts in braces."""
 
-    language: str  # of device_runtime's GpuModule
+    language: str  # of device_runtime's GpuModule: the kind of target
+    compiled: Callable[[str, GpuLimits], str | bytes]  # what a board loads of a source
     kernel: str  # what stands before the parameters: {name}, {threads}
     pointer: str  # a parameter: {qualifier}, {type}, {name}
     workspace: str  # the parameter of the workspace
@@ -18,6 +21,7 @@ class Dialect:
     shared: str  # before a declaration in shared memory
     block: str  # number of the block
     thread: str  # number of the thread in its block
+    helper: str  # before a function that kernels call
     steps: str  # before a loop around loops over threads, where compilers would write it out with all inside
     barrier: str  # for shared memory
     barrier_for_all: str  # for shared and global memory

@@ -97,8 +97,7 @@ def c_program(symbol: str, nest: LoopNest, dialect: Dialect) -> Program:
         )
     heading = [f"// {nest.name}: {nest.flops} floating-point operations"]
     heading += [dialect.preludes[dtype] for dtype in sorted(values.dtypes) if dtype in dialect.preludes]
-    static = "__device__ static inline " if dialect.language == "cuda" else "static inline "
-    heading += [static + values.helpers[name] for name in sorted(values.helpers)]
+    heading += [dialect.helper + values.helpers[name] for name in sorted(values.helpers)]
     heading += [
         _table(values, dialect, name, matrix, dtype) for matrix, (name, dtype) in values.tables.items()
     ]

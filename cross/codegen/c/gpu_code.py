@@ -8,9 +8,10 @@ from cross.codegen.c.family import Program, c_program
 from cross.codegen.c.opencl import OPENCL_C
 from cross.errors import CompileError
 from cross.loopnest.nodes import LoopNest
-from device_runtime.protocol import WORKSPACE, GpuKernel, Launch
+from device_runtime.protocol import WORKSPACE, GpuKernel, GpuModule, Launch
 
-DIALECTS = {"opencl": OPENCL_C, "cuda": CUDA_C}
+DIALECTS = {dialect.language: dialect for dialect in (OPENCL_C, CUDA_C)}
+"""By kind of target: a further language for GPUs is a Dialect of its own file, and named here."""
 
 
 def gpu_program(symbol: str, nest: LoopNest, target: Target) -> Program:
@@ -20,8 +21,9 @@ def gpu_program(symbol: str, nest: LoopNest, target: Target) -> Program:
         CompileError: the nest is not bound, or asks for more than the board has.
     """
     limits = target.gpu
-    if limits is None or target.kind not in DIALECTS:
-        raise CompileError(f"target {target.name} is of kind {target.kind!r}, expected opencl or cuda")
+    if limits is None:
+        known = " or ".join(DIALECTS)
+        raise CompileError(f"target {target.name} is of kind {target.kind!r}, expected {known}")
     program = c_program(symbol, nest, DIALECTS[target.kind])
     for function in program.functions:
         for what, found, limit in (
@@ -33,8 +35,23 @@ def gpu_program(symbol: str, nest: LoopNest, target: Target) -> Program:
     return program
 
 
-def with_code(program: Program, code: str | bytes) -> GpuKernel:
-    """A kernel of a compiled module: its code and how to launch it."""
+def gpu_module(symbol: str, nest: LoopNest, target: Target) -> GpuModule:
+    """A module of one kernel, its source compiled for the target where that is done before it is loaded.
+
+    Raises:
+        CompileError: as `gpu_program`, or the code is refused; NvrtcMissing where a CUDA target needs it.
+    """
+    program = gpu_program(symbol, nest, target)
+    return GpuModule(target.kind, {symbol: _kernel(program, compiled(program, target))})
+
+
+def compiled(program: Program, target: Target) -> str | bytes:
+    """What the board loads of a program: its source, or what the dialect's compiler makes of it."""
+    assert target.gpu is not None  # `gpu_program` refuses others
+    return DIALECTS[target.kind].compiled(program.source, target.gpu)
+
+
+def _kernel(program: Program, code: str | bytes) -> GpuKernel:
     launches = tuple(
         Launch(
             function.name,

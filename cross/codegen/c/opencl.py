@@ -17,6 +17,7 @@ _SINGLE = {**_OVERLOADED, "sigmoid": "(1.0f / (1.0f + exp(-{0})))"}
 
 OPENCL_C = Dialect(
     language="opencl",
+    compiled=lambda source, limits: source,  # a board's driver compiles it
     kernel="__kernel __attribute__((reqd_work_group_size({threads}, 1, 1)))\nvoid {name}",
     pointer="__global {qualifier}{type} *restrict {name}",
     workspace="__global uchar *restrict workspace",
@@ -26,6 +27,7 @@ OPENCL_C = Dialect(
     shared="__local ",
     block="get_group_id(0)",
     thread="get_local_id(0)",
+    helper="static inline ",
     steps="",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     barrier_for_all="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from device_runtime.drivers.cuda_driver import check_capability
 from device_runtime.installed.bundle_trust import check_machine
-from device_runtime.installed.variants import check_capability, choose
+from device_runtime.installed.variants import choose
 from device_runtime.protocol import ProtocolError
 from device_runtime.sandbox.isolation import Fault
 
