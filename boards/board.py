@@ -184,7 +184,7 @@ def _value_at(tables: dict[str, Any], key: str) -> str:
 def _reached_at(board: Board, address: str) -> Board:
     """The board with the address of NAME@ADDRESS in its link."""
     match = _ADDRESS.fullmatch(address)
-    if board.link.kind not in ("ssh", "tcp"):
+    if not board.link.has_address:
         raise BadAddress(board.name, address, f"its link is {board.link.kind!r}, which has no address")
     if match is None:
         raise BadAddress(board.name, address, "expected [USER@]HOST[:PORT]")

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 import msgspec
 
@@ -13,6 +15,33 @@ from boards.errors import UnknownTarget
 from boards.target import Target
 
 LinkKind = Literal["local", "ssh", "emulator", "tcp"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkKeys:
+    """The keys of [link] that a kind needs, with what each must hold, and those that it may have, too."""
+
+    needs: Mapping[str, str] = field(default_factory=dict)
+    takes: frozenset[str] = frozenset()
+
+    @property
+    def all(self) -> frozenset[str]:
+        return self.takes | self.needs.keys()
+
+
+_HOST = "the board's host name or address for link.kind {kind!r}"
+LINK_KINDS: Final[dict[LinkKind, LinkKeys]] = {
+    "local": LinkKeys(takes=frozenset({"python"})),
+    "ssh": LinkKeys(
+        {"host": _HOST}, frozenset({"port", "user", "python", "identity_file", "known_hosts_file"})
+    ),
+    "tcp": LinkKeys(
+        {"host": _HOST, "tls_file": "the host's credentials, which `toolkit runtime archive` makes"},
+        frozenset({"port"}),
+    ),
+    "emulator": LinkKeys({"command": "the emulator's argument list"}),
+}
+"""Every kind takes device_dir and connect_timeout_s, too. How each reaches a board: toolkit/measure/links."""
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -43,16 +72,25 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     connect_timeout_s: float = 10.0
 
     @property
+    def has_address(self) -> bool:
+        """Whether the board is reached over a network; otherwise the runtime runs on this machine."""
+        return "host" in LINK_KINDS[self.kind].needs
+
+    @property
+    def login(self) -> str:
+        """The host, with the user where the file names one: `pi@192.168.1.7`."""
+        return f"{self.user}@{self.host}".lstrip("@")
+
+    @property
+    def address(self) -> str:
+        """Login and port; "" where there is no address."""
+        return f"{self.login}:{self.port}" if self.host else ""
+
+    @property
     def program(self) -> tuple[str, ...]:
         """What a connection runs because this file says so: where, and the command; empty for nothing."""
-        match self.kind:
-            case "emulator":
-                return ("this machine", *self.command)
-            case "local" if self.python:
-                return ("this machine", self.python)
-            case "ssh" if self.python:
-                return (f"{self.user}@{self.host}".lstrip("@"), self.python)
-        return ()
+        command = self.command or ((self.python,) if self.python else ())
+        return (self.login or "this machine", *command) if command else ()
 
 
 class MeasureDefaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -10,7 +10,7 @@ import re
 import string
 from collections.abc import Callable, Iterator
 
-from boards.description import Board
+from boards.description import LINK_KINDS, Board
 from boards.errors import Problem
 from boards.target import POCL, Target
 
@@ -20,12 +20,6 @@ Rule = Callable[[Board], Iterator[Finding]]
 PLACEHOLDERS = frozenset({"qemu", "sysroot", "python"})
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _TRIPLE = re.compile(r"(x86_64|aarch64)-[a-z0-9_]+-linux-gnu")
-_LINK_KEYS = {  # keys of [link] that mean something for the kind, besides kind, device_dir, connect_timeout_s
-    "local": {"python"},
-    "ssh": {"host", "port", "user", "python", "identity_file", "known_hosts_file"},
-    "tcp": {"host", "port", "tls_file"},
-    "emulator": {"command"},
-}
 
 
 def broken_rules(board: Board) -> tuple[Problem, ...]:
@@ -79,26 +73,20 @@ def emulated_says_so(board: Board) -> Iterator[Finding]:
 
 def link_is_complete(board: Board) -> Iterator[Finding]:
     link = board.link
-    if link.kind in ("ssh", "tcp") and not link.host:
-        yield "link.host", f"the board's host name or address for link.kind {link.kind!r}", "nothing"
-    if link.kind == "tcp" and not link.tls_file:
-        yield "link.tls_file", "the host's credentials, which `toolkit runtime archive` makes", "nothing"
-    if link.kind == "emulator" and not link.command:
-        yield "link.command", "the emulator's argument list", "nothing"
+    for key, expected in LINK_KINDS[link.kind].needs.items():
+        if not getattr(link, key):
+            yield f"link.{key}", expected.format(kind=link.kind), "nothing"
     if not link.device_dir:
         yield "link.device_dir", "a folder on the board", "nothing"
 
 
 def link_keys_fit_its_kind(board: Board) -> Iterator[Finding]:
-    link, fitting = board.link, _LINK_KEYS[board.link.kind]
+    link = board.link
     defaults = type(link)(kind=link.kind)
-    for key in sorted(set().union(*_LINK_KEYS.values()) - fitting):
-        if getattr(link, key) != getattr(defaults, key):
-            yield (
-                f"link.{key}",
-                f"nothing, because link.kind {link.kind!r} has no use for it",
-                repr(getattr(link, key)),
-            )
+    for key in sorted(frozenset[str]().union(*(kind.all for kind in LINK_KINDS.values()))):
+        found = getattr(link, key)
+        if key not in LINK_KINDS[link.kind].all and found != getattr(defaults, key):
+            yield f"link.{key}", f"nothing, because link.kind {link.kind!r} has no use for it", repr(found)
 
 
 def link_numbers(board: Board) -> Iterator[Finding]:

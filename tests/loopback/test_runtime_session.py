@@ -36,8 +36,8 @@ from device_runtime.protocol import (
 from tests.loopback.conftest import CompileKernels
 from tests.loopback.kernels import ELEMENTS, Kernels, assert_right
 from toolkit.errors import BoardBusy, BoardUnreachable, OutputError, TimedOut
-from toolkit.measure import transport
 from toolkit.measure.archive import runtime_archive
+from toolkit.measure.links import process
 from toolkit.measure.session import DeviceError, Session, open_session, put_again
 
 BIG = np.random.default_rng(1).bytes(3 * CHUNK_BYTES + 17)
@@ -300,8 +300,8 @@ def test_a_board_that_takes_nothing_more_ends(
     deaf.write_text(f"#!{sys.executable}\n{script}\n")
     deaf.chmod(0o755)
     link = msgspec.structs.replace(local_board.link, python=str(deaf))
-    monkeypatch.setattr(transport, "FRAME_DEADLINE_S", 0.5)
-    monkeypatch.setattr(transport, "END_S", 0.1)
+    monkeypatch.setattr(process, "FRAME_DEADLINE_S", 0.5)
+    monkeypatch.setattr(process, "END_S", 0.1)
     board = msgspec.structs.replace(local_board, link=link)
     with (
         open_session(board, cache_dir=tmp_path / "cache", lease=False) as session,

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import shutil
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,75 +13,18 @@ import pytest
 from boards.board import Board, Link, load
 from tests.loopback.conftest import CompileKernels, descendants
 from tests.loopback.kernels import Kernels, assert_right
+from tests.loopback.sshd import SSHD, free_port, make_key, ssh_server
 from toolkit.errors import BoardBusy, BoardUnreachable, InputError
 from toolkit.measure.archive import archive_name, runtime_archive
 from toolkit.measure.session import open_session
 
-SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 pytestmark = pytest.mark.skipif(SSHD is None, reason="needs OpenSSH's server (Debian: openssh-server)")
-
-CONFIG = """\
-ListenAddress 127.0.0.1
-Port {port}
-HostKey {folder}/host_key
-AuthorizedKeysFile {folder}/user_key.pub
-PidFile none
-StrictModes no
-UsePAM no
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-Subsystem sftp internal-sftp
-"""
-
-
-def make_key(path: Path) -> str:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
-    return path.with_suffix(".pub").read_text()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 @pytest.fixture(scope="module")
 def ssh_link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
-    """A server that lets this user in with one key."""
-    folder, port = tmp_path_factory.mktemp("sshd"), free_port()
-    host_key = make_key(folder / "host_key")
-    make_key(folder / "user_key")
-    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
-    (folder / "config").write_text(CONFIG.format(port=port, folder=folder))
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # sshd of root insists on it
-    assert SSHD is not None
-    server = subprocess.Popen([SSHD, "-D", "-e", "-f", str(folder / "config")], stderr=subprocess.DEVNULL)
-    try:
-        wait_for(port)
-        yield Link(
-            kind="ssh",
-            host="127.0.0.1",
-            port=port,
-            user=getpass.getuser(),
-            python=shutil.which("python3") or "python3",
-            identity_file=str(folder / "user_key"),
-            known_hosts_file=str(folder / "known_hosts"),
-        )
-    finally:
-        server.kill()
-        server.wait()
-
-
-def wait_for(port: int) -> None:
-    deadline_s = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline_s, "sshd does not listen"
-            time.sleep(0.02)
+    with ssh_server(tmp_path_factory.mktemp("sshd")) as link:
+        yield link
 
 
 @pytest.fixture

@@ -31,8 +31,9 @@ from toolkit.cli.main import main
 from toolkit.errors import BoardUnreachable, InputError
 from toolkit.measure.archive import runtime_archive
 from toolkit.measure.credentials import make_credentials
+from toolkit.measure.links.kinds import open_transport
+from toolkit.measure.links.tcp import TcpTransport
 from toolkit.measure.session import Session, open_session
-from toolkit.measure.transport import SocketTransport, _open_tcp
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_an_authenticated_host_that_only_sits_there_is_let_go(
     assert "without the lease" in frame.header["error"]["text"]
 
 
-class _Plain(SocketTransport):
+class _Plain(TcpTransport):
     """Without TLS."""
 
     def __init__(self, peer: socket.socket) -> None:
@@ -198,7 +199,7 @@ def false_board(tcp_board: Board) -> Iterator[Callable[[Callable[[socket.socket]
         yield impostor
 
 
-def greet(stream: SocketTransport) -> None:
+def greet(stream: TcpTransport) -> None:
     """As a board does, and as an impostor did that wanted no proof."""
     connection = Connection(stream)
     connection.send({"greeting": to_plain(Greeting(2, "0.1.0", "3.8.10", "x86_64", 1))})
@@ -231,7 +232,7 @@ def test_an_impostor_with_a_certificate_of_its_own_gets_nothing(
 
     def own(peer: socket.socket) -> None:
         with pytest.raises(OSError), context.wrap_socket(peer, server_side=True) as secured:
-            greet(SocketTransport(secured, "host"))
+            greet(TcpTransport(secured, "host"))
             raise ConnectionResetError  # in TLS 1.3 the host's refusal may only be seen here
 
     with pytest.raises(
@@ -294,8 +295,8 @@ def test_other_pythons_listen(interpreter: str, local_board: Board, tmp_path: Pa
     data = os.urandom(1 << 21)
     with listening(local_board, tmp_path, interpreter) as (board, _), open_session(board) as session:
         assert session.read(session.put(data), len(data)) == data
-        transport = _open_tcp(board.link)
-        assert isinstance(transport, SocketTransport)
+        transport = open_transport(board.link)
+        assert isinstance(transport, TcpTransport)
         assert transport.peer.version() == "TLSv1.3"
         transport.close()
 
@@ -360,7 +361,7 @@ def test_credentials_that_cannot_be_used_are_refused_on_both_sides(
     for path in (board_file, host_file):
         spoil(path)
     with pytest.raises(InputError, match=f"link.tls_file .*{text}"):
-        _open_tcp(Link(kind="tcp", host="127.0.0.1", port=1, tls_file=str(host_file)))
+        open_transport(Link(kind="tcp", host="127.0.0.1", port=1, tls_file=str(host_file)))
     archive = tmp_path / "runtime.pyz"
     archive.write_bytes(runtime_archive())
     command = [sys.executable, str(archive), "--device-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0"]

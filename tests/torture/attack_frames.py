@@ -37,8 +37,10 @@ from device_runtime.wire.frames import MAGIC, MAX_HEADER_BYTES, PREFIX, FrameDec
 from tests.loopback.listening import listening
 from tests.torture.attack import Attack, Run
 from toolkit.measure.archive import runtime_archive
+from toolkit.measure.links.kinds import open_transport
+from toolkit.measure.links.process import LocalTransport
+from toolkit.measure.links.transport import Transport
 from toolkit.measure.session import open_session
-from toolkit.measure.transport import ProcessTransport, Transport, open_transport
 
 CODES = {value for name, value in vars(frames).items() if name.isupper() and isinstance(value, str)}
 SOURCES = "".join(path.read_text() for path in sorted(Path(serving.__file__).parents[1].rglob("*.py")))
@@ -218,7 +220,7 @@ def talk(run: Run, peer: Peer, state: str, cases: int, malformed: float) -> None
 
 def _finish(transport: Transport) -> None:
     """No more comes from here; the other side may still answer."""
-    if isinstance(transport, ProcessTransport):
+    if isinstance(transport, LocalTransport):
         transport._input.close()
     else:
         with suppress(OSError):
@@ -228,7 +230,7 @@ def _finish(transport: Transport) -> None:
 @contextmanager
 def over_pipes(archive: Path, folder: Path) -> Iterator[Transport]:
     """A runtime of its own, as over SSH; it must end well and say nothing on its standard error."""
-    transport = ProcessTransport([sys.executable, str(archive), "--device-dir", str(folder)], "the runtime")
+    transport = LocalTransport([sys.executable, str(archive), "--device-dir", str(folder)], "the runtime")
     try:
         yield transport
     finally:

@@ -67,9 +67,8 @@ def board_text(board: Board) -> str:
     """Everything in the board's file that a user asks for."""
     lines = [("name", board.name), ("title", board.title), ("description", board.description)]
     lines += [("memory", _gib(board.memory_bytes)), ("link", board.link.kind)]
-    if board.link.host:
-        user = f"{board.link.user}@" if board.link.user else ""
-        lines.append(("address", f"{user}{board.link.host}:{board.link.port}"))
+    if board.link.address:
+        lines.append(("address", board.link.address))
     lines.append(("folder there", board.link.device_dir))
     lines += [(f"target {target.name}", _target_text(target)) for target in board.targets]
     lines += [("source", source) for source in board.sources]

@@ -57,8 +57,9 @@ from toolkit.errors import (
     VerificationError,
 )
 from toolkit.escaping import printable, printable_plain
+from toolkit.measure.links.kinds import open_transport
+from toolkit.measure.links.transport import Transport
 from toolkit.measure.replies import Lease, Probe, Received, StoredObject, reply_of
-from toolkit.measure.transport import Transport, open_transport
 
 GREETING_S = 60.0  # an emulated or slow board compiles the runtime's sources first
 ANSWER_S = 120.0  # beyond a request's own `timeout_s`: loading inputs, a slow disk

@@ -11,6 +11,7 @@ from typing import Final
 from boards.description import Board
 from toolkit.errors import BoardUnreachable
 from toolkit.measure.fit import Check, needs
+from toolkit.measure.links.kinds import remedy
 from toolkit.measure.replies import Core, Probe, Protection, Storage, ThermalZone
 from toolkit.measure.session import open_session
 
@@ -43,9 +44,13 @@ def check_board(board: Board, *, cache_dir: Path | None = None) -> Health:
             python = session.hello.python
             answer = session.probe()
     except BoardUnreachable as error:
-        lost = Check("link", "failure", str(error), _link_remedy(board))
+        lost = Check("link", "failure", str(error), remedy(board.link))
         return Health(board.name, board.emulated, False, (lost,))
-    checks = (Check("link", "ok", _link_text(board)), _python(python), *probe_checks(board, answer))
+    checks = (
+        Check("link", "ok", f"{board.link.kind} {board.link.address}".rstrip()),
+        _python(python),
+        *probe_checks(board, answer),
+    )
     return Health(board.name, board.emulated, True, checks)
 
 
@@ -63,28 +68,6 @@ def probe_checks(board: Board, answer: Probe) -> Iterator[Check]:
         yield _governor(answer.cores)
         yield _temperature(answer.thermal)
         yield _load(answer.load[0], len(answer.cores))
-
-
-def _link_text(board: Board) -> str:
-    link = board.link
-    where = f" {link.user + '@' if link.user else ''}{link.host}:{link.port}" if link.host else ""
-    return f"{link.kind}{where}"
-
-
-def _link_remedy(board: Board) -> str:
-    if board.link.kind == "ssh":
-        user = f"{board.link.user}@" if board.link.user else ""
-        host = board.link.host or "HOST"
-        trial = f"ssh -p {board.link.port} {user}{host} python3 --version"
-        return f"make `{trial}` work without a password, then try again"
-    if board.link.kind == "emulator":
-        return "run `toolkit runtime emulation`, which fetches qemu and an aarch64 Python"
-    if board.link.kind == "tcp":
-        return (
-            "start the runtime on the board (`toolkit runtime archive` writes it and the credentials of both)"
-        )
-    folder = board.link.device_dir
-    return f"`python3 --version` must say 3.8 or newer here, and {folder} must be a folder to write to"
 
 
 def _python(version: str) -> Check:

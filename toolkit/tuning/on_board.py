@@ -169,4 +169,4 @@ def tune_on_board(
 
 def shares_cores(board: Board) -> bool:
     """Whether kernels run on the cores that also compile."""
-    return board.link.kind in ("local", "emulator")
+    return not board.link.has_address

@@ -19,9 +19,9 @@ from device_runtime.protocol import (
     encode_frame,
 )
 from toolkit.errors import BoardUnreachable, ToolkitError
+from toolkit.measure.links.transport import Transport
 from toolkit.measure.replies import StoredObject
 from toolkit.measure.session import DeviceError, Session
-from toolkit.measure.transport import Transport
 
 Answer = dict[str, Any]
 GREETING = Greeting(PROTOCOL_VERSION, "0.1.0", "3.8.10", "x86_64", 1)

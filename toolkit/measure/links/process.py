@@ -1,0 +1,129 @@
+"""A runtime that is a process of this machine: as it is, or under an emulator."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from boards.description import Link
+from boards.files import kept_file
+from device_runtime.protocol import FRAME_DEADLINE_S
+from toolkit.errors import BoardUnreachable
+from toolkit.measure import emulation
+from toolkit.measure.archive import archive_name, runtime_archive
+from toolkit.measure.links.transport import READ_BYTES, WORDS_BYTES, Transport
+
+END_S = 5.0  # how long a runtime may take to end once its input is closed
+
+
+class LocalTransport(Transport):
+    """Pipes to a subprocess in a session of its own, so that Ctrl-C reaches only the host's side."""
+
+    def __init__(self, command: Sequence[str], where: str) -> None:
+        self.where = where
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transport
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._printed,
+            start_new_session=True,
+            bufsize=0,
+            env=environment,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        os.set_blocking(self._input.fileno(), False)
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(self._output, select.POLLIN)
+        self._writable.register(self._input, select.POLLOUT)
+
+    @classmethod
+    def open(cls, link: Link, cache_dir: Path) -> Self:
+        return cls.started([link.python or sys.executable], link, cache_dir, "this machine")
+
+    @classmethod
+    def started(cls, command: Sequence[str], link: Link, cache_dir: Path, where: str) -> Self:
+        """A runtime that `command`, a Python with its arguments, runs."""
+        archive = cache_dir / archive_name()
+        device_dir = Path(link.device_dir).expanduser()
+        try:
+            kept_file(archive, runtime_archive())
+            return cls([*command, str(archive), "--device-dir", str(device_dir)], where)
+        except OSError as error:
+            raise BoardUnreachable(f"The runtime on {where} does not start: {error}") from error
+
+    @staticmethod
+    def remedy(link: Link) -> str:
+        folder = link.device_dir
+        return f"`python3 --version` must say 3.8 or newer here, and {folder} must be a folder to write to"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the runtime."""
+        return self._process.pid
+
+    def read(self, timeout_s: float | None) -> bytes:
+        """Some bytes; b"" at the end."""
+        if self._output.closed:
+            return b""
+        if not self._readable.poll(None if timeout_s is None else timeout_s * 1e3):
+            raise TimeoutError(f"{self.where} did not answer within {timeout_s:g} s")
+        return os.read(self._output.fileno(), READ_BYTES)
+
+    def write(self, data: bytes) -> None:
+        """All of it, within FRAME_DEADLINE_S; TimeoutError."""
+        if self._input.closed:
+            raise BrokenPipeError("the session is closed")
+        view, deadline_s = memoryview(data), time.monotonic() + FRAME_DEADLINE_S
+        while view:
+            if not self._writable.poll(max(0.0, deadline_s - time.monotonic()) * 1e3):
+                raise TimeoutError(f"{self.where} took no request within {FRAME_DEADLINE_S:g} s")
+            view = view[os.write(self._input.fileno(), view) :]
+
+    def close(self) -> None:
+        """The runtime ends when its input does; one that does not is killed."""
+        if self._input.closed:
+            return
+        self._input.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._output.close()
+        self._printed.close()
+
+    def last_words(self) -> str:
+        """The last of the runtime's standard error."""
+        if self._printed.closed:
+            return ""
+        size = self._printed.seek(0, os.SEEK_END)
+        self._printed.seek(max(0, size - WORDS_BYTES))
+        return self._printed.read().decode(errors="replace").strip()
+
+
+class EmulatorTransport(LocalTransport):
+    """A runtime for another machine, whose Python an emulator runs."""
+
+    @classmethod
+    def open(cls, link: Link, cache_dir: Path) -> Self:
+        paths = emulation.find(cache_dir / "emulation") or emulation.find()
+        if paths is None:
+            raise BoardUnreachable(
+                "The emulation is not installed: expected qemu-aarch64-static and an aarch64 Python. "
+                "Run `make emulation`."
+            )
+        return cls.started(paths.command(link.command), link, cache_dir, "the emulator")
+
+    @staticmethod
+    def remedy(link: Link) -> str:
+        return "run `toolkit runtime emulation`, which fetches qemu and an aarch64 Python"
