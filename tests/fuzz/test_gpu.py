@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,8 +79,12 @@ def test_opencl_equals_interpreter_and_reference(pocl: Pocl, part: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 67))
 def test_a_thousand_pairs_on_pocl(pocl: Pocl, seed: int) -> None:
+    """Every fourth seed is built as the product builds kernels, the others without PoCL's optimizer."""
     target = pocl.narrowed(POCL)
-    compare(pocl, [random_case(family, seed, target) for family in sorted(FAMILIES)])
+    compare(
+        replace(pocl, optimized=seed % 4 == 0),
+        [random_case(family, seed, target) for family in sorted(FAMILIES)],
+    )
 
 
 @pytest.mark.slow
