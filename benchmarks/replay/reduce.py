@@ -16,7 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from cross.schedule.space import Configuration, Knob, ScheduleSpace
+from cross.schedule.knobs import Knob
+from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.explore.space import enumerated
 
 RULE: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,15 +14,14 @@ from benchmarks.reuse.families import FAMILIES, draw
 from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
-from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import SearchOptions
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.records import Records, TuningRecord
 from toolkit.records.lines import SPENT
-from toolkit.reuse.rounds.proposer import ReuseProposer
-from toolkit.reuse.rounds.rounds import Program
+from toolkit.reuse.rounds.program import Program
+from toolkit.reuse.rounds.proposer import reuse_proposer
 from toolkit.tuning.algorithm import TuningJob, TuningOptions, tune_all
-from toolkit.tuning.on_board import open_job
+from toolkit.tuning.on_board import around_untuned, open_job
 from toolkit.tuning.progress import Budget
 from toolkit.tuning.time_breakdown import Accounts
 
@@ -139,10 +139,12 @@ def _tuned(
 def around(job: TuningJob, programs: Programs, program: Program | None) -> TuningJob:
     """The job, searched by the rounds of reuse around a program alone; None: around its own untuned one."""
 
-    def begin(_: Proposer) -> Proposer:
-        return ReuseProposer(programs.space, program, programs=job.programs)
-
-    return replace(job, begin=begin)
+    rounds = (
+        around_untuned(programs.space, job.programs, waits=True)
+        if program is None
+        else functools.partial(reuse_proposer, programs.space, program, job.programs)
+    )
+    return replace(job, rounds=rounds, rounds_alone=True)
 
 
 def _until_within(factor: float, records: Sequence[TuningRecord]) -> tuple[int, float]:

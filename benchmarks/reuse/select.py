@@ -15,15 +15,16 @@ import numpy as np
 
 from benchmarks.harness.text import aligned
 from benchmarks.reuse.sets import SetOperator, operator_set, union
+from cross.schedule.tiles import divisors
+from toolkit.explore.neighbourhood.footprint import touched_lines
+from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.reuse.graph.arborescence import Costs
 from toolkit.reuse.graph.steiner import steiner_tree
 from toolkit.reuse.plan.bridge_operator import bridge_operators
-from toolkit.reuse.plan.bridges import Hops
-from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, block_shapes, staged_steps, touched_lines
-from toolkit.reuse.rounds.divisors import divisors
+from toolkit.reuse.plan.bridges import Hops, reusable
+from toolkit.reuse.plan.expected_trials import expected_trials
+from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, block_shapes, staged_steps
 from toolkit.reuse.rounds.gpu_threads import Staging, thread_costs, thread_shapes
-from toolkit.reuse.rounds.loops import MajorLoops, reusable
-from toolkit.reuse.rounds.search_cost import expected_trials
 
 BACKEND_TRIALS: Final = 1000.0
 """Of an operator that reuses nothing, as in the paper."""

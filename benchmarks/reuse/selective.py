@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.schedule.space import ScheduleSpace
+from cross.schedule.tiles import divisors
+from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.explore.proposer import History
 from toolkit.explore.space import Batch, fresh
-from toolkit.reuse.rounds.divisors import divisors
-from toolkit.reuse.rounds.loops import MajorLoops
-from toolkit.reuse.rounds.rounds import Program, inherited, same_algorithm
+from toolkit.reuse.rounds.program import Program, inherited, same_algorithm
 
 TOP: Final = 3
 SIMILAR: Final = 0.5

@@ -20,8 +20,7 @@ from benchmarks.harness.place import fastest
 from benchmarks.reuse.pairs import Setting, around, wall_s
 from benchmarks.reuse.selective import TOP, Replay, representatives
 from benchmarks.reuse.sets import SetOperator
-from cross.schedule.space import Configuration, ScheduleSpace
-from toolkit.explore.proposer import Proposer
+from cross.schedule.space import Configuration
 from toolkit.explore.search import SearchOptions
 from toolkit.model.graph import Graph
 from toolkit.model.tasks import TuningTask
@@ -31,7 +30,7 @@ from toolkit.model_job.reuse import tune_by_reuse
 from toolkit.records import Records
 from toolkit.reuse.plan.bridges import Hops
 from toolkit.reuse.plan.reuse_plan import ReuseOptions
-from toolkit.reuse.rounds.rounds import Program
+from toolkit.reuse.rounds.program import Program
 from toolkit.tuning.algorithm import TuningOptions, tune_all
 from toolkit.tuning.progress import Budget, silent
 
@@ -151,13 +150,10 @@ def _replay(bench: Bench, reused: Sequence[int | None]) -> None:
             other = bench.tasks[source]
             best = fastest(other.programs.space, bench.records.for_key(other.job.key), TOP)
             programs = [Program(other.programs.space, configuration) for configuration in best]
-            begin = functools.partial(_replaying, item.programs.space, programs)
-            jobs.append((replace(item.job, begin=begin, reused=other.job.key.operator_key), item.runner))
+            replay = functools.partial(Replay, item.programs.space, programs)
+            key = other.job.key.operator_key
+            jobs.append((replace(item.job, rounds=replay, rounds_alone=True, reused=key), item.runner))
     tune_all(jobs, bench.records, Budget(), options=bench.tuning)
-
-
-def _replaying(space: ScheduleSpace, programs: Sequence[Program], _: Proposer) -> Proposer:
-    return Replay(space, programs)
 
 
 def _outcome(bench: Bench) -> Run:

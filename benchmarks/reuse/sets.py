@@ -36,7 +36,7 @@ from benchmarks.reuse.networks import (
     resnet50,
 )
 from cross.expression.language.operator import Operator
-from toolkit.reuse.rounds.loops import MajorLoops, major_loops
+from toolkit.explore.neighbourhood.loops import MajorLoops, major_loops
 
 CROSS_THREAD: Final = " or cross-thread"
 

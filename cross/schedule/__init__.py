@@ -9,9 +9,10 @@ Start at primitives.py, then space.py, then cpu_sketch.py and gpu_sketch.py. cho
 from cross.schedule.choose import space_of
 from cross.schedule.cpu_sketch import cpu_space
 from cross.schedule.gpu_sketch import gpu_space
+from cross.schedule.knobs import Knob
 from cross.schedule.packing import Packing
 from cross.schedule.primitives import Schedule
-from cross.schedule.space import Configuration, Constraint, Knob, ScheduleSpace
+from cross.schedule.space import Configuration, Constraint, ScheduleSpace
 
 __all__ = [
     "Configuration",

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from boards.target import Target
 from cross.errors import ScheduleError
 from cross.expression.language.operator import Operator
+from cross.schedule.knobs import structural
 from cross.schedule.primitives import Schedule
 from cross.schedule.space import (
     SPACE_VERSION,
     Batch,
     Choices,
     Configuration,
-    Knob,
     Part,
     ScheduleSpace,
 )
@@ -38,8 +38,7 @@ class AlternativeSpaces(ScheduleSpace):
 
     def __init__(self, operator: Operator, target: Target, spaces: Mapping[str, ScheduleSpace]) -> None:
         labels = tuple(spaces)
-        choices = tuple((number,) for number in range(len(labels)))
-        knobs = [Knob(ALGORITHM, (ALGORITHM,), choices, True, labels)]
+        knobs = [structural(ALGORITHM, labels)]
         width = 1 + sum(len(space.knobs) for space in spaces.values())
         parts = []
         # The first algorithm's knobs come last, where enumerating in index order starts.
@@ -48,7 +47,7 @@ class AlternativeSpaces(ScheduleSpace):
             parts.append(Part(label, space, number, columns, width))
             knobs += [replace(knob, name=f"{label} {knob.name}") for knob in space.knobs]
         self._parts = tuple(reversed(parts))
-        super().__init__(operator, target, tuple(knobs), (), self._no_schedule, {})
+        super().__init__(operator, target, tuple(knobs), (), self._no_schedule)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

@@ -35,6 +35,7 @@ from cross.expression.language.terms import ITEM_BYTES, Axis
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.beginning import one_core_is_enough, untuned_tiles, vector_sizes
 from cross.schedule.filled_lanes import with_filled_lanes
+from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.plan import Group, Plan, make_plan, operand_axes, packable, wide_axes
 from cross.schedule.primitives import (
     CacheWrite,
@@ -51,8 +52,9 @@ from cross.schedule.primitives import (
     Vectorize,
 )
 from cross.schedule.reads import repeats_lanes
-from cross.schedule.space import DIRECT, Constraint, Knob, ScheduleSpace, Values
+from cross.schedule.space import DIRECT, Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_tiles
+from cross.schedule.tiling import StageKnobs
 from cross.schedule.untuned import (
     IN_ORDER_CPUS,
     Core,
@@ -87,50 +89,44 @@ def cpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> S
 def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
     program = with_filled_lanes(with_vector_axes(operator, target), target)
     plan = make_plan(program)
-    knobs: list[Knob] = _structural_knobs(plan)
     constraints: list[Constraint] = []
-    preferred: dict[str, tuple[int, ...]] = {}
     tiles = untuned_tiles(plan, target)
+    knobs: list[Knob] = _structural_knobs(plan, target, tiles)
     if target.threads > 1 and operator.flops < ONE_CORE_FLOPS:
-        knobs.append(Knob("cores", ("cores",), ((0,), (1,)), True, ("all", "one")))
-        preferred["cores"] = (int(one_core_is_enough(operator, plan, target, tiles)),)
-    if tiles:
-        slowest = max(tiles.values(), key=lambda tile: tile.cycles)
-        preferred["space_order"] = (int(slowest.vector_axis_first),)
+        knobs.append(
+            structural("cores", ("all", "one"), int(one_core_is_enough(operator, plan, target, tiles)))
+        )
     for group in plan.groups:
-        knobs += _tile_knobs(plan, group, target, tiles, preferred)
+        knobs += _tile_knobs(plan, group, target, tiles)
         if group.reduction is not None:
             constraints += _constraints(plan, group, target)
     if any(group.reduction is not None for group in plan.groups):
-        knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
-        in_order = target.cpu in IN_ORDER_CPUS
-        preferred["unroll"] = (
-            UNROLL_LIMITS[-1] if in_order or _reductions_are_short(plan) else UNROLL_LIMITS[1],
-        )
-    if plan.paddings:
-        rows = target.cpu not in IN_ORDER_CPUS and _tiles_are_rows(tiles)
-        preferred["padding"] = (int(rows or _reductions_are_short(plan)),)
+        whole = target.cpu in IN_ORDER_CPUS or _reductions_are_short(plan)
+        knobs.append(single("unroll", UNROLL_LIMITS, UNROLL_LIMITS[-1 if whole else 1]))
     build = partial(_schedule, plan, target)
+    tiled = [_tiled(group) for group in plan.groups if group.reduction is not None]
     rules = tuple(constraints)
-    return ScheduleSpace(operator, target, tuple(knobs), rules, build, preferred, program=program)
+    return ScheduleSpace(operator, target, tuple(knobs), rules, build, program=program, tiled=tiled)
 
 
 # ------------------------------------------------------------------------------------------------ knobs
 
 
-def _structural_knobs(plan: Plan) -> list[Knob]:
+def _structural_knobs(plan: Plan, target: Target, tiles: Mapping[str, Tile]) -> list[Knob]:
     knobs = []
     reductions = [group for group in plan.groups if group.reduction is not None]
     if plan.paddings:
-        knobs.append(Knob("padding", ("padding",), ((0,), (1,)), True, ("materialized", "inlined")))
+        rows = target.cpu not in IN_ORDER_CPUS and _tiles_are_rows(tiles)
+        inlined = int(rows or _reductions_are_short(plan))
+        knobs.append(structural("padding", ("materialized", "inlined"), inlined))
     if any(wide_axes(group.owner.axes) for group in reductions):
-        knobs.append(Knob("tiling", ("tiling",), ((0,), (1,)), True, ("registers", "local")))
+        knobs.append(structural("tiling", ("registers", "local")))
     if any(len(wide_axes(group.owner.axes)) > 1 for group in reductions):
-        labels = ("in order", "vector axis first")
-        knobs.append(Knob("space_order", ("space_order",), ((0,), (1,)), True, labels))
+        slowest = max(tiles.values(), key=lambda tile: tile.cycles)
+        order = int(slowest.vector_axis_first)
+        knobs.append(structural("space_order", ("in order", "vector axis first"), order))
     if any(group.reduction and len(wide_axes(group.reduction.reduce_axes)) > 1 for group in reductions):
-        labels = ("in order", "last axis first")
-        knobs.append(Knob("reduce_order", ("reduce_order",), ((0,), (1,)), True, labels))
+        knobs.append(structural("reduce_order", ("in order", "last axis first")))
     return knobs
 
 
@@ -160,57 +156,60 @@ def _field(stage: str, axis: Axis, level: int) -> str:
     return f"{stage}.{axis.name}.{level}"
 
 
-def _tile_knobs(
-    plan: Plan,
-    group: Group,
-    target: Target,
-    tiles: Mapping[str, Tile],
-    preferred: dict[str, tuple[int, ...]],
-) -> list[Knob]:
+def _knob(stage: str, axis: Axis) -> str:
+    return f"{stage}.{axis.name}"
+
+
+def _tiled(group: Group) -> StageKnobs:
+    """Which knobs tile which loop of a group with a reduction."""
+    owner, reduction = group.owner, group.reduction
+    assert reduction is not None
+    return StageKnobs(
+        owner,
+        reduction,
+        {axis: _knob(owner.name, axis) for axis in wide_axes(owner.axes)},
+        {axis: _knob(group.reduction_name, axis) for axis in wide_axes(reduction.reduce_axes)},
+    )
+
+
+def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Tile]) -> list[Knob]:
     owner = group.owner
     core = core_of(target, owner.dtype)
     wide = wide_axes(owner.axes)
     if not wide:
-        return _reduce_knobs(group, core, preferred)
+        return _reduce_knobs(group, core)
     if group.reduction is None:
-        return _elementwise_knobs(plan, owner, core.lanes, preferred)
+        return _elementwise_knobs(plan, owner, core.lanes)
     vectors = vector_sizes(plan, group, core)
     knobs = []
     for axis, size in zip(wide, tiles[owner.name].sizes, strict=True):
-        name = f"{owner.name}.{axis.name}"
         inner = vectors if axis is wide[-1] else factors(axis.extent, MOST_FACTORS)
         fields = tuple(_field(owner.name, axis, level) for level in (1, 2, 3))
-        knobs.append(Knob(name, fields, space_tiles(axis.extent, inner)))
-        preferred[name] = (1, 1, size)
-    return knobs + _reduce_knobs(group, core, preferred)
+        choices = space_tiles(axis.extent, inner)
+        knobs.append(Knob(_knob(owner.name, axis), fields, choices, preferred=(1, 1, size)))
+    return knobs + _reduce_knobs(group, core)
 
 
-def _elementwise_knobs(
-    plan: Plan, owner: Tensor, lanes: int, preferred: dict[str, tuple[int, ...]]
-) -> list[Knob]:
+def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
     vector = wide_axes(owner.axes)[-1]
     crossed = crossed_axis(plan.body(owner), owner)
     knobs = []
     for axis, wanted in ((vector, 2 * lanes if crossed is None else lanes), (crossed, lanes)):
         if axis is None:
             continue
-        name = f"{owner.name}.{axis.name}"
-        sizes = vector_tiles(axis.extent, lanes)
-        preferred[name] = (min(wanted, axis.extent),)
-        knobs.append(Knob(name, (_field(owner.name, axis, 1),), tuple((size,) for size in sizes)))
+        sizes, field = vector_tiles(axis.extent, lanes), _field(owner.name, axis, 1)
+        knobs.append(single(_knob(owner.name, axis), sizes, min(wanted, axis.extent), field))
     return knobs
 
 
-def _reduce_knobs(group: Group, core: Core, preferred: dict[str, tuple[int, ...]]) -> list[Knob]:
+def _reduce_knobs(group: Group, core: Core) -> list[Knob]:
     if group.reduction is None:
         return []
     knobs = []
     reduce = wide_axes(group.reduction.reduce_axes)
     for axis, wanted in zip(reduce, inner_reduction([axis.extent for axis in reduce], core), strict=True):
-        name = f"{group.reduction_name}.{axis.name}"
-        choices = tuple((value,) for value in divisors(axis.extent))
-        knobs.append(Knob(name, (_field(group.reduction_name, axis, 1),), choices))
-        preferred[name] = (wanted,)
+        name = group.reduction_name
+        knobs.append(single(_knob(name, axis), divisors(axis.extent), wanted, _field(name, axis, 1)))
     return knobs
 
 

@@ -24,6 +24,7 @@ from boards.target import GpuLimits
 from cross.expression.language.terms import ITEM_BYTES, Axis, Read, walk
 from cross.schedule.gpu_operands import SharedOperand, Sizes, shared_operands
 from cross.schedule.gpu_tiles import powers_of_two, reduction_tiles, thread_tiles
+from cross.schedule.knobs import Knob, single
 from cross.schedule.packing import Maps
 from cross.schedule.plan import Group, Plan, packable, wide_axes
 from cross.schedule.primitives import (
@@ -39,7 +40,8 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
-from cross.schedule.space import Constraint, Knob, Values
+from cross.schedule.space import Constraint, Values
+from cross.schedule.tiling import StageKnobs
 
 LEVELS = 4  # of space tiles inside a block: virtual threads, threads, outer and inner elements
 LARGEST_VIRTUAL = 8
@@ -122,9 +124,7 @@ def is_contraction(plan: Plan, group: Group) -> bool:
 # ------------------------------------------------------------------------------------------------ knobs
 
 
-def contraction_knobs(
-    item: Contraction, limits: GpuLimits, preferred: dict[str, tuple[int, ...]]
-) -> tuple[list[Knob], list[Constraint]]:
+def contraction_knobs(item: Contraction, limits: GpuLimits) -> tuple[list[Knob], list[Constraint]]:
     """The tiles of a contraction, and what of them the board can run."""
     owner, space = item.group.owner, item.space
     vectors = tuple(powers_of_two(limits.vector_lanes(ITEM_BYTES[owner.dtype])))
@@ -133,20 +133,20 @@ def contraction_knobs(
     for axis in space:
         name = f"{owner.name}.{axis.name}"
         fields = tuple(item.field(axis, level) for level in range(1, LEVELS + 1))
-        knobs.append(Knob(name, fields, thread_tiles(axis.extent, vectors if axis is space[-1] else ())))
-        preferred[name] = (1, 1, 1, 1)
-        if axis is space[-1] or axis is others[-1]:
-            preferred[name] = _preferred_tile(limits, axis is space[-1])
+        tiles = thread_tiles(axis.extent, vectors if axis is space[-1] else ())
+        tiled = axis is space[-1] or axis is others[-1]
+        preferred = _preferred_tile(limits, axis is space[-1]) if tiled else (1, 1, 1, 1)
+        knobs.append(Knob(name, fields, tiles, preferred=preferred))
     for axis in item.reduce:
         name = f"{item.group.reduction_name}.{axis.name}"
-        knobs.append(Knob(name, (item.step(axis, 1), item.step(axis, 2)), reduction_tiles(axis.extent)))
-        preferred[name] = (PREFERRED_STEP, 1) if axis.extent >= PREFERRED_STEP else (axis.extent, 1)
+        steps = item.step(axis, 1), item.step(axis, 2)
+        first = PREFERRED_STEP if axis.extent >= PREFERRED_STEP else axis.extent
+        knobs.append(Knob(name, steps, reduction_tiles(axis.extent), preferred=(first, 1)))
     for operand in item.operands:
         name = item.vector(operand)
         widest = limits.vector_lanes(ITEM_BYTES[operand.dtype])
         sizes = [size for size in powers_of_two(widest) if size <= operand.contiguous]
-        knobs.append(Knob(name, (name,), tuple((size,) for size in sizes)))
-        preferred[name] = (sizes[-1],)
+        knobs.append(single(name, sizes, sizes[-1]))
     return knobs, _constraints(item, limits)
 
 
@@ -286,6 +286,19 @@ def _product(values: Values, fields: Sequence[str]) -> NDArray[np.int64]:
     for name in fields:
         found = found * values[name]
     return found
+
+
+def contraction_tiles(item: Contraction) -> StageKnobs:
+    """Which of those knobs tile which loop."""
+    owner, reduction = item.group.owner, item.group.reduction
+    assert reduction is not None
+    return StageKnobs(
+        owner,
+        reduction,
+        {axis: f"{owner.name}.{axis.name}" for axis in item.space},
+        {axis: f"{item.group.reduction_name}.{axis.name}" for axis in item.reduce},
+        {operand.name: item.vector(operand) for operand in item.operands},
+    )
 
 
 # -------------------------------------------------------------------------------------------- schedules

@@ -32,13 +32,15 @@ from cross.schedule.gpu_multi_level import (
     Contraction,
     contraction,
     contraction_knobs,
+    contraction_tiles,
     is_contraction,
     multi_level,
 )
-from cross.schedule.gpu_tiles import UNROLL_LIMITS
+from cross.schedule.gpu_tiles import unroll_knob
 from cross.schedule.gpu_two_level import (
     PREFERRED_THREADS,
     THREADS_OF_A_SUM,
+    launch,
     partial_results,
     partial_sums,
     reduction_across_threads,
@@ -47,9 +49,11 @@ from cross.schedule.gpu_two_level import (
     two_level_knobs,
 )
 from cross.schedule.gpu_winograd import gpu_winograd_spaces
+from cross.schedule.knobs import Knob, structural
 from cross.schedule.plan import Group, Plan, make_plan
 from cross.schedule.primitives import CacheWrite, Inline, Primitive, Schedule
-from cross.schedule.space import DIRECT, Constraint, Knob, ScheduleSpace
+from cross.schedule.space import DIRECT, Constraint, ScheduleSpace
+from cross.schedule.tiling import StageKnobs
 
 SHORTEST_SHARED_SUM = 32  # terms, below which one thread does not take long
 PARTIAL = ".rf"  # how rfactor calls partial results
@@ -155,37 +159,44 @@ def _space(operator: Operator, program: Operator, target: Target, limits: GpuLim
     sketch = _sketch(plan, limits)
     knobs = _structural_knobs(sketch)
     constraints: list[Constraint] = []
-    fetches = any(item.operands for item in sketch.contractions.values())
-    # Where every thread reads the data again and again, checking its edges each time costs more than a copy.
-    preferred: dict[str, tuple[int, ...]] = {"padding": (int(fetches or not sketch.contractions),)}
+    tiled: list[StageKnobs] = []
 
     def add(more: tuple[list[Knob], list[Constraint]]) -> None:
         knobs.extend(more[0])
         constraints.extend(more[1])
 
+    def add_two_level(owner: Tensor, reduction: Tensor | None, is_padding: bool = False) -> None:
+        add(two_level_knobs(owner, limits))
+        if owner.axes:
+            tiled.append(StageKnobs(owner, reduction, launch=launch(owner), is_padding=is_padding))
+
     for padding in plan.paddings:
-        add(two_level_knobs(padding, limits, preferred))
+        add_two_level(padding, None, is_padding=True)
     for group in plan.groups:
-        if group.owner.name in sketch.contractions:
-            add(contraction_knobs(sketch.contractions[group.owner.name], limits, preferred))
+        item = sketch.contractions.get(group.owner.name)
+        if item is not None:
+            add(contraction_knobs(item, limits))
+            tiled.append(contraction_tiles(item))
         elif group.owner.name in sketch.partial:
             constraints.append(partial_sums(group.owner, sketch.partial[group.owner.name], limits))
         elif not sketch.is_partial(group):
-            add(two_level_knobs(group.owner, limits, preferred))
+            add_two_level(group.owner, group.reduction)
     if any(group.reduction is not None for group in plan.groups):
-        knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
-        preferred["unroll"] = (UNROLL_LIMITS[2],)
+        knobs.append(unroll_knob())
     build = functools.partial(_schedule, sketch)
     rules = tuple(constraints)
-    return ScheduleSpace(operator, target, tuple(knobs), rules, build, preferred, program=program)
+    return ScheduleSpace(operator, target, tuple(knobs), rules, build, program=program, tiled=tiled)
 
 
 def _structural_knobs(sketch: _Sketch) -> list[Knob]:
     knobs = []
-    if any(item.operands for item in sketch.contractions.values()):
-        knobs.append(Knob("shared", ("shared",), ((0,), (1,)), True, ("operands", "nothing")))
+    fetches = any(item.operands for item in sketch.contractions.values())
+    if fetches:
+        knobs.append(structural("shared", ("operands", "nothing")))
     if sketch.plan.paddings:
-        knobs.append(Knob("padding", ("padding",), ((0,), (1,)), True, ("materialized", "inlined")))
+        # Where every thread reads the data again and again, checking edges each time costs more than a copy.
+        inlined = int(fetches or not sketch.contractions)
+        knobs.append(structural("padding", ("materialized", "inlined"), inlined))
     return knobs
 
 

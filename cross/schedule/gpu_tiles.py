@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cross.schedule.knobs import Knob, single
 from cross.schedule.tiles import WASTE, divisors, waste
 
 VIRTUAL_THREADS = (1, 2, 4, 8)
@@ -9,6 +10,11 @@ THREADS_ALONG_AN_AXIS = 256
 LARGEST_OUTER = 8  # elements of one thread along an axis, level by level
 LARGEST_INNER = 8
 UNROLL_LIMITS = (0, 16, 64, 512, 1024)
+
+
+def unroll_knob() -> Knob:
+    """How many statements of a thread are written out."""
+    return single("unroll", UNROLL_LIMITS, UNROLL_LIMITS[2])
 
 
 def thread_tiles(extent: int, vectors: tuple[int, ...] = ()) -> tuple[tuple[int, int, int, int], ...]:

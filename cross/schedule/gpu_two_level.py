@@ -14,6 +14,7 @@ from cross.expression.language.tensor import Tensor
 from cross.expression.language.terms import ITEM_BYTES
 from cross.schedule.gpu_operands import shared_size
 from cross.schedule.gpu_tiles import powers_of_two, vector_sizes
+from cross.schedule.knobs import Knob, single
 from cross.schedule.plan import Group
 from cross.schedule.primitives import (
     Bind,
@@ -25,7 +26,7 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
-from cross.schedule.space import Constraint, Knob, Values
+from cross.schedule.space import Constraint, Values
 
 PREFERRED_THREADS = 128
 THREADS_OF_A_SUM = (32, 128, 512)  # that may share the sum of one element
@@ -33,9 +34,7 @@ VECTOR_BYTES = 16  # the widest load of one instruction
 FUSED = "f"
 
 
-def two_level_knobs(
-    owner: Tensor, limits: GpuLimits, preferred: dict[str, tuple[int, ...]]
-) -> tuple[list[Knob], list[Constraint]]:
+def two_level_knobs(owner: Tensor, limits: GpuLimits) -> tuple[list[Knob], list[Constraint]]:
     """Threads of a block and elements of a thread, and that a block has no more threads than work."""
     if not owner.axes:
         return [], []
@@ -44,14 +43,11 @@ def two_level_knobs(
     lanes = min(max(VECTOR_BYTES // item_bytes, limits.vector_lanes(item_bytes)), limits.longest_vector)
     vectors = vector_sizes(last, lanes)
     most = min(limits.threads_of_a_launch, owner.elements)
-    threads = tuple((count,) for count in powers_of_two(most))
-    fields = _threads(owner), _vector(owner)
+    fields = launch(owner)
     knobs = [
-        Knob(fields[0], fields[:1], threads),
-        Knob(fields[1], fields[1:], tuple((size,) for size in vectors)),
+        single(fields[0], powers_of_two(most), min(PREFERRED_THREADS, most)),
+        single(fields[1], vectors, min(vectors[-1], limits.vector_float_lanes)),
     ]
-    preferred[fields[0]] = (min(PREFERRED_THREADS, most),)
-    preferred[fields[1]] = (min(vectors[-1], limits.vector_float_lanes),)
 
     def has_work(values: Values) -> NDArray[np.bool_]:
         result: NDArray[np.bool_] = values[fields[0]] * values[fields[1]] <= owner.elements
@@ -67,10 +63,11 @@ def two_level(owner: Tensor) -> list[Primitive]:
         return []
     name, last = owner.name, owner.axes[-1].name
     loops = (*(axis.name for axis in owner.axes[:-1]), f"{last}.0")
+    threads, vector = launch(owner)
     return [
-        Split(name, last, (_vector(owner),)),
+        Split(name, last, (vector,)),
         Fuse(name, loops, FUSED),
-        Split(name, FUSED, (_threads(owner),)),
+        Split(name, FUSED, (threads,)),
         Bind(name, f"{FUSED}.0", "block"),
         Bind(name, f"{FUSED}.1", "thread"),
         Vectorize(name, f"{last}.1"),
@@ -132,9 +129,6 @@ def partial_results(length: int, limits: GpuLimits, wanted: int) -> int:
     return powers_of_two(most)[-1]
 
 
-def _threads(owner: Tensor) -> str:
-    return f"{owner.name}.threads"
-
-
-def _vector(owner: Tensor) -> str:
-    return f"{owner.name}.vector"
+def launch(owner: Tensor) -> tuple[str, str]:
+    """The names of the knobs of a stage of two levels: threads of a block, elements of a thread."""
+    return f"{owner.name}.threads", f"{owner.name}.vector"

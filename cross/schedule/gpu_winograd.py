@@ -32,10 +32,12 @@ from cross.schedule.gpu_multi_level import (
     Contraction,
     contraction,
     contraction_knobs,
+    contraction_tiles,
     multi_level,
 )
-from cross.schedule.gpu_tiles import THREADS_ALONG_AN_AXIS, UNROLL_LIMITS, powers_of_two, vector_sizes
-from cross.schedule.gpu_two_level import PREFERRED_THREADS, VECTOR_BYTES, two_level, two_level_knobs
+from cross.schedule.gpu_tiles import THREADS_ALONG_AN_AXIS, powers_of_two, unroll_knob, vector_sizes
+from cross.schedule.gpu_two_level import PREFERRED_THREADS, VECTOR_BYTES, launch, two_level, two_level_knobs
+from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.plan import Group, Plan, make_plan
 from cross.schedule.primitives import (
     Bind,
@@ -50,8 +52,9 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
-from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
+from cross.schedule.space import Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import WASTE, divisors, waste
+from cross.schedule.tiling import StageKnobs
 from cross.schedule.winograd_stages import FLAT_RANKS, WinogradStages, is_worth_a_look, winograd_stages
 
 FEWEST_CHANNELS = 16  # read or computed: with fewer, V and M cost more to move than the products save
@@ -152,29 +155,27 @@ def _space(
     stages = sketch.stages
     knobs: list[Knob] = []
     constraints: list[Constraint] = []
-    preferred: dict[str, tuple[int, ...]] = {"padding": (1,), "unroll": (UNROLL_LIMITS[2],)}
     if sketch.products.operands:
-        knobs.append(Knob("shared", ("shared",), ((0,), (1,)), True, ("operands", "nothing")))
+        knobs.append(structural("shared", ("operands", "nothing")))
     if stages.paddings:
-        knobs.append(Knob("padding", ("padding",), ((0,), (1,)), True, ("materialized", "inlined")))
+        knobs.append(structural("padding", ("materialized", "inlined"), 1))
     for more in (
-        *(two_level_knobs(padding, limits, preferred) for padding in stages.paddings),
-        _transform_knobs(sketch.data, limits, preferred),
-        contraction_knobs(sketch.products, limits, preferred),
-        _transform_knobs(sketch.output, limits, preferred),
+        *(two_level_knobs(padding, limits) for padding in stages.paddings),
+        _transform_knobs(sketch.data, limits),
+        contraction_knobs(sketch.products, limits),
+        _transform_knobs(sketch.output, limits),
     ):
         knobs += more[0]
         constraints += more[1]
-    knobs.append(Knob("unroll", ("unroll",), tuple((limit,) for limit in UNROLL_LIMITS)))
+    knobs.append(unroll_knob())
     build = partial(_schedule, sketch)
-    return ScheduleSpace(
-        operator, target, tuple(knobs), tuple(constraints), build, preferred, program=program
-    )
+    tiled = [StageKnobs(padding, launch=launch(padding), is_padding=True) for padding in stages.paddings]
+    tiled.append(contraction_tiles(sketch.products))
+    rules = tuple(constraints)
+    return ScheduleSpace(operator, target, tuple(knobs), rules, build, program=program, tiled=tiled)
 
 
-def _transform_knobs(
-    item: _Transform, limits: GpuLimits, preferred: dict[str, tuple[int, ...]]
-) -> tuple[list[Knob], list[Constraint]]:
+def _transform_knobs(item: _Transform, limits: GpuLimits) -> tuple[list[Knob], list[Constraint]]:
     """A block's threads along the tiles and the channels, and the channels of a thread."""
     channels = item.owner.shape[-1]
     widest = min(max(VECTOR_BYTES // ITEM_BYTES[item.owner.dtype], 1), limits.longest_vector)
@@ -186,19 +187,17 @@ def _transform_knobs(
         if threads <= THREADS_ALONG_AN_AXIS
     )
     name = f"{item.owner.name}.channels"
-    knobs = [Knob(name, (item.field("channels"), item.vector), choices)]
     # Threads in lockstep read side by side; others are worth more work each.
     lanes, most = limits.vector_float_lanes if limits.warp_size == 1 else 1, limits.registers_per_thread
     vector = max(size for size in vectors if size <= lanes and (not most or item.registers(size) <= most))
     along = max(t for t, size in choices if size == vector and t <= PREFERRED_CHANNEL_THREADS)
-    preferred[name] = (along, vector)
+    knobs = [Knob(name, (item.field("channels"), item.vector), choices, preferred=(along, vector))]
     room = min(PREFERRED_THREADS, limits.threads_of_a_launch) // along
     for axis, count in reversed(item.tiles.items()):
         name = item.field(axis)
         sizes = _thread_counts(count)
         chosen = max(size for size in sizes if size <= max(room, 1))
-        knobs.append(Knob(name, (name,), tuple((size,) for size in sizes)))
-        preferred[name] = (chosen,)
+        knobs.append(single(name, sizes, chosen))
         room //= chosen
     return knobs, _transform_constraints(item, limits)
 

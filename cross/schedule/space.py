@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from boards.target import Target
 from cross.errors import ScheduleError
 from cross.expression.language.operator import Operator
+from cross.schedule.knobs import Knob
 from cross.schedule.primitives import Schedule
+from cross.schedule.tiling import StageKnobs, TiledStage
 
 SPACE_VERSION = 2
 DIRECT = "direct"  # the algorithm that is the definition of the operator
@@ -28,36 +30,6 @@ Batch = NDArray[np.int64]
 Values = Mapping[str, NDArray[np.int64]]
 Choices = Mapping[str, Sequence[tuple[int, ...]]]
 """Some choices of knobs, as values, by knob name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """One decision: each choice gives an integer to every field.
-
-    A tile-size knob of an axis has one field per tile level; a structural knob has one field that names
-    a way to build the loops, described by `labels`.
-    """
-
-    name: str
-    fields: tuple[str, ...]
-    choices: tuple[tuple[int, ...], ...]
-    structural: bool = False
-    labels: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.choices:
-            raise ScheduleError(f"knob {self.name} has no choice")
-
-    def restricted(self, choices: Sequence[tuple[int, ...]]) -> Knob:
-        """The same knob with only these choices. Raises ScheduleError for one that it has not."""
-        kept = tuple(tuple(choice) for choice in choices)
-        for choice in kept:
-            if choice not in self.choices:
-                raise ScheduleError(
-                    f"knob {self.name}: {list(choice)} is none of its {len(self.choices)} choices"
-                )
-        labels = tuple(self.labels[self.choices.index(choice)] for choice in kept) if self.labels else ()
-        return replace(self, choices=kept, labels=labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +105,8 @@ class ScheduleSpace:
         knobs: the decisions.
         constraints: rules between knobs; an illegal configuration is never compiled.
         build: the schedule for given values of the structural fields; its factors name the other fields.
-        preferred: a starting choice per knob name (values, not indices) for the untuned program.
         program: the operator as the schedule sees it, where rules have rewritten it; None: as it is.
+        tiled: the stages whose loops knobs tile, in program order.
     """
 
     def __init__(
@@ -144,9 +116,9 @@ class ScheduleSpace:
         knobs: tuple[Knob, ...],
         constraints: tuple[Constraint, ...],
         build: Callable[[Mapping[str, int]], Schedule],
-        preferred: Mapping[str, tuple[int, ...]],
         *,
         program: Operator | None = None,
+        tiled: Sequence[StageKnobs] = (),
     ) -> None:
         self.operator = operator
         self.program = operator if program is None else program
@@ -154,7 +126,7 @@ class ScheduleSpace:
         self.knobs = knobs
         self.constraints = constraints
         self._build = build
-        self._preferred = preferred
+        self._tiled = tuple(tiled)
         self._tables = [np.array(knob.choices, dtype=np.int64) for knob in knobs]
 
     def __len__(self) -> int:
@@ -224,8 +196,8 @@ class ScheduleSpace:
             knobs,
             self.constraints,
             self._build,
-            self._preferred,
             program=self.program,
+            tiled=self._tiled,
         )
 
     def schedule(self, structure: Mapping[str, int]) -> Schedule:
@@ -305,10 +277,26 @@ class ScheduleSpace:
                 break
         return result
 
+    def neighbours(self, row: NDArray[np.int64], column: int, most: int) -> Batch:
+        """The configuration, int64 [K], with the nearest other choices of one knob: valid ones of `most`."""
+        knob, own = self.knobs[column], int(row[column])
+        order = np.argsort(knob.distances(knob.choices[own]), kind="stable")
+        return self.varied(row, column, order[order != own][:most])
+
+    def varied(self, row: NDArray[np.int64], column: int, choices: Sequence[int] | NDArray[np.intp]) -> Batch:
+        """The configuration, int64 [K], with each of these choices of one knob, where that is valid."""
+        rows = np.repeat(row[None], len(choices), axis=0)
+        rows[:, column] = choices
+        return rows[self.valid(rows)]
+
+    @cached_property
+    def tiles(self) -> tuple[TiledStage, ...]:
+        """The stages whose loops knobs tile, in program order."""
+        return tuple(stage.tiles(self.knobs) for stage in self._tiled)
+
     def default(self) -> Configuration:
         """The untuned program: the preferred choices, made smaller only where a constraint asks for it."""
-        preferred = {knob.name: self._preferred.get(knob.name, knob.choices[0]) for knob in self.knobs}
-        row = [_closest(knob.choices, preferred[knob.name]) for knob in self.knobs]
+        row = [knob.nearest(knob.preferred or knob.choices[0]) for knob in self.knobs]
         batch = np.array([row], dtype=np.int64)
         for position, knob in enumerate(self.knobs):
             if self.valid(batch)[0]:
@@ -370,13 +358,6 @@ class ScheduleSpace:
                 raise ScheduleError(f"knob {knob.name}: {value!r} is none of its {len(knob.choices)} choices")
             indices.append(knob.choices.index(choice))
         return Configuration(tuple(indices))
-
-
-def _closest(choices: tuple[tuple[int, ...], ...], wanted: tuple[int, ...]) -> int:
-    """The choice whose values are nearest to the wanted ones in ratio."""
-    table = np.log2(np.maximum(np.array(choices, dtype=np.float64), 0.5))
-    goal = np.log2(np.maximum(np.array(wanted, dtype=np.float64), 0.5))
-    return int(np.argmin(np.abs(table - goal).sum(axis=1)))
 
 
 def _volume(choice: tuple[int, ...]) -> int:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+
 LARGEST_TILE = 4096
 MOST_FACTORS = 28
 WASTE = 1.2
 SMOOTH_PRIMES = (2, 3, 5, 7)
 
 
-def divisors(extent: int) -> list[int]:
-    """All divisors, ascending."""
+@functools.cache
+def divisors(extent: int) -> tuple[int, ...]:
+    """All divisors, ascending. Raises ValueError below 1."""
+    if extent < 1:
+        raise ValueError(f"divisors: expected a number of at least 1, found {extent}")
     small = [value for value in range(1, int(extent**0.5) + 1) if extent % value == 0]
-    return sorted({*small, *(extent // value for value in small)})
+    return tuple(sorted({*small, *(extent // value for value in small)}))
 
 
 def waste(extent: int, tile: int) -> float:

@@ -31,6 +31,7 @@ from cross.expression.language.tensor import Tensor
 from cross.expression.language.terms import ITEM_BYTES
 from cross.expression.rewrites.winograd.form import winograd_form
 from cross.expression.rewrites.winograd.matrices import TILES
+from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.primitives import (
     CacheWrite,
     ComputeAt,
@@ -44,7 +45,7 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
-from cross.schedule.space import Constraint, Knob, ScheduleSpace, Values
+from cross.schedule.space import Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, waste
 from cross.schedule.winograd_stages import WinogradStages, is_worth_a_look, winograd_stages
 
@@ -78,40 +79,31 @@ def winograd_space(operator: Operator, target: Target) -> ScheduleSpace | None:
 
 def _space(operator: Operator, program: Operator, stages: WinogradStages, target: Target) -> ScheduleSpace:
     lanes = target.vector_lanes(ITEM_BYTES[stages.output.dtype])
-    structural = [
-        Knob("staging", ("staging",), ((0,), (1,)), True, ("blocks", "whole")),
-        Knob("order", ("order",), ((0,), (1,)), True, ("tiles inside", "channels inside")),
+    ways = [
+        structural("staging", ("blocks", "whole")),
+        structural("order", ("tiles inside", "channels inside")),
     ]
     if stages.paddings:
-        structural.append(Knob("padding", ("padding",), ((0,), (1,)), True, ("materialized", "inlined")))
+        ways.append(structural("padding", ("materialized", "inlined"), 1))
     channels_in, channels_out = stages.data.shape[-1], stages.output.shape[-1]
-    reductions = tuple((size,) for size in divisors(channels_in) if size <= 32)
+    reductions = [size for size in divisors(channels_in) if size <= 32]
+    height, width = _preferred_block(stages, target)
     knobs = (
-        *structural,
-        Knob("block.h", ("block.h", "products.h"), _blocks(stages.grid[0])),
-        Knob("block.w", ("block.w", "products.w"), _blocks(stages.grid[1])),
-        Knob("products.c", ("products.c",), _vectors(channels_out, lanes, 4)),
-        Knob("products.kc", ("products.kc",), reductions),
-        Knob("data.c", ("data.c",), _vectors(channels_in, lanes, 2)),
-        Knob("output.c", ("output.c",), _vectors(channels_out, lanes, 2)),
+        *ways,
+        Knob("block.h", ("block.h", "products.h"), _blocks(stages.grid[0]), preferred=height),
+        Knob("block.w", ("block.w", "products.w"), _blocks(stages.grid[1]), preferred=width),
+        single("products.c", _vectors(channels_out, lanes, 4), min(2 * lanes, channels_out)),
+        single("products.kc", reductions, 4),
+        single("data.c", _vectors(channels_in, lanes, 2), lanes),
+        single("output.c", _vectors(channels_out, lanes, 2), lanes),
     )
-    rows, columns, tile_rows, tile_columns = _preferred_block(stages, target)
-    preferred = {
-        "block.h": (rows, tile_rows),
-        "block.w": (columns, tile_columns),
-        "products.c": (min(2 * lanes, channels_out),),
-        "products.kc": (4,),
-        "data.c": (lanes,),
-        "output.c": (lanes,),
-        "padding": (1,),
-    }
     build = partial(_schedule, stages, target)
     constraints = tuple(_constraints(stages, lanes, target))
-    return ScheduleSpace(operator, target, knobs, constraints, build, preferred, program=program)
+    return ScheduleSpace(operator, target, knobs, constraints, build, program=program)
 
 
-def _preferred_block(stages: WinogradStages, target: Target) -> tuple[int, int, int, int]:
-    """Rows and columns of tiles of a block of the untuned program, and of its tile of registers.
+def _preferred_block(stages: WinogradStages, target: Target) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rows of tiles of a block of the untuned program and of its tile of registers, and columns of both.
 
     Whole rows, as few as keep a tile of registers busy, so that V and M of a block are small; two vectors of
     channels for every tile in registers, beside those that hold operands.
@@ -120,7 +112,7 @@ def _preferred_block(stages: WinogradStages, target: Target) -> tuple[int, int, 
     most = max(1, min(PREFERRED_TILE, (target.vector_registers - 3) // 2))
     rows = min(height, -(-(most - 1) // columns))
     tile_columns = _even_tile(columns, most)
-    return rows, columns, _even_tile(rows, most // tile_columns), tile_columns
+    return (rows, _even_tile(rows, most // tile_columns)), (columns, tile_columns)
 
 
 def _even_tile(extent: int, most: int) -> int:
@@ -140,10 +132,10 @@ def _blocks(extent: int) -> tuple[tuple[int, int], ...]:
     return tuple(result)
 
 
-def _vectors(extent: int, lanes: int, most_vectors: int) -> tuple[tuple[int, ...], ...]:
+def _vectors(extent: int, lanes: int, most_vectors: int) -> list[int]:
     sizes = vector_tiles(extent, lanes, most_vectors)
     wide = [size for size in sizes if size >= min(lanes, extent)]
-    return tuple((size,) for size in wide or sizes)
+    return wide or sizes
 
 
 def _constraints(stages: WinogradStages, lanes: int, target: Target) -> list[Constraint]:

@@ -14,9 +14,9 @@ from toolkit.cost_model.gbt import GradientBoostedTrees, TreeOptions
 from toolkit.cost_model.random_model import RandomModel
 from toolkit.explore.annealing import AnnealingOptions, AnnealingProposer
 from toolkit.explore.distinct import DistinctPrograms
-from toolkit.explore.first import DefaultFirst
 from toolkit.explore.genetic import GeneticOptions, GeneticProposer
 from toolkit.explore.grid import GridProposer
+from toolkit.explore.in_turn import InTurn
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.random import RandomProposer
 
@@ -54,8 +54,8 @@ PROPOSERS: dict[str, Make] = {
         space, np.random.default_rng(seed), GeneticOptions(population=12)
     ),
     "random": lambda space, seed: RandomProposer(space, np.random.default_rng(seed)),
-    "the default first": lambda space, seed: DefaultFirst(
-        space, np.zeros(5, np.int64), RandomProposer(space, np.random.default_rng(seed))
+    "the default first": lambda space, seed: InTurn(
+        space, np.zeros((1, 5), np.int64), [RandomProposer(space, np.random.default_rng(seed))]
     ),
     "distinct programs": lambda space, seed: DistinctPrograms(
         space, RandomProposer(space, np.random.default_rng(seed)), space.ids, np.random.default_rng(seed)
@@ -145,7 +145,7 @@ def test_a_small_space_is_covered_and_ends(make: Make) -> None:
 
 def test_a_space_without_a_valid_point_gives_none(make: Make) -> None:
     space = TilingSpace((2, 2, 2), 1, 1, footprint=0.0)
-    if isinstance(make(space, 0), DefaultFirst):
+    if isinstance(make(space, 0), InTurn):
         pytest.skip("a default configuration is a valid point")
     assert make(space, 0).ask(4).shape == (0, 5)
 

@@ -21,8 +21,8 @@ from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import open_session
 from toolkit.records import Records
 from toolkit.reuse.rounds.gpu_tiles import gpu_tiles
-from toolkit.reuse.rounds.proposer import ReuseProposer
-from toolkit.reuse.rounds.rounds import Program
+from toolkit.reuse.rounds.program import Program
+from toolkit.reuse.rounds.proposer import reuse_proposer
 from toolkit.tuning.algorithm import TuningOptions, tune_all
 from toolkit.tuning.on_board import open_job
 from toolkit.tuning.progress import Budget
@@ -47,7 +47,7 @@ PAIRS = {"conv": (conv(8), conv(4)), "product": (product(16), product(8))}
 
 def begun(space: ScheduleSpace, source: ScheduleSpace, _: Proposer) -> Proposer:
     """As if the untuned program of the other operator were its best one."""
-    return ReuseProposer(space, Program(source, source.default()))
+    return reuse_proposer(space, Program(source, source.default()))
 
 
 @pytest.mark.slow

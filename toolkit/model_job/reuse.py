@@ -17,25 +17,22 @@ from cross.expression.language.description import from_json
 from cross.expression.language.operator import Operator
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
-from toolkit.explore.proposer import Proposer
-from toolkit.explore.space import Identify
+from toolkit.explore.neighbourhood.loops import IrregularLoops, MajorLoops, major_loops
 from toolkit.measure.live import LiveRunner
 from toolkit.model.tasks import TuningTask
 from toolkit.model_job.context import Bench, OpenTask, open_task
 from toolkit.records import TuningRecord
 from toolkit.reuse.plan.bridge_operator import Bridge, bridge_operators
+from toolkit.reuse.plan.expected_trials import expected_cpu_rounds, expected_gpu_rounds
 from toolkit.reuse.plan.reuse_plan import (
     Candidate,
     ReuseOptions,
     ReusePlan,
     ReuseStep,
-    expected_rounds,
     plan_reuse,
 )
-from toolkit.reuse.rounds.gpu_rounds import expected_gpu_rounds
-from toolkit.reuse.rounds.loops import MajorLoops, NotReusable, major_loops
-from toolkit.reuse.rounds.proposer import ReuseProposer
-from toolkit.reuse.rounds.rounds import Program
+from toolkit.reuse.rounds.program import Program
+from toolkit.reuse.rounds.proposer import reuse_proposer
 from toolkit.tuning.algorithm import TuningJob, tune_all
 from toolkit.tuning.on_board import target_key
 from toolkit.tuning.progress import Budget, Listener, TuningResult
@@ -108,7 +105,7 @@ def plan_model_reuse(bench: Bench, options: ReuseOptions) -> ModelReuse:
             for bridge in bridges
         ),
     )
-    expected = expected_rounds if bench.target.kind == "cpu" else expected_gpu_rounds
+    expected = expected_cpu_rounds if bench.target.kind == "cpu" else expected_gpu_rounds
     return ModelReuse(candidates, known, bridges, plan_reuse(candidates, options, expected))
 
 
@@ -245,12 +242,12 @@ class _Reuse:
     def job(self, step: ReuseStep) -> tuple[TuningJob, LiveRunner]:
         """A task as the tuner takes it, begun with the program of the step's parent where that has one."""
         item = self.task(step.position)
-        space = item.programs.space
         program = None if step.parent is None else self.program(step.parent)
         if step.parent is None or program is None:
-            return (item.job if step.trials > 0.0 else replace(item.job, begin=None)), item.runner
-        begin = functools.partial(_begun_with, space, program, item.job.programs)
-        return replace(item.job, begin=begin, reused=self.key(step.parent)), item.runner
+            return (item.job if step.trials > 0.0 else replace(item.job, rounds=None)), item.runner
+        rounds = functools.partial(reuse_proposer, item.programs.space, program, item.job.programs)
+        reused = self.key(step.parent)
+        return replace(item.job, rounds=rounds, rounds_alone=True, reused=reused), item.runner
 
     def task(self, position: int) -> OpenTask:
         """A task of the model, or a bridge as one, opened when it is needed."""
@@ -288,11 +285,6 @@ def _open_bridge(bench: Bench, bridge: Bridge) -> OpenTask:
     return replace(opened, job=replace(opened.job, weight=1.0, bridge=True))
 
 
-def _begun_with(space: ScheduleSpace, program: Program, programs: Identify | None, _: Proposer) -> Proposer:
-    """Reuse instead of the search, which may follow in a later generation."""
-    return ReuseProposer(space, program, programs=programs)
-
-
 def _together(earlier: TuningResult, later: TuningResult) -> TuningResult:
     """Two runs of one operator as one."""
     return replace(
@@ -303,5 +295,5 @@ def _together(earlier: TuningResult, later: TuningResult) -> TuningResult:
 def _loops(operator: Operator) -> MajorLoops | None:
     try:
         return major_loops(operator, operator.name)
-    except NotReusable:
+    except IrregularLoops:
         return None

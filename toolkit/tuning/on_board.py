@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,14 +20,15 @@ from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
+from toolkit.explore.neighbourhood.cpu import untuned_rounds
 from toolkit.explore.proposer import Proposer
+from toolkit.explore.rounds import RoundsProposer
 from toolkit.explore.search import FIRST, TUNERS, SearchOptions, search_features
 from toolkit.explore.space import Batch, Identify, Ids
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import BoardSession, LiveRunner, RunnerOptions, same_program
 from toolkit.measure.runner import Runner
 from toolkit.records import RecordKey, Records
-from toolkit.reuse.rounds.proposer import ReuseProposer
 from toolkit.tuning.algorithm import TuningJob, TuningOptions, tune_all
 from toolkit.tuning.progress import Budget, Listener, TuningResult, silent
 from toolkit.version import TOOL_VERSION
@@ -78,7 +79,7 @@ def open_job(
         kind=operator.name,
         description=to_json(operator),
         programs=identify,
-        begin=functools.partial(_around_untuned, space, identify) if begins_untuned(search, target) else None,
+        rounds=around_untuned(space, identify) if begins_untuned(search, target) else None,
     )
     return job, programs
 
@@ -106,7 +107,7 @@ class _ByProgram:
 
 
 def begins_untuned(search: SearchOptions, target: Target) -> bool:
-    """Whether a search begins with the rounds of reuse around the operator's own untuned program.
+    """Whether a search begins with rounds around the operator's own untuned program.
 
     That one is near the best on a CPU: with few trials its neighbours are faster than what begins at random
     finds, most of all for depthwise convolutions (benchmarks.first_trials). A prior knows better.
@@ -115,8 +116,12 @@ def begins_untuned(search: SearchOptions, target: Target) -> bool:
     return search.first == FIRST[0] and target.kind == "cpu" and not informed
 
 
-def _around_untuned(space: ScheduleSpace, programs: Identify, search: Proposer) -> Proposer:
-    return ReuseProposer(space, None, search, programs)
+def around_untuned(
+    space: ScheduleSpace, programs: Identify | None, *, waits: bool = False
+) -> Callable[[], Proposer]:
+    """Begins the rounds around the untuned programs; other arguments: RoundsProposer."""
+    rounds = functools.partial(untuned_rounds, space)
+    return functools.partial(RoundsProposer, space, rounds, programs, waits=waits)
 
 
 @dataclass(frozen=True, slots=True)

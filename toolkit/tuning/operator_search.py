@@ -15,7 +15,7 @@ from cross.errors import ScheduleError
 from toolkit.errors import RecordsError
 from toolkit.explore.annealing import Features
 from toolkit.explore.distinct import DistinctPrograms
-from toolkit.explore.first import DefaultFirst
+from toolkit.explore.in_turn import InTurn
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import SearchOptions, make_proposer
 from toolkit.explore.space import Batch, Identify, SearchSpace
@@ -66,8 +66,9 @@ class TuningJob:
     `weight`: how often the model computes it. Operators of one `kind` reach similar throughputs.
     `description`: the operator as text (language/description.py), kept beside its records, or empty.
     `programs` tells which configurations make the same program; None: none do.
-    `begin` makes another search of the usual one; `reused`, the key of the operator whose program it begins
-    with, goes into the records, and so does `bridge`: no model has the operator.
+    `rounds` begins the rounds that come before the search (toolkit.explore.rounds), or, with `rounds_alone`,
+    instead of it; `reused`, the key of the operator whose program they begin with, goes into the records, and
+    so does `bridge`: no model has the operator.
     """
 
     name: str
@@ -79,7 +80,8 @@ class TuningJob:
     kind: str = ""
     description: str = ""
     programs: Identify | None = None
-    begin: Callable[[Proposer], Proposer] | None = None
+    rounds: Callable[[], Proposer] | None = None
+    rounds_alone: bool = False
     reused: str = ""
     bridge: bool = False
 
@@ -128,10 +130,11 @@ class OperatorSearch:
         job, options = self.job, self._options
         self._begun_with = len(self._told)
         rng = np.random.default_rng([options.seed, self._begun_with])
-        search = make_proposer(job.space, job.features, rng, options.search)
-        proposer = job.begin(search) if job.begin else search
-        for row in job.space.batch(job.space.defaults())[::-1]:
-            proposer = DefaultFirst(job.space, row, proposer)
+        proposers = [job.rounds()] if job.rounds else []
+        if not job.rounds_alone:
+            proposers.append(make_proposer(job.space, job.features, rng, options.search))
+        untuned = job.space.batch(job.space.defaults())
+        proposer: Proposer = InTurn(job.space, untuned, proposers)
         if job.programs is not None:
             drawing = np.random.default_rng([options.seed, self._begun_with, 1])
             proposer = DistinctPrograms(job.space, proposer, job.programs, drawing)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.reuse.families import FAMILIES, draw
-from toolkit.reuse.rounds.loops import major_loops, reusable
+from toolkit.explore.neighbourhood.loops import major_loops
+from toolkit.reuse.plan.bridges import reusable
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -12,8 +12,8 @@ from benchmarks.reuse.sets import operator_set
 from boards.board import load
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
-from toolkit.reuse.rounds.loops import MajorLoops, major_loops
-from toolkit.reuse.rounds.rounds import Program
+from toolkit.explore.neighbourhood.loops import MajorLoops, major_loops
+from toolkit.reuse.rounds.program import Program
 
 
 def loops_of(layer: Convolution | Product) -> MajorLoops:

@@ -236,8 +236,8 @@ def test_users_may_write_a_space_of_their_own() -> None:
     """A template: its own knobs, constraint and schedule, run by the same machinery."""
     operator = matmul()
     knobs = (
-        Knob("tile_i", ("ti",), ((1,), (2,), (3,), (4,))),
-        Knob("tile_j", ("tj",), ((1,), (2,), (5,))),
+        Knob("tile_i", ("ti",), ((1,), (2,), (3,), (4,)), preferred=(4,)),
+        Knob("tile_j", ("tj",), ((1,), (2,), (5,)), preferred=(2,)),
         Knob("order", ("order",), ((0,), (1,)), structural=True, labels=("ij", "ji")),
     )
 
@@ -251,7 +251,7 @@ def test_users_may_write_a_space_of_their_own() -> None:
         )
 
     small = Constraint("tile", "at most 10 elements", lambda values: values["ti"] * values["tj"] <= 10)
-    space = ScheduleSpace(operator, TARGET, knobs, (small,), build, {"tile_i": (4,), "tile_j": (2,)})
+    space = ScheduleSpace(operator, TARGET, knobs, (small,), build)
     assert space.size == 24 and space.describe(space.default()) == {
         "tile_i": [4],
         "tile_j": [2],
@@ -328,14 +328,13 @@ def test_only_what_a_constraint_asks_is_made_smaller() -> None:
     def small(values: dict[str, np.ndarray]) -> np.ndarray:
         return values["b"] <= 2
 
-    knobs = tuple(Knob(name, (name,), ((1,), (2,), (4,))) for name in ("a", "b", "c"))
+    knobs = tuple(Knob(name, (name,), ((1,), (2,), (4,)), preferred=(4,)) for name in ("a", "b", "c"))
     space = ScheduleSpace(
         matmul(),
         TARGET,
         knobs,
         (Constraint("b", "b is at most 2", small),),
         lambda _: (),
-        dict.fromkeys("abc", (4,)),
     )
     assert space.describe(space.default()) == {"a": [4], "b": [1], "c": [4]}
 

@@ -13,8 +13,8 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
 from cross.expression.language.terms import Axis, AxisKind, Read, Reduce, Term, rebuild, substitute
 from cross.expression.language.terms import children as parts_of
+from toolkit.explore.neighbourhood.loops import IrregularLoops, MajorLoops, affine, main_stage, major_loops
 from toolkit.reuse.plan.bridges import Extents, Hops, bridges_of
-from toolkit.reuse.rounds.loops import MajorLoops, NotReusable, affine, main_stage, major_loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def bridge_operators(operators: Sequence[tuple[Operator, MajorLoops]], hops: Hop
             try:
                 operator = bridge_operator(like[0], extents)
                 found.append(Bridge(operator, major_loops(operator, like[1].kind)))
-            except NotReusable:
+            except IrregularLoops:
                 break
     return found
 
@@ -55,12 +55,12 @@ def _covers(larger: Extents, extents: Extents) -> bool:
 def bridge_operator(like: Operator, extents: Sequence[int]) -> Operator:
     """An operator of the same kind whose major loops have these extents, space loops first.
 
-    like: an operator of the kind whose loops are nowhere shorter. Raises NotReusable when its main stage is
-    no reduction over affine reads.
+    like: an operator of the kind whose loops are nowhere shorter. Raises IrregularLoops when its main stage
+    is no reduction over affine reads.
     """
     stage = main_stage(like)
     if not isinstance(stage.body, Reduce):
-        raise NotReusable(
+        raise IrregularLoops(
             f"operator {like.name}: its main stage is no reduction, so that there is nothing that a bridge "
             "could tell it; leave out its bridges"
         )
@@ -84,7 +84,7 @@ def _rebuilt(like: Operator, term: Term, fresh: Mapping[Axis, Axis], inputs: dic
     dimensions = [_plain(like, index, fresh) for index in term.indices]
     shape = tuple(1 + sum(axis.extent - 1 for axis in axes) for axes in dimensions)
     if term.tensor in inputs and inputs[term.tensor].shape != shape:
-        raise NotReusable(
+        raise IrregularLoops(
             f"operator {like.name}: its main stage reads {term.tensor.name} at several places, of which a "
             "bridge would make inputs of different shapes; leave out its bridges"
         )
@@ -99,7 +99,7 @@ def _plain(like: Operator, index: Term, fresh: Mapping[Axis, Axis]) -> list[Axis
     loops = [axis for axis, step in steps.items() if step]
     several = [steps[axis] for axis in loops if axis.kind is AxisKind.SPACE]
     if found is None or (len(several) > 1 and set(several) != {1}):
-        raise NotReusable(
+        raise IrregularLoops(
             f"operator {like.name}: its main stage reads at an index that is no window over one loop; leave "
             "out its bridges"
         )

@@ -1,4 +1,7 @@
-"""Bridge operators: nobody asked for them, but what is tuned for one serves several (ETO, section 6.2)."""
+"""Which operators can reuse each other, and bridges between those that cannot (ETO, section 6.2).
+
+Nobody asked for a bridge operator, but what is tuned for it serves several.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,18 @@ import itertools
 from collections.abc import Sequence
 from typing import Literal, assert_never
 
+from toolkit.explore.neighbourhood.loops import MajorLoops
+
 Extents = tuple[int, ...]
 Hops = Literal["none", "one-hop", "all"]
+
+
+def reusable(one: MajorLoops, other: MajorLoops) -> bool:
+    """Whether either can reuse the program of the other (ETO, section 4): same kind, loops that compare."""
+    alike = [(item.kind, len(item.space), len(item.reduce)) for item in (one, other)]
+    if alike[0] != alike[1] or one.extents == other.extents:
+        return False
+    return comparable(one.extents, other.extents)
 
 
 def comparable(one: Extents, other: Extents) -> bool:

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.reuse.graph.arborescence import Costs
 from toolkit.reuse.graph.steiner import steiner_tree
-from toolkit.reuse.plan.bridges import Hops
-from toolkit.reuse.rounds.loops import MajorLoops, reusable
-from toolkit.reuse.rounds.proposer import PATIENCE
-from toolkit.reuse.rounds.rounds import BLOCKS, REGISTER_TILES
-from toolkit.reuse.rounds.search_cost import block_size_counts
+from toolkit.reuse.plan.bridges import Hops, reusable
 
 LOSS = 0.005  # of an operator's speed: what a reuse is expected to miss, per factor of two between the loops
 WORTH = 100.0  # trials that one per cent of the model's latency is worth
@@ -99,12 +96,6 @@ def plan_reuse(candidates: Sequence[Candidate], options: ReuseOptions, expected:
         step = ReuseStep(position, parent, float(trials[before, position + 1]))
         steps.setdefault(_depth(parents.tolist(), candidates, position + 1), []).append(step)
     return ReusePlan(tuple(tuple(steps[depth]) for depth in sorted(steps)))
-
-
-def expected_rounds(target: MajorLoops, source: MajorLoops) -> float:
-    """Expected trials of the rounds on a CPU, over the block sizes that the reused program may have."""
-    counts = np.minimum(BLOCKS, block_size_counts(target, source))
-    return REGISTER_TILES * float(counts.mean()) + PATIENCE
 
 
 def _costs(

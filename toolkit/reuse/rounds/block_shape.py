@@ -14,14 +14,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.reuse.rounds.divisors import divisors
-from toolkit.reuse.rounds.lines import Side, lines_under
-from toolkit.reuse.rounds.loops import Dimension, MajorLoops
+from cross.schedule.tiles import divisors
+from toolkit.explore.neighbourhood.footprint import Shapes, input_elements, loads, touched_lines
+from toolkit.explore.neighbourhood.loops import MajorLoops
 
-GPU_LINE_BYTES: Final = 32
-FLOAT_BYTES: Final = 4
-
-Shapes = NDArray[np.int64]
+GPU_LINE_BYTES: Final = 32  # what a load of a warp fetches at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ def block_shapes(loops: MajorLoops, line_bytes: int = GPU_LINE_BYTES) -> BlockSh
     sizes, lines = shapes.prod(axis=1), touched_lines(loops, shapes, line_bytes)
     order = np.lexsort((lines, sizes))
     best = order[np.flatnonzero(np.diff(sizes[order], prepend=0))]
-    return BlockShapes(sizes[best], shapes[best], lines[best], _loads(loops, shapes[best], 1))
+    return BlockShapes(sizes[best], shapes[best], lines[best], loads(loops, shapes[best], 1))
 
 
 def factorizations(size: int, extents: tuple[int, ...]) -> Shapes:
@@ -87,20 +84,6 @@ def cheapest_block(loops: MajorLoops, shapes: Shapes, line_bytes: int = GPU_LINE
     return BlockShape(tuple(shapes[best].tolist()), int(lines[best]))
 
 
-def touched_lines(loops: MajorLoops, shapes: Shapes, line_bytes: int = GPU_LINE_BYTES) -> NDArray[np.int64]:
-    """Lines of all inputs that the first block of each shape touches over the whole reduction, int64 [N].
-
-    Every input starts at a line. float32 elements.
-    """
-    extents = _extents(loops, shapes)
-    total = np.zeros(len(shapes), np.int64)
-    for dimensions in loops.inputs:
-        used = sorted({loop for dimension in dimensions for loop, _ in dimension.steps})
-        own, which = _distinct(extents, used)
-        total += lines_under(_sides(dimensions, own), line_bytes // FLOAT_BYTES)[which]
-    return total
-
-
 def loaded_elements(loops: MajorLoops, shape: tuple[int, ...], staged: int) -> int:
     """Elements of all inputs that a block loads at once, `staged` steps of the split loop at a time."""
     return sum(input_elements(loops, (*shape, *staged_steps(loops, staged))))
@@ -111,61 +94,3 @@ def staged_steps(loops: MajorLoops, staged: int) -> tuple[int, ...]:
     return tuple(
         staged if position == loops.split else extent for position, extent in enumerate(loops.reduce)
     )
-
-
-def input_elements(loops: MajorLoops, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Elements of each input under so many steps of all loops."""
-    return tuple(
-        math.prod(len(_positions(dimension, extents)) for dimension in dimensions)
-        for dimensions in loops.inputs
-    )
-
-
-def _loads(loops: MajorLoops, shapes: Shapes, staged: int) -> NDArray[np.int64]:
-    """`loaded_elements` of many shapes, int64 [N]."""
-    extents = _extents(loops, shapes)
-    if loops.split is not None:
-        extents[:, shapes.shape[1] + loops.split] = staged
-    total = np.zeros(len(shapes), np.int64)
-    for dimensions in loops.inputs:
-        total += np.prod([side.counts for side in _sides(dimensions, extents)], axis=0)
-    return total
-
-
-def _extents(loops: MajorLoops, shapes: Shapes) -> Shapes:
-    """Extents of all loops for blocks that run over the whole reduction, int64 [N, L]."""
-    reduce = np.broadcast_to(np.array(loops.reduce, np.int64), (len(shapes), len(loops.reduce)))
-    return np.concatenate([shapes, reduce], axis=1)
-
-
-def _positions(dimension: Dimension, extents: tuple[int, ...]) -> NDArray[np.int64]:
-    return reached(dimension, tuple((extents[loop], step) for loop, step in dimension.steps))
-
-
-@lru_cache(maxsize=65536)
-def reached(dimension: Dimension, steps: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
-    """Positions along one dimension, ascending."""
-    found = np.zeros(1, np.int64)
-    for extent, step in steps:
-        found = np.unique(found[:, None] + step * np.arange(extent)[None, :])
-    return found[found < dimension.extent]
-
-
-def _sides(dimensions: tuple[Dimension, ...], extents: Shapes) -> list[Side]:
-    """Where blocks of these extents, int64 [N, L], reach into the dimensions of one input."""
-    return [_side(dimension, extents) for dimension in dimensions]
-
-
-def _side(dimension: Dimension, extents: Shapes) -> Side:
-    rows, which = _distinct(extents, [loop for loop, _ in dimension.steps])
-    sets = [_positions(dimension, row) for row in map(tuple, rows.tolist())]
-    return Side(dimension.extent, sets, which)
-
-
-def _distinct(extents: Shapes, loops: list[int]) -> tuple[Shapes, NDArray[np.int64]]:
-    """Rows of extents that differ in some loops, and which of them each row [N] is like."""
-    keys = np.zeros(len(extents), np.int64)
-    for loop in loops:
-        keys = keys * (int(extents[:, loop].max()) + 1) + extents[:, loop]
-    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-    return extents[first], which

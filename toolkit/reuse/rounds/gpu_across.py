@@ -7,8 +7,8 @@ import math
 from cross.expression.language.operator import Operator
 from cross.schedule.gpu_sketch import PARTIAL
 from cross.schedule.space import Part, ScheduleSpace
-from toolkit.reuse.rounds.divisors import divisors_between
-from toolkit.reuse.rounds.rounds import Program
+from toolkit.reuse.rounds.program import Program
+from toolkit.reuse.rounds.sizes import divisors_between
 
 
 def parts_of_threads(space: ScheduleSpace, reused: Program) -> list[Part]:

@@ -1,15 +1,19 @@
-"""Algorithm 1 of ETO for one size of a block: the candidates of each of its rounds as configurations."""
+"""Algorithm 1 of ETO for one size of a block on a GPU: the steps of its rounds as configurations."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
 from cross.schedule.space import Batch, ScheduleSpace
-from toolkit.reuse.rounds.block_shape import cheapest_block, factorizations, input_elements, staged_steps
+from toolkit.explore.neighbourhood.footprint import input_elements
+from toolkit.explore.neighbourhood.loops import MajorLoops
+from toolkit.explore.rounds import Known, Rounds, Step, descend
+from toolkit.reuse.rounds.block_shape import cheapest_block, factorizations, staged_steps
 from toolkit.reuse.rounds.gpu_rows import GpuRows
 from toolkit.reuse.rounds.gpu_steps import (
     GpuFeatures,
@@ -23,9 +27,7 @@ from toolkit.reuse.rounds.gpu_steps import (
 from toolkit.reuse.rounds.gpu_threads import Staging, order_by_cost, thread_costs, thread_shapes
 from toolkit.reuse.rounds.gpu_tiles import BELOW, GpuTiles, Row
 from toolkit.reuse.rounds.gpu_unroll import default_unroll, other_unrolls
-from toolkit.reuse.rounds.loops import MajorLoops
-from toolkit.reuse.rounds.rounds import Known, fastest
-from toolkit.reuse.rounds.search_cost import thread_counts
+from toolkit.reuse.rounds.sizes import thread_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,82 +49,68 @@ class Reuse:
         assert limits is not None
         return max(1, limits.warp_size)
 
-    def none(self) -> Batch:
-        """No configuration."""
-        return np.zeros((0, len(self.space.knobs)), np.int64)
 
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BlockSearch:
-    """The rounds of one block: `best` is the fastest configuration that was found."""
+    """The rounds of one block, around its fastest configuration; `template`: without a number of threads."""
 
     reuse: Reuse
     shape: tuple[int, ...]
     ratios: Ratios
     fetches: int | None  # None: nothing is staged
-    best: Row
-    tried: list[Row] = field(default_factory=list)
+    template: Row
+
+    def rounds(self, known: Known) -> Rounds:
+        """Numbers of threads, then what is changed of the fastest of them: fetches, unrolling, vectors."""
+        vectors = [partial(self.with_vectors, *vector) for vector in self.reuse.tiles.vectors]
+        steps: list[Step] = [self.with_fetches, self.with_unrolling, *vectors]
+        return descend(self.with_threads(), steps, known, stops_failed=True)
 
     def with_threads(self) -> Batch:
         """For each number of threads the cheapest split of the block that the board can run."""
         reuse, size = self.reuse, math.prod(self.shape)
-        counts = thread_counts(
-            reuse.tiles.loops, reuse.source, reuse.reused.block, reuse.reused.threads, size
-        )
-        rows = [row for count in counts if (row := self._split(count)) is not None]
-        return self._next(rows)
+        loops, reused = reuse.tiles.loops, reuse.reused
+        counts = thread_counts(loops, reuse.source, reused.block, reused.threads, size)
+        return self._valid([row for count in counts if (row := self._split(count)) is not None])
 
-    def with_fetches(self) -> Batch:
+    def with_fetches(self, best: Row) -> Batch:
         """The best one with other numbers of fetches."""
         if self.fetches is None:
-            return self.reuse.none()
-        loops, default = self.reuse.tiles.loops, self.fetches
-        rows = []
-        for fetches in other_fetches(loops, self.reuse.reused, self.ratios, default):
-            row = self.reuse.rows.with_fetches(self.best, fetched_steps(loops, fetches))
+            return self._valid([])
+        loops, rows = self.reuse.tiles.loops, []
+        for fetches in other_fetches(loops, self.reuse.reused, self.ratios, self.fetches):
+            row = self.reuse.rows.with_fetches(best, fetched_steps(loops, fetches))
             rows += [] if row is None else [self._unrolled(row, fetches)]
-        return self._next(rows)
+        return self._valid(rows)
 
-    def with_unrolling(self) -> Batch:
+    def with_unrolling(self, best: Row) -> Batch:
         """The best one with unrolling of each other effect."""
-        column = self.reuse.tiles.unroll
-        chosen = UNROLL_LIMITS[self.best[column]]
-        others = other_unrolls(self.reuse.tiles.sides(self.best).body, chosen, BELOW)
-        return self._next([changed(self.best, column, UNROLL_LIMITS.index(option)) for option in others])
+        tiles = self.reuse.tiles
+        others = other_unrolls(tiles.sides(best).body, UNROLL_LIMITS[best[tiles.unroll]], BELOW)
+        return self.reuse.space.varied(best, tiles.unroll, [UNROLL_LIMITS.index(option) for option in others])
 
-    def with_vectors(self, number: int, column: int) -> Batch:
+    def with_vectors(self, number: int, column: int, best: Row) -> Batch:
         """The best one with longer vectors for the fetches of an input: its number, and its knob's column."""
         tiles = self.reuse.tiles
         if self.fetches is None:
-            return self.reuse.none()
-        sides = tiles.sides(self.best)
+            return self._valid([])
+        sides = tiles.sides(best)
         elements = input_elements(tiles.loops, (*sides.block, *sides.fetched))[number]
         lengths = vector_lengths(elements, math.prod(sides.threads))
         choices = self.reuse.space.knobs[column].choices
-        return self._next([
-            changed(self.best, column, choices.index((length,)))
-            for length in lengths
-            if (length,) in choices
-        ])  # fmt: skip
-
-    def settle(self, known: Known) -> bool:
-        """Take the fastest of what was tried; False: nothing of it ran."""
-        if not self.tried:
-            return False
-        rows = np.stack(self.tried)
-        self.best = fastest(rows, known)[0]
-        return not np.isinf(known(rows)).all()
+        longer = [choices.index((length,)) for length in lengths if (length,) in choices]
+        return self.reuse.space.varied(best, column, longer)
 
     def _split(self, threads: int) -> Row | None:
         """The block between so many threads (GetTShape, GetS, default unrolling)."""
         reuse = self.reuse
         shapes = thread_shapes(self.shape, threads)
-        rows, found = reuse.rows.with_threads(self.best, shapes)
+        rows, found = reuse.rows.with_threads(self.template, shapes)
         found[found] = reuse.space.valid(rows[found])
         shapes, rows = shapes[found], rows[found]
         if not len(rows):
             return None
-        fetched = reuse.tiles.sides(self.best).fetched
+        fetched = reuse.tiles.sides(self.template).fetched
         staging = Staging(fetched, self.fetches is not None, reuse.lanes)
         costs = thread_costs(reuse.tiles.loops, self.shape, shapes, staging)
         return self._unrolled(rows[order_by_cost(shapes, costs)[0]], self.fetches)
@@ -134,14 +122,14 @@ class BlockSearch:
             float(reused.registers) if fetches is None else wanted_registers(reused, self.ratios, fetches)
         )
         option = default_unroll(tiles.sides(row).body, tiles.loops, wanted, BELOW, reused.unroll)
-        return changed(row, tiles.unroll, UNROLL_LIMITS.index(option))
+        found = row.copy()
+        found[tiles.unroll] = UNROLL_LIMITS.index(option)
+        return found
 
-    def _next(self, rows: list[Row]) -> Batch:
-        """The valid ones of a round, which count as tried."""
-        batch = np.stack(rows) if rows else self.reuse.none()
-        batch = batch[self.reuse.space.valid(batch)]
-        self.tried += list(batch)
-        return batch
+    def _valid(self, rows: list[Row]) -> Batch:
+        space = self.reuse.space
+        batch = np.stack(rows) if rows else np.zeros((0, len(space.knobs)), np.int64)
+        return batch[space.valid(batch)]
 
 
 def begin_reuse(space: ScheduleSpace, tiles: GpuTiles, source: GpuTiles, reused: Row, template: Row) -> Reuse:
@@ -171,10 +159,3 @@ def begin_block(reuse: Reuse, size: int) -> BlockSearch | None:
 def fetched_steps(loops: MajorLoops, fetches: int) -> tuple[int, ...]:
     """Steps of each reduction loop that one of so many fetches is for."""
     return staged_steps(loops, loops.split_extent // fetches)
-
-
-def changed(row: Row, column: int, choice: int) -> Row:
-    """The configuration with another choice of one knob."""
-    found = row.copy()
-    found[column] = choice
-    return found

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.schedule.space import Batch
-from toolkit.reuse.rounds.block_shape import Shapes
+from cross.schedule.tiling import TiledLoop
+from toolkit.explore.neighbourhood.footprint import Shapes
 from toolkit.reuse.rounds.gpu_threads import ThreadShapes, smallest_prime
-from toolkit.reuse.rounds.gpu_tiles import GpuTiles, Row, Table, TiledLoop
+from toolkit.reuse.rounds.gpu_tiles import GpuTiles, Row, Table
 
 RADIX = 1 << 20  # above the sides of any tile
 
@@ -47,9 +48,10 @@ class GpuRows:
     def __init__(self, tiles: GpuTiles, vector: int) -> None:
         self.tiles = tiles
         last = len(tiles.loops.space) - 1
-        self._space = [_space_choices(loop, vector if loop.place == last else 1) for loop in tiles.space]
-        self._reduce = [_choices(loop, loop.table.prod(axis=1), loop.table, 1) for loop in tiles.reduce]
-        self._blocks = {loop.place: np.unique(loop.table.prod(axis=1)) for loop in tiles.space}
+        space, reduce = tiles.stage.space, tiles.stage.reduce
+        self._space = [_space_choices(loop, vector if loop.place == last else 1) for loop in space]
+        self._reduce = [_choices(loop, loop.points(0), loop.choices, 1) for loop in reduce]
+        self._blocks = {loop.place: np.unique(loop.points(0)) for loop in space}
 
     def has_blocks(self, shapes: Shapes) -> Found:
         """Which blocks, [N, S], the knobs have some tiles for."""
@@ -81,8 +83,8 @@ class GpuRows:
 
 
 def _space_choices(loop: TiledLoop, vector: int) -> Choices:
-    virtual, threads, outer, inner = loop.table.T
-    return _choices(loop, _code(virtual, threads, outer * inner), loop.table[:, 2:], vector)
+    virtual, threads, outer, inner = loop.choices.T
+    return _choices(loop, _code(virtual, threads, outer * inner), loop.choices[:, 2:], vector)
 
 
 def _choices(loop: TiledLoop, codes: Table, halves: Table, vector: int) -> Choices:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.reuse.rounds.block_shape import loaded_elements
-from toolkit.reuse.rounds.divisors import divisors_between
-from toolkit.reuse.rounds.loops import MajorLoops
+from toolkit.reuse.rounds.sizes import divisors_between
 
 VECTORS = (2, 4)
 CLOSE = 1e-9  # how far the range of the default fetches is widened: it has no effect but on rounding

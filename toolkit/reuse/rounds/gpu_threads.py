@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.reuse.rounds.block_shape import FLOAT_BYTES, GPU_LINE_BYTES, Shapes, factorizations, reached
-from toolkit.reuse.rounds.divisors import divisors
-from toolkit.reuse.rounds.loops import Dimension, MajorLoops
+from cross.schedule.tiles import divisors
+from toolkit.explore.neighbourhood.footprint import FLOAT_BYTES, Shapes, reached
+from toolkit.explore.neighbourhood.loops import Dimension, MajorLoops
+from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, factorizations
 
 BANKS = 32  # of 4 bytes, on every CUDA GPU
 LANES = 32

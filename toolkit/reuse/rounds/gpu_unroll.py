@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from toolkit.reuse.rounds.block_shape import reached
-from toolkit.reuse.rounds.loops import MajorLoops
+from toolkit.explore.neighbourhood.footprint import reached
+from toolkit.explore.neighbourhood.loops import MajorLoops
 
 Sides = Sequence[int]
 

@@ -7,7 +7,7 @@ from cross.expression.families.dense import batch_matmul
 from cross.expression.families.window import Window
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import placeholder
-from toolkit.reuse.rounds.loops import MajorLoops, major_loops
+from toolkit.explore.neighbourhood.loops import MajorLoops, major_loops
 
 
 def product(batch: int, rows: int, columns: int, inner: int) -> MajorLoops:

@@ -11,16 +11,11 @@ from functools import cache
 
 import numpy as np
 
+from cross.schedule.tiles import divisors
+from toolkit.explore.neighbourhood.loops import MajorLoops
+from toolkit.reuse.plan.expected_trials import MOST_THREADS, UNROLL_TRIALS, VECTOR_TRIALS
 from toolkit.reuse.rounds.block_shape import factorizations, loaded_elements
-from toolkit.reuse.rounds.divisors import divisors, divisors_between
-from toolkit.reuse.rounds.loops import MajorLoops
-from toolkit.reuse.rounds.search_cost import (
-    MOST_THREADS,
-    UNROLL_TRIALS,
-    VECTOR_TRIALS,
-    block_sizes,
-    thread_counts,
-)
+from toolkit.reuse.rounds.sizes import block_sizes, divisors_between, thread_counts
 
 
 def expected_trials(target: MajorLoops, source: MajorLoops) -> float:

@@ -12,8 +12,8 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import compute, placeholder
 from cross.expression.reference import evaluate
 from cross.schedule.choose import space_of
+from toolkit.explore.neighbourhood.loops import IrregularLoops, major_loops
 from toolkit.reuse.plan.bridge_operator import bridge_operator, bridge_operators
-from toolkit.reuse.rounds.loops import NotReusable, major_loops
 
 STRIDED = Convolution("conv2d", (9, 9), 6, 8, (3, 3), (2, 2), (1, 1))
 LAYERS = [
@@ -66,7 +66,7 @@ def test_what_follows_the_main_stage_is_left_out() -> None:
 def test_operators_without_a_reduction_have_no_bridges() -> None:
     data = placeholder((4, 8), "X")
     plain = Operator("relu", (data,), compute((4, 8), lambda i, j: relu(data[i, j]), name="Y"))
-    with pytest.raises(NotReusable, match="no reduction"):
+    with pytest.raises(IrregularLoops, match="no reduction"):
         bridge_operator(plain, (2, 4))
     wide = placeholder((8, 4), "X")
     others = [plain, Operator("relu", (wide,), compute((8, 4), lambda i, j: relu(wide[i, j]), name="Y"))]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from toolkit.reuse.rounds.divisors import divisors, divisors_between
+from cross.schedule.tiles import divisors
+from toolkit.reuse.rounds.sizes import divisors_between
 
 
 def test_divisors_ascend() -> None:

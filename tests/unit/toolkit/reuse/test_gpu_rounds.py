@@ -20,13 +20,15 @@ from cross.schedule import Configuration, ScheduleSpace, gpu_space
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.space import Batch
 from tests.unit.toolkit.reuse.operators import conv_operator
+from toolkit.explore.in_turn import InTurn
 from toolkit.explore.random import RandomProposer
+from toolkit.explore.rounds import RoundsProposer
 from toolkit.reuse.rounds.gpu_block import begin_reuse
 from toolkit.reuse.rounds.gpu_rounds import gpu_rounds, tiled_rounds
 from toolkit.reuse.rounds.gpu_tiles import GpuTiles, TileSides, gpu_tiles
 from toolkit.reuse.rounds.gpu_two_level import two_level_stages
-from toolkit.reuse.rounds.proposer import ReuseProposer
-from toolkit.reuse.rounds.rounds import Program, inherited
+from toolkit.reuse.rounds.program import Program, inherited
+from toolkit.reuse.rounds.proposer import reuse_proposer
 
 Costs = Callable[[ScheduleSpace, Batch], NDArray[np.float64]]
 
@@ -227,10 +229,10 @@ def test_stages_of_two_levels_keep_to_the_range_of_their_threads() -> None:
     space, source = spaces("elementwise")
     (stage,) = two_level_stages(space)
     reused = untuned(source)
-    choices = source.knobs[stage.threads].choices
-    wanted = choices[reused.row[stage.threads]][0]
+    choices = source.knobs[stage.launch[0]].choices
+    wanted = choices[reused.row[stage.launch[0]]][0]
     rows = np.concatenate(run(space, reused))
-    threads = {space.knobs[stage.threads].choices[index][0] for index in rows[:, stage.threads].tolist()}
+    threads = {space.knobs[stage.launch[0]].choices[index][0] for index in rows[:, stage.launch[0]].tolist()}
     assert wanted in threads and len(threads) > 1
     assert all(wanted // 2 <= count <= 4 * wanted for count in threads)
 
@@ -263,13 +265,14 @@ def test_a_padding_within_the_contraction_is_no_launch_to_search() -> None:
         row[column] = inlined
         rows = np.concatenate(run(space, Program(source, source.configuration(row))))
         assert set(rows[:, column].tolist()) == {inlined}
-        assert (len(np.unique(rows[:, stage.threads])) > 1) == (not inlined)
+        assert (len(np.unique(rows[:, stage.launch[0]])) > 1) == (not inlined)
 
 
 def test_the_search_that_follows_knows_everything() -> None:
     space, source = spaces("products")
     then = RandomProposer(space, np.random.default_rng(0))
-    proposer, rows = ReuseProposer(space, untuned(source), then), []
+    rounds = reuse_proposer(space, untuned(source), waits=False)
+    proposer, rows = InTurn(space, np.zeros((0, len(space.knobs)), np.int64), [rounds, then]), []
     alone = len(np.unique(space.ids(np.concatenate(run(space, untuned(source))))))
     while math.fsum(map(len, rows)) < 2 * alone:
         rows.append(proposer.ask(16))
@@ -282,16 +285,16 @@ def test_the_search_that_follows_knows_everything() -> None:
 def test_a_search_that_was_stopped_goes_the_same_way() -> None:
     space, source = spaces("depthwise")
 
-    def course(proposer: ReuseProposer, asks: int) -> list[Batch]:
+    def course(proposer: RoundsProposer, asks: int) -> list[Batch]:
         found = []
         for _ in range(asks):
             found.append(proposer.ask(8))
             proposer.tell(found[-1], landscape(space, found[-1]))
         return found
 
-    whole = np.concatenate(course(ReuseProposer(space, untuned(source)), 20))
-    begun = np.concatenate(course(ReuseProposer(space, untuned(source)), 3))
-    resumed = ReuseProposer(space, untuned(source))
+    whole = np.concatenate(course(reuse_proposer(space, untuned(source)), 20))
+    begun = np.concatenate(course(reuse_proposer(space, untuned(source)), 3))
+    resumed = reuse_proposer(space, untuned(source))
     resumed.tell(begun, landscape(space, begun))
     rest = np.concatenate(course(resumed, 20))
     assert set(space.ids(np.concatenate([begun, rest])).tolist()) == set(space.ids(whole).tolist())

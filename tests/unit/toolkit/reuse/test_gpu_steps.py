@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
+from cross.schedule.tiles import divisors
 from tests.unit.toolkit.reuse.operators import conv, product
-from toolkit.reuse.rounds.block_shape import block_shape, factorizations, loaded_elements, touched_lines
-from toolkit.reuse.rounds.divisors import divisors
+from toolkit.explore.neighbourhood.footprint import touched_lines
+from toolkit.explore.neighbourhood.loops import Dimension, MajorLoops
+from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, block_shape, factorizations, loaded_elements
 from toolkit.reuse.rounds.gpu_steps import (
     GpuFeatures,
     default_fetches,
@@ -27,8 +29,7 @@ from toolkit.reuse.rounds.gpu_unroll import (
     other_unrolls,
     thread_body,
 )
-from toolkit.reuse.rounds.loops import Dimension, MajorLoops
-from toolkit.reuse.rounds.search_cost import block_sizes, thread_counts
+from toolkit.reuse.rounds.sizes import block_sizes, thread_counts
 
 TARGET, SOURCE = conv(128, 28, 256, 1), conv(128, 28, 512, 1)
 SHAPE = (1, 32, 2, 28)
@@ -63,7 +64,7 @@ def test_example_3_blocks() -> None:
     best = block_shape(TARGET, known.block)
     assert best is not None
     assert (best.shape, best.lines) == (SHAPE, 2816)
-    lines = touched_lines(TARGET, factorizations(known.block, TARGET.space))
+    lines = touched_lines(TARGET, factorizations(known.block, TARGET.space), GPU_LINE_BYTES)
     assert sorted(set(lines.tolist()))[:3] == [2816, 3072, 3328]
 
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tests.unit.toolkit.reuse.operators import BERT_BASE, RESNET50, conv, product
+from toolkit.explore.neighbourhood.footprint import touched_lines
+from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.reuse.graph.arborescence import minimum_arborescence
 from toolkit.reuse.graph.steiner import steiner_tree
-from toolkit.reuse.plan.bridges import all_bridges, one_hop_bridges
-from toolkit.reuse.rounds.block_shape import block_shape, factorizations, loaded_elements, touched_lines
-from toolkit.reuse.rounds.divisors import divisors_between
-from toolkit.reuse.rounds.loops import MajorLoops, reusable
-from toolkit.reuse.rounds.search_cost import block_sizes, expected_trials, thread_counts
+from toolkit.reuse.plan.bridges import all_bridges, one_hop_bridges, reusable
+from toolkit.reuse.plan.expected_trials import expected_trials
+from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, block_shape, factorizations, loaded_elements
+from toolkit.reuse.rounds.sizes import block_sizes, divisors_between, thread_counts
 
 BACKEND_TRIALS = 1000.0
 TARGET, SOURCE = conv(128, 28, 256, 1), conv(128, 28, 512, 1)  # example 3
@@ -43,7 +44,7 @@ def test_block_shape_of_example_3() -> None:
     best = block_shape(TARGET, BLOCK)
     assert best is not None
     assert (best.shape, best.lines) == ((1, 32, 2, 28), 2816)
-    lines = sorted(touched_lines(TARGET, factorizations(BLOCK, TARGET.space)).tolist())
+    lines = sorted(touched_lines(TARGET, factorizations(BLOCK, TARGET.space), GPU_LINE_BYTES).tolist())
     assert sorted(set(lines))[:3] == [2816, 3072, 3328]
 
 
@@ -96,7 +97,7 @@ def test_lines_are_counted_like_addresses_one_by_one() -> None:
                     address = address * dimension.extent + place
                 addresses.add(address // 8)
             expected += len(addresses)
-        assert int(touched_lines(loops, np.array([shape]))[0]) == expected, (loops, shape)
+        assert int(touched_lines(loops, np.array([shape]), GPU_LINE_BYTES)[0]) == expected, (loops, shape)
 
 
 def test_factorizations_are_all_shapes_of_a_size() -> None:

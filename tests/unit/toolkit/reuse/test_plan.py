@@ -7,16 +7,17 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.toolkit.reuse.operators import RESNET50, conv, product
-from toolkit.reuse.plan.bridges import one_hop_bridges
-from toolkit.reuse.plan.reuse_plan import Candidate, ReuseOptions, ReusePlan, expected_rounds, plan_reuse
-from toolkit.reuse.rounds.loops import MajorLoops, reusable
+from toolkit.explore.neighbourhood.loops import MajorLoops
+from toolkit.reuse.plan.bridges import one_hop_bridges, reusable
+from toolkit.reuse.plan.expected_trials import expected_cpu_rounds
+from toolkit.reuse.plan.reuse_plan import Candidate, ReuseOptions, ReusePlan, plan_reuse
 
 LARGE, MIDDLE, SMALL = product(1, 64, 64, 64), product(1, 32, 64, 64), product(1, 16, 32, 64)
 FREE = ReuseOptions(trials=400, worth=0.0)
 
 
 def plan(*candidates: Candidate, options: ReuseOptions = FREE) -> ReusePlan:
-    return plan_reuse(candidates, options, expected_rounds)
+    return plan_reuse(candidates, options, expected_cpu_rounds)
 
 
 def parents(found: ReusePlan) -> dict[int, int | None]:
@@ -38,7 +39,7 @@ def test_one_operator_is_searched_and_the_others_reuse() -> None:
 
 def test_programs_are_there_before_they_are_reused() -> None:
     sizes = [Candidate(str(item), conv(*item), 0.05, False) for item in RESNET50]
-    found = plan_reuse(sizes, FREE, expected_rounds)
+    found = plan_reuse(sizes, FREE, expected_cpu_rounds)
     seen: set[int] = set()
     for generation in found.generations:
         assert all(step.parent is None or step.parent in seen for step in generation)
@@ -50,7 +51,7 @@ def test_programs_are_there_before_they_are_reused() -> None:
 def test_what_is_tuned_costs_nothing_and_is_reused() -> None:
     found = plan(Candidate("old", LARGE, 0.0, True), Candidate("new", SMALL, 1.0, False))
     assert parents(found) == {1: 0}
-    assert found.trials == expected_rounds(SMALL, LARGE)
+    assert found.trials == expected_cpu_rounds(SMALL, LARGE)
 
 
 def test_an_operator_without_loops_or_relatives_is_searched() -> None:
@@ -84,7 +85,7 @@ def test_a_small_space_is_not_given_more_trials_than_it_has_points() -> None:
 @pytest.mark.parametrize("one, other", [(SMALL, LARGE), (LARGE, SMALL), (MIDDLE, LARGE)])
 def test_reuse_is_expected_to_take_a_few_dozen_trials(one: MajorLoops, other: MajorLoops) -> None:
     assert reusable(one, other)
-    assert 24 <= expected_rounds(one, other) <= 44
+    assert 24 <= expected_cpu_rounds(one, other) <= 44
 
 
 def test_nothing_to_tune_is_an_empty_plan() -> None:

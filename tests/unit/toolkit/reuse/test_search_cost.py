@@ -7,12 +7,16 @@ import itertools
 import numpy as np
 import pytest
 
+from cross.schedule.tiles import divisors
 from tests.unit.toolkit.reuse import plain_search_cost as plain
 from tests.unit.toolkit.reuse.operators import conv, product
-from toolkit.reuse.rounds.block_shape import block_shape, block_shapes, loaded_elements, touched_lines
-from toolkit.reuse.rounds.divisors import Ranks, divisor_table, divisors, divisors_between
-from toolkit.reuse.rounds.loops import MajorLoops, reusable
-from toolkit.reuse.rounds.search_cost import expected_trials
+from toolkit.explore.neighbourhood.footprint import touched_lines
+from toolkit.explore.neighbourhood.loops import MajorLoops
+from toolkit.reuse.plan.bridges import reusable
+from toolkit.reuse.plan.divisor_table import Ranks, divisor_table
+from toolkit.reuse.plan.expected_trials import expected_trials
+from toolkit.reuse.rounds.block_shape import block_shape, block_shapes, loaded_elements
+from toolkit.reuse.rounds.sizes import divisors_between
 
 SMALL = [
     conv(8, 6, 12, 3),

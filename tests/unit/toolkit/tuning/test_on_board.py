@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,10 @@ import pytest
 from boards.board import load
 from cross.expression import Operator, placeholder
 from cross.expression.families.dense import dense
+from toolkit.explore.neighbourhood.cpu import untuned_rounds
 from toolkit.explore.proposer import Proposer
-from toolkit.explore.random import RandomProposer
+from toolkit.explore.rounds import RoundsProposer
 from toolkit.explore.search import SearchOptions
-from toolkit.reuse.rounds.proposer import ReuseProposer
 from toolkit.tuning.on_board import begins_untuned, open_job
 
 CPU, GPU = load("rpi3b"), load("jetson-nano")
@@ -27,16 +28,16 @@ def product() -> Operator:
 def test_annealing_on_a_cpu_begins_around_the_untuned_program() -> None:
     job, programs = open_job("product", product(), CPU, CPU.target())
     space = programs.space
-    assert job.begin is not None
+    assert job.rounds is not None and not job.rounds_alone
     untuned = space.batch(space.defaults())
 
     def asked(proposer: Proposer) -> np.ndarray:
         proposer.tell(untuned, np.full(len(untuned), 1e-3))
         return proposer.ask(16)
 
-    found = asked(job.begin(RandomProposer(space, np.random.default_rng(0))))
+    found = asked(job.rounds())
     assert len(found)
-    assert np.array_equal(found, asked(ReuseProposer(space, None)))
+    assert np.array_equal(found, asked(RoundsProposer(space, partial(untuned_rounds, space))))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
-"""What reuse looks at in an operator: the loops of its main stage and how its inputs lie along them.
+"""The loops that most of an operator's work runs in, and how its inputs lie along them (ETO, section 4).
 
-`major_loops` is the door. Two operators may reuse each other's programs when their `kind` is the same and the
-loops of one are nowhere longer than those of the other (ETO, section 4).
+`major_loops` is the door.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from cross.expression.language.terms import Axis, Binary, Cast, Const, Read, Ter
 from toolkit.errors import InputError
 
 
-class NotReusable(InputError):
-    """The operator has no loop nest that reuse could read: its message says which index is in the way."""
+class IrregularLoops(InputError):
+    """The loops of an operator do not say what they touch: the message says which index is in the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +60,10 @@ class MajorLoops:
         return 1 if self.split is None else self.reduce[self.split]
 
 
-def reusable(one: MajorLoops, other: MajorLoops) -> bool:
-    """Whether either can reuse the program of the other: same kind, and loops that compare elementwise."""
-    shapes = [(item.kind, len(item.space), len(item.reduce)) for item in (one, other)]
-    if shapes[0] != shapes[1] or one.extents == other.extents:
-        return False
-    pairs = list(zip(one.extents, other.extents, strict=True))
-    return all(left <= right for left, right in pairs) or all(left >= right for left, right in pairs)
-
-
 def major_loops(operator: Operator, kind: str) -> MajorLoops:
     """The loops of the stage with the most iterations.
 
-    kind: operator type and sketches, in any words; only equal kinds compare. Raises NotReusable when an
+    kind: operator type and sketches, in any words; only equal kinds compare. Raises IrregularLoops when an
     index of that stage is not affine.
     """
     stage = main_stage(operator)
@@ -83,7 +73,7 @@ def major_loops(operator: Operator, kind: str) -> MajorLoops:
 def stage_loops(operator: Operator, kind: str, stage: Tensor, read_by_it: Iterable[Read]) -> MajorLoops:
     """The loops of one stage of an operator, with what its body reads, each place once and in this order.
 
-    Raises NotReusable when an index is not affine.
+    Raises IrregularLoops when an index is not affine.
     """
     loops = [*stage.axes, *stage.reduce_axes]
     place = {axis: position for position, axis in enumerate(loops)}
@@ -123,7 +113,7 @@ def _split(inputs: tuple[tuple[Dimension, ...], ...], spaces: int, reduce: tuple
 def _steps(operator: Operator, index: Term, place: Mapping[Axis, int]) -> tuple[tuple[int, int], ...]:
     found = affine(index)
     if found is None:
-        raise NotReusable(
+        raise IrregularLoops(
             f"operator {operator.name}: an index of its main stage is not affine, so that its loops say "
             "nothing of what it touches; tune it without reuse"
         )

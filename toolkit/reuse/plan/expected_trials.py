@@ -1,4 +1,4 @@
-"""How many trials a reuse will take, before the reused program is known (ETO, section 6.1).
+"""How many trials the rounds of a reuse will take, before the reused program is known (ETO, section 6.1).
 
 The paper draws ten programs at random and averages what Algorithm 1 would measure for them; here the average
 over all of them is computed, so that the same operators always give the same plan.
@@ -6,43 +6,52 @@ over all of them is computed, so that the same operators always give the same pl
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
+from cross.schedule.tiles import divisors
+from toolkit.explore.neighbourhood.cpu import BLOCKS
+from toolkit.explore.neighbourhood.loops import MajorLoops
+from toolkit.explore.neighbourhood.tile_shapes import REGISTER_TILES
+from toolkit.explore.rounds import PATIENCE
+from toolkit.reuse.plan.divisor_table import Numbers, Places, divisor_table
 from toolkit.reuse.rounds.block_shape import block_shapes
-from toolkit.reuse.rounds.divisors import Numbers, Places, divisor_table, divisors, divisors_between
-from toolkit.reuse.rounds.loops import MajorLoops
+from toolkit.reuse.rounds.sizes import NEAREST_OTHER, block_sizes
 
-UNROLL_TRIALS: Final = 4
-VECTOR_TRIALS: Final = 4
+UNROLL_TRIALS: Final = 4  # options of other effect, at most one fewer than a GPU space has
+VECTOR_TRIALS: Final = 4  # two lengths for each of two inputs
+LAUNCH_VECTOR_TRIALS: Final = 2  # elements of a thread of a stage of two levels
 MOST_THREADS: Final = 1024
-NEAREST_OTHER: Final = 2
-"""At equal reductions the one block size more is at most the reused one minus this."""
 
 
-def block_sizes(target: MajorLoops, source: MajorLoops, reused: int) -> tuple[int, ...]:
-    """Sizes of a block to try where the reused program has `reused` points in one (Algorithm 1, line 1)."""
-    increase = target.size / source.size
-    reductions = increase / (target.points / source.points)
-    if increase > 1:
-        found = divisors_between(reused / reductions, reused * increase, target.points)
-    else:
-        found = divisors_between(reused * increase, reused / reductions, target.points)
-    if target.size * source.points == source.size * target.points:
-        found += _one_more(target, reused, found, smaller=increase > 1)
-    return tuple(dict.fromkeys(found))
+def expected_cpu_rounds(target: MajorLoops, source: MajorLoops) -> float:
+    """Expected trials of the rounds on a CPU, over the block sizes that the reused program may have."""
+    counts = np.minimum(BLOCKS, block_size_counts(target, source))
+    return REGISTER_TILES * float(counts.mean()) + PATIENCE
 
 
-def thread_counts(
-    target: MajorLoops, source: MajorLoops, block: float, reused: int, size: int
-) -> tuple[int, ...]:
-    """Threads to try in a block of `size` points; the reused program has `reused` in blocks of `block`."""
-    increase = target.size / source.size
-    blocks = (target.points / source.points) / (size / block)
-    return divisors_between(reused / blocks, reused * increase / blocks, size)
+def expected_gpu_rounds(target: MajorLoops, source: MajorLoops) -> float:
+    """Expected trials of the rounds on a GPU, over what the reused program may be."""
+    rounds = expected_trials if is_tiled(target) else expected_two_level_rounds
+    return rounds(target, source)
+
+
+def is_tiled(loops: MajorLoops) -> bool:
+    """Whether inputs are combined that are read again along a space loop, as in contractions."""
+    wide = {loop for loop, extent in enumerate(loops.space) if extent > 1}
+    used = [{loop for dimension in item for loop, _ in dimension.steps} for item in loops.inputs]
+    return bool(loops.reduce) and len(used) > 1 and any(not wide <= loops_of for loops_of in used)
+
+
+def expected_two_level_rounds(target: MajorLoops, source: MajorLoops) -> float:
+    """Expected trials of one GPU stage of two levels, over the numbers of threads of the reused program."""
+    sizes = [block_sizes(target, source, 1 << power) for power in range(MOST_THREADS.bit_length())]
+    counts = [len({round(math.log2(size)) for size in found}) for found in sizes]
+    return sum(counts) / len(counts) + LAUNCH_VECTOR_TRIALS
 
 
 def block_size_counts(target: MajorLoops, source: MajorLoops) -> Places:
@@ -156,9 +165,3 @@ def _spread(counts: Places) -> tuple[Places, Places]:
     """For `counts` of each of N things in a row: whose each one is, and its place among those of the same."""
     owner = np.arange(len(counts)).repeat(counts)
     return owner, np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
-
-
-def _one_more(target: MajorLoops, reused: int, found: tuple[int, ...], *, smaller: bool) -> tuple[int, ...]:
-    if smaller:
-        return tuple(size for size in divisors(target.points) if size <= reused - NEAREST_OTHER)[-1:]
-    return tuple(size for size in divisors(target.points) if size > max(found))[:1]
