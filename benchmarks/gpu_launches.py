@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from benchmarks.front_ends import FrontEnd, FrontEndMissing, clang, pocl
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
-from cross.inspect_gpu import inspect_gpu
+from cross.inspection.gpu_launches import inspect_gpu
 from cross.loopnest import LoopNest
-from toolkit.report.static_gpu import static_gpu_content, static_gpu_table
+from toolkit.inspection.gpu_report import static_gpu_content, static_gpu_table
 
 SYMBOL = "kernel"
 Kernels = Sequence[tuple[str, LoopNest]]

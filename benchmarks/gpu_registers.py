@@ -37,7 +37,7 @@ from cross.expression import Operator, placeholder
 from cross.expression.families.norm import layer_norm, softmax
 from cross.expression.families.pool import pool2d, reduce
 from cross.expression.families.window import Window
-from cross.inspect_gpu import shares
+from cross.inspection.gpu_launches import shares
 from cross.loopnest import Programs
 from cross.nvrtc import NvrtcMissing, compile_cubin, usage
 from cross.schedule.choose import space_of

@@ -27,13 +27,13 @@ from boards.target import Target
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d
 from cross.expression.families.window import Window
-from cross.inspect_code import LoopReport, inspect
+from cross.inspection import cortex_a53
+from cross.inspection.cpu_loops import LoopReport, inspect
 from cross.loopnest import LoopNest, Programs
-from cross.machine_code import cortex_a53
 from cross.schedule.cpu_sketch import cpu_space
+from toolkit.inspection.cpu_report import static_content, static_table, static_text
 from toolkit.records import Records
 from toolkit.report.documents import document
-from toolkit.report.static import static_content, static_table, static_text
 from toolkit.report.tables import table
 from toolkit.tuning.on_board import open_job
 

@@ -14,9 +14,9 @@ from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_module
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.objects import compile_ir
+from cross.inspection.fingerprint import code_hash
 from cross.link import link, native_objects
 from cross.loopnest.nodes import LoopNest
-from cross.machine_code.fingerprint import code_hash
 from device_runtime.protocol import GpuModule, merged
 
 

@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     from toolkit.flash import flash as flash_bundle
     from toolkit.flash import rollback as roll_back
     from toolkit.flash import status as slot_status
+    from toolkit.inspection.inspect import (
+        Inspection,
+        inspected,
+        inspection_content,
+        inspection_text,
+        kernel_table,
+    )
+    from toolkit.inspection.kernels import FoundKernel, chosen_kernel, found_kernels
     from toolkit.measure.archive import runtime_archive
     from toolkit.measure.credentials import make_credentials
     from toolkit.measure.emulation import fetch as fetch_emulation
@@ -86,6 +94,10 @@ _HOMES = {
         "FlashOptions", "FlashReport", "SlotStatus",
         "flash_bundle=flash", "roll_back=rollback", "slot_status=status",
     ),
+    "toolkit.inspection.inspect": (
+        "Inspection", "inspected", "inspection_content", "inspection_text", "kernel_table",
+    ),
+    "toolkit.inspection.kernels": ("FoundKernel", "chosen_kernel", "found_kernels"),
     "toolkit.measure.archive": ("runtime_archive",),
     "toolkit.measure.credentials": ("make_credentials",),
     "toolkit.measure.fit": ("Check",),
@@ -134,6 +146,8 @@ __all__ = [
     "FlashDisplay",
     "FlashOptions",
     "FlashReport",
+    "FoundKernel",
+    "Inspection",
     "ModelCard",
     "ModelRun",
     "Operator",
@@ -157,11 +171,17 @@ __all__ = [
     "board_names",
     "check_board",
     "check_records",
+    "chosen_kernel",
     "compute",
     "document",
     "fetch_emulation",
     "find_prior",
     "flash_bundle",
+    "found_kernels",
+    "inspected",
+    "inspection_content",
+    "inspection_text",
+    "kernel_table",
     "lineage",
     "lineage_tree",
     "load_board",

@@ -25,7 +25,7 @@ from benchmarks.kernels.turn import Call, take_turn
 from benchmarks.kernels.worker import Variant, serve
 from benchmarks.kernels.workloads import FLOAT_BYTES, Array, Workload
 from cross.compile import Kernel, compile
-from cross.inspect_code import inspect
+from cross.inspection.cpu_loops import inspect
 from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
 from toolkit.model_job.confirm import finalists
@@ -132,7 +132,7 @@ class OwnKernels:
         ]
 
     def _variant(self, name: str, field: _Field, prepared: _Prepared) -> Variant:
-        """The winner with what its machine code says: see cross.inspect_code."""
+        """The winner with what its machine code says: see cross.inspection.cpu_loops."""
         configuration = prepared.configuration
         facts: dict[str, str | float] = {
             "algorithm": algorithm(field.programs.space, configuration),

@@ -22,7 +22,7 @@ from benchmarks.kernels.workloads import Workload
 from boards.description import Board
 from boards.target import Target
 from cross.errors import CrossError
-from cross.inspect_code import LoopReport, inspect
+from cross.inspection.cpu_loops import LoopReport, inspect
 from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
 from toolkit.records import Records

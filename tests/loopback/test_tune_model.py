@@ -109,6 +109,12 @@ def test_tune_flash_and_run(run: Run, tmp_path: Path) -> None:
     assert shown.stdout.count("conv ") == len(
         [i for i in report["operators"] if i["operator"].startswith("conv")]
     )
+    for file in ("small-host.tfb", "r.db"):
+        asked = ["inspect", file, "--board", board, "--records", "r.db"]
+        listed = json.loads(run(*asked, "--json").stdout)["kernels"]
+        assert {item["operator_key"] for item in listed} == {i["operator_key"] for i in report["operators"]}
+        told = json.loads(run(*asked, "--operator", listed[0]["operator_key"], "--json").stdout)
+        assert told["seconds"] > 0 and told["hot_loop"] and told["schedule"]
 
 
 def test_the_bundle_holds_the_bytes_that_were_measured(

@@ -20,8 +20,8 @@ from cross.codegen.llvm.objects import compile_ir
 from cross.compile import Kernel, kernel_of, link
 from cross.errors import CompileError, CrossError
 from cross.expression.language.operator import Operator
+from cross.inspection.fingerprint import code_hash
 from cross.loopnest.program import Programs
-from cross.machine_code.fingerprint import code_hash
 from cross.schedule.choose import space_of
 from device_runtime.protocol import Timing
 from tests.fuzz.operators import FAMILIES, random_operator

@@ -11,6 +11,7 @@ import click
 from toolkit.cli.boards import boards
 from toolkit.cli.doctor import doctor
 from toolkit.cli.flash import flash
+from toolkit.cli.inspect import inspect
 from toolkit.cli.model import model
 from toolkit.cli.records import records
 from toolkit.cli.report import report
@@ -34,7 +35,7 @@ def main() -> None:
     """
 
 
-for command in (tune, flash, boards, doctor, run, records, model, report, runtime):
+for command in (tune, flash, boards, doctor, run, records, model, report, inspect, runtime):
     main.add_command(command)
 
 tune_for_board = tune

@@ -2,7 +2,7 @@
 
 LLVM's schedulers hoist loads as far as registers last, and past that; an out-of-order core does not mind, a
 Cortex-A53 stalls. `arranged` writes the straight body of an inner loop in the order in which it should issue
-and fences it, so that it stays so. The rules of the machine are in cross/machine_code/cortex_a53.py:
+and fences it, so that it stays so. The rules of the machine are in cross/inspection/cortex_a53.py:
 
     before                                    after
     for every channel k                       for every four channels: a 128-bit load for each pixel,

@@ -12,7 +12,7 @@ from benchmarks.kernels.winners import Winner, loop_findings, table, winners
 from benchmarks.kernels.workloads import WORKLOADS
 from boards.errors import UnknownBoard
 from cross.codegen.llvm.objects import assembly
-from cross.inspect_code import inspect_listing
+from cross.inspection.cpu_loops import inspect_listing
 
 
 def fma_winner(board: str, lanes: int, accumulators: int) -> Winner:

@@ -9,9 +9,9 @@ import re
 
 import pytest
 
-from cross.machine_code.cortex_a53 import block_cycles, loop_cycles
-from cross.machine_code.instructions import Instruction, classify
-from cross.machine_code.listing import Line
+from cross.inspection.cortex_a53 import block_cycles, loop_cycles
+from cross.inspection.instructions import Instruction, classify
+from cross.inspection.listing import Line
 
 MEASURED = {
     "ldr d0, [x1]; fadd v1.4s, v1.4s, v1.4s": 2,

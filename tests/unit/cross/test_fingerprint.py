@@ -7,8 +7,8 @@ import pytest
 from boards.board import load
 from boards.target import Target
 from cross.compile import compile_object
+from cross.inspection.fingerprint import code_hash
 from cross.loopnest.nodes import LoopNest
-from cross.machine_code.fingerprint import code_hash
 from tests.nests import elementwise, matmul
 
 HOST = load("host").target()

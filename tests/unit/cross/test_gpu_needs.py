@@ -11,7 +11,7 @@ from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv2d
 from cross.expression.families.window import Window
-from cross.inspect_gpu import inspect_gpu
+from cross.inspection.gpu_launches import inspect_gpu
 from cross.loopnest import Programs
 from cross.loopnest.nodes import Allocate, Block, For, Int, LoopKind, Statement, Store
 from cross.schedule.choose import space_of

@@ -34,7 +34,7 @@ from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv2d
 from cross.expression.families.dense import dense
 from cross.expression.families.window import Window
-from cross.inspect_code import inspect
+from cross.inspection.cpu_loops import inspect
 from cross.loopnest import LoopNest, Programs, interpret
 from cross.schedule import cpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated

@@ -9,13 +9,13 @@ from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.objects import assemble, assembly, compile_ir
 from cross.expression import Operator, placeholder
 from cross.expression.families.dense import dense
-from cross.inspect_code import CodeReport, inspect, inspect_listing
+from cross.inspection.cpu_loops import CodeReport, inspect, inspect_listing
+from cross.inspection.instructions import Kind, classify
+from cross.inspection.listing import Line, architecture_of, functions
+from cross.inspection.loops import loops
+from cross.inspection.mca import installed, simulate
+from cross.inspection.sizes import symbols
 from cross.loopnest import Programs, bind, lower
-from cross.machine_code.instructions import Kind, classify
-from cross.machine_code.listing import Line, architecture_of, functions
-from cross.machine_code.loops import loops
-from cross.machine_code.mca import installed, simulate
-from cross.machine_code.sizes import symbols
 from cross.schedule import cpu_space
 from cross.schedule.primitives import CacheWrite, ComputeAt, Reorder, Schedule, Split, Unroll, Vectorize
 

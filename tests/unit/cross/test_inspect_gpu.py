@@ -12,7 +12,7 @@ from cross.errors import CompileError
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d
 from cross.expression.families.window import Window
-from cross.inspect_gpu import inspect_gpu, shares
+from cross.inspection.gpu_launches import inspect_gpu, shares
 from cross.loopnest import LoopNest, Programs
 from cross.nvrtc import compile_cubin, usage
 from cross.schedule.choose import space_of

@@ -33,7 +33,7 @@ from cross.expression.families.data_movement import concat
 from cross.expression.families.dense import dense
 from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
-from cross.inspect_code import inspect
+from cross.inspection.cpu_loops import inspect
 from cross.loopnest import LoopNest, Programs
 from cross.loopnest.nodes import Allocate, Binary, Expr, For, LoopKind, Select, Statement
 from cross.loopnest.traits import parts

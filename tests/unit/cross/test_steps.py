@@ -27,7 +27,7 @@ from cross.codegen.scheduling.steps import stepwise
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d
 from cross.expression.families.window import Window
-from cross.inspect_code import inspect
+from cross.inspection.cpu_loops import inspect
 from cross.loopnest import LoopNest, Programs
 from cross.schedule.cpu_sketch import cpu_space
 

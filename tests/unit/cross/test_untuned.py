@@ -18,7 +18,7 @@ from cross.expression.families.conv import conv2d
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
-from cross.inspect_code import inspect
+from cross.inspection.cpu_loops import inspect
 from cross.loopnest import Programs, interpret, verify
 from cross.loopnest.affine import affine, rejoined
 from cross.loopnest.nodes import Binary, Int, Var, add, mul

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
-from cross.machine_code.listing import Architecture, Line, is_branch
+from cross.inspection.listing import Architecture, Line, is_branch
 
 
 class Kind(Enum):

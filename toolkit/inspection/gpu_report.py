@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boards.target import Target
-from cross.inspect_gpu import LaunchReport
+from cross.inspection.gpu_launches import LaunchReport
 from toolkit.report.tables import NOTHING, table
 
 Kernels = Sequence[tuple[str, Sequence[LaunchReport]]]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cross.inspect_code import CodeReport, LoopReport
-from cross.machine_code.instructions import Kind
+from cross.inspection.cpu_loops import CodeReport, LoopReport
+from cross.inspection.instructions import Kind
 from toolkit.report.tables import NOTHING, table
 
 
@@ -88,7 +88,9 @@ def _content(report: CodeReport) -> dict[str, object]:
     hot = report.hot
     if hot is None:
         return {"target": report.target.key, "hot": None}
-    found: dict[str, object] = {field: getattr(hot, field) for field in LoopReport.__slots__}
+    found: dict[str, object] = {
+        field: getattr(hot, field) for field in LoopReport.__slots__ if field != "lines"
+    }
     found["counts"] = {kind.value: count for kind, count in hot.counts.items()}
     found["fma_share"] = hot.fma_share
     return {"target": report.target.key, "hot": found}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from boards.board import load
-from cross.inspect_gpu import LaunchReport
-from toolkit.report.static_gpu import static_gpu_content, static_gpu_table
+from cross.inspection.gpu_launches import LaunchReport
+from toolkit.inspection.gpu_report import static_gpu_content, static_gpu_table
 
 JETSON = load("jetson-nano").target("gpu")
 PAD = LaunchReport("k_pad", 12, 64, 0, 0, 4, 10, 0)

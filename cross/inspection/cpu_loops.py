@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from boards.target import Target
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.objects import assemble, assembly, cpu_and_features
+from cross.inspection import cortex_a53, mca
+from cross.inspection.instructions import Instruction, Kind, classify
+from cross.inspection.listing import Architecture, Function, architecture_of, functions
+from cross.inspection.loops import Loop, loops
+from cross.inspection.sizes import block_sizes
 from cross.loopnest.nodes import LoopNest
-from cross.machine_code import cortex_a53, mca
-from cross.machine_code.instructions import Instruction, Kind, classify
-from cross.machine_code.listing import Architecture, Function, architecture_of, functions
-from cross.machine_code.loops import Loop, loops
-from cross.machine_code.sizes import block_sizes
 
 BORDER = re.compile(r"\.border\d+$")  # the functions of tiles at the border of an image, see llvm/region.py
 ASSUMED_TRIPS = (
@@ -57,6 +57,7 @@ class LoopReport:
     scalar_spills: int
     code_bytes: int | None
     predictions: tuple[Prediction, ...] = ()
+    lines: tuple[str, ...] = ()  # of assembly
 
     @property
     def instructions(self) -> int:
@@ -153,6 +154,7 @@ def _report(
         vector_spills=sum(item.stack != "" and item.vector for item in instructions),
         scalar_spills=sum(item.stack != "" and not item.vector for item in instructions),
         code_bytes=code_bytes,
+        lines=tuple(item.line.text for item in instructions),
     )
 
 

@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cross.machine_code.instructions import Instruction, Kind
-from cross.machine_code.listing import Line
+from cross.inspection.instructions import Instruction, Kind
+from cross.inspection.listing import Line
 
 NAME: Final = "cortex-a53 issue model"
 CPU_NAMES: Final = ("cortex-a53",)

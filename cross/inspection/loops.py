@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cross.machine_code.listing import Function
+from cross.inspection.listing import Function
 
 
 @dataclass(frozen=True, slots=True)

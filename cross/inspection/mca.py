@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cross.machine_code.listing import Line
+from cross.inspection.listing import Line
 
 ITERATIONS: Final = 200
 TIMEOUT_S: Final = 60.0

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from boards.target import Target
-from cross.inspect_code import CodeReport, inspect_listing
+from cross.inspection.cpu_loops import CodeReport, inspect_listing
+from toolkit.inspection.cpu_report import static_content, static_table, static_text
 from toolkit.report.documents import document
-from toolkit.report.static import static_content, static_table, static_text
 
 A53 = Target(
     name="cpu", kind="cpu", triple="aarch64-unknown-linux-gnu", cpu="cortex-a53", l2_bytes=1 << 19,

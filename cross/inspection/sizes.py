@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from cross.machine_code.listing import Architecture, Function
+from cross.inspection.listing import Architecture, Function
 
 Assembler = Callable[[str], bytes | None]
 """Assembler text to an ELF object; None where there is no assembler for the architecture."""

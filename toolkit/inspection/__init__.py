@@ -1,0 +1,2 @@
+"""Why a kernel is as fast as it is (`toolkit inspect`): kernels.py finds those of a bundle or a records
+store, inspect.py says what one does; cpu_report.py and gpu_report.py are tables of several."""
