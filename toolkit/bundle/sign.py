@@ -157,12 +157,13 @@ def _create_key(path: Path) -> None:
 
 
 def _read_key(path: Path) -> SigningKey:
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
         raise InputError(
             f"signing key {path} cannot be read: {error}; expected an OpenSSH Ed25519 key without "
             "passphrase; delete it to have a new one made"

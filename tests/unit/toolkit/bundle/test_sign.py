@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 from pathlib import Path
 
@@ -42,6 +43,16 @@ def test_a_file_that_is_no_key_is_refused(tmp_path: Path) -> None:
     path = sign.key_file(tmp_path)
     path.write_text("not a key")
     path.chmod(0o600)
+    with pytest.raises(InputError, match="expected an OpenSSH Ed25519 key"):
+        sign.open_key(path)
+
+
+def test_a_key_of_a_kind_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    path = sign.key_file(tmp_path)
+    sign.open_key(path)
+    armour = path.read_bytes().split(b"\n")
+    raw = base64.b64decode(b"".join(armour[1:-2])).replace(b"ssh-ed25519", b"ssh-ed25?19")
+    path.write_bytes(b"\n".join([armour[0], base64.b64encode(raw), *armour[-2:]]))
     with pytest.raises(InputError, match="expected an OpenSSH Ed25519 key"):
         sign.open_key(path)
 
