@@ -19,8 +19,9 @@ from boards.target import Target
 from cross.backends import backend_of
 from cross.codegen.buffers import workspace_offsets
 from cross.errors import CompileError
+from cross.expression.language.terms import Int
 from cross.link import DEFAULT_CACHE_DIR
-from cross.loopnest.nodes import Buffer, Int, LoopNest
+from cross.loopnest.nodes import Buffer, LoopNest
 from cross.schedule.packing import Packing
 
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from cross.expression.language.terms import Binary, Call, Const, Int, Select
 from cross.loopnest.nodes import (
     Allocate,
-    Binary,
     Block,
     Buffer,
-    Call,
     Expr,
     For,
-    Int,
-    Literal,
     Load,
     LoopKind,
     LoopNest,
     Scope,
-    Select,
     Statement,
     Store,
     Var,
 )
 from cross.schedule.packing import PackedLoop, Packing
 
-FLOAT_ZERO = Literal(0.0, "float32")
+FLOAT_ZERO = Const(0.0, "float32")
 
 
 def expr(value: Expr | int | str) -> Expr:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from cross.expression.language.terms import ITEM_BYTES
-from cross.loopnest.nodes import Expr, For, Int, LoopNest
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.terms import Int
+from cross.loopnest.nodes import Expr, For, LoopNest
 from toolkit.features.chain import Access, Chain, chain, main_chain, main_store, stores
 from toolkit.features.flattened import FLATTENED_LOOPS, row_features
 from toolkit.features.nest import totals

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from cross.errors import CompileError
-from cross.expression.language.terms import ITEM_BYTES
-from cross.loopnest.nodes import Buffer, Expr, Int, LoopNest
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.terms import Int
+from cross.loopnest.nodes import Buffer, Expr, LoopNest
 
 BUFFER_ALIGNMENT = 64  # bytes: a cache line, and the widest vector of x86-64
 

@@ -12,22 +12,10 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-TYPES: Final = {
-    "float16": "half",
-    "float32": "float",
-    "float64": "double",
-    "int8": "i8",
-    "uint8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "bool": "i1",
-    "pointer": "ptr",
-    "": "void",
-}
-FLOATS: Final = ("float16", "float32", "float64")
-SUFFIXES: Final = {"float16": "f16", "float32": "f32", "float64": "f64"}
-MULTIPLY_ADD: Final = "llvm.fmuladd."
+from cross.expression.language.dtypes import DTYPES, FLOATS, ITEM_BYTES
+
+TYPES: Final = {**{name: row.llvm for name, row in DTYPES.items()}, "pointer": "ptr", "": "void"}
+MULTIPLY_ADD: Final = "llvm.fmuladd"
 
 
 @functools.cache
@@ -191,7 +179,8 @@ def literal(value: float | int | bool, dtype: str) -> Value:
 
 def intrinsic_suffix(dtype: str, lanes: int) -> str:
     """How LLVM's intrinsics name a type, for example "v16f32"."""
-    return f"{f'v{lanes}' if lanes > 1 else ''}{SUFFIXES.get(dtype, TYPES[dtype])}"
+    scalar = f"f{8 * ITEM_BYTES[dtype]}" if dtype in FLOATS else TYPES[dtype]
+    return f"v{lanes}{scalar}" if lanes > 1 else scalar
 
 
 def is_multiply_add(instruction: Instruction) -> bool:

@@ -32,8 +32,8 @@ from cross.expression.language.functions import (
     tanh,
 )
 from cross.expression.language.operator import Operator, reachable, reads
-from cross.expression.language.tensor import Tensor, compute, placeholder
-from cross.expression.language.terms import Axis, AxisKind, Term, cast, select
+from cross.expression.language.tensor import Axis, AxisKind, Tensor, compute, placeholder
+from cross.expression.language.terms import Term, cast, select
 
 __all__ = [
     "Axis",

@@ -18,7 +18,8 @@ from boards.target import GpuLimits, Target
 from cross.codegen.buffers import size_bytes
 from cross.codegen.c.gpu_code import compiled, gpu_program
 from cross.codegen.c.registers import own_dimensions
-from cross.loopnest.nodes import Allocate, Block, Buffer, For, Int, LoopNest, Statement
+from cross.expression.language.terms import Int
+from cross.loopnest.nodes import Allocate, Block, Buffer, For, LoopNest, Statement
 from cross.loopnest.threads import THREAD_PRIVATE, LaunchShape, launches
 from cross.nvrtc import usage
 

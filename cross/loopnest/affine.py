@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cross.loopnest.nodes import (
-    ONE,
-    ZERO,
-    Binary,
-    Expr,
-    Int,
-    Knob,
-    Var,
-    add,
-    fold,
-    mul,
-)
+from cross.expression.language.terms import Binary, Int
+from cross.loopnest.nodes import ONE, ZERO, Expr, Knob, Var, add, fold, mul
 
 Affine = tuple[dict[Expr, Expr], Expr]
 """Coefficients by term, and the constant. A term is a Var or a non-affine sub-expression as a whole."""

@@ -6,26 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cross.errors import ScheduleError
+from cross.expression.language.terms import Binary, Const, Int, Select
 from cross.loopnest.affine import Interval, interval
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
     Barrier,
-    Binary,
     Block,
     Buffer,
-    Call,
-    Cast,
     Expr,
     For,
-    Int,
     Knob,
-    Literal,
     Load,
-    Lookup,
     LoopKind,
     LoopNest,
-    Select,
     Statement,
     Store,
     Var,
@@ -143,7 +137,7 @@ class _Binder:
             case Store(buffer, indices, value, guard):
                 places = tuple(self.expr(index) for index in indices)
                 decided = None if guard is None else self.expr(guard)
-                if decided == Literal(True, "bool"):
+                if decided == Const(True, "bool"):
                     decided = None
                 return Store(self.buffer(buffer), places, self.expr(value), decided)
             case Allocate(buffer, body):
@@ -167,8 +161,6 @@ class _Binder:
 
     def expr(self, expr: Expr) -> Expr:
         match expr:
-            case Int() | Literal():
-                return expr
             case Knob(name):
                 if name not in self.knobs:
                     raise ScheduleError(f"{self.parametric.nest.name}: no value for knob {name}")
@@ -179,17 +171,13 @@ class _Binder:
                 return self.simplify(op, self.expr(left), self.expr(right))
             case Load(buffer, indices):
                 return Load(self.buffer(buffer), tuple(self.expr(index) for index in indices))
-            case Lookup(matrix, row, column, dtype):
-                return Lookup(matrix, self.expr(row), self.expr(column), dtype)
-            case Call(function, arguments):
-                return Call(function, tuple(self.expr(argument) for argument in arguments))
-            case Cast(dtype, value, source):
-                return Cast(dtype, self.expr(value), source)
             case Select(condition, then, otherwise):
                 decided = self.expr(condition)
-                if isinstance(decided, Literal):
+                if isinstance(decided, Const):
                     return self.expr(then if decided.value else otherwise)
                 return Select(decided, self.expr(then), self.expr(otherwise))
+            case _:
+                return expr.mapped(self.expr)
 
     def simplify(self, op: str, left: Expr, right: Expr) -> Expr:
         """Folds literals, and minima and comparisons that the ranges of the loop variables decide."""
@@ -211,7 +199,7 @@ class _Binder:
 def fold_logic(op: str, left: Expr, right: Expr) -> Expr:
     """left and right, or left or right, with literals folded."""
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Literal):
+        if isinstance(one, Const):
             return other if bool(one.value) == (op == "and") else one
     return Binary(op, left, right)
 
@@ -225,13 +213,13 @@ def _decide(expr: Binary, a: Interval, b: Interval) -> Expr:
                 return expr.right if expr.op == "min" else expr.left
         case "<":
             if a[1] < b[0] or a[0] >= b[1]:
-                return Literal(a[1] < b[0], "bool")
+                return Const(a[1] < b[0], "bool")
         case "<=":
             if a[1] <= b[0] or a[0] > b[1]:
-                return Literal(a[1] <= b[0], "bool")
+                return Const(a[1] <= b[0], "bool")
         case "==":
             if a[1] < b[0] or b[1] < a[0]:
-                return Literal(False, "bool")
+                return Const(False, "bool")
         case "//":
             if b[0] == b[1] and 0 <= a[0] and a[1] < b[0]:
                 return ZERO

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cross.loopnest.nodes import Binary, Call, Expr, Int, Select, Var
+from cross.expression.language.terms import Binary, Call, Int, Select
+from cross.loopnest.nodes import Expr, Var
 
 Interval = tuple[float, float]
 Ranges = Mapping[str, Interval]

@@ -9,7 +9,6 @@ still evaluates. A closure gives a scalar, or an array with one entry for each c
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,22 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.errors import InterpreterError
-from cross.loopnest.nodes import (
-    Binary,
-    Buffer,
-    Call,
-    Cast,
-    Expr,
-    Int,
-    Knob,
-    Literal,
-    Load,
-    Lookup,
-    Select,
-    Var,
-)
+from cross.expression.language.dtypes import INDEX
+from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select
+from cross.loopnest.nodes import Buffer, Expr, Knob, Load, Var, variables
 from cross.loopnest.printer import expression_text
-from cross.loopnest.traits import dtype_of, variables
 
 Array = NDArray[Any]
 Indices = NDArray[np.int64]
@@ -115,9 +103,9 @@ def _fixed(expression: Expr, lanes: Mapping[str, Indices]) -> Indices | None:
             return np.full((), value, np.int64)
         case Var(name):
             return lanes[name]
-        case Binary(op, left, right) if op in _ARRAY:
+        case Binary(op, left, right) if OPERATIONS[op].integer is not None:
             a, b = _fixed(left, lanes), _fixed(right, lanes)
-            return None if a is None or b is None else np.asarray(_ARRAY[op](a, b), np.int64)
+            return None if a is None or b is None else np.asarray(OPERATIONS[op].numpy(a, b), np.int64)
         case _:
             return None
 
@@ -211,7 +199,7 @@ def compile_expression(expression: Expr, scope: Scope) -> Closure:
     match expression:
         case Int(value):
             return lambda environment, chosen: value
-        case Literal(value, dtype):
+        case Const(value, dtype):
             scalar = np.dtype(dtype).type(value)
             return lambda environment, chosen: scalar
         case Knob(name):
@@ -224,14 +212,14 @@ def compile_expression(expression: Expr, scope: Scope) -> Closure:
             table = np.array(matrix, dtype)
             line, place = compile_expression(row, scope), compile_expression(column, scope)
             return lambda environment, chosen: table[line(environment, chosen), place(environment, chosen)]
-        case Binary():
-            return _binary(expression, scope)
-        case Call(function, arguments):
-            return _call(function, [compile_expression(item, scope) for item in arguments])
+        case Binary() | Call():
+            return _operation(expression, scope)
         case Select():
             return _select(expression, scope)
-        case Cast(dtype, inner, _):
+        case Cast(dtype, inner):
             return _cast(np.dtype(dtype), compile_expression(inner, scope))
+        case _:
+            raise InterpreterError(f"no expression of a loop nest: {expression!r}")
 
 
 def _variable(name: str, scope: Scope) -> Closure:
@@ -244,19 +232,20 @@ def _variable(name: str, scope: Scope) -> Closure:
     return lambda environment, chosen: environment[slot]
 
 
-def _binary(expression: Binary, scope: Scope) -> Closure:
-    left, right = compile_expression(expression.left, scope), compile_expression(expression.right, scope)
-    index = dtype_of(expression.left) == "int64" and not scope.varies(expression)
-    apply = (_SCALAR if index else _ARRAY)[expression.op]
-    return lambda environment, chosen: apply(left(environment, chosen), right(environment, chosen))
-
-
-def _call(function: str, arguments: list[Closure]) -> Closure:
-    apply = _FUNCTIONS[function]
-    if len(arguments) == 1:
-        argument = arguments[0]
+def _operation(expression: Binary | Call, scope: Scope) -> Closure:
+    """Index arithmetic that is equal in all lanes runs on Python integers, everything else in numpy."""
+    operation = OPERATIONS[expression.op if isinstance(expression, Binary) else expression.function]
+    apply = operation.numpy
+    if operation.integer is not None and expression.parts[0].dtype == INDEX and not scope.varies(expression):
+        apply = operation.integer
+    operands = [compile_expression(part, scope) for part in expression.parts]
+    if len(operands) == 1:
+        (argument,) = operands
         return lambda environment, chosen: apply(argument(environment, chosen))
-    return lambda environment, chosen: apply(*(item(environment, chosen) for item in arguments))
+    if len(operands) == 2:
+        left, right = operands
+        return lambda environment, chosen: apply(left(environment, chosen), right(environment, chosen))
+    return lambda environment, chosen: apply(*(operand(environment, chosen) for operand in operands))
 
 
 def _cast(dtype: np.dtype[Any], inner: Closure) -> Closure:
@@ -267,7 +256,7 @@ def _select(expression: Select, scope: Scope) -> Closure:
     condition = compile_expression(expression.condition, scope)
     then = compile_expression(expression.then, scope)
     otherwise = compile_expression(expression.otherwise, scope)
-    dtype = np.dtype(dtype_of(expression))
+    dtype = np.dtype(expression.dtype)
 
     def select(environment: Environment, chosen: Chosen) -> Any:
         holds = condition(environment, chosen)
@@ -282,55 +271,3 @@ def _select(expression: Select, scope: Scope) -> Closure:
         return result
 
     return select
-
-
-def _ceildiv(left: Any, right: Any) -> Any:
-    return -(-left // right)
-
-
-_ARRAY: dict[str, Callable[[Any, Any], Any]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "/": np.divide,
-    "//": np.floor_divide,
-    "%": np.mod,
-    "min": np.minimum,
-    "max": np.maximum,
-    "ceildiv": _ceildiv,
-    "<": np.less,
-    "<=": np.less_equal,
-    "==": np.equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-}
-# index arithmetic on Python integers; comparisons and arithmetic are the same operators
-_SCALAR: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "min": min,
-    "max": max,
-    "ceildiv": _ceildiv,
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-}
-_erf = np.frompyfunc(math.erf, 1, 1)
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "tanh": np.tanh,
-    "sigmoid": lambda value: 1 / (1 + np.exp(-value)),
-    "erf": lambda value: np.asarray(_erf(value)).astype(np.asarray(value).dtype)[()],
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "abs": np.abs,
-    "neg": np.negative,
-    "pow": np.power,
-    "not": np.logical_not,
-}

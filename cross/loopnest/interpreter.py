@@ -23,19 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.errors import InterpreterError
+from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.terms import Int
 from cross.loopnest.evaluate import Accessor, Closure, Environment, Scope, compile_expression
 from cross.loopnest.lanes import ChosenLanes, choose_lanes
-from cross.loopnest.nodes import Allocate, Barrier, Block, Buffer, For, Int, LoopNest, Statement, Store
+from cross.loopnest.nodes import Allocate, Barrier, Block, Buffer, For, LoopNest, Statement, Store
 
 Array = NDArray[Any]
 Action = Callable[[Environment], None]
-
-_REDUCE: dict[str, Callable[..., Array]] = {
-    "+": np.add.reduce,
-    "min": np.minimum.reduce,
-    "max": np.maximum.reduce,
-}
-_COMBINE: dict[str, Callable[[Any, Any], Any]] = {"+": np.add, "min": np.minimum, "max": np.maximum}
 
 
 def interpret(nest: LoopNest, inputs: Sequence[Array]) -> Array:
@@ -212,14 +207,14 @@ def _compile_reduction(chosen: ChosenLanes, scope: Scope, target: Accessor) -> A
     """target = target (combiner) value for every iteration of the reduction loops, at once."""
     value = compile_expression(chosen.value, scope.with_lanes((*chosen.space, *chosen.reduction)))
     rows, columns = _count(chosen.space), _count(chosen.reduction)
-    reduce, combine = _REDUCE[chosen.combiner], _COMBINE[chosen.combiner]
+    combine = OPERATIONS[chosen.combiner].numpy
     dtype = np.dtype(chosen.store.buffer.dtype)
     lanes_of_one = rows == 1 and not chosen.space
 
     def store(environment: Environment) -> None:
         terms = np.asarray(value(environment, None), dtype)
         terms = np.broadcast_to(terms, (rows * columns,)).reshape(rows, columns)
-        total = reduce(terms, axis=1)
+        total = combine.reduce(terms, axis=1)
         target.put(environment, combine(target.get(environment), total[0] if lanes_of_one else total))
 
     return store

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cross.expression.language.operations import COMBINERS
+from cross.expression.language.terms import Binary, Int
 from cross.loopnest.evaluate import lane_values, separate
-from cross.loopnest.nodes import Binary, Block, Expr, For, Int, Load, Statement, Store
-from cross.loopnest.traits import loads, variables
+from cross.loopnest.nodes import Block, Expr, For, Load, Statement, Store, loads, variables
 
 MAX_LANES = 1 << 15  # bounds the memory of a step and keeps its arrays in cache
 
@@ -62,7 +63,7 @@ def choose_lanes(statement: Statement) -> ChosenLanes | None:
     space = tuple(lane for lane in chain if lane[0] in written)
     reduction = tuple(lane for lane in chain if lane[0] not in written)
     combiner, value = _accumulation(statement.value, target) if reduction else ("", statement.value)
-    if (reduction and (not combiner or statement.guard)) or any(
+    if (reduction and (not combiner or statement.guard is not None)) or any(
         load.buffer.name == target.buffer.name and load != target for load in loads(value)
     ):
         return None
@@ -73,7 +74,7 @@ def choose_lanes(statement: Statement) -> ChosenLanes | None:
 
 def _accumulation(value: Expr, target: Load) -> tuple[str, Expr]:
     """The combiner and what is combined if the value accumulates into target, else "" and the value."""
-    if isinstance(value, Binary) and value.op in ("+", "min", "max"):
+    if isinstance(value, Binary) and value.op in COMBINERS.values():
         for accumulated, rest in ((value.left, value.right), (value.right, value.left)):
             if accumulated == target and target not in loads(rest):
                 return value.op, rest

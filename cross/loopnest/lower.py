@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from cross.errors import ScheduleError
 from cross.expression.language.naming import unique_tensors
+from cross.expression.language.operations import COMBINERS, neutral_value
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Axis, Read, Reduce, Term, neutral_value, walk
+from cross.expression.language.tensor import Axis, Read, Reduce, Tensor
+from cross.expression.language.terms import Binary, Int, Select, Term, constant, walk
 from cross.loopnest.affine import affine, from_affine
 from cross.loopnest.bind import PackedDimension, ParametricNest, ParametricPacking
 from cross.loopnest.nodes import (
@@ -22,17 +23,13 @@ from cross.loopnest.nodes import (
     ZERO,
     Allocate,
     Barrier,
-    Binary,
     Block,
     Buffer,
     Expr,
     For,
-    Int,
-    Literal,
     Load,
     LoopNest,
     Scope,
-    Select,
     Statement,
     Store,
     Var,
@@ -46,8 +43,6 @@ from cross.loopnest.translate import translate
 from cross.schedule.primitives import Pack, Schedule
 
 Leaf = Callable[[], Statement]
-
-COMBINE = {"sum": "+", "max": "max", "min": "min"}
 
 
 def lower(operator: Operator, schedule: Schedule) -> ParametricNest:
@@ -128,7 +123,7 @@ class _Lowering:
         """The loops of a reduction: shared space loops, initial values, then the update loops."""
         first = next(index for index, loop in enumerate(stage.loops) if loop.reduces)
         outer, inner = stage.loops[:first], stage.loops[first:]
-        start = Literal(neutral_value(body.combiner, stage.tensor.dtype), stage.tensor.dtype)
+        start = constant(neutral_value(body.combiner, stage.tensor.dtype), stage.tensor.dtype)
 
         def leaf() -> Statement:
             space = _copies(inner, "init")
@@ -175,7 +170,7 @@ class _Lowering:
 
     def accumulate(self, buffer: Buffer, indices: tuple[Expr, ...], stage: Stage, body: Reduce) -> Statement:
         value = self.value(stage, body.body)
-        return Store(buffer, indices, Binary(COMBINE[body.combiner], Load(buffer, indices), value))
+        return Store(buffer, indices, Binary(COMBINERS[body.combiner], Load(buffer, indices), value))
 
     def indices(self, stage: Stage, loops: Sequence[Loop] | None = None) -> tuple[Expr, ...]:
         """Where the stage's buffer holds the element of the current iteration."""
@@ -197,7 +192,7 @@ class _Lowering:
         guard = _before_ends(stage, stage.loops)
         if guard is None:
             return value
-        return Select(guard, value, Literal(neutral_value("sum", stage.tensor.dtype), stage.tensor.dtype))
+        return Select(guard, value, constant(0.0, stage.tensor.dtype))
 
     def read(self, stage: Stage, read: Read, indices: tuple[Expr, ...]) -> Expr:
         name = read.tensor.name
@@ -216,7 +211,7 @@ class _Lowering:
         guard = _inside(stage, [axis for axis in stage.rounded_up if axis in used])
         if guard is None:
             return load
-        return Select(guard, load, Literal(neutral_value("sum", read.dtype), read.dtype))
+        return Select(guard, load, constant(0.0, read.dtype))
 
     def own_part(self, stage: Stage, producer: Stage, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Where a thread holds the element of a spread stage (TileLike) that it reads."""

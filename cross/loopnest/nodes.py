@@ -1,10 +1,10 @@
 """ONE way as loops: the grammar of loop nests.
 
-    Expr      = Int | Knob | Var | Literal | Load | Lookup | Binary | Call | Select | Cast
+    Expr      = a term (cross/expression/language/terms.py) whose leaves are Knob, Var and Load
     Statement = For | Block | Store | Allocate | Barrier
     LoopNest  = name, arguments, workspace, body
 
-Integers (loop extents, indices) and scalar values share one expression grammar. A parametric nest has
+Integers (loop extents, indices) and scalar values share the grammar of terms. A parametric nest has
 `Knob` leaves in extents and indices; binding replaces them by integers (bind.py). Everything is a value:
 frozen, compared by structure, names of loop variables and buffers unique within a nest.
 
@@ -14,9 +14,16 @@ Start here, then lower.py (schedule to nest), bind.py, verify.py, printer.py, in
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+from cross.expression.language.dtypes import INDEX
+from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.terms import Binary, Const, Int, Term, walk
 from cross.schedule.packing import Packing
+
+Expr = Term
 
 
 class LoopKind(enum.Enum):
@@ -42,77 +49,25 @@ class Scope(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Int:
-    """An integer literal."""
-
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class Knob:
+class Knob(Term):
     """An integer that a configuration fixes."""
 
     name: str
 
+    @property
+    def dtype(self) -> str:
+        return INDEX
+
 
 @dataclass(frozen=True, slots=True)
-class Var:
+class Var(Term):
     """A loop variable."""
 
     name: str
 
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A scalar constant of a dtype."""
-
-    value: float | int | bool
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """One element of a matrix of literals; a literal itself once row and column are known."""
-
-    matrix: tuple[tuple[float, ...], ...]
-    row: Expr
-    column: Expr
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """Arithmetic (+ - * / // % min max ceildiv), comparison (< <= ==) or logic (and or)."""
-
-    op: str
-    left: Expr
-    right: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """An elementwise function of cross.expression.language.terms.FUNCTIONS."""
-
-    function: str
-    arguments: tuple[Expr, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Select:
-    """`then` where the condition holds; loads of the branch not taken are never made."""
-
-    condition: Expr
-    then: Expr
-    otherwise: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Cast:
-    """Conversion to dtype; the source dtype is kept because nodes carry none."""
-
-    dtype: str
-    value: Expr
-    source: str
+    @property
+    def dtype(self) -> str:
+        return INDEX
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +83,22 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Load(Term):
     """One element of a buffer."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
 
+    @property
+    def dtype(self) -> str:
+        return self.buffer.dtype
 
-Expr = Int | Knob | Var | Literal | Load | Lookup | Binary | Call | Select | Cast
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return self.indices
+
+    def with_parts(self, *parts: Any) -> Expr:
+        return Load(self.buffer, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +211,11 @@ def fold(op: str, left: Expr, right: Expr) -> Expr:
     if op == "ceildiv":
         return ceildiv(left, right)
     if isinstance(left, Int) and isinstance(right, Int):
-        return _fold_integers(op, left.value, right.value)
+        integer = OPERATIONS[op].integer
+        if integer is None:
+            return Binary(op, left, right)
+        value = integer(left.value, right.value)
+        return Const(value, "bool") if OPERATIONS[op].result else Int(value)
     if op in ("//", "-") and right == (ONE if op == "//" else ZERO):
         return left
     if op == "%" and right == ONE:
@@ -256,23 +223,24 @@ def fold(op: str, left: Expr, right: Expr) -> Expr:
     return Binary(op, left, right)
 
 
-def _fold_integers(op: str, left: int, right: int) -> Expr:
-    match op:
-        case "-":
-            return Int(left - right)
-        case "//":
-            return Int(left // right)
-        case "%":
-            return Int(left % right)
-        case "min":
-            return Int(min(left, right))
-        case "max":
-            return Int(max(left, right))
-        case "<":
-            return Literal(left < right, "bool")
-        case "<=":
-            return Literal(left <= right, "bool")
-        case "==":
-            return Literal(left == right, "bool")
-        case _:
-            return Binary(op, Int(left), Int(right))
+def variables(expr: Expr) -> frozenset[str]:
+    """Names of the loop variables that occur in an expression, also inside the indices of its loads."""
+    if isinstance(expr, Var):
+        return frozenset((expr.name,))
+    return frozenset().union(*map(variables, expr.parts))
+
+
+def loads(expr: Expr) -> tuple[Load, ...]:
+    """All loads in an expression, also inside the indices of other loads; inner ones after outer ones."""
+    return tuple(item for item in walk(expr) if isinstance(item, Load))
+
+
+def statements(statement: Statement) -> Iterator[Statement]:
+    """The statement and all that it holds, outermost first, in program order."""
+    yield statement
+    match statement:
+        case Block(inner):
+            for item in inner:
+                yield from statements(item)
+        case For(_, _, _, body) | Allocate(_, body):
+            yield from statements(body)

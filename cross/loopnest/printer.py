@@ -18,23 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from cross.expression.language.operations import CALLED, OPERATIONS
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select
 from cross.loopnest.nodes import (
     Allocate,
     Barrier,
-    Binary,
     Block,
     Buffer,
-    Call,
-    Cast,
     Expr,
     For,
-    Int,
     Knob,
-    Literal,
     Load,
-    Lookup,
     LoopNest,
-    Select,
     Statement,
     Store,
     Var,
@@ -42,20 +37,6 @@ from cross.loopnest.nodes import (
 
 INDENT = "  "
 
-_PRECEDENCE = {
-    "or": 1,
-    "and": 2,
-    "<": 3,
-    "<=": 3,
-    "==": 3,
-    "+": 4,
-    "-": 4,
-    "*": 5,
-    "/": 5,
-    "//": 5,
-    "%": 5,
-}
-_ATOM = 9
 _ASSOCIATIVE = ("or", "and", "+", "*")
 _IMPLIED_DTYPES = ("float32", "int64", "bool")  # literals of these print without their dtype
 
@@ -120,32 +101,30 @@ def _text(expression: Expr) -> tuple[str, int]:
     """The text and the precedence of its outermost operator."""
     match expression:
         case Int(value):
-            return str(value), _ATOM if value >= 0 else _PRECEDENCE["*"]
+            return str(value), CALLED if value >= 0 else OPERATIONS["*"].precedence
         case Var(name):
-            return name, _ATOM
+            return name, CALLED
         case Knob(name):
-            return f"${name}", _ATOM
-        case Literal(value, dtype):
-            return (repr(value) if dtype in _IMPLIED_DTYPES else f"{dtype}({value!r})"), _ATOM
+            return f"${name}", CALLED
+        case Const(value, dtype):
+            return (repr(value) if dtype in _IMPLIED_DTYPES else f"{dtype}({value!r})"), CALLED
         case Load(buffer, indices):
-            return f"{buffer.name}[{_join(indices)}]", _ATOM
+            return f"{buffer.name}[{_join(indices)}]", CALLED
         case Lookup(matrix, row, column, _):
             rows = ", ".join("[" + ", ".join(f"{value:g}" for value in line) + "]" for line in matrix)
-            return f"[{rows}][{_join((row, column))}]", _ATOM
-        case Binary(op, left, right) if op in _PRECEDENCE:
-            return _infix(op, left, right), _PRECEDENCE[op]
-        case Binary(op, left, right):
-            return f"{op}({_join((left, right))})", _ATOM
-        case Call(function, arguments):
-            return f"{function}({_join(arguments)})", _ATOM
-        case Select(condition, then, otherwise):
-            return f"select({_join((condition, then, otherwise))})", _ATOM
-        case Cast(dtype, value, _):
-            return f"{dtype}({expression_text(value)})", _ATOM
+            return f"[{rows}][{_join((row, column))}]", CALLED
+        case Binary(op, left, right) if op in OPERATIONS and OPERATIONS[op].precedence < CALLED:
+            return _infix(op, left, right), OPERATIONS[op].precedence
+        case Binary(name) | Call(name) | Cast(name):
+            return f"{name}({_join(expression.parts)})", CALLED
+        case Select():
+            return f"select({_join(expression.parts)})", CALLED
+        case _:
+            raise TypeError(f"no expression of a loop nest: {expression!r}")
 
 
 def _infix(op: str, left: Expr, right: Expr) -> str:
-    level = _PRECEDENCE[op]
+    level = OPERATIONS[op].precedence
     subtracted = _negated(right) if op == "+" else None
     if subtracted is not None:
         op, right = "-", subtracted

@@ -22,29 +22,29 @@ such a buffer would be torn), which is checked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.terms import Binary, Int
 from cross.loopnest.bounds import UNKNOWN, Interval, Linear, Ranges, form_bounds, linear
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
-    Binary,
     Block,
     Buffer,
     Expr,
     For,
-    Int,
-    Load,
     Statement,
     Store,
     Var,
+    loads,
+    variables,
 )
-from cross.loopnest.traits import loads, variables
 
 Values = NDArray[np.int64]
 MOST_VALUES = 1 << 16  # of an index, that are told apart one by one
@@ -261,20 +261,8 @@ def _evaluate(expression: Expr, var: str, count: int) -> Values | None:
             return np.full(count, value, np.int64)
         case Var():
             return np.arange(count, dtype=np.int64)
-        case Binary(op, left, right) if op in _NUMPY:
+        case Binary(op, left, right) if OPERATIONS[op].integer is not None:
             a, b = _evaluate(left, var, count), _evaluate(right, var, count)
-            return None if a is None or b is None else np.asarray(_NUMPY[op](a, b), np.int64)
-        case Load() | _:
+            return None if a is None or b is None else np.asarray(OPERATIONS[op].numpy(a, b), np.int64)
+        case _:
             return None
-
-
-_NUMPY: dict[str, Callable[[Values, Values], Values]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "//": np.floor_divide,
-    "%": np.mod,
-    "min": np.minimum,
-    "max": np.maximum,
-    "ceildiv": lambda left, right: -(-left // right),
-}

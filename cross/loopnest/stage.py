@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from cross.errors import ScheduleError
 from cross.expression.language.naming import inlined_body
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Axis, AxisKind, Term
-from cross.loopnest.nodes import ONE, ZERO, Binary, Expr, Int, Knob, LoopKind, Var, add, fold, mul, product
+from cross.expression.language.tensor import Axis, AxisKind, Tensor
+from cross.expression.language.terms import Binary, Int, Term
+from cross.loopnest.nodes import ONE, ZERO, Expr, Knob, LoopKind, Var, add, fold, mul, product
 from cross.schedule.primitives import Factor, Pack
 
 

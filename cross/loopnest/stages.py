@@ -12,23 +12,10 @@ from dataclasses import replace
 from cross.errors import ScheduleError
 from cross.expression.language.naming import unique_tensors
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Read, Reduce, walk
+from cross.expression.language.tensor import Read, Reduce, Tensor
+from cross.expression.language.terms import Binary, Const, Int, walk
 from cross.loopnest.affine import affine, from_affine, sum_of_terms, variables
-from cross.loopnest.nodes import (
-    ONE,
-    ZERO,
-    Binary,
-    Expr,
-    Int,
-    Literal,
-    LoopKind,
-    Var,
-    add,
-    ceildiv,
-    mul,
-    product,
-)
+from cross.loopnest.nodes import ONE, ZERO, Expr, LoopKind, Var, add, ceildiv, mul, product
 from cross.loopnest.stage import Attachment, Loop, Stage, Stages, factor, plain_stage, resolved_body
 from cross.loopnest.thread_stages import bind_to, cache_read, fuse, tile_like
 from cross.loopnest.translate import translate
@@ -194,7 +181,7 @@ def _region(current: Stages, stage: Stage, consumer: Stage, loop_name: str) -> l
     def collect(read: Read, indices: tuple[Expr, ...]) -> Expr:
         if read.tensor.name == stage.name and indices not in found:
             found.append(indices)
-        return Literal(0, read.dtype)
+        return Const(0, read.dtype)
 
     body = resolved_body(current, reader)
     scalar = body.body if isinstance(body, Reduce) else body

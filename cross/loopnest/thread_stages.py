@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from cross.errors import ScheduleError
 from cross.expression.language.naming import replace_reads
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Axis, Read, Term, walk
+from cross.expression.language.tensor import Axis, Read, Tensor
+from cross.expression.language.terms import Term, walk
 from cross.loopnest.nodes import ONE, LoopKind, Var, product
 from cross.loopnest.stage import Fusion, Loop, Stage, Stages, plain_stage, resolved_body
 from cross.schedule.primitives import Bind, CacheRead, Fuse, Primitive, TileLike

@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from cross.expression.language.terms import Int
 from cross.loopnest.nodes import (
     Allocate,
     Barrier,
@@ -27,15 +28,14 @@ from cross.loopnest.nodes import (
     Buffer,
     Expr,
     For,
-    Int,
     LoopKind,
     LoopNest,
     Scope,
     Statement,
     Store,
     Var,
+    loads,
 )
-from cross.loopnest.traits import loads
 
 THREAD_PRIVATE = (Scope.REGISTER, Scope.LOCAL)
 GPU_KINDS = (LoopKind.BLOCK, LoopKind.THREAD, LoopKind.VIRTUAL_THREAD)

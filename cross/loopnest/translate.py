@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cross.errors import ExpressionError
-from cross.expression.language.terms import (
-    Axis,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Lookup,
-    Read,
-    Reduce,
-    Select,
-    Term,
-)
+from cross.expression.language.dtypes import INDEX
+from cross.expression.language.tensor import Axis, Read, Reduce
+from cross.expression.language.terms import Binary, Int, Lookup, Term
 from cross.loopnest import nodes
 from cross.loopnest.affine import affine, divide, from_affine
 
@@ -42,34 +33,24 @@ def translate(term: Term, axes: AxisValues, read: ReadRule, extents: Extents = N
         return translate(part, axes, read, extents)
 
     match term:
-        case Const(value, dtype):
-            return nodes.Int(int(value)) if dtype == "int64" else nodes.Literal(value, dtype)
         case Axis():
             return axes[term]
         case Read(_, indices):
             return read(term, tuple(_normal(inner(index)) for index in indices))
         case Lookup(matrix, row, column, dtype):
-            return nodes.Lookup(matrix, _normal(inner(row)), _normal(inner(column)), dtype)
-        case Binary(op, left, right):
+            return Lookup(matrix, _normal(inner(row)), _normal(inner(column)), dtype)
+        case Binary(op, left, right) if left.dtype == INDEX:
             parts = inner(left), inner(right)
-            if left.dtype != "int64":
-                return nodes.Binary(op, *parts)
-            if op in ("//", "%") and isinstance(parts[1], nodes.Int) and parts[1].value > 0:
+            if op in ("//", "%") and isinstance(parts[1], Int) and parts[1].value > 0:
                 found = divide(parts[0], parts[1].value, extents)
                 if found is not None:
                     return found[0 if op == "//" else 1]
             return nodes.fold(op, *parts)
-        case Call(function, arguments):
-            return nodes.Call(function, tuple(inner(item) for item in arguments))
-        case Select(condition, then, otherwise):
-            return nodes.Select(inner(condition), inner(then), inner(otherwise))
-        case Cast(dtype, value):
-            return nodes.Cast(dtype, inner(value), value.dtype)
         case Reduce():
             raise ExpressionError("a reduction has no value of its own; translate its body")
         case _:
-            raise ExpressionError(f"unknown term {type(term).__name__}")
+            return term.mapped(inner)
 
 
 def _normal(expr: nodes.Expr) -> nodes.Expr:
-    return from_affine(affine(expr)) if isinstance(expr, nodes.Binary) else expr
+    return from_affine(affine(expr)) if isinstance(expr, Binary) else expr

@@ -29,34 +29,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from cross.errors import VerifyError
-from cross.expression.language.terms import ARITHMETIC, COMPARISONS, FUNCTIONS, LOGICAL
+from cross.expression.language.dtypes import DTYPES, INDEX
+from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.terms import Binary, Call, Int, Lookup, Select
 from cross.loopnest.bounds import UNKNOWN, Facts, Interval, assume, bounds, is_index
 from cross.loopnest.nodes import (
     ONE,
     Allocate,
-    Binary,
     Block,
     Buffer,
-    Call,
-    Cast,
     Expr,
     For,
-    Int,
     Knob,
     Load,
-    Lookup,
     LoopKind,
     LoopNest,
     Scope,
-    Select,
     Statement,
     Store,
     Var,
+    variables,
 )
 from cross.loopnest.printer import buffer_text, expression_text, loop_text, statement_text
 from cross.loopnest.races import conflict
 from cross.loopnest.threads import is_gpu, problem
-from cross.loopnest.traits import INDEX, dtype_of, parts, variables
 
 CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTORIZED, LoopKind.BLOCK, LoopKind.THREAD)
 STATIC = (LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.VIRTUAL_THREAD, LoopKind.THREAD)
@@ -205,13 +201,13 @@ class _Verifier:
         if store.guard is not None:
             self.expression(store.guard, place)
             place = place.under(store.guard, True)
-            if dtype_of(store.guard) != "bool":
-                self.fail("dtypes", f"guard of {_excerpt(store)} is {dtype_of(store.guard)}", place)
+            if store.guard.dtype != "bool":
+                self.fail("dtypes", f"guard of {_excerpt(store)} is {store.guard.dtype}", place)
         self.access(store.buffer, store.indices, store, place)
         if store.buffer.role in ("input", "constant"):
             self.fail("read-only", f"{_excerpt(store)} writes an {store.buffer.role}", place)
-        if dtype_of(store.value) != store.buffer.dtype:
-            found = dtype_of(store.value)
+        if store.value.dtype != store.buffer.dtype:
+            found = store.value.dtype
             self.fail("dtypes", f"{_excerpt(store)} stores {found} into {store.buffer.dtype}", place)
         self.written.add(store.buffer.name)
 
@@ -229,7 +225,7 @@ class _Verifier:
         elif isinstance(expression, Lookup):
             self.lookup(expression, place)
         else:
-            for part in parts(expression):
+            for part in expression.parts:
                 self.expression(part, place)
         self.names(expression, place)
         problem = _dtype_problem(expression)
@@ -240,8 +236,8 @@ class _Verifier:
         extents = (len(lookup.matrix), len(lookup.matrix[0]))
         for index, extent in zip((lookup.row, lookup.column), extents, strict=True):
             self.expression(index, place)
-            if dtype_of(index) != INDEX:
-                self.fail("dtypes", f"index {_excerpt(index)} is {dtype_of(index)}, expected int64", place)
+            if index.dtype != INDEX:
+                self.fail("dtypes", f"index {_excerpt(index)} is {index.dtype}, expected int64", place)
             low, high = bounds(index, place.ranges, place.facts)
             if not self.parametric and not (0 <= low and high < extent):
                 problem = f"takes values in [{low:.0f}, {high:.0f}], expected [0, {extent - 1}]"
@@ -265,8 +261,8 @@ class _Verifier:
             self.fail("index-count", problem, place)
         for index in indices:
             self.expression(index, place)
-            if dtype_of(index) != INDEX:
-                self.fail("dtypes", f"index {_excerpt(index)} is {dtype_of(index)}, expected int64", place)
+            if index.dtype != INDEX:
+                self.fail("dtypes", f"index {_excerpt(index)} is {index.dtype}, expected int64", place)
         if self.parametric or declared is None:
             return
         if buffer.scope is Scope.REGISTER:
@@ -307,28 +303,21 @@ class _Verifier:
 def _dtype_problem(expression: Expr) -> str:
     """What is wrong with the dtypes of a node, or ""."""
     match expression:
-        case Binary(op, left, right):
-            return _operands_problem(op, dtype_of(left), dtype_of(right))
         case Select(condition, then, otherwise):
-            if dtype_of(condition) != "bool":
-                return f"condition of dtype {dtype_of(condition)}, expected bool"
-            if dtype_of(then) != dtype_of(otherwise):
-                return f"branches of dtypes {dtype_of(then)} and {dtype_of(otherwise)}"
-        case Call(function, _) if function not in FUNCTIONS:
-            return f"unknown function {function}"
-        case Call(_, arguments) if len({dtype_of(argument) for argument in arguments}) != 1:
-            return f"arguments of dtypes {', '.join(map(dtype_of, arguments))}"
-        case Cast(_, value, source) if dtype_of(value) != source:
-            return f"cast from {source} of a {dtype_of(value)}"
+            if condition.dtype != "bool":
+                return f"condition of dtype {condition.dtype}, expected bool"
+            if then.dtype != otherwise.dtype:
+                return f"branches of dtypes {then.dtype} and {otherwise.dtype}"
+        case Binary(name) | Call(name):
+            row = OPERATIONS.get(name)
+            if row is None or bool(row.precedence) != isinstance(expression, Binary):
+                return f"unknown {'operation' if isinstance(expression, Binary) else 'function'} {name!r}"
+            dtypes = [part.dtype for part in expression.parts]
+            if len(dtypes) != row.arity or len(set(dtypes)) > 1:
+                return f"operands of dtypes {' and '.join(dtypes)}"
+            if DTYPES[dtypes[0]].kind not in row.kinds:
+                return f"{name} of dtype {dtypes[0]}, expected {' or '.join(row.kinds)}"
     return ""
-
-
-def _operands_problem(op: str, left: str, right: str) -> str:
-    if op not in (*ARITHMETIC, *COMPARISONS, *LOGICAL, "ceildiv"):
-        return f"unknown operation {op!r}"
-    if left != right:
-        return f"operands of dtypes {left} and {right}"
-    return f"operands of dtype {left}, expected bool" if op in LOGICAL and left != "bool" else ""
 
 
 def _excerpt(node: Expr | Store) -> str:

@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import Target
+from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import ITEM_BYTES, Axis
+from cross.expression.language.tensor import Axis, Tensor
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.beginning import one_core_is_enough, untuned_tiles, vector_sizes
 from cross.schedule.filled_lanes import with_filled_lanes

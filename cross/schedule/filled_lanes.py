@@ -15,21 +15,11 @@ import functools
 from dataclasses import dataclass, replace
 
 from boards.target import Target
+from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.naming import replace_reads
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import (
-    FLOATS,
-    ITEM_BYTES,
-    Axis,
-    Binary,
-    Const,
-    Read,
-    Reduce,
-    Term,
-    substitute,
-    walk,
-)
+from cross.expression.language.tensor import Axis, Read, Reduce, Tensor
+from cross.expression.language.terms import Binary, Int, Term, substitute, walk
 
 MOST_VECTORS = 3  # of partial results side by side
 GAIN = 1.7  # in steps of a vector, to pay for the shuffles
@@ -119,10 +109,10 @@ def _combined(stage: Tensor, found: Filling) -> Tensor:
     partial = _partial(stage, found)
     outer = stage.axes[:-1]
     terms: list[Term] = [partial[(*outer, columns + group * columns.extent)] for group in range(steps)]
-    first = dict.fromkeys(body.axes, Const(0, "int64"))  # where steps are left over, the only one
+    first = dict.fromkeys(body.axes, Int(0))  # where steps are left over, the only one
     whole = found.axis.extent // steps * steps
     for step in range(whole, found.axis.extent):
-        terms.append(substitute(body.body, {**first, found.axis: Const(step, "int64")}))
+        terms.append(substitute(body.body, {**first, found.axis: Int(step)}))
     return replace(stage, body=functools.reduce(lambda left, right: left + right, terms))
 
 

@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import GpuLimits
-from cross.expression.language.terms import ITEM_BYTES, Axis, Read, walk
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.tensor import Axis, Read
+from cross.expression.language.terms import walk
 from cross.schedule.gpu_operands import SharedOperand, Sizes, shared_operands
 from cross.schedule.gpu_tiles import powers_of_two, reduction_tiles, thread_tiles
 from cross.schedule.knobs import Knob, single

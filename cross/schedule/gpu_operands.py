@@ -9,7 +9,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.language.terms import ITEM_BYTES, Axis, Binary, Const, Read, Select, Term, walk
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.tensor import Axis, Read
+from cross.expression.language.terms import Binary, Int, Select, Term, walk
 
 SHARED_ALIGNMENT = 16  # bytes: every array in shared memory starts at a multiple
 Sizes = Mapping[Axis, NDArray[np.int64]]
@@ -82,16 +84,16 @@ def coefficients(index: Term) -> dict[Axis, int] | None:
     match index:
         case Axis():
             return {index: 1}
-        case Const():
+        case Int():
             return {}
         case Binary("+", left, right):
             a, b = coefficients(left), coefficients(right)
             if a is None or b is None:
                 return None
             return {axis: a.get(axis, 0) + b.get(axis, 0) for axis in {**a, **b}}
-        case Binary("-", left, Const()):
+        case Binary("-", left, Int()):
             return coefficients(left)
-        case Binary("*", left, Const(value, _)) | Binary("*", Const(value, _), left) if value >= 0:
+        case Binary("*", left, Int(value)) | Binary("*", Int(value), left) if value >= 0:
             a = coefficients(left)
             return None if a is None else {axis: factor * int(value) for axis, factor in a.items()}
         case _:

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from boards.target import GpuLimits, Target
 from cross.errors import ScheduleError
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Read, walk
+from cross.expression.language.tensor import Read, Tensor
+from cross.expression.language.terms import walk
 from cross.expression.rewrites.rfactor import rfactor
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.gpu_multi_level import (

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import GpuLimits
+from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import ITEM_BYTES
 from cross.schedule.gpu_operands import shared_size
 from cross.schedule.gpu_tiles import powers_of_two, vector_sizes
 from cross.schedule.knobs import Knob, single

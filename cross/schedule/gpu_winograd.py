@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import GpuLimits, Target
+from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import ITEM_BYTES, Read, walk
+from cross.expression.language.tensor import Read, Tensor
+from cross.expression.language.terms import walk
 from cross.expression.rewrites.winograd.flat import with_flat_tiles
 from cross.expression.rewrites.winograd.form import winograd_form
 from cross.expression.rewrites.winograd.matrices import TILES

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from cross.expression.language.naming import inlined_body, unique_tensors
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Axis, Binary, Call, Const, Read, Select, Term, walk
+from cross.expression.language.tensor import Axis, Read, Tensor
+from cross.expression.language.terms import Binary, Call, Int, Select, Term, walk
 
 LONG_FUNCTIONS = frozenset({"exp", "log", "tanh", "sigmoid", "erf", "pow"})  # of many instructions each
 
@@ -131,7 +131,7 @@ def _is_elementwise_over(plan: Plan, consumer: Tensor, producer: Tensor) -> bool
 def _is_own_element(read: Read, consumer: Tensor) -> bool:
     """Index by index the consumer's axis, or 0 where there is only one element (broadcasting writes that)."""
     return all(
-        index == axis or (axis.extent == 1 and index == Const(0, "int64"))
+        index == axis or (axis.extent == 1 and index == Int(0))
         for index, axis in zip(read.indices, consumer.axes, strict=True)
     )
 
@@ -204,7 +204,7 @@ def _loop_order_parts(index: Term) -> list[Axis] | None:
     match index:
         case Axis():
             return [index]
-        case Binary("+", Binary("*", Axis() as outer, Const()), Axis() as inner):
+        case Binary("+", Binary("*", Axis() as outer, Int()), Axis() as inner):
             return [outer, inner]
         case _:
             return None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from cross.expression.language.terms import ITEM_BYTES, Axis, Read, walk
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.tensor import Axis, Read
+from cross.expression.language.terms import walk
 from cross.schedule.cycles import Nest, Operand
 from cross.schedule.plan import Group, Plan, operand_axes, packable, repeats, varying_axes, wide_axes
 from cross.schedule.vector_axis import stride

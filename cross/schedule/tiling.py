@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Axis
+from cross.expression.language.tensor import Axis, Tensor
 from cross.schedule.knobs import Knob
 
 

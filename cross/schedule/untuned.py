@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from boards.target import Target
-from cross.expression.language.terms import FLOATS, ITEM_BYTES, Axis
+from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
+from cross.expression.language.tensor import Axis
 from cross.schedule.cycles import Machine, Nest, nest_cycles
 from cross.schedule.tiles import WASTE, divisors, factors, vector_count, waste
 

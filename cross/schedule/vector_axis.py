@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 
 from boards.target import Target
+from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.naming import inlined_body
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import ITEM_BYTES, Axis, Binary, Const, Read, Term, walk
+from cross.expression.language.tensor import Axis, Read, Tensor
+from cross.expression.language.terms import Binary, Int, Term, walk
 from cross.expression.rewrites.rfactor import rfactor
 from cross.schedule.filled_lanes import filling
 from cross.schedule.plan import guards_reads
@@ -132,6 +133,6 @@ def _step(index: Term, axis: Axis) -> int | None:
         left, right = _step(index.left, axis), _step(index.right, axis)
         if left is not None and right is not None and index.op in ("+", "-"):
             return left + (right if index.op == "+" else -right)
-        if index.op == "*" and isinstance(index.right, Const) and left is not None:
+        if index.op == "*" and isinstance(index.right, Int) and left is not None:
             return left * int(index.right.value)
     return None

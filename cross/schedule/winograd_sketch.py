@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import Target
+from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import ITEM_BYTES
 from cross.expression.rewrites.winograd.form import winograd_form
 from cross.expression.rewrites.winograd.matrices import TILES
 from cross.schedule.knobs import Knob, single, structural

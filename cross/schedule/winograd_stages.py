@@ -11,10 +11,11 @@ import math
 from dataclasses import dataclass
 
 from boards.target import Target
+from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.naming import unique_tensors
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import ITEM_BYTES, Axis, Lookup, Read, Select, walk
+from cross.expression.language.tensor import Axis, Read, Tensor
+from cross.expression.language.terms import Lookup, Select, walk
 from cross.schedule.packing import Maps
 
 RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with them

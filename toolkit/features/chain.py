@@ -11,20 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cross.expression.language.terms import Binary, Select
 from cross.loopnest.affine import affine, variables
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
-    Binary,
     Block,
     Buffer,
-    Call,
-    Cast,
     Expr,
     For,
     Load,
     LoopNest,
-    Select,
     Statement,
     Store,
     Var,
@@ -101,20 +98,12 @@ def stores(statement: Statement, around: tuple[For, ...] = ()) -> Iterator[tuple
 
 
 def _loads(expr: Expr) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
-    match expr:
-        case Load(buffer, indices):
-            yield buffer, indices
-        case Binary(_, left, right):
-            yield from _loads(left)
-            yield from _loads(right)
-        case Call(_, arguments):
-            for argument in arguments:
-                yield from _loads(argument)
-        case Select(_, then, otherwise):
-            yield from _loads(then)
-            yield from _loads(otherwise)
-        case Cast(_, value, _):
-            yield from _loads(value)
+    """The loads of an expression; those in conditions and in indices are left out."""
+    if isinstance(expr, Load):
+        yield expr.buffer, expr.indices
+        return
+    for part in expr.parts[isinstance(expr, Select) :]:
+        yield from _loads(part)
 
 
 def _access(buffer: Buffer, indices: tuple[Expr, ...]) -> Access:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cross.loopnest.nodes import Expr, Int, LoopNest, Scope
+from cross.expression.language.terms import Int
+from cross.loopnest.nodes import Expr, LoopNest, Scope
 from toolkit.features.base import Knobs
 from toolkit.features.chain import Chain, main_chain
 from toolkit.features.loops import LoopContext

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.language.terms import ITEM_BYTES
+from cross.expression.language.dtypes import ITEM_BYTES
 from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
 from cross.schedule.space import Batch

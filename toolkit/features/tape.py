@@ -7,33 +7,18 @@ one a row of one table; `run` fills the table [rows, N] from the knob columns of
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.loopnest.nodes import Binary, Expr, Int, Knob
+from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.terms import Binary, Int
+from cross.loopnest.nodes import Expr, Knob
 from toolkit.features.base import Knobs
 
 Values = NDArray[np.float64]
 Step = Callable[..., Any]  # (*operands, out): writes its row
-
-
-def _ceildiv(left: Values, right: Values, out: Values) -> None:
-    np.divide(left, right, out)
-    np.ceil(out, out)
-
-
-_STEPS: Final[dict[str, Step]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "//": np.floor_divide,
-    "%": np.remainder,
-    "min": np.minimum,
-    "max": np.maximum,
-    "ceildiv": _ceildiv,
-}
 
 
 class Tape:
@@ -53,8 +38,8 @@ class Tape:
                     self._constants.append((self._new(expr), float(value)))
                 case Knob(name):
                     self._knobs.append((self._new(expr), name))
-                case Binary(op, left, right) if op in _STEPS:
-                    self.step(expr, _STEPS[op], self.row(left), self.row(right))
+                case Binary(op, left, right) if OPERATIONS[op].integer is not None:
+                    self.step(expr, OPERATIONS[op].numpy, self.row(left), self.row(right))
                 case _:
                     raise TypeError(f"no integer expression over knobs: {expr}")
         return self._rows[expr]

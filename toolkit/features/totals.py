@@ -6,47 +6,42 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-from cross.expression.language.terms import ARITHMETIC, ITEM_BYTES
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.terms import Binary, Call, Int, Lookup, Select
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
     Barrier,
-    Binary,
     Block,
     Buffer,
-    Call,
-    Cast,
     Expr,
     For,
-    Int,
-    Literal,
     Load,
-    Lookup,
     LoopKind,
     LoopNest,
     Scope,
-    Select,
     Statement,
     Store,
     Var,
     add,
+    loads,
     mul,
     product,
 )
-from cross.loopnest.traits import loads
 from toolkit.features.chain import stores
 
 # The columns of stored cost models, in their order: one more here makes every stored model useless.
 COUNTED: Final = ("float16", "float32", "float64", "int8", "int32", "int64", "uint8")
 # Other dtypes count as the one whose instructions they share most nearly; truth values cost nothing.
 _COUNTS_AS: Final = {
+    **{dtype: dtype for dtype in COUNTED},
     "bfloat16": "float16",
     "int16": "int32",
     "uint16": "int32",
     "uint32": "int32",
     "uint64": "int64",
 }
-INDEX: Final = "int64"  # dtype of a loop variable that is used as a value
 
 
 def arithmetic(nest: LoopNest) -> dict[str, Expr]:
@@ -69,31 +64,15 @@ def operations(store: Store) -> Counter[str]:
     return counts
 
 
-def _count(expr: Expr, counts: Counter[str]) -> str:
-    """Adds the operations of a value; returns its dtype."""
+def _count(expr: Expr, counts: Counter[str]) -> None:
+    """Adds the operations of a value; conditions and indices count nothing."""
     match expr:
-        case Load(buffer, _):
-            return buffer.dtype
-        case Literal(_, dtype) | Lookup(_, _, _, dtype):
-            return dtype
-        case Cast(dtype, value, _):
-            _count(value, counts)
-            return dtype
-        case Select(_, then, otherwise):
-            _count(otherwise, counts)
-            return _count(then, counts)
-        case Call(_, arguments):
-            dtype, *_ = [_count(argument, counts) for argument in arguments]
-        case Binary(_, left, right):
-            dtype = _count(left, counts)
-            _count(right, counts)
-            if expr.op not in ARITHMETIC:
-                return "bool"
-        case _:
-            return INDEX
-    if dtype != "bool":
-        counts[_COUNTS_AS.get(dtype, dtype)] += 1
-    return dtype
+        case Load() | Lookup():
+            return
+        case Binary(name) | Call(name) if expr.dtype in _COUNTS_AS:
+            counts[_COUNTS_AS[expr.dtype]] += OPERATIONS[name].cost
+    for part in expr.parts[isinstance(expr, Select) :]:
+        _count(part, counts)
 
 
 def workspace_bytes(nest: LoopNest) -> Expr:

@@ -6,8 +6,9 @@ from typing import Final
 
 import numpy as np
 
+from cross.expression.language.terms import Int
 from cross.loopnest.bind import RUNNING_LOOP
-from cross.loopnest.nodes import Allocate, Barrier, Block, For, Int, LoopKind, Statement, Store
+from cross.loopnest.nodes import Allocate, Barrier, Block, For, LoopKind, Statement, Store
 from toolkit.features.tape import Tape, Values
 
 _RUNNING: Final = float(RUNNING_LOOP)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from cross.expression.language.terms import Int
 from cross.loopnest.nodes import (
     Allocate,
     Barrier,
     Block,
     Buffer,
     For,
-    Int,
     LoopKind,
     LoopNest,
     Scope,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cross.expression.language.tensor import Tensor, placeholder
-from cross.expression.language.terms import Read, Term, children
+from cross.expression.language.tensor import Read, Tensor, placeholder
+from cross.expression.language.terms import Term
 from toolkit.errors import ModelError
 from toolkit.model.expressions import COMPARISONS, ELEMENTWISE, expression
 from toolkit.model.graph import Graph, Node
@@ -125,7 +125,7 @@ def _size(term: Term, inside: Mapping[Tensor, _Size]) -> _Size:
     """Nodes and levels of a term in which reads stand for expressions of known size."""
     if isinstance(term, Read):
         return inside[term.tensor]
-    parts = [_size(part, inside) for part in children(term)]
+    parts = [_size(part, inside) for part in term.parts]
     return 1 + sum(nodes for nodes, _ in parts), 1 + max((levels for _, levels in parts), default=0)
 
 

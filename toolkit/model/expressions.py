@@ -12,12 +12,12 @@ from functools import partial
 from cross.expression.families import conv, data_movement, dense, elementwise, norm, pool, transposed
 from cross.expression.families.window import Window
 from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Const, Term
+from cross.expression.language.terms import Term
 from toolkit.errors import ModelError
 from toolkit.model.graph import Node
 from toolkit.model.weight_layout import phases_of
 
-Operand = Tensor | Const  # a literal stands for a constant with one element
+Operand = Tensor | Term  # a literal stands for a constant with one element
 
 COMBINERS = {
     "ReduceSum": "sum",

@@ -16,7 +16,7 @@ from cross.errors import ExpressionError
 from cross.expression.families.transposed import Phases, split_phases
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
-from cross.expression.language.terms import Const
+from cross.expression.language.terms import constant
 from toolkit.errors import ModelError
 from toolkit.model.chains import Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression
@@ -157,7 +157,7 @@ def _group(graph: Graph, chain: Chain) -> Group:
             return made[source]
         value = graph.values[name]
         if value.data is not None and value.elements == 1 and node.op in ELEMENTWISE and len(node.inputs) > 1:
-            return Const(value.data.reshape(-1)[0].item(), value.dtype)
+            return constant(value.data.reshape(-1)[0].item(), value.dtype)
         key = name, views.of(name, node, position)
         if key not in tensors:
             tensors[key] = placeholder(key[1], f"in{len(tensors)}", value.dtype)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cross.expression.language.terms import DTYPES
+from cross.expression.language.dtypes import DTYPES
 from toolkit.errors import ModelError
 from toolkit.model.constants import MAX_CONSTANT_BYTES, RANDOM, evaluated, filled, shape_of
 from toolkit.model.function_bodies import OnnxNode, body_of

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from cross.codegen.c.dialect import Dialect
 from cross.errors import CompileError
-from cross.expression.language.terms import ITEM_BYTES
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.terms import Binary, Int
 from cross.loopnest.affine import affine
 from cross.loopnest.bounds import is_index
-from cross.loopnest.nodes import ZERO, Binary, Buffer, Expr, Int, Scope, Var, add, mul
-from cross.loopnest.traits import variables
+from cross.loopnest.nodes import ZERO, Buffer, Expr, Scope, Var, add, mul, variables
 
 MAX_ELEMENTS = 2**31 - 1  # indices are int
 LONGEST_ACCESS_BYTES = 16  # where vectors must be aligned

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cross.codegen.c.dialect import INTEGER_FUNCTIONS, Dialect, float_functions
+from cross.codegen.c.dialect import Dialect
 from cross.nvrtc import compile_cubin
 
 _INTEGERS = {
@@ -87,11 +87,7 @@ CUDA_C = Dialect(
     stored={"float16": "unsigned short"},
     load={"float16": "load_half{lanes}({address})"},
     store={"float16": "store_half{lanes}({address}, {value});"},
-    functions={
-        **dict.fromkeys(("float16", "float32"), float_functions("f")),
-        "float64": float_functions(""),
-        **dict.fromkeys(_INTEGERS, INTEGER_FUNCTIONS),
-    },
+    function_suffixes={"float16": "f", "float32": "f"},
     preludes={"float16": _HALF},
     vectors=False,
     load_vector="*({type}{lanes} const *){address}",

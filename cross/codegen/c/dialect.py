@@ -31,7 +31,7 @@ class Dialect:
     stored: Mapping[str, str]  # of elements in memory, where it is another one
     load: Mapping[str, str]  # by dtype of `stored`: {space}, {lanes} ("": a scalar), {address}
     store: Mapping[str, str]  # the same with a {value}
-    functions: Mapping[str, Mapping[str, str]]  # by dtype, then by function of the grammar: {0}, {1}
+    function_suffixes: Mapping[str, str]  # by dtype: what names of mathematical functions end with
     preludes: Mapping[str, str]  # by dtype: what must stand before its first use
     vectors: bool  # whether arithmetic runs on vectors; otherwise only loads and stores do
     load_vector: str  # {type}, {lanes}, {address}
@@ -55,23 +55,3 @@ KEYWORDS = frozenset({
         for lanes in ("", 2, 4, 8, 16)
     ),
 })  # fmt: skip
-
-
-def float_functions(suffix: str) -> dict[str, str]:
-    """C's functions on floats, with the suffix that their names have for a dtype."""
-    named = ("exp", "log", "sqrt", "tanh", "erf", "floor", "ceil")
-    one = "1.0f" if suffix == "f" else "1.0"
-    return {
-        **{name: f"{name}{suffix}({{0}})" for name in named},
-        "sigmoid": f"({one} / ({one} + exp{suffix}(-{{0}})))",
-        "abs": f"fabs{suffix}({{0}})",
-        "neg": "(-{0})",
-        "pow": f"pow{suffix}({{0}}, {{1}})",
-    }
-
-
-INTEGER_FUNCTIONS = {
-    "abs": "({0} < 0 ? -{0} : {0})",  # OpenCL's abs is unsigned
-    "neg": "(-{0})",
-    "not": "(!{0})",
-}

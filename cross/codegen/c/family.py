@@ -46,7 +46,6 @@ from cross.loopnest.threads import (
     launches,
     region,
 )
-from cross.loopnest.traits import dtype_of
 from cross.schedule.gpu_operands import shared_size
 
 UNROLLED = (LoopKind.UNROLLED, LoopKind.VIRTUAL_THREAD, LoopKind.VECTORIZED)
@@ -326,7 +325,7 @@ class _FunctionWriter(Lines):
                 self.line(line)
             for item, text in zip(found, texts, strict=True):
                 name = self.values.kept[item] = self.names.fresh("read")
-                self.line(f"const {self.values.type(dtype_of(item))} {name} = {without_parentheses(text)};")
+                self.line(f"const {self.values.type(item.dtype)} {name} = {without_parentheses(text)};")
             yield
         for item in found:
             self.names.free(self.values.kept.pop(item))

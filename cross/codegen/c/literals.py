@@ -11,30 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from cross.expression.language.terms import FLOATS
+from cross.expression.language.dtypes import FLOATS
+from cross.expression.language.terms import Binary, Call, Const, Int, Lookup, Select, walk
 from cross.loopnest.bind import fold_logic
 from cross.loopnest.nodes import (
     Allocate,
     Barrier,
-    Binary,
     Block,
-    Call,
-    Cast,
     Expr,
     For,
-    Int,
-    Literal,
     Load,
-    Lookup,
     LoopKind,
     LoopNest,
-    Select,
     Statement,
     Store,
     Var,
     fold,
+    loads,
 )
-from cross.loopnest.traits import loads, parts
 
 Known = Mapping[str, int]
 Place = tuple[str, tuple[Expr, ...]]
@@ -55,15 +49,9 @@ def _looks_up(statement: Statement) -> bool:
         case Block(statements):
             return any(map(_looks_up, statements))
         case Store(_, _, value, _):
-            return any(isinstance(item, Lookup) for item in _walk(value))
+            return any(isinstance(item, Lookup) for item in walk(value))
         case Barrier():
             return False
-
-
-def _walk(expression: Expr) -> Iterator[Expr]:
-    yield expression
-    for part in parts(expression):
-        yield from _walk(part)
 
 
 def _block(statements: Sequence[Statement]) -> Statement:
@@ -93,7 +81,7 @@ def _written_out(statement: Statement, known: Known) -> list[Statement]:
 def _store(store: Store, known: Known) -> Store | None:
     """A store; None for one that adds 0, or whose guard never holds."""
     guard = None if store.guard is None else _expression(store.guard, known)
-    if isinstance(guard, Literal):
+    if isinstance(guard, Const):
         if not guard.value:
             return None
         guard = None
@@ -112,7 +100,7 @@ def _factor(term: Expr) -> tuple[float | None, Expr]:
     """A product as (the literal factor, the other one); None where there is none."""
     if isinstance(term, Binary) and term.op == "*":
         for one, other in ((term.left, term.right), (term.right, term.left)):
-            if isinstance(one, Literal) and one.dtype in FLOATS:
+            if isinstance(one, Const) and one.dtype in FLOATS:
                 return float(one.value), other
     return None, term
 
@@ -190,7 +178,7 @@ def _added(store: Store) -> Expr | None:
 
 
 def _is_zero(value: Expr) -> bool:
-    return isinstance(value, Literal) and value.dtype in FLOATS and value.value == 0
+    return isinstance(value, Const) and value.dtype in FLOATS and value.value == 0
 
 
 def _touched(statement: Statement) -> Iterator[str]:
@@ -224,21 +212,15 @@ def _expression(expression: Expr, known: Known) -> Expr:
             return fold_logic(op, inner(left), inner(right))
         case Binary(op, left, right):
             return fold(op, inner(left), inner(right))
-        case Load(buffer, indices):
-            return Load(buffer, tuple(map(inner, indices)))
         case Lookup(matrix, row, column, dtype):
             row, column = inner(row), inner(column)
             if isinstance(row, Int) and isinstance(column, Int):
-                return Literal(matrix[row.value][column.value], dtype)
+                return Const(matrix[row.value][column.value], dtype)
             return Lookup(matrix, row, column, dtype)
-        case Call(function, arguments):
-            return Call(function, tuple(map(inner, arguments)))
         case Select(condition, then, otherwise):
             decided = inner(condition)
-            if isinstance(decided, Literal):
+            if isinstance(decided, Const):
                 return inner(then if decided.value else otherwise)
             return Select(decided, inner(then), inner(otherwise))
-        case Cast(dtype, value, source):
-            return Cast(dtype, inner(value), source)
         case _:
-            return expression
+            return expression.mapped(inner)

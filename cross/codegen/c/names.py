@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from cross.codegen.c.dialect import KEYWORDS, float_functions
+from cross.codegen.c.dialect import KEYWORDS
+from cross.expression.language.operations import OPERATIONS
 
-RESERVED = (
-    KEYWORDS | frozenset(text.split("(")[0] for text in float_functions("").values()) | {"min", "max", "abs"}
-)
+_TEXTS = " ".join(text for row in OPERATIONS.values() for text in row.c.values())
+RESERVED = KEYWORDS | frozenset(re.findall(r"([a-z]\w*)(?:{f})?\(", _TEXTS)) | {"min", "max", "abs"}
 
 
 def identifier(name: str) -> str:

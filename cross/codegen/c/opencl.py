@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cross.codegen.c.dialect import INTEGER_FUNCTIONS, Dialect, float_functions
+from cross.codegen.c.dialect import Dialect
 
 _INTEGERS = {
     "int8": "char",
@@ -12,8 +12,6 @@ _INTEGERS = {
     "int64": "long",
     "bool": "uchar",
 }
-_OVERLOADED = float_functions("")
-_SINGLE = {**_OVERLOADED, "sigmoid": "(1.0f / (1.0f + exp(-{0})))"}
 
 OPENCL_C = Dialect(
     language="opencl",
@@ -38,12 +36,7 @@ OPENCL_C = Dialect(
     stored={"float16": "ushort"},
     load={"float16": "vload_half{lanes}(0, ({space} const half *){address})"},
     store={"float16": "vstore_half{lanes}_rte({value}, 0, ({space} half *){address});"},
-    functions={
-        "float16": _SINGLE,
-        "float32": _SINGLE,
-        "float64": _OVERLOADED,
-        **dict.fromkeys(_INTEGERS, INTEGER_FUNCTIONS),
-    },
+    function_suffixes={},  # functions are overloaded
     preludes={"float64": "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"},
     vectors=True,
     load_vector="vload{lanes}(0, {address})",

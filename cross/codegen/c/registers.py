@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from cross.expression.language.terms import Int
 from cross.loopnest.nodes import (
     Allocate,
     Barrier,
@@ -12,15 +13,15 @@ from cross.loopnest.nodes import (
     Buffer,
     Expr,
     For,
-    Int,
     LoopKind,
     Scope,
     Statement,
     Store,
     Var,
+    loads,
+    variables,
 )
 from cross.loopnest.threads import THREAD_PRIVATE, extent_of
-from cross.loopnest.traits import loads, variables
 
 VECTOR_LANES = (2, 4, 8, 16)
 VECTOR_DTYPES = ("float16", "float32", "float64", "int32")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cross.loopnest.nodes import Binary, Expr, Select
-from cross.loopnest.traits import loads, parts, variables
+from cross.expression.language.terms import Binary, Select
+from cross.loopnest.nodes import Expr, loads, variables
 
 
 def known_with(condition: Expr) -> set[Expr]:
@@ -36,8 +36,8 @@ def without_parentheses(text: str) -> str:
 
 def guarded_reads(expression: Expr, var: str) -> Iterator[Select]:
     """What an expression reads under a condition, and finds the same for every value of a variable."""
-    if isinstance(expression, Select) and var not in variables(expression) and any(loads(expression)):
+    if isinstance(expression, Select) and var not in variables(expression) and loads(expression):
         yield expression
         return
-    for part in parts(expression):
+    for part in expression.parts:
         yield from guarded_reads(part, var)

@@ -7,7 +7,7 @@ where loops were fused; `take_lines` gives their definitions, which stand before
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from cross.codegen.c.arrays import Array
@@ -15,27 +15,14 @@ from cross.codegen.c.dialect import Dialect
 from cross.codegen.c.names import Names
 from cross.codegen.c.terms import conjuncts, without_parentheses
 from cross.errors import CompileError
-from cross.expression.language.terms import FLOATS
+from cross.expression.language.dtypes import DTYPES, FLOATS
+from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, call
 from cross.loopnest.affine import affine
 from cross.loopnest.bounds import Interval, bounds, is_index
-from cross.loopnest.nodes import (
-    ONE,
-    Binary,
-    Buffer,
-    Call,
-    Cast,
-    Expr,
-    Int,
-    Literal,
-    Load,
-    Lookup,
-    Select,
-    Var,
-)
-from cross.loopnest.traits import dtype_of, variables
+from cross.loopnest.nodes import ONE, Buffer, Expr, Load, Var, variables
 
 _COMPARISONS = ("<", "<=", "==")
-_INFIX = {"+": "+", "-": "-", "*": "*", "/": "/", "<": "<", "<=": "<=", "==": "==", "and": "&&", "or": "||"}
 _FLOOR = {
     "floor_div": "int floor_div(int a, int b) { return a / b - (a % b < 0); }",
     "floor_mod": "int floor_mod(int a, int b) { return a - floor_div(a, b) * b; }",
@@ -85,7 +72,7 @@ class Values:
                 return str(value) if value >= 0 else f"({value})"
             case Var(name):
                 return str(self._lanes[name]) if name in self._lanes else self.variables[name]
-            case Literal(value, dtype):
+            case Const(value, dtype):
                 return self.literal(value, dtype)
             case Load(buffer, indices):
                 return self.arrays[buffer.name].load(self, indices)
@@ -93,8 +80,8 @@ class Values:
                 return self._lookup(matrix, row, column, dtype)
             case Binary():
                 return self._binary(expression)
-            case Call(function, arguments):
-                return self._call(function, dtype_of(expression), [self.scalar(item) for item in arguments])
+            case Call():
+                return self._call(expression, self.scalar)
             case Select(condition, then, otherwise):
                 if expression in self.kept:
                     return self.kept[expression]
@@ -102,7 +89,7 @@ class Values:
                 if left is None:
                     return self.scalar(then)
                 return f"({self.scalar(left)} ? {self.scalar(then)} : {self.scalar(otherwise)})"
-            case Cast(dtype, value, _):
+            case Cast(dtype, value):
                 text = self.scalar(value)
                 return f"({text} != 0)" if dtype == "bool" else f"({self.type(dtype)}){text}"
             case _:
@@ -174,7 +161,7 @@ class Values:
         return f"{self.tables[matrix][0]}[{self.integer(row)}][{self.integer(column)}]"
 
     def _binary(self, expression: Binary) -> str:
-        op, dtype = expression.op, dtype_of(expression.left)
+        op, dtype = expression.op, expression.left.dtype
         is_extreme = op in ("min", "max")
         if dtype == "int64" and op in _NAMED and (is_index(expression) or not is_extreme):
             return self._name(expression)
@@ -182,8 +169,6 @@ class Values:
             return self._extreme(
                 op, dtype, "", [self.scalar(side) for side in (expression.left, expression.right)]
             )
-        if op not in _INFIX:
-            raise CompileError(f"{op} of {dtype} values is not written in C")
         if op == "and":
             return self._all_of(expression)
         sides = [expression.left, expression.right]
@@ -192,7 +177,7 @@ class Values:
             texts = [as_operand(side) for side in sides]
         else:
             texts = [self.scalar(side) for side in sides]
-        return f"({texts[0]} {_INFIX[op]} {texts[1]})"
+        return self._written(op, dtype, texts)
 
     def _all_of(self, condition: Expr) -> str:
         """A condition of several, those that are known to hold left out."""
@@ -245,11 +230,20 @@ class Values:
         self.helpers[name] = f"{kind} {name}({kind} a, {kind} b) {{ return ({condition}) ? b : a; }}"
         return f"{name}({', '.join(map(without_parentheses, sides))})"
 
-    def _call(self, function: str, dtype: str, arguments: list[str]) -> str:
-        known = self.dialect.functions.get(dtype, {})
-        if function not in known:
-            raise CompileError(f"{self.dialect.language} kernels have no {function} of {dtype}")
-        return known[function].format(*arguments)
+    def _call(self, expression: Call, text: Callable[[Expr], str]) -> str:
+        """A function; `text` writes its operands."""
+        row, dtype = OPERATIONS[expression.function], expression.arguments[0].dtype
+        if DTYPES[dtype].kind not in row.c and row.expansion is not None:
+            return text(row.expansion(call, *expression.arguments))
+        return self._written(expression.function, dtype, [text(item) for item in expression.arguments])
+
+    def _written(self, name: str, dtype: str, operands: list[str]) -> str:
+        """An operation as its row says."""
+        kind, ends = DTYPES[dtype].kind, self.dialect.function_suffixes.get(dtype, "")
+        if kind not in OPERATIONS[name].c:
+            raise CompileError(f"{self.dialect.language} kernels have no {name} of {dtype}")
+        one = "1.0" if dtype == "float64" else "1.0f"
+        return OPERATIONS[name].c[kind].format(*operands, f=ends, one=one)
 
     def _open(self, condition: Expr) -> Expr | None:
         """What of a condition is not known to hold; None: all of it is."""
@@ -266,7 +260,7 @@ class Values:
 
     def vector(self, expression: Expr, var: str, lanes: int) -> str:
         """The text of an expression as a vector of its values for var = 0, 1, ..."""
-        dtype = dtype_of(expression)
+        dtype = expression.dtype
         if var not in variables(expression):
             return self._make(
                 dtype, lanes, [self.scalar(expression)] * (1 if self.dialect.vectors else lanes)
@@ -287,10 +281,10 @@ class Values:
             case Binary("min" | "max" as op, left, right) if self.dialect.vectors:
                 sides = [self.vector(side, var, lanes) for side in (left, right)]
                 return self._extreme(op, dtype, str(lanes), sides)
-            case Cast(to, value, source) if self.type(to) == self.type(source):
+            case Cast(to, value) if self.type(to) == self.type(value.dtype):
                 return self.vector(value, var, lanes)
-            case Call(function, arguments) if self.dialect.vectors and dtype != "bool":
-                return self._call(function, dtype, [self.vector(item, var, lanes) for item in arguments])
+            case Call() if self.dialect.vectors and dtype != "bool":
+                return self._call(expression, lambda part: self.vector(part, var, lanes))
             case _:
                 pass
         return self._make(dtype, lanes, self.elements(expression, var, lanes))

@@ -1,4 +1,4 @@
-"""Arithmetic on LLVM values: operators, conversions and elementwise functions, scalar or vector.
+"""Arithmetic on LLVM values, scalar or vector: the operations of the grammar as their rows say, conversions.
 
 Nothing here knows about loops or memory; values.py evaluates the operands.
 """
@@ -6,7 +6,6 @@ Nothing here knows about loops or memory; values.py evaluates the operands.
 from __future__ import annotations
 
 from cross.codegen.instructions import (
-    FLOATS,
     MULTIPLY_ADD,
     TYPES,
     Instruction,
@@ -21,9 +20,8 @@ from cross.codegen.instructions import (
 )
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
-from cross.expression.language.terms import ITEM_BYTES
-
-UNSIGNED = ("bool", "uint8")
+from cross.expression.language.dtypes import DTYPES, FLOATS
+from cross.expression.language.operations import OPERATIONS
 
 
 class Arithmetic:
@@ -32,26 +30,32 @@ class Arithmetic:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
-    def integer_binary(self, op: str, left: Value, right: Value, depth: int | None) -> Value:
-        if op in ("+", "-", "*"):
-            name = {"+": "add", "-": "sub", "*": "mul"}[op]
-            return self.writer.value(binary(name, left, right), depth=depth)
-        sign = "u" if left.dtype in UNSIGNED else "s"
-        if op in ("<", "<=", "=="):
-            predicate = {"<": f"{sign}lt", "<=": f"{sign}le", "==": "eq"}[op]
-            return self.writer.value(comparison(f"icmp {predicate}", left, right), depth=depth)
-        if op in ("min", "max"):
-            function = f"llvm.{sign}{op}.{intrinsic_suffix(left.dtype, left.lanes)}"
-            return self.called(function, [left, right], depth)
-        if op in ("//", "%") and sign == "u":
-            return self.writer.value(binary("udiv" if op == "//" else "urem", left, right), depth=depth)
-        if op in ("//", "%"):
-            return self.floor_division(op, left, right, depth)
-        raise CompileError(f"no integer operator {op}")
+    def apply(self, name: str, operands: list[Value], depth: int | None = None) -> Value:
+        """The value of an operation on values of one type.
 
-    def called(self, function: str, operands: list[Value], depth: int | None = None) -> Value:
-        """The result of a function of values of one type, which it has, too."""
+        Raises:
+            CompileError: its row has no text for their dtype.
+        """
+        row, first = OPERATIONS[name], operands[0]
+        kind = DTYPES[first.dtype].kind
+        if name in ("//", "%") and kind == "signed":
+            return self.floor_division(name, operands[0], operands[1], depth)
+        if name == "not":
+            return self.negated(first)
+        if kind not in row.llvm:
+            raise CompileError(f"{name} of {first.dtype} is not written in LLVM IR")
+        text = row.llvm[kind]
+        if text.startswith("llvm."):
+            return self.intrinsic(text, operands, depth)
+        if text.startswith("@"):
+            return self.library(text[1:] + ("f" if first.dtype == "float32" else ""), operands)
+        instruction = Instruction(text, row.result or first.dtype, first.lanes, tuple(operands))
+        return self.writer.value(instruction, depth=depth)
+
+    def intrinsic(self, name: str, operands: list[Value], depth: int | None = None) -> Value:
+        """The result of an intrinsic on values of one type, which it has, too."""
         first = operands[0]
+        function = f"{name}.{intrinsic_suffix(first.dtype, first.lanes)}"
         self.writer.declare(f"{first.type} @{function}({', '.join(value.type for value in operands)})")
         return self.writer.value(call(function, first.dtype, first.lanes, operands), depth=depth)
 
@@ -77,83 +81,57 @@ class Arithmetic:
         lanes = max(value.lanes for value in values)
         return [self.writer.splat(value, lanes) for value in values], lanes
 
-    def float_binary(self, op: str, left: Value, right: Value, right_is_literal: bool) -> Value:
-        if op in ("+", "-", "*", "/"):
-            name = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}[op]
-            return self.writer.value(binary(name, left, right))
-        if op in ("<", "<=", "=="):
-            predicate = {"<": "olt", "<=": "ole", "==": "oeq"}[op]
-            return self.writer.value(comparison(f"fcmp {predicate}", left, right))
-        if op not in ("min", "max"):
-            raise CompileError(f"no float operator {op}")
-        if right_is_literal:
-            # One instruction, and a NaN on the left stays one: the comparison with it is false.
-            predicate = "ogt" if op == "max" else "olt"
-            flags = self.writer.value(comparison(f"fcmp {predicate}", right, left))
-            return self.writer.value(selection(flags, right, left))
-        return self.called(f"llvm.{op}imum.{intrinsic_suffix(left.dtype, left.lanes)}", [left, right])
+    def extreme(self, op: str, value: Value, bound: Value) -> Value:
+        """The minimum or maximum of floats with a literal, which is no NaN: a comparison, not an intrinsic.
+
+        A NaN in `value` stays one: the comparison with it is false.
+        """
+        flags = self.writer.value(comparison(f"fcmp {'ogt' if op == 'max' else 'olt'}", bound, value))
+        return self.writer.value(selection(flags, bound, value))
 
     def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c."""
-        return self.called(MULTIPLY_ADD + intrinsic_suffix(a.dtype, a.lanes), [a, b, c])
+        return self.intrinsic(MULTIPLY_ADD, [a, b, c])
 
     def negated(self, condition: Value) -> Value:
         ones = self.writer.splat(literal(True, "bool"), condition.lanes)
         return self.writer.value(binary("xor", condition, ones))
 
     def cast(self, dtype: str, value: Value) -> Value:
+        """The value converted; what is not 0 is true, integers of one size are the same bits."""
         if value.dtype == dtype:
             return value
+        if dtype == "bool":
+            zero = self.writer.splat(literal(0, value.dtype), value.lanes)
+            return self.writer.value(
+                comparison("fcmp une" if value.dtype in FLOATS else "icmp ne", value, zero)
+            )
+        if TYPES[dtype] == TYPES[value.dtype]:
+            return value._replace(dtype=dtype)
         return self.writer.value(conversion(_conversion(value.dtype, dtype), value, dtype))
 
-    def call(self, function: str, arguments: list[Value]) -> Value:
-        arguments, lanes = self.together(*arguments)
-        first = arguments[0]
-        if function == "not":
-            return self.negated(first)
-        if function == "neg":
-            if first.dtype in FLOATS:
-                return self.writer.value(Instruction("fneg", first.dtype, lanes, (first,)))
-            zero = Value("zeroinitializer" if lanes > 1 else "0", first.dtype, lanes)
-            return self.writer.value(binary("sub", zero, first))
-        if function == "sigmoid":
-            return self.sigmoid(first)
-        if function == "erf":
-            return self.library("erff" if first.dtype == "float32" else "erf", arguments, lanes)
-        return self.intrinsic({"abs": "fabs"}.get(function, function), arguments)
-
-    def sigmoid(self, value: Value) -> Value:
-        """1 / (1 + exp(-x))."""
-        one = self.writer.splat(literal(1.0, value.dtype), value.lanes)
-        grown = self.call("exp", [self.call("neg", [value])])
-        return self.float_binary("/", one, self.float_binary("+", one, grown, False), False)
-
-    def intrinsic(self, name: str, arguments: list[Value]) -> Value:
-        first = arguments[0]
-        if first.dtype not in FLOATS:
-            raise CompileError(f"{name}() works on floats, found {first.dtype}")
-        return self.called(f"llvm.{name}.{intrinsic_suffix(first.dtype, first.lanes)}", arguments)
-
-    def library(self, name: str, arguments: list[Value], lanes: int) -> Value:
+    def library(self, name: str, arguments: list[Value]) -> Value:
         """A function of the C library, which knows scalars only."""
-        kind = TYPES[arguments[0].dtype]
-        self.writer.declare(f"{kind} @{name}({', '.join(kind for _ in arguments)})")
+        first = arguments[0]
+        self.writer.declare(
+            f"{TYPES[first.dtype]} @{name}({', '.join(TYPES[item.dtype] for item in arguments)})"
+        )
         results = []
-        for lane in range(lanes):
+        for lane in range(first.lanes):
             scalars = [self.writer.extract(value, lane) for value in arguments]
-            results.append(self.writer.value(call(name, arguments[0].dtype, 1, scalars)))
-        return results[0] if lanes == 1 else self.writer.join(results)
+            results.append(self.writer.value(call(name, first.dtype, 1, scalars)))
+        return results[0] if first.lanes == 1 else self.writer.join(results)
 
 
 def _conversion(source: str, dtype: str) -> str:
-    sizes = {"float16": 2, "float32": 4, "float64": 8}
-    if source in FLOATS and dtype in FLOATS:
-        return "fpext" if sizes[dtype] > sizes[source] else "fptrunc"
-    if source in FLOATS:
-        return "fptoui" if dtype in UNSIGNED else "fptosi"
-    unsigned = source in UNSIGNED
-    if dtype in FLOATS:
-        return "uitofp" if unsigned else "sitofp"
-    if ITEM_BYTES[dtype] > ITEM_BYTES[source] or source == "bool":
-        return "zext" if unsigned else "sext"
-    return "bitcast" if ITEM_BYTES[dtype] == ITEM_BYTES[source] and dtype != "bool" else "trunc"
+    """LLVM's instruction for a conversion between dtypes."""
+    one, other = DTYPES[source], DTYPES[dtype]
+    if one.kind == "float":
+        if other.kind == "float":
+            return "fpext" if other.item_bytes > one.item_bytes else "fptrunc"
+        return "fptosi" if other.kind == "signed" else "fptoui"
+    if other.kind == "float":
+        return "sitofp" if one.kind == "signed" else "uitofp"
+    if other.item_bytes > one.item_bytes or one.kind == "bool":
+        return "sext" if one.kind == "signed" else "zext"
+    return "trunc"

@@ -13,17 +13,9 @@ from cross.codegen.instructions import Value, binary, comparison, integer, liter
 from cross.codegen.llvm.arithmetic import Arithmetic
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
+from cross.expression.language.terms import Binary, Const, Int
 from cross.loopnest.affine import Affine, Interval, affine, interval, substitute, variables
-from cross.loopnest.nodes import (
-    ZERO,
-    Binary,
-    Expr,
-    Int,
-    Literal,
-    Var,
-    add,
-    mul,
-)
+from cross.loopnest.nodes import ZERO, Expr, Var, add, mul
 
 
 @dataclass(slots=True)
@@ -102,7 +94,7 @@ class Integers:
             raise CompileError(f"expected an integer expression, found {expr}")
         left, right = self.integer(expr.left), self.integer(expr.right)
         depth = max((self.running(name)[1] for name in variables(expr)), default=0)
-        return self.arithmetic.integer_binary(expr.op, left, right, depth)
+        return self.arithmetic.apply(expr.op, [left, right], depth)
 
     def known_integers(self) -> dict[Expr, Expr]:
         """The variables of the unrolled loops, and what they are here."""
@@ -149,7 +141,7 @@ class Integers:
         if start % lanes != (0 if step.value == 1 else lanes - 1):
             return None
         at_first = substitute(expr, {**known, Var(name): Int(first)})
-        if isinstance(at_first, Literal):
+        if isinstance(at_first, Const):
             return literal(at_first.value, "bool")
         return self.integer(at_first)
 

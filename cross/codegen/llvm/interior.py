@@ -20,29 +20,24 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from cross.codegen.llvm.uses import statements, stores
+from cross.expression.language.terms import Binary, Const, Int, Lookup, Select
 from cross.loopnest.affine import Interval, affine, from_affine, interval
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
     Barrier,
-    Binary,
     Block,
-    Call,
-    Cast,
     Expr,
     For,
-    Int,
-    Literal,
     Load,
-    Lookup,
     LoopKind,
     Scope,
-    Select,
     Statement,
     Store,
     add,
+    loads,
+    variables,
 )
-from cross.loopnest.traits import loads, parts, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +103,7 @@ def _guards(statement: Statement) -> Iterator[Expr]:
 def _conditions(expr: Expr) -> Iterator[Expr]:
     if isinstance(expr, Select) and not loads(expr.otherwise):
         yield expr.condition
-    for part in parts(expr):
+    for part in expr.parts:
         yield from _conditions(part)
 
 
@@ -150,7 +145,7 @@ def _factors(store: Store) -> list[Expr]:
 
 
 def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Literal) and expr.value == 0
+    return isinstance(expr, Const) and expr.value == 0
 
 
 # --------------------------------------------------------------------------------------------- versions
@@ -177,14 +172,10 @@ def _unguarded(expr: Expr, assumed: Set[Expr]) -> Expr:
             if not left:
                 return value
             return Select(functools.reduce(_both, left), value, _unguarded(otherwise, assumed))
-        case Binary(op, a, b):
-            return Binary(op, _unguarded(a, assumed), _unguarded(b, assumed))
-        case Call(function, arguments):
-            return Call(function, tuple(_unguarded(argument, assumed) for argument in arguments))
-        case Cast():
-            return replace(expr, value=_unguarded(expr.value, assumed))
-        case _:
+        case Load() | Lookup():
             return expr
+        case _:
+            return expr.mapped(lambda part: _unguarded(part, assumed))
 
 
 def _conjuncts_of(condition: Expr) -> list[Expr]:
@@ -232,5 +223,5 @@ def _known_variables(statement: Statement) -> frozenset[str]:
 def _lookups(expr: Expr) -> Iterator[Lookup]:
     if isinstance(expr, Lookup):
         yield expr
-    for part in parts(expr):
+    for part in expr.parts:
         yield from _lookups(part)

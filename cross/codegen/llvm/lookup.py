@@ -21,9 +21,10 @@ from cross.codegen.instructions import (
     load_from,
 )
 from cross.codegen.llvm.arithmetic import Arithmetic
-from cross.expression.language.terms import FLOATS, ITEM_BYTES
+from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
+from cross.expression.language.terms import Binary, Int, Lookup
 from cross.loopnest.affine import substitute
-from cross.loopnest.nodes import Binary, Expr, Int, Lookup, Var
+from cross.loopnest.nodes import Expr, Var
 
 
 def known_element(lookup: Lookup, integers: Mapping[str, int]) -> float | None:
@@ -70,7 +71,7 @@ def load_element(arithmetic: Arithmetic, lookup: Lookup, row: Value, column: Val
     matrix = Value(f"@tfb.matrix.{hashlib.sha256(listed.encode()).hexdigest()[:16]}", "pointer")
     array = f"[{len(values)} x {kind}] [{listed}]"
     writer.declarations.add(f"{matrix.text} = internal constant {array}, align 64")
-    start = arithmetic.integer_binary("*", row, integer(len(lookup.matrix[0])), None)
-    place = arithmetic.integer_binary("+", start, column, None)
+    start = arithmetic.apply("*", [row, integer(len(lookup.matrix[0]))])
+    place = arithmetic.apply("+", [start, column])
     address = writer.value(element_pointer(matrix, lookup.dtype, place))
     return writer.value(load_from(address, lookup.dtype, 1, ITEM_BYTES[lookup.dtype]))

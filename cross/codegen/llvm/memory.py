@@ -23,21 +23,10 @@ from cross.codegen.instructions import (
 from cross.codegen.llvm.integers import Integers
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
-from cross.expression.language.terms import ITEM_BYTES
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.terms import Binary, Int
 from cross.loopnest.affine import Affine, affine, rejoined, substitute, variables
-from cross.loopnest.nodes import (
-    ZERO,
-    Binary,
-    Buffer,
-    Expr,
-    Int,
-    Load,
-    Scope,
-    Var,
-    add,
-    fold,
-    mul,
-)
+from cross.loopnest.nodes import ZERO, Buffer, Expr, Load, Scope, Var, add, fold, mul
 
 ZEROS = Value("@tfb.zeros", "pointer")  # zeros that guarded loads read instead of memory they may not touch
 ZERO_BYTES = 512
@@ -112,7 +101,7 @@ class Memory(Integers):
         for depth, value, coefficient in sorted(parts, key=lambda part: part[0]):
             distance = value
             if coefficient != 1:
-                distance = self.arithmetic.integer_binary("*", value, integer(coefficient), depth)
+                distance = self.arithmetic.apply("*", [value, integer(coefficient)], depth)
             pointer = self.writer.value(element_pointer(pointer, element, distance), depth=depth)
         if fixed:
             pointer = self.writer.value(element_pointer(pointer, element, integer(fixed)))

@@ -17,10 +17,7 @@ from boards.target import Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT, workspace_offsets
 from cross.codegen.llvm.memory import ZERO_BYTES, ZEROS
 from cross.codegen.llvm.region import Region
-from cross.loopnest.nodes import (
-    LoopNest,
-    Scope,
-)
+from cross.loopnest.nodes import LoopNest, Scope
 
 
 def llvm_module(symbol: str, nest: LoopNest, target: Target) -> str:

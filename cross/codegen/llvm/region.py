@@ -13,7 +13,6 @@ from boards.target import Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT, bound_extent, size_bytes
 from cross.codegen.instructions import (
     FENCE_DECLARATION,
-    FLOATS,
     TYPES,
     Line,
     Value,
@@ -32,7 +31,7 @@ from cross.codegen.llvm.writer import Block as OpenBlock
 from cross.codegen.llvm.writer import Writer
 from cross.codegen.scheduling.steps import ordered
 from cross.errors import CompileError
-from cross.expression.language.terms import ITEM_BYTES
+from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.loopnest.nodes import (
     Allocate,
     Block,

@@ -14,11 +14,7 @@ from cross.codegen.instructions import (
 from cross.codegen.llvm.memory import Place
 from cross.codegen.llvm.values import Values
 from cross.codegen.llvm.writer import Writer
-from cross.loopnest.nodes import (
-    Buffer,
-    Expr,
-    Scope,
-)
+from cross.loopnest.nodes import Buffer, Expr, Scope
 
 
 class Stores:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cross.loopnest.nodes import Allocate, Block, Buffer, For, Statement, Store
-from cross.loopnest.traits import loads, variables
+from cross.loopnest.nodes import Allocate, Block, Buffer, For, Statement, Store, loads, variables
 
 
 def statements(statement: Statement) -> Iterator[Statement]:

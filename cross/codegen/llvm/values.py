@@ -10,26 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cross.codegen.instructions import FLOATS, Value, binary, literal, selection
+from cross.codegen.instructions import Value, literal, selection
 from cross.codegen.llvm.functions import Functions
 from cross.codegen.llvm.integers import scalar_variables
 from cross.codegen.llvm.lookup import add_multiple, known_element, known_factor, load_element
 from cross.codegen.llvm.memory import Memory
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
+from cross.expression.language.dtypes import DTYPES, FLOATS
+from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, call
 from cross.loopnest.affine import substitute, variables
-from cross.loopnest.nodes import (
-    Binary,
-    Call,
-    Cast,
-    Expr,
-    Int,
-    Literal,
-    Load,
-    Lookup,
-    Select,
-    Var,
-)
+from cross.loopnest.nodes import Expr, Load, Var, loads
 
 
 class Values(Memory):
@@ -44,7 +36,7 @@ class Values(Memory):
         match expr:
             case Int() | Var():
                 return self.integer_or_lanes(expr)
-            case Literal(value, dtype):
+            case Const(value, dtype):
                 return literal(value, dtype)
             case Load():
                 return self.load(expr)
@@ -52,19 +44,23 @@ class Values(Memory):
                 return self.lookup(expr)
             case Binary():
                 return self.binary(expr)
-            case Call(function, arguments):
-                return self.call(function, [self.evaluate(argument) for argument in arguments])
+            case Call():
+                return self.call(expr)
             case Select(condition, then, otherwise):
                 return self.select(self.evaluate(condition), then, otherwise)
-            case Cast(dtype, value, _):
+            case Cast(dtype, value):
                 return self.arithmetic.cast(dtype, self.evaluate(value))
             case _:
                 raise CompileError(f"the nest is not bound: {expr} is left")
 
-    def call(self, function: str, arguments: list[Value]) -> Value:
-        if arguments[0].dtype == "float32" and function in self.functions.table:
-            return self.functions.table[function](arguments[0])
-        return self.arithmetic.call(function, arguments)
+    def call(self, expr: Call) -> Value:
+        """A function: as functions.py has it for vectors, or as its row of OPERATIONS says."""
+        row, kind = OPERATIONS[expr.function], DTYPES[expr.arguments[0].dtype].kind
+        written = self.functions.table.get(expr.function) if expr.dtype == "float32" else None
+        if written is None and kind not in row.llvm and row.expansion is not None:
+            return self.evaluate(row.expansion(call, *expr.arguments))
+        operands, _ = self.arithmetic.together(*map(self.evaluate, expr.arguments))
+        return self.arithmetic.apply(expr.function, operands) if written is None else written(operands[0])
 
     def lookup(self, expr: Lookup) -> Value:
         """An element of a matrix of literals, one per lane where the vector variable chooses it."""
@@ -94,18 +90,16 @@ class Values(Memory):
         left, right = self.evaluate(expr.left), self.evaluate(expr.right)
         if expr.op in ("and", "or") and (settled := _settled(expr.op, left, right)) is not None:
             return settled
-        if left.dtype == right.dtype == "int64" and left.lanes == right.lanes == 1 and not _reads(expr):
+        if left.dtype == right.dtype == "int64" and left.lanes == right.lanes == 1 and not loads(expr):
             # Index arithmetic belongs as far out as its variables allow.
             names = scalar_variables(expr)
             if names is not None and not names & self.environment.integers.keys():
                 depth = max((self.running(name)[1] for name in names), default=0)
-                return self.arithmetic.integer_binary(expr.op, left, right, depth)
-        (left, right), _ = self.arithmetic.together(left, right)
-        if expr.op in ("and", "or"):
-            return self.writer.value(binary(expr.op, left, right))
-        if left.dtype not in FLOATS:
-            return self.arithmetic.integer_binary(expr.op, left, right, None)
-        return self.arithmetic.float_binary(expr.op, left, right, isinstance(expr.right, Literal))
+                return self.arithmetic.apply(expr.op, [left, right], depth)
+        operands, _ = self.arithmetic.together(left, right)
+        if expr.op in ("min", "max") and left.dtype in FLOATS and isinstance(expr.right, Const):
+            return self.arithmetic.extreme(expr.op, *operands)
+        return self.arithmetic.apply(expr.op, operands)
 
     def multiply_add(self, addend: Expr, multiplied: Binary) -> Value | None:
         factor = known_factor(multiplied, self.environment.integers)
@@ -125,7 +119,7 @@ class Values(Memory):
     def select(self, condition: Value, then: Expr, otherwise: Expr) -> Value:
         if condition.text in ("true", "false"):
             return self.evaluate(then if condition.text == "true" else otherwise)
-        if isinstance(then, Load) and otherwise == Literal(0.0, then.buffer.dtype):
+        if isinstance(then, Load) and otherwise == Const(0.0, then.buffer.dtype):
             self.guards.append(condition)
             loaded = self.evaluate(then)
             self.guards.pop()
@@ -133,7 +127,7 @@ class Values(Memory):
                 return loaded  # a guarded load is zero where the guard does not hold
         branches = []
         for branch, guard in ((then, condition), (otherwise, None)):
-            if not _reads(branch):
+            if not loads(branch):
                 branches.append(self.evaluate(branch))
                 continue
             self.guards.append(self.arithmetic.negated(condition) if guard is None else guard)
@@ -157,20 +151,3 @@ def _settled(op: str, left: Value, right: Value) -> Value | None:
 
 def _is_zero(value: Value) -> bool:
     return not value.is_name and value.text == literal(0.0, value.dtype).text
-
-
-def _reads(expr: Expr) -> bool:
-    """Whether an expression loads from memory."""
-    match expr:
-        case Load():
-            return True
-        case Binary(_, left, right):
-            return _reads(left) or _reads(right)
-        case Call(_, arguments):
-            return any(_reads(argument) for argument in arguments)
-        case Select(condition, then, otherwise):
-            return _reads(condition) or _reads(then) or _reads(otherwise)
-        case Cast(_, value, _):
-            return _reads(value)
-        case _:
-            return False

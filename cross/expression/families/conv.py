@@ -17,8 +17,8 @@ from cross.errors import ExpressionError
 from cross.expression.families.data_movement import pad
 from cross.expression.families.window import Window
 from cross.expression.language.functions import reduce_axis, sum
-from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Axis, Term
+from cross.expression.language.tensor import Axis, Tensor, compute
+from cross.expression.language.terms import Term
 
 LAYOUTS = ("NHWC", "NCHW")
 IMAGE_AXES = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from cross.errors import ExpressionError
+from cross.expression.language.dtypes import FLOATS
 from cross.expression.language.functions import (
     absolute,
     ceil,
@@ -29,7 +30,7 @@ from cross.expression.language.functions import (
     tanh,
 )
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import FLOATS, Const, Operand, Term, cast, constant, select
+from cross.expression.language.terms import Operand, Term, cast, constant, select
 
 
 def relu(x: Term) -> Term:
@@ -210,7 +211,7 @@ def combine(function: Callable[[Term, Term], Term], left: Tensor, right: Tensor,
 
 
 def where(
-    condition: Tensor | Const, then: Tensor | Const, otherwise: Tensor | Const, name: str = "where"
+    condition: Tensor | Term, then: Tensor | Term, otherwise: Tensor | Term, name: str = "where"
 ) -> Tensor:
     """`then` where the bool `condition` holds, else `otherwise`; all broadcast to each other.
 

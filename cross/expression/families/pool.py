@@ -9,8 +9,9 @@ from cross.expression.families.conv import IMAGE_AXES, kernel_axes, padded_image
 from cross.expression.families.window import Window
 from cross.expression.language import functions
 from cross.expression.language.functions import reduce_axis
+from cross.expression.language.operations import neutral_value
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Term, neutral_value
+from cross.expression.language.terms import Term
 
 COMBINERS = {"sum": functions.sum, "max": functions.max, "min": functions.min}
 

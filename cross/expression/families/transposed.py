@@ -27,8 +27,8 @@ from cross.errors import ExpressionError
 from cross.expression.families.conv import IMAGE_AXES, check_ranks
 from cross.expression.families.data_movement import pad
 from cross.expression.language.functions import reduce_axis, sum
-from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Axis, Term
+from cross.expression.language.tensor import Axis, Tensor, compute
+from cross.expression.language.terms import Term
 
 NARROW_CHANNELS = 16  # fewer leave vectors over output channels short
 NARROW_TAPS = 16  # more make the gathering stage long

@@ -12,21 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cross.errors import ExpressionError
+from cross.expression.language.dtypes import INDEX
 from cross.expression.language.operator import Operator, reachable
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import (
-    Axis,
-    AxisKind,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Lookup,
-    Read,
-    Reduce,
-    Select,
-    Term,
-)
+from cross.expression.language.tensor import Axis, AxisKind, Read, Reduce, Tensor
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term, constant
 
 DESCRIPTION_VERSION: Final = 1
 
@@ -89,6 +78,8 @@ def _term(term: Term, numbers: Numbers, places: Places) -> list[Any]:
         return [_term(item, numbers, places) for item in terms]
 
     match term:
+        case Int(value):
+            return ["const", value, INDEX]
         case Const(value, kind):
             finite = not isinstance(value, float) or math.isfinite(value)
             return ["const", value if finite else repr(value), kind]
@@ -136,7 +127,7 @@ def _parsed(
 
     node, *rest = described
     makers: dict[str, Callable[[], Term]] = {
-        "const": lambda: Const(float(rest[0]) if isinstance(rest[0], str) else rest[0], rest[1]),
+        "const": lambda: constant(float(rest[0]) if isinstance(rest[0], str) else rest[0], rest[1]),
         "axis": lambda: axes[rest[0]],
         "read": lambda: _read(tensors[rest[0]], inner(rest[1:])),
         "lookup": lambda: Lookup(

@@ -8,26 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cross.errors import ExpressionError
-from cross.expression.language.terms import (
-    FLOATS,
-    Axis,
-    AxisKind,
-    Binary,
-    Call,
-    Const,
-    Operand,
-    Reduce,
-    Term,
-    binary,
-    constant,
-)
+from cross.expression.language.tensor import Axis, AxisKind, Reduce
+from cross.expression.language.terms import Const, Operand, Term, call
 
 
-def _function(name: str, floats_only: bool = True) -> Callable[[Term], Term]:
-    def build(value: Term) -> Term:
-        if floats_only and value.dtype not in FLOATS:
-            raise ExpressionError(f"{name}() works on floats, found {value.dtype}; use cast()")
-        return Call(name, (value,))
+def _function(name: str) -> Callable[[Operand], Term]:
+    def build(value: Operand) -> Term:
+        return call(name, value)
 
     build.__name__ = name
     build.__doc__ = f"Elementwise {name}."
@@ -42,27 +29,28 @@ sigmoid = _function("sigmoid")
 erf = _function("erf")
 floor = _function("floor")
 ceil = _function("ceil")
-absolute = _function("abs", floats_only=False)
+absolute = _function("abs")
+logical_not = _function("not")
 
 
 def power(base: Term, exponent: Operand) -> Term:
     """base ** exponent on floats."""
-    return Call("pow", (base, constant(exponent, base.dtype)))
+    return call("pow", base, exponent)
 
 
 def minimum(left: Operand, right: Operand) -> Term:
     """The smaller of two terms, elementwise."""
-    return binary("min", left, right)
+    return call("min", left, right)
 
 
 def maximum(left: Operand, right: Operand) -> Term:
     """The larger of two terms, elementwise."""
-    return binary("max", left, right)
+    return call("max", left, right)
 
 
 def equal(left: Operand, right: Operand) -> Term:
     """left == right as a bool term."""
-    return binary("==", left, right)
+    return call("==", left, right)
 
 
 def logical_and(*conditions: Term) -> Term:
@@ -75,18 +63,11 @@ def logical_or(*conditions: Term) -> Term:
     return _chain("or", conditions)
 
 
-def logical_not(condition: Term) -> Term:
-    """The condition does not hold."""
-    return Call("not", (condition,))
-
-
 def _chain(op: str, conditions: Sequence[Term]) -> Term:
-    if not conditions:
-        return Const(op == "and", "bool")
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = Binary(op, result, condition)
-    return result
+    result: Term | None = None
+    for condition in conditions:
+        result = condition if result is None else call(op, result, condition)
+    return Const(op == "and", "bool") if result is None else result
 
 
 def reduce_axis(extent: int, name: str = "k") -> Axis:

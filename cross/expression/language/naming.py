@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Read, Reduce, Term, children, rebuild, substitute
+from cross.expression.language.tensor import Read, Reduce, Tensor
+from cross.expression.language.terms import Term, substitute
 
 
 def unique_tensors(operator: Operator) -> dict[Tensor, Tensor]:
@@ -45,8 +45,7 @@ def _with_unique_axes(tensor: Tensor) -> Tensor:
 
 def replace_reads(term: Term, change: Callable[[Read], Term]) -> Term:
     """The term with every read replaced, innermost indices first."""
-    parts = [replace_reads(part, change) for part in children(term)]
-    rebuilt = rebuild(term, parts) if parts else term
+    rebuilt = term.mapped(lambda part: replace_reads(part, change))
     return change(rebuilt) if isinstance(rebuilt, Read) else rebuilt
 
 

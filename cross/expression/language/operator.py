@@ -8,23 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cross.errors import ExpressionError
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import (
-    ARITHMETIC,
-    FLOATS,
-    Axis,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Lookup,
-    Read,
-    Reduce,
-    Select,
-    Term,
-    children,
-    walk,
-)
+from cross.expression.language.dtypes import FLOATS
+from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.tensor import Axis, Read, Reduce, Tensor
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term, walk
 
 KEY_VERSION = 1
 
@@ -90,7 +77,7 @@ class Operator:
         total = 0
         for stage in self.stages:
             assert stage.body is not None
-            count = sum(1 for term in walk(stage.body) if _is_flop(term))
+            count = sum(_flops(term) for term in walk(stage.body))
             iterations = stage.elements
             if isinstance(stage.body, Reduce):
                 count += 1 if stage.dtype in FLOATS else 0
@@ -100,10 +87,11 @@ class Operator:
         return total
 
 
-def _is_flop(term: Term) -> bool:
-    if isinstance(term, Binary):
-        return term.op in ARITHMETIC and term.dtype in FLOATS
-    return isinstance(term, Call) and term.dtype in FLOATS
+def _flops(term: Term) -> int:
+    match term:
+        case Binary(name) | Call(name) if term.dtype in FLOATS:
+            return OPERATIONS[name].cost
+    return 0
 
 
 def reads(stage: Tensor) -> tuple[Read, ...]:
@@ -137,8 +125,10 @@ def to_text(term: Term, tensors: dict[Tensor, str], axes: dict[Axis, str]) -> st
         return ", ".join(to_text(part, tensors, axes) for part in parts)
 
     match term:
+        case Int(value) | Const(value, "float32"):
+            return repr(value)
         case Const(value, dtype):
-            return f"{value!r}:{dtype}" if dtype not in ("int64", "float32") else repr(value)
+            return f"{value!r}:{dtype}"
         case Axis():
             return axes.get(term, term.name)
         case Read(tensor, indices):
@@ -158,6 +148,6 @@ def to_text(term: Term, tensors: dict[Tensor, str], axes: dict[Axis, str]) -> st
         case Call(function, arguments):
             return f"{function}({join(arguments)})"
         case Select():
-            return f"select({join(children(term))})"
+            return f"select({join(term.parts)})"
         case _:
             raise ExpressionError(f"unknown term {type(term).__name__}")

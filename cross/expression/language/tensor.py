@@ -1,23 +1,75 @@
-"""Tensors: placeholders and what is computed from them."""
+"""Tensors: placeholders and what is computed from them, with the axes and reads of their bodies."""
 
 from __future__ import annotations
 
+import enum
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cross.errors import ExpressionError
-from cross.expression.language.terms import (
-    DTYPES,
-    ITEM_BYTES,
-    Axis,
-    Operand,
-    Read,
-    Reduce,
-    Term,
-    constant,
-    walk,
-)
+from cross.expression.language.dtypes import DTYPES, INDEX, ITEM_BYTES
+from cross.expression.language.terms import Operand, Term, constant, walk
+
+
+class AxisKind(enum.Enum):
+    """A loop axis indexes the output (SPACE) or is summed over (REDUCE)."""
+
+    SPACE = "space"
+    REDUCE = "reduce"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis(Term):
+    """A loop axis 0 <= name < extent; compared by identity."""
+
+    name: str
+    extent: int
+    kind: AxisKind = AxisKind.SPACE
+
+    @property
+    def dtype(self) -> str:
+        return INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Term):
+    """One element of a tensor."""
+
+    tensor: Tensor
+    indices: tuple[Term, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.tensor.dtype
+
+    @property
+    def parts(self) -> tuple[Term, ...]:
+        return self.indices
+
+    def with_parts(self, *parts: Any) -> Term:
+        return Read(self.tensor, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Term):
+    """`combiner` (see COMBINERS) over the body for all values of the axes; only the root of a body."""
+
+    combiner: str
+    body: Term
+    axes: tuple[Axis, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.body.dtype
+
+    @property
+    def parts(self) -> tuple[Term, ...]:
+        return (self.body,)
+
+    def with_parts(self, *parts: Any) -> Term:
+        return replace(self, body=parts[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +92,7 @@ class Tensor:
                 f"tensor {self.name} has {len(self.shape)} dimensions {self.shape}, found {len(items)} "
                 "indices"
             )
-        return Read(self, tuple(constant(item, "int64") for item in items))
+        return Read(self, tuple(constant(item, INDEX) for item in items))
 
     @property
     def elements(self) -> int:

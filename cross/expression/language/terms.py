@@ -1,109 +1,95 @@
-"""Scalar terms: the right-hand sides of index expressions.
+"""Scalar terms: the one grammar of index expressions and of loop nests.
 
-The whole grammar, closed:
+    Term = Int | Const | Lookup | Binary | Call | Select | Cast | a leaf of its level
 
-    Term = Const | Axis | Read | Lookup | Binary | Call | Select | Cast | Reduce
+Leaves of an index expression are axes and reads of tensors (tensor.py); those of a loop nest are knobs, loop
+variables and loads from buffers (cross/loopnest/nodes.py). What operators and functions there are and
+what they mean is a table (operations.py).
 
-A term is a value: frozen, compared by structure (an `Axis` by identity). Python's operators build
-terms; comparisons that Python reserves for identity are functions (`equal`). `Reduce` may stand only
-at the root of a computed tensor.
+A term is a value: frozen, compared by structure. Python's operators build terms; comparisons that Python
+reserves for identity are functions (`equal`).
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from cross.errors import ExpressionError
-
-if TYPE_CHECKING:
-    from cross.expression.language.tensor import Tensor
-
-FLOATS = ("float16", "float32", "float64")
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
-DTYPES = (*FLOATS, *INTEGERS, "bool")
-ITEM_BYTES = {
-    "float16": 2,
-    "float32": 4,
-    "float64": 8,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "bool": 1,
-}
-
-ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
-COMPARISONS = ("<", "<=", "==")
-LOGICAL = ("and", "or")
-FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "erf", "floor", "ceil", "abs", "neg", "pow", "not")
-
-Number = int | float | bool
-
-
-class AxisKind(enum.Enum):
-    """A loop axis indexes the output (SPACE) or is summed over (REDUCE)."""
-
-    SPACE = "space"
-    REDUCE = "reduce"
+from cross.expression.language.dtypes import DTYPES, INDEX
+from cross.expression.language.operations import INTEGER, OPERATIONS
 
 
 class Term:
-    """Base of all scalar terms: operators only."""
+    """Base of all terms: what every node answers, and Python's operators."""
 
     __slots__ = ()
 
+    if TYPE_CHECKING:
+
+        @property
+        def dtype(self) -> str:
+            """The dtype of the value: a field or a property of each node."""
+
     @property
-    def dtype(self) -> str:
-        raise ExpressionError(f"{type(self).__name__} has no dtype")
+    def parts(self) -> tuple[Term, ...]:
+        """The direct sub-terms, in order of evaluation."""
+        return ()
+
+    def with_parts(self, *parts: Any) -> Term:
+        """The same node with other sub-terms."""
+        return self
+
+    def mapped(self, change: Callable[[Term], Term]) -> Term:
+        """The same node with its direct sub-terms changed."""
+        parts = self.parts
+        return self.with_parts(*map(change, parts)) if parts else self
 
     def __add__(self, other: Operand) -> Term:
-        return binary("+", self, other)
+        return call("+", self, other)
 
     def __radd__(self, other: Operand) -> Term:
-        return binary("+", other, self)
+        return call("+", other, self)
 
     def __sub__(self, other: Operand) -> Term:
-        return binary("-", self, other)
+        return call("-", self, other)
 
     def __rsub__(self, other: Operand) -> Term:
-        return binary("-", other, self)
+        return call("-", other, self)
 
     def __mul__(self, other: Operand) -> Term:
-        return binary("*", self, other)
+        return call("*", self, other)
 
     def __rmul__(self, other: Operand) -> Term:
-        return binary("*", other, self)
+        return call("*", other, self)
 
     def __truediv__(self, other: Operand) -> Term:
-        return binary("/", self, other)
+        return call("/", self, other)
 
     def __rtruediv__(self, other: Operand) -> Term:
-        return binary("/", other, self)
+        return call("/", other, self)
 
     def __floordiv__(self, other: Operand) -> Term:
-        return binary("//", self, other)
+        return call("//", self, other)
 
     def __mod__(self, other: Operand) -> Term:
-        return binary("%", self, other)
+        return call("%", self, other)
 
     def __neg__(self) -> Term:
-        return Call("neg", (self,))
+        return call("neg", self)
 
     def __lt__(self, other: Operand) -> Term:
-        return binary("<", self, other)
+        return call("<", self, other)
 
     def __le__(self, other: Operand) -> Term:
-        return binary("<=", self, other)
+        return call("<=", self, other)
 
     def __gt__(self, other: Operand) -> Term:
-        return binary("<", other, self)
+        return call("<", other, self)
 
     def __ge__(self, other: Operand) -> Term:
-        return binary("<=", other, self)
+        return call("<=", other, self)
 
     def __bool__(self) -> bool:
         raise ExpressionError("a term has no truth value; use select(), logical_and() or logical_or()")
@@ -113,59 +99,47 @@ Operand = Term | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Const(Term):
-    """A literal of a given dtype."""
+class Int(Term):
+    """A literal index."""
 
-    value: Number
-    kind: str
-
-    @property
-    def dtype(self) -> str:
-        return self.kind
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Axis(Term):
-    """A loop axis 0 <= name < extent; compared by identity."""
-
-    name: str
-    extent: int
-    kind: AxisKind = AxisKind.SPACE
+    value: int
 
     @property
     def dtype(self) -> str:
-        return "int64"
+        return INDEX
 
 
 @dataclass(frozen=True, slots=True)
-class Read(Term):
-    """One element of a tensor."""
+class Const(Term):
+    """A literal of any dtype but that of indices."""
 
-    tensor: Tensor
-    indices: tuple[Term, ...]
-
-    @property
-    def dtype(self) -> str:
-        return self.tensor.dtype
+    value: int | float | bool
+    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Term):
-    """One element of a matrix of literals, such as the transform matrices of Winograd convolution."""
+    """One element of a matrix of literals; a literal itself once row and column are known.
+
+    The transform matrices of Winograd convolution are such.
+    """
 
     matrix: tuple[tuple[float, ...], ...]
     row: Term
     column: Term
-    kind: str
+    dtype: str
 
     @property
-    def dtype(self) -> str:
-        return self.kind
+    def parts(self) -> tuple[Term, ...]:
+        return (self.row, self.column)
+
+    def with_parts(self, *parts: Any) -> Term:
+        return Lookup(self.matrix, parts[0], parts[1], self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Binary(Term):
-    """Arithmetic, comparison or logic on two terms of one dtype."""
+    """An operator (a row of OPERATIONS with a precedence) on two terms of one dtype."""
 
     op: str
     left: Term
@@ -173,19 +147,33 @@ class Binary(Term):
 
     @property
     def dtype(self) -> str:
-        return self.left.dtype if self.op in ARITHMETIC else "bool"
+        return OPERATIONS[self.op].result or self.left.dtype
+
+    @property
+    def parts(self) -> tuple[Term, ...]:
+        return (self.left, self.right)
+
+    def with_parts(self, *parts: Any) -> Term:
+        return Binary(self.op, *parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Term):
-    """An elementwise function (see FUNCTIONS); the result has the dtype of the first argument."""
+    """A function (a row of OPERATIONS without a precedence) of terms of one dtype."""
 
     function: str
     arguments: tuple[Term, ...]
 
     @property
     def dtype(self) -> str:
-        return self.arguments[0].dtype
+        return OPERATIONS[self.function].result or self.arguments[0].dtype
+
+    @property
+    def parts(self) -> tuple[Term, ...]:
+        return self.arguments
+
+    def with_parts(self, *parts: Any) -> Term:
+        return Call(self.function, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,84 +188,76 @@ class Select(Term):
     def dtype(self) -> str:
         return self.then.dtype
 
+    @property
+    def parts(self) -> tuple[Term, ...]:
+        return (self.condition, self.then, self.otherwise)
+
+    def with_parts(self, *parts: Any) -> Term:
+        return Select(*parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Cast(Term):
     """Conversion to another dtype (float to integer truncates)."""
 
-    kind: str
+    dtype: str
     value: Term
 
     @property
-    def dtype(self) -> str:
-        return self.kind
+    def parts(self) -> tuple[Term, ...]:
+        return (self.value,)
 
-
-@dataclass(frozen=True, slots=True)
-class Reduce(Term):
-    """`combiner` ("sum", "max" or "min") over the body for all values of the reduction axes."""
-
-    combiner: str
-    body: Term
-    axes: tuple[Axis, ...]
-
-    @property
-    def dtype(self) -> str:
-        return self.body.dtype
+    def with_parts(self, *parts: Any) -> Term:
+        return Cast(self.dtype, *parts)
 
 
 def constant(value: Operand, dtype: str) -> Term:
     """A term of the given dtype: numbers become literals, terms are kept if their dtype fits."""
     if not isinstance(value, Term):
-        if dtype in INTEGERS and int(value) != value:
-            raise ExpressionError(f"expected a number that {dtype} holds, found {value!r}; use cast()")
-        kind = bool if dtype == "bool" else int if dtype in INTEGERS else None
-        return Const(kind(value) if kind else value, dtype)
+        if DTYPES[dtype].kind in INTEGER:
+            if int(value) != value:
+                raise ExpressionError(f"expected a number that {dtype} holds, found {value!r}; use cast()")
+            return Int(int(value)) if dtype == INDEX else Const(int(value), dtype)
+        return Const(bool(value) if dtype == "bool" else value, dtype)
     if value.dtype != dtype and {value.dtype, dtype} <= {"int64", "int32"}:
         return cast(dtype, value)
     return value
 
 
-def binary(op: str, left: Operand, right: Operand) -> Term:
-    """A binary term; a Python number takes the dtype of the other side.
+def call(name: str, *operands: Operand) -> Term:
+    """An operation on terms; a Python number takes the dtype of the terms.
 
     Raises:
-        ExpressionError: the two sides have different dtypes.
+        ExpressionError: the operands differ in dtype, or have one that the operation does not take.
     """
-    if isinstance(left, Term):
-        dtype = left.dtype
-    elif isinstance(right, Term):
-        dtype = right.dtype
-    else:
-        raise ExpressionError(f"operator {op} needs a term on one side, found {left!r} and {right!r}")
-    left, right = constant(left, dtype), constant(right, dtype)
-    if left.dtype != right.dtype:
+    row = OPERATIONS[name]
+    dtype = next((operand.dtype for operand in operands if isinstance(operand, Term)), None)
+    if dtype is None:
+        raise ExpressionError(f"{name} needs a term among its operands, found {operands}")
+    terms = tuple(constant(operand, dtype) for operand in operands)
+    if any(term.dtype != dtype for term in terms):
         raise ExpressionError(
-            f"operator {op}: expected one dtype on both sides, found {left.dtype} and {right.dtype}; "
+            f"{name}: expected one dtype, found {' and '.join(term.dtype for term in terms)}; "
             "use cast() on one of them"
         )
-    if op == "/" and dtype not in FLOATS:
-        raise ExpressionError(f"operator / works on floats, found {dtype}; use // for integers")
-    return _fold(op, left, right)
+    if DTYPES[dtype].kind not in row.kinds:
+        advice = "// for integers" if name == "/" else "cast()"
+        raise ExpressionError(f"{name} works on {' or '.join(row.kinds)} values, found {dtype}; use {advice}")
+    return _folded(name, *terms) if row.precedence else Call(name, terms)
 
 
-def _fold(op: str, left: Term, right: Term) -> Term:
-    """Index arithmetic on literals is folded, so that printed expressions and keys stay small."""
-    if left.dtype in INTEGERS:
-        if isinstance(left, Const) and isinstance(right, Const) and op in _FOLD:
-            return Const(_FOLD[op](int(left.value), int(right.value)), left.dtype)
-        if isinstance(right, Const) and (op, right.value) in (("+", 0), ("-", 0), ("*", 1), ("//", 1)):
+def _folded(op: str, left: Term, right: Term) -> Term:
+    """Arithmetic on integer literals is folded, so that printed expressions and keys stay small."""
+    if DTYPES[left.dtype].kind in INTEGER:
+        a, b = (int(item.value) if isinstance(item, Int | Const) else None for item in (left, right))
+        fold = OPERATIONS[op].integer if op in ("+", "-", "*") else None
+        if fold is not None and a is not None and b is not None:
+            return constant(fold(a, b), left.dtype)
+        if (op, b) in (("+", 0), ("-", 0), ("*", 1), ("//", 1)):
             return left
-        if isinstance(left, Const) and (op, left.value) in (("+", 0), ("*", 1)):
+        if (op, a) in (("+", 0), ("*", 1)):
             return right
     return Binary(op, left, right)
-
-
-_FOLD: dict[str, Callable[[int, int], int]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-}
 
 
 def cast(dtype: str, value: Term) -> Term:
@@ -295,11 +275,8 @@ def select(condition: Term, then: Operand, otherwise: Operand) -> Term:
     """
     if condition.dtype != "bool":
         raise ExpressionError(f"select() needs a bool condition, found {condition.dtype}")
-    if isinstance(then, Term):
-        dtype = then.dtype
-    elif isinstance(otherwise, Term):
-        dtype = otherwise.dtype
-    else:
+    dtype = next((branch.dtype for branch in (then, otherwise) if isinstance(branch, Term)), None)
+    if dtype is None:
         raise ExpressionError("select() needs a term in one of its branches")
     then, otherwise = constant(then, dtype), constant(otherwise, dtype)
     if then.dtype != otherwise.dtype:
@@ -319,75 +296,16 @@ def lookup(matrix: Sequence[Sequence[float]], row: Operand, column: Operand, dty
         raise ExpressionError(
             f"lookup(): expected rows of one length, at least 1, found lengths {[len(line) for line in rows]}"
         )
-    return Lookup(rows, constant(row, "int64"), constant(column, "int64"), dtype)
-
-
-def children(term: Term) -> tuple[Term, ...]:
-    """The direct sub-terms, in order."""
-    match term:
-        case Read(_, indices):
-            return indices
-        case Lookup(_, row, column, _):
-            return (row, column)
-        case Binary(_, left, right):
-            return (left, right)
-        case Call(_, arguments):
-            return arguments
-        case Select(condition, then, otherwise):
-            return (condition, then, otherwise)
-        case Cast(_, value) | Reduce(_, value, _):
-            return (value,)
-        case _:
-            return ()
-
-
-def rebuild(term: Term, parts: Sequence[Term]) -> Term:
-    """The same node with other sub-terms."""
-    match term:
-        case Read():
-            return replace(term, indices=tuple(parts))
-        case Lookup():
-            return replace(term, row=parts[0], column=parts[1])
-        case Binary():
-            return replace(term, left=parts[0], right=parts[1])
-        case Call():
-            return replace(term, arguments=tuple(parts))
-        case Select():
-            return Select(*parts)
-        case Cast():
-            return replace(term, value=parts[0])
-        case Reduce():
-            return replace(term, body=parts[0])
-        case _:
-            return term
+    return Lookup(rows, constant(row, INDEX), constant(column, INDEX), dtype)
 
 
 def walk(term: Term) -> Iterator[Term]:
     """The term and all its sub-terms, parents first."""
     yield term
-    for child in children(term):
-        yield from walk(child)
+    for part in term.parts:
+        yield from walk(part)
 
 
-def substitute(term: Term, values: dict[Axis, Term]) -> Term:
-    """The term with axes replaced by terms."""
-    if isinstance(term, Axis):
-        return values.get(term, term)
-    parts = children(term)
-    if not parts:
-        return term
-    return rebuild(term, [substitute(part, values) for part in parts])
-
-
-INTEGER_LIMITS = {"int8": 127, "uint8": 255, "int16": 2**15 - 1, "int32": 2**31 - 1, "int64": 2**63 - 1}
-
-
-def neutral_value(combiner: str, dtype: str) -> float | int:
-    """The neutral element of a reduction: 0, or the end of the dtype's range that never wins."""
-    if combiner == "sum":
-        return 0.0 if dtype in FLOATS else 0
-    if dtype in FLOATS:
-        return float("inf") if combiner == "min" else float("-inf")
-    if combiner == "min":
-        return INTEGER_LIMITS[dtype]
-    return 0 if dtype.startswith("u") else -INTEGER_LIMITS[dtype] - 1
+def substitute(term: Term, values: Mapping[Any, Term]) -> Term:
+    """The term with leaves replaced by terms."""
+    return term.mapped(lambda part: substitute(part, values)) if term.parts else values.get(term, term)

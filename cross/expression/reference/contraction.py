@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Binary, Cast, Read, Reduce, Term
+from cross.expression.language.tensor import Read, Reduce, Tensor
+from cross.expression.language.terms import Binary, Cast, Term
 from cross.expression.reference.strided import blocks, read_view, working_dtype
 
 Array = NDArray[Any]
@@ -62,7 +62,7 @@ def _factors(stage: Tensor) -> tuple[Read, Read] | None:
 
 def _read(term: Term) -> Read | None:
     """The read behind a factor; a cast counts as nothing where it changes no value."""
-    if isinstance(term, Cast) and np.can_cast(term.value.dtype, term.kind, "safe"):
+    if isinstance(term, Cast) and np.can_cast(term.value.dtype, term.dtype, "safe"):
         term = term.value
     return term if isinstance(term, Read) and term.dtype != "bool" else None
 

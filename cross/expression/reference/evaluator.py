@@ -10,8 +10,7 @@ its own dimension, so that temporaries stay small.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,59 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
+from cross.expression.language.operations import COMBINERS, OPERATIONS
 from cross.expression.language.operator import Operator, reads
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import (
-    Axis,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Lookup,
-    Read,
-    Reduce,
-    Select,
-    Term,
-)
+from cross.expression.language.tensor import Axis, Read, Reduce, Tensor
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term
 from cross.expression.reference.contraction import BLOCK_ELEMENTS, contract
 from cross.expression.reference.strided import blocks, read_view, working_dtype
 
 Array = NDArray[Any]
 
 TERM_BLOCK_ELEMENTS = 1 << 18  # of each temporary of the general path: 2 MiB
-
-_BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "/": np.divide,
-    "//": np.floor_divide,
-    "%": np.remainder,
-    "min": np.minimum,
-    "max": np.maximum,
-    "<": np.less,
-    "<=": np.less_equal,
-    "==": np.equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-}
-_erf = np.frompyfunc(math.erf, 1, 1)
-_CALLS: dict[str, Callable[..., Array]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "tanh": np.tanh,
-    "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
-    "erf": lambda x: np.asarray(_erf(x)).astype(np.float64),
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "abs": np.abs,
-    "neg": np.negative,
-    "pow": np.power,
-    "not": np.logical_not,
-}
-_COMBINERS: dict[str, Callable[..., Array]] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
-_REDUCTIONS: dict[str, Callable[..., Array]] = {"sum": np.sum, "max": np.max, "min": np.min}
 
 
 def evaluate(
@@ -156,17 +112,18 @@ def _evaluate_stage(stage: Tensor, memory: Mapping[Tensor, Array], block_element
         if not isinstance(body, Reduce):
             place[...] = value
             continue
-        part = _REDUCTIONS[body.combiner](value, axis=summed)
+        combine = OPERATIONS[COMBINERS[body.combiner]].numpy
+        part = combine.reduce(value, axis=summed)
         first = all(cut.start == 0 for cut in box[space:])
-        place[...] = part if first else _COMBINERS[body.combiner](place, part)
+        place[...] = part if first else combine(place, part)
     return result
 
 
 def _value(term: Term, block: _Block, mask: Array | None) -> Array:
     """A term over a block; `mask` says where it is really evaluated (None: everywhere)."""
     match term:
-        case Const(value, dtype):
-            return np.full([1] * len(block.axes), value, working_dtype(dtype))
+        case Int(value) | Const(value, _):
+            return np.full([1] * len(block.axes), value, working_dtype(term.dtype))
         case Axis():
             return block.index(term)
         case Read():
@@ -174,10 +131,9 @@ def _value(term: Term, block: _Block, mask: Array | None) -> Array:
         case Lookup(matrix, row, column, dtype):
             values = np.array(matrix, working_dtype(dtype))
             return np.asarray(values[_value(row, block, mask), _value(column, block, mask)])
-        case Binary(op, left, right):
-            return _BINARY[op](_value(left, block, mask), _value(right, block, mask))
-        case Call(function, arguments):
-            return _CALLS[function](*(_value(argument, block, mask) for argument in arguments))
+        case Binary(name) | Call(name):
+            operands = (_value(part, block, mask) for part in term.parts)
+            return np.asarray(OPERATIONS[name].numpy(*operands))
         case Cast(dtype, value):
             return _cast(_value(value, block, mask), dtype)
         case Select():

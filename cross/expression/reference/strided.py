@@ -9,7 +9,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from cross.expression.language.terms import Axis, Binary, Cast, Const, Term
+from cross.expression.language.tensor import Axis
+from cross.expression.language.terms import Binary, Cast, Const, Int, Term
 
 Array = NDArray[Any]
 
@@ -19,7 +20,7 @@ def affine(term: Term) -> tuple[Mapping[Axis, int], int] | None:
     match term:
         case Axis():
             return {term: 1}, 0
-        case Const(value, _):
+        case Int(value) | Const(value, _):
             return {}, int(value)
         case Cast("int64" | "int32", value):
             return affine(value)
@@ -27,9 +28,9 @@ def affine(term: Term) -> tuple[Mapping[Axis, int], int] | None:
             return _sum(affine(left), affine(right), 1)
         case Binary("-", left, right):
             return _sum(affine(left), affine(right), -1)
-        case Binary("*", left, Const(factor, _)):
+        case Binary("*", left, Int(factor) | Const(factor, _)):
             return _sum(({}, 0), affine(left), int(factor))
-        case Binary("*", Const(factor, _), right):
+        case Binary("*", Int(factor) | Const(factor, _), right):
             return _sum(({}, 0), affine(right), int(factor))
     return None
 

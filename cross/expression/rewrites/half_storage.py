@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from cross.expression.language.naming import replace_reads
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor, compute, placeholder
-from cross.expression.language.terms import Read, Term, cast
+from cross.expression.language.tensor import Read, Tensor, compute, placeholder
+from cross.expression.language.terms import Term, cast
 
 HALF, COMPUTED = "float16", "float32"
 

@@ -14,9 +14,10 @@ from dataclasses import replace
 from cross.errors import ExpressionError
 from cross.expression.language.functions import reduce_axis
 from cross.expression.language.naming import replace_reads
+from cross.expression.language.operations import neutral_value
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Axis, Const, Reduce, Term, neutral_value, select, substitute
+from cross.expression.language.tensor import Axis, Reduce, Tensor
+from cross.expression.language.terms import Term, constant, select, substitute
 
 
 def rfactor(operator: Operator, stage: Tensor, axis: Axis, factor: int) -> Operator:
@@ -64,7 +65,7 @@ def _partial(stage: Tensor, axis: Axis, factor: int) -> Tensor:
     values: dict[Axis, Term] = {**dict(zip(stage.axes, space, strict=True)), **reduced, axis: position}
     term = substitute(body.body, values)
     if axis.extent % factor:
-        neutral = Const(neutral_value(body.combiner, stage.dtype), stage.dtype)
+        neutral = constant(neutral_value(body.combiner, stage.dtype), stage.dtype)
         term = select(position < axis.extent, term, neutral)
     whole = Reduce(body.combiner, term, tuple(reduced[item] for item in body.axes))
     return Tensor(f"{stage.name}.rf", (*stage.shape, factor), stage.dtype, (*space, lane), whole)

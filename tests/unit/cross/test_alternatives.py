@@ -11,12 +11,12 @@ from cross.errors import ExpressionError, ScheduleError, VerifyError
 from cross.expression import Operator, compute, placeholder, reduce_axis, sum
 from cross.expression.families.conv import conv2d
 from cross.expression.families.window import Window
-from cross.expression.language.terms import lookup
+from cross.expression.language.terms import Binary, Int, Lookup, lookup
 from cross.expression.reference import evaluate
 from cross.loopnest import Programs, interpret, lower, to_text, verify
 from cross.loopnest.affine import divide, sum_of_terms
 from cross.loopnest.bind import bind
-from cross.loopnest.nodes import Binary, Expr, Int, Knob, Lookup, Var, add, mul
+from cross.loopnest.nodes import Expr, Knob, Var, add, mul
 from cross.schedule import Packing, cpu_space
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.packing import PackedLoop

@@ -11,9 +11,10 @@ from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv2d
 from cross.expression.families.window import Window
+from cross.expression.language.terms import Int
 from cross.inspection.gpu_launches import inspect_gpu
 from cross.loopnest import Programs
-from cross.loopnest.nodes import Allocate, Block, For, Int, LoopKind, Statement, Store
+from cross.loopnest.nodes import Allocate, Block, For, LoopKind, Statement, Store
 from cross.schedule.choose import space_of
 from cross.schedule.gpu_multi_level import MOST_WRITTEN_OUT
 from cross.schedule.gpu_operands import shared_size

@@ -32,11 +32,11 @@ from cross.expression.families.conv import conv2d, depthwise_conv2d
 from cross.expression.families.data_movement import concat
 from cross.expression.families.dense import dense
 from cross.expression.families.window import Window
+from cross.expression.language.terms import Binary, Select
 from cross.expression.reference import evaluate
 from cross.inspection.cpu_loops import inspect
 from cross.loopnest import LoopNest, Programs
-from cross.loopnest.nodes import Allocate, Binary, Expr, For, LoopKind, Select, Statement
-from cross.loopnest.traits import parts
+from cross.loopnest.nodes import Allocate, Expr, For, LoopKind, Statement
 from cross.schedule.cpu_sketch import cpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.fuzz.test_compiler import HOST
@@ -172,7 +172,7 @@ def register_tile(nest: LoopNest) -> tuple[Allocate, dict[str, tuple[int, int]]]
 def conditions(statement: Statement) -> list[Expr]:
     def walk(expr: Expr) -> list[Expr]:
         here = [expr.condition] if isinstance(expr, Select) else []
-        return here + [item for part in parts(expr) for item in walk(part)]
+        return here + [item for part in expr.parts for item in walk(part)]
 
     return [condition for store in stores(statement) for condition in walk(store.value)]
 

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cross.loopnest.nodes import (
-    Block,
-    Call,
-    Cast,
-    Expr,
-    For,
-    Int,
-    Knob,
-    Literal,
-    LoopKind,
-    Scope,
-    Select,
-    Var,
-)
+from cross.expression.language.terms import Call, Cast, Const, Int, Select
+from cross.loopnest.nodes import Block, Expr, For, Knob, LoopKind, Scope, Var
 from cross.loopnest.printer import expression_text, statement_text, to_text
 from tests.nests import argument, load, local, matmul, nest, op, plus, store, times
 
@@ -48,12 +36,12 @@ A = argument("A", (8, 8), "input")
             "0 <= i and (i < 3 or j == 0)",
         ),
         (load(A, "i", plus("j", 1)), "A[i, j + 1]"),
-        (Literal(0.5, "float32"), "0.5"),
-        (Literal(3, "int8"), "int8(3)"),
-        (Literal(True, "bool"), "True"),
-        (Call("pow", (load(A, 0, 0), Literal(2.0, "float32"))), "pow(A[0, 0], 2.0)"),
-        (Select(op("<", "i", 2), load(A, "i", 0), Literal(0.0, "float32")), "select(i < 2, A[i, 0], 0.0)"),
-        (Cast("int32", load(A, 0, 0), "float32"), "int32(A[0, 0])"),
+        (Const(0.5, "float32"), "0.5"),
+        (Const(3, "int8"), "int8(3)"),
+        (Const(True, "bool"), "True"),
+        (Call("pow", (load(A, 0, 0), Const(2.0, "float32"))), "pow(A[0, 0], 2.0)"),
+        (Select(op("<", "i", 2), load(A, "i", 0), Const(0.0, "float32")), "select(i < 2, A[i, 0], 0.0)"),
+        (Cast("int32", load(A, 0, 0)), "int32(A[0, 0])"),
     ],
 )
 def test_expressions(expression: Expr, text: str) -> None:
@@ -100,4 +88,4 @@ def test_knobs_and_unroll_limits_print_by_name() -> None:
 
 
 def test_a_statement_alone() -> None:
-    assert statement_text(store(A, (Int(0), Var("j")), Literal(1.0, "float32"))) == "A[0, j] = 1.0"
+    assert statement_text(store(A, (Int(0), Var("j")), Const(1.0, "float32"))) == "A[0, j] = 1.0"

@@ -38,18 +38,9 @@ from cross.expression.families.elementwise import BINARY, UNARY, apply, bias_add
 from cross.expression.families.norm import frobenius_norm, layer_norm, local_response_norm, softmax
 from cross.expression.families.pool import pool2d, reduce
 from cross.expression.families.window import Window
-from cross.expression.language.terms import (
-    FLOATS,
-    Axis,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Read,
-    Reduce,
-    Select,
-    Term,
-)
+from cross.expression.language.dtypes import FLOATS
+from cross.expression.language.tensor import Axis, Read, Reduce
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Select, Term
 from cross.expression.reference import evaluate
 from cross.expression.reference.contraction import contract
 from cross.expression.reference.strided import blocks
@@ -73,7 +64,7 @@ Values = Mapping[Tensor, Mapping[tuple[int, ...], Any]]
 def meaning(term: Term, at: Mapping[Axis, int], values: Values) -> Any:
     """One term at one point of its axes; integers wrap."""
     match term:
-        case Const(value, _):
+        case Int(value) | Const(value, _):
             return value
         case Axis():
             return at[term]

@@ -17,11 +17,12 @@ from cross.expression import Operator, compute, placeholder, reduce_axis, sum
 from cross.expression.families.conv import conv2d
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.window import Window
+from cross.expression.language.terms import Binary, Int
 from cross.expression.reference import evaluate
 from cross.inspection.cpu_loops import inspect
 from cross.loopnest import Programs, interpret, verify
 from cross.loopnest.affine import affine, rejoined
-from cross.loopnest.nodes import Binary, Int, Var, add, mul
+from cross.loopnest.nodes import Var, add, mul
 from cross.schedule import cpu_space
 from cross.schedule.cycles import Machine, Nest, Operand, nest_cycles
 from cross.schedule.filled_lanes import filling, with_filled_lanes

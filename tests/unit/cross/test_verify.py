@@ -10,22 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cross.errors import VerifyError
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Select
 from cross.loopnest.bounds import assume, bounds, linear
 from cross.loopnest.nodes import (
     Allocate,
-    Binary,
     Block,
-    Call,
-    Cast,
     Expr,
     For,
-    Int,
     Knob,
-    Literal,
     LoopKind,
     LoopNest,
     Scope,
-    Select,
     Statement,
     Store,
     Var,
@@ -54,7 +49,7 @@ from tests.nests import (
 
 X = argument("X", (8,), "input")
 Y = argument("Y", (8,), "output")
-ONE = Literal(1.0, "float32")
+ONE = Const(1.0, "float32")
 
 
 def refuse(program: LoopNest, message: str) -> None:
@@ -122,15 +117,17 @@ def test_index_count() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (Literal(1, "int32"), "stores int32 into float32"),
+        (Const(1, "int32"), "stores int32 into float32"),
         (Binary("+", ONE, Int(1)), "operands of dtypes float32 and int64"),
         (Binary("^", ONE, ONE), "unknown operation"),
         (Select(ONE, ONE, ONE), "condition of dtype float32, expected bool"),
-        (Select(op("<", 0, 1), ONE, Literal(1, "int8")), "branches of dtypes float32 and int8"),
-        (Select(Binary("and", ONE, ONE), ONE, ONE), "operands of dtype float32, expected bool"),
-        (Call("gamma", (ONE,)), "unknown function gamma"),
-        (Call("pow", (ONE, Literal(2, "int8"))), "arguments of dtypes float32, int8"),
-        (Cast("float32", ONE, "int8"), "cast from int8 of a float32"),
+        (Select(op("<", 0, 1), ONE, Const(1, "int8")), "branches of dtypes float32 and int8"),
+        (Select(Binary("and", ONE, ONE), ONE, ONE), "and of dtype float32, expected bool"),
+        (Call("gamma", (ONE,)), "unknown function 'gamma'"),
+        (Call("pow", (ONE, Const(2, "int8"))), "operands of dtypes float32 and int8"),
+        (Call("pow", (ONE,)), "operands of dtypes float32"),
+        (Call("exp", (Cast("int8", ONE),)), "exp of dtype int8, expected float"),
+        (Call("+", (ONE, ONE)), r"unknown function '\+'"),
     ],
 )
 def test_dtypes(value: Expr, problem: str) -> None:

@@ -12,6 +12,7 @@ from boards.board import load as load_board
 from cross.errors import VerifyError
 from cross.expression import Operator, placeholder
 from cross.expression.families.dense import dense
+from cross.expression.language.terms import Const
 from cross.loopnest import Programs
 from cross.loopnest.nodes import (
     Allocate,
@@ -20,7 +21,6 @@ from cross.loopnest.nodes import (
     Buffer,
     Expr,
     For,
-    Literal,
     LoopKind,
     LoopNest,
     Scope,
@@ -35,7 +35,7 @@ X = argument("X", (BLOCKS, STEPS, THREADS), "input")
 Y = argument("Y", (BLOCKS, THREADS), "output")
 S = local("S", (THREADS,), Scope.SHARED)
 ACC = local("acc", (THREADS,), Scope.REGISTER)
-ONE = Literal(1.0, "float32")
+ONE = Const(1.0, "float32")
 
 
 def block(var: str, extent: int, *statements: Statement) -> For:

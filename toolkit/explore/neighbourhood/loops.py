@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cross.expression.language.operator import Operator, reads
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Axis, Binary, Cast, Const, Read, Term
+from cross.expression.language.tensor import Axis, Read, Tensor
+from cross.expression.language.terms import Binary, Cast, Int, Term
 from toolkit.errors import InputError
 
 
@@ -125,7 +125,7 @@ def affine(term: Term) -> tuple[dict[Axis, int], int] | None:
     match term:
         case Axis():
             return {term: 1}, 0
-        case Const(value, _):
+        case Int(value):
             return {}, int(value)
         case Cast(_, value):
             return affine(value)

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor, placeholder
-from cross.expression.language.terms import Axis, AxisKind, Read, Reduce, Term, rebuild, substitute
-from cross.expression.language.terms import children as parts_of
+from cross.expression.language.tensor import Axis, AxisKind, Read, Reduce, Tensor, placeholder
+from cross.expression.language.terms import Term, substitute
 from toolkit.explore.neighbourhood.loops import IrregularLoops, MajorLoops, affine, main_stage, major_loops
 from toolkit.reuse.plan.bridges import Extents, Hops, bridges_of
 
@@ -79,8 +78,9 @@ def bridge_operator(like: Operator, extents: Sequence[int]) -> Operator:
 def _rebuilt(like: Operator, term: Term, fresh: Mapping[Axis, Axis], inputs: dict[Tensor, Tensor]) -> Term:
     """The term over the fresh axes; what it reads is added to `inputs`."""
     if not isinstance(term, Read):
-        parts = [_rebuilt(like, part, fresh, inputs) for part in parts_of(term)]
-        return rebuild(term, parts) if parts else substitute(term, dict(fresh))
+        if not term.parts:
+            return substitute(term, fresh)
+        return term.mapped(lambda part: _rebuilt(like, part, fresh, inputs))
     dimensions = [_plain(like, index, fresh) for index in term.indices]
     shape = tuple(1 + sum(axis.extent - 1 for axis in axes) for axes in dimensions)
     if term.tensor in inputs and inputs[term.tensor].shape != shape:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.language.terms import Read, walk
+from cross.expression.language.tensor import Read
+from cross.expression.language.terms import walk
 from cross.schedule.gpu_multi_level import LEVELS
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
 from cross.schedule.plan import Plan, make_plan

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from cross.expression.language.naming import replace_reads
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Axis, Const, Read, Term, substitute
+from cross.expression.language.tensor import Axis, Read, Tensor
+from cross.expression.language.terms import Int, Term, substitute
 
 
 def with_flat_tiles(operator: Operator) -> Operator:
@@ -66,4 +66,4 @@ def _flat(stage: Tensor, body: Term, place: int) -> Tensor:
     return replace(stage, shape=shape, axes=axes, body=substitute(replace_reads(body, own), known))
 
 
-_ZERO = Const(0, "int64")
+_ZERO = Int(0)

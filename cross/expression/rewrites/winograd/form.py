@@ -16,8 +16,8 @@ from cross.expression.families.data_movement import pad
 from cross.expression.families.window import Window
 from cross.expression.language.naming import replace_reads
 from cross.expression.language.operator import Operator, reads, to_text
-from cross.expression.language.tensor import Tensor, placeholder
-from cross.expression.language.terms import Axis, Binary, Const, Read, Reduce, Select, Term
+from cross.expression.language.tensor import Axis, Read, Reduce, Tensor, placeholder
+from cross.expression.language.terms import Binary, Int, Select, Term
 from cross.expression.rewrites.winograd.convolution import KERNEL, transform_weights, winograd_conv2d
 from cross.expression.rewrites.winograd.matrices import TAPS, Filtering, filtering
 from cross.expression.rewrites.winograd.transposed import PhaseReads, winograd_transposed_conv2d
@@ -124,7 +124,7 @@ def _convolution(stage: Tensor) -> _Convolution | None:
 
 def _batch(axis: Axis) -> tuple[Term, ...]:
     """How an index may be written that runs over a batch."""
-    return (axis, Const(0, "int64")) if axis.extent == 1 else (axis,)
+    return (axis, Int(0)) if axis.extent == 1 else (axis,)
 
 
 def _phase_reads(index: Term, count: Axis, phase: Axis, tap: Axis, padding: int) -> PhaseReads | None:
@@ -144,9 +144,9 @@ def _terms(index: Term) -> tuple[dict[Axis, int], int] | None:
     match index:
         case Axis():
             return {index: 1}, 0
-        case Const(value, _):
+        case Int(value):
             return {}, int(value)
-        case Binary("*", Axis() as axis, Const(value, _)):
+        case Binary("*", Axis() as axis, Int(value)):
             return {axis: int(value)}, 0
         case Binary("+", left, right):
             first, second = _terms(left), _terms(right)
@@ -180,7 +180,7 @@ def _unpadded(data: Tensor) -> tuple[Tensor, Window]:
 def _offset(index: Term, axis: Axis) -> int:
     """b of axis - b; -1 for anything else."""
     match index:
-        case Binary("-", left, Const(value, _)) if left is axis:
+        case Binary("-", left, Int(value)) if left is axis:
             return int(value)
     return 0 if index is axis else -1
 

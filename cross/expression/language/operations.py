@@ -1,0 +1,166 @@
+"""The operations of the scalar grammar: one row each, and little about a particular operation elsewhere.
+
+A row says what an operation takes and gives, what it computes, what it costs, and how code generators write
+it. To add one, add a row, and to functions.py what those who write expressions call.
+
+`numpy` computes it on arrays: for the reference evaluator in float64 and in the integers' own dtypes, for the
+interpreter of loop nests in the dtype of the operands, for features in columns of configurations (float64).
+
+`llvm` and `c` hold a text for each kind of dtype (dtypes.py) that can be written at once. LLVM:
+
+    "fadd", "icmp slt"   an instruction on two values, a comparison of two
+    "fneg"               the instruction on one value
+    "llvm.sqrt"          an intrinsic; the type's suffix is added
+    "@erf"               a function of the C library, which takes scalars; for float32 an f is added
+
+In C, {0} and {1} are the operands, {one} is 1, {f} what the dialect ends names of functions of the dtype in.
+Where a text is missing, `expansion` says what to write instead, in terms of other operations, or the code
+generator has a way of its own: vectors of exp, tanh and erf (llvm/functions.py), floor division.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from cross.expression.language.dtypes import DTYPES
+
+FLOAT: Final = ("float",)
+INTEGER: Final = ("signed", "unsigned")
+NUMBER: Final = (*FLOAT, *INTEGER)
+BOOL: Final = ("bool",)
+ANY: Final = (*NUMBER, *BOOL)
+Expansion = Callable[..., Any]  # (call, *operands) -> term; call(name, *operands) is an operation on terms
+CALLED: Final = 9  # precedence of operators that are printed as min(a, b)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One row; see the head of this file. All operands have one dtype."""
+
+    name: str
+    arity: int
+    kinds: tuple[str, ...]  # of dtypes that it takes
+    numpy: Any  # a function of arrays; a numpy.ufunc where a reduction combines with it
+    llvm: Mapping[str, str] = field(default_factory=dict)
+    c: Mapping[str, str] = field(default_factory=dict)
+    expansion: Expansion | None = None
+    integer: Callable[[int, int], int] | None = None  # on Python integers, if index arithmetic may hold it
+    result: str = ""  # dtype of the value; "": that of the operands
+    cost: int = 1  # operations that it counts as in FLOP and features
+    precedence: int = 0  # of a `Binary` in printed nests; 0: the row is of a `Call`
+
+
+def _by_kind(floating: str = "", signed: str = "", unsigned: str = "", truth: str = "") -> dict[str, str]:
+    """The texts by kind; unsigned integers have that of signed ones unless they have their own."""
+    texts = zip(ANY, (floating, signed, unsigned or signed, truth), strict=True)
+    return {kind: text for kind, text in texts if text}
+
+
+def _infix(name: str, *, llvm: dict[str, str], c: str = "", **rest: Any) -> Operation:
+    """A row of an operator that C writes between its operands."""
+    kinds = tuple(llvm)
+    written = dict.fromkeys(kinds, f"({{0}} {c or name} {{1}})")
+    return Operation(name=name, arity=2, kinds=kinds, llvm=llvm, c=written, **rest)
+
+
+def _named(name: str, *, llvm: dict[str, str], **rest: Any) -> Operation:
+    """A row of an operator on two numbers that C has no operator for."""
+    return Operation(name=name, arity=2, kinds=NUMBER, llvm=llvm, **({"precedence": CALLED} | rest))
+
+
+def _function(
+    name: str, numpy: Any, llvm: str = "", c: str = "", expansion: Expansion | None = None, arity: int = 1
+) -> Operation:
+    """A row of a function on floats; C has it under the same name unless another text is given."""
+    written = _by_kind(c or f"{name}{{f}}({{0}})")
+    return Operation(
+        name=name, arity=arity, kinds=FLOAT, numpy=numpy, llvm=_by_kind(llvm), c=written, expansion=expansion
+    )
+
+
+def _ceildiv(left: Any, right: Any, out: Any = None) -> Any:
+    """The quotient rounded up, as a numpy function: of what is no array, too."""
+    return np.negative(np.floor_divide(np.negative(left), right), out)
+
+
+def _erf(value: Any) -> Any:
+    return np.asarray(_erf_of_each(value)).astype(np.asarray(value).dtype)[()]
+
+
+_erf_of_each = np.frompyfunc(math.erf, 1, 1)
+
+OPERATIONS: Final = {
+    row.name: row
+    for row in (
+        _infix("+", numpy=np.add, integer=operator.add, llvm=_by_kind("fadd", "add"), precedence=4),
+        _infix("-", numpy=np.subtract, integer=operator.sub, llvm=_by_kind("fsub", "sub"), precedence=4),
+        _infix("*", numpy=np.multiply, integer=operator.mul, llvm=_by_kind("fmul", "mul"), precedence=5),
+        _infix("/", numpy=np.divide, llvm=_by_kind("fdiv"), precedence=5),
+        # of integers; towards minus infinity, and the remainder has the sign of the divisor
+        _named(
+            "//", numpy=np.floor_divide, integer=operator.floordiv, llvm={"unsigned": "udiv"}, precedence=5
+        ),
+        _named("%", numpy=np.remainder, integer=operator.mod, llvm={"unsigned": "urem"}, precedence=5),
+        _named("ceildiv", numpy=_ceildiv, integer=lambda left, right: -(-left // right), llvm={}),
+        # a NaN on either side is the result
+        _named("min", numpy=np.minimum, integer=min, llvm=_by_kind("llvm.minimum", "llvm.smin", "llvm.umin")),
+        _named("max", numpy=np.maximum, integer=max, llvm=_by_kind("llvm.maximum", "llvm.smax", "llvm.umax")),
+        _infix(
+            "<", numpy=np.less, integer=operator.lt, result="bool", precedence=3,
+            llvm=_by_kind("fcmp olt", "icmp slt", "icmp ult", "icmp ult"),
+        ),
+        _infix(
+            "<=", numpy=np.less_equal, integer=operator.le, result="bool", precedence=3,
+            llvm=_by_kind("fcmp ole", "icmp sle", "icmp ule", "icmp ule"),
+        ),
+        _infix(
+            "==", numpy=np.equal, integer=operator.eq, result="bool", precedence=3,
+            llvm=_by_kind("fcmp oeq", "icmp eq", "icmp eq", "icmp eq"),
+        ),
+        _infix("and", numpy=np.logical_and, llvm=_by_kind(truth="and"), c="&&", result="bool", precedence=2),
+        _infix("or", numpy=np.logical_or, llvm=_by_kind(truth="or"), c="||", result="bool", precedence=1),
+        Operation(name="not", arity=1, kinds=BOOL, numpy=np.logical_not, c=_by_kind(truth="(!{0})")),
+        Operation(
+            name="neg", arity=1, kinds=NUMBER, numpy=np.negative, llvm=_by_kind("fneg"),
+            c=_by_kind("(-{0})", "(-{0})"), expansion=lambda call, value: call("-", 0, value),
+        ),
+        Operation(
+            name="abs", arity=1, kinds=("float", "signed"), numpy=np.abs, llvm=_by_kind("llvm.fabs"),
+            c=_by_kind("fabs{f}({0})", "({0} < 0 ? -{0} : {0})"),  # OpenCL's abs is unsigned
+            expansion=lambda call, value: call("max", value, -value),
+        ),
+        _function("exp", np.exp, "llvm.exp"),
+        _function("log", np.log, "llvm.log"),
+        _function("sqrt", np.sqrt, "llvm.sqrt"),
+        _function("tanh", np.tanh, "llvm.tanh"),
+        _function("erf", _erf, "@erf"),
+        _function("floor", np.floor, "llvm.floor"),
+        _function("ceil", np.ceil, "llvm.ceil"),
+        _function("pow", np.power, "llvm.pow", "pow{f}({0}, {1})", arity=2),
+        _function(
+            "sigmoid", lambda x: 1 / (1 + np.exp(-x)), c="({one} / ({one} + exp{f}(-{0})))",
+            expansion=lambda call, x: 1.0 / (1.0 + call("exp", -x)),
+        ),
+    )
+}  # fmt: skip
+"""All rows by name."""
+
+COMBINERS: Final = {"sum": "+", "max": "max", "min": "min"}
+"""The operation that a reduction combines elements with."""
+
+
+def neutral_value(combiner: str, dtype: str) -> float | int:
+    """The neutral element of a reduction: 0, or the end of the dtype's range that never wins."""
+    floating = DTYPES[dtype].kind == "float"
+    if combiner == "sum":
+        return 0.0 if floating else 0
+    if floating:
+        return math.inf if combiner == "min" else -math.inf
+    limits = np.iinfo(dtype)
+    return int(limits.max if combiner == "min" else limits.min)
