@@ -108,7 +108,7 @@ def load_pycuda() -> Any:
 
 
 class CudaDevice(Device):
-    """See gpu.Device; handles are pycuda.driver.DeviceAllocation, aligned to 256 bytes by CUDA."""
+    """Handles are pycuda.driver.DeviceAllocation, aligned to 256 bytes by CUDA."""
 
     def __init__(self, driver: Any, context: Any) -> None:
         self.driver = driver
@@ -116,42 +116,30 @@ class CudaDevice(Device):
         self._context = context  # never popped: the process of one measurement ends without cleaning up
 
     def allocate(self, size_bytes: int) -> Any:
-        """See gpu.Device."""
         with typed(self.driver, f"a buffer of {size_bytes} bytes", "out_of_memory"):
             return self.driver.mem_alloc(size_bytes)
 
-    def upload(self, region: Region) -> Any:
-        """See gpu.Device."""
-        handle = self.allocate(region.size_bytes)
-        self.write(handle, region)
-        return handle
-
     def write(self, handle: Any, region: Region) -> None:
-        """See gpu.Device."""
         with typed(self.driver, "filling a buffer"):
             self.driver.memcpy_htod(handle, region.memory)
 
     def part(self, handle: Any, offset_bytes: int, size_bytes: int) -> Any:
-        """See gpu.Device: an address."""
         return int(handle) + offset_bytes
 
     def wait(self) -> None:
-        """See gpu.Device."""
         with typed(self.driver, "the kernel"):
             self.driver.Context.synchronize()
 
     def fill(self, handle: Any, size_bytes: int, byte: int) -> None:
-        """See gpu.Device."""
         with typed(self.driver, "filling a buffer"):
             self.driver.memset_d8(handle, byte, size_bytes)
 
     def download(self, handle: Any, region: Region) -> None:
-        """See gpu.Device."""
         with typed(self.driver, "reading an output"):
             self.driver.memcpy_dtoh(region.memory, handle)
 
     def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> Call:
-        """See gpu.Device. A cubin for another architecture is a Fault("build")."""
+        """A cubin for another architecture is a Fault("build")."""
         assert isinstance(kernel.code, bytes)
         with typed(self.driver, "the cubin", "build"):
             if kernel.code not in self._modules:
@@ -165,7 +153,7 @@ class CudaDevice(Device):
         return _CudaCall(self, launches, arguments)
 
     def built(self) -> None:
-        """See gpu.Device. A cubin is a binary already."""
+        """A cubin is a binary already."""
 
 
 def pointers(handles: Sequence[Any]) -> List[int]:
@@ -180,7 +168,7 @@ class _CudaCall(Call):
         launches: Sequence[Tuple[Any, Any, List[int]]],
         arguments: Sequence[Sequence[Any]],
     ) -> None:
-        self._device = device
+        self.device = device
         self._arguments = arguments  # freed with the last reference to them
         self._driver = device.driver
         self._launches = launches
@@ -189,10 +177,6 @@ class _CudaCall(Call):
     def start(self) -> None:
         with typed(self._driver, "a launch", "launch"):
             self._enqueue()
-
-    def run(self) -> None:
-        self.start()
-        self._device.wait()
 
     def seconds(self, number: int, flush_bytes: int) -> float:
         if not flush_bytes:

@@ -17,15 +17,18 @@ SMALLEST_BUFFER_BYTES = 4  # drivers refuse empty ones
 
 
 class Call(ABC):
-    """One kernel, or all of a model, with its arguments, ready to run."""
+    """One kernel, or all of a model, with its arguments, ready to run on a device."""
+
+    device: "Device"
 
     @abstractmethod
     def start(self) -> None:
         """Put all its launches into the device's queue. Raises Fault."""
 
-    @abstractmethod
     def run(self) -> None:
         """Run all its launches once, and wait for them. Raises Fault."""
+        self.start()
+        self.device.wait()
 
     @abstractmethod
     def seconds(self, number: int, flush_bytes: int) -> float:
@@ -40,9 +43,11 @@ class Device(ABC):
     def allocate(self, size_bytes: int) -> Any:
         """A buffer on the device, aligned to 256 bytes at least. Raises Fault("out_of_memory")."""
 
-    @abstractmethod
     def upload(self, region: Region) -> Any:
-        """A buffer with the region's content. Raises Fault("out_of_memory")."""
+        """A buffer with the region's content, which no kernel writes. Raises Fault("out_of_memory")."""
+        handle = self.allocate(region.size_bytes)
+        self.write(handle, region)
+        return handle
 
     @abstractmethod
     def write(self, handle: Any, region: Region) -> None:

@@ -22,7 +22,7 @@ class ModelCall(Call):
     """
 
     def __init__(self, device: Device, model: GpuModel, handles: Sequence[Any]) -> None:
-        self._device = device
+        self.device = device
         arena = GuardedBuffer(device, model.arena_bytes)
         parameters = device.upload(_region(model.parameters or bytes(SMALLEST_BUFFER_BYTES)))
         workspace = GuardedBuffer(device, model.scratch_bytes)
@@ -50,10 +50,6 @@ class ModelCall(Call):
     def start(self) -> None:
         for call in self._calls:
             call.start()
-
-    def run(self) -> None:
-        self.start()
-        self._device.wait()
 
     def seconds(self, number: int, flush_bytes: int) -> float:
         del flush_bytes  # a model goes through more memory than a cache holds

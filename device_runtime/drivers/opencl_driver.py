@@ -137,7 +137,7 @@ def full_name(device: Any) -> str:
 
 
 class OpenClDevice(Device):
-    """See gpu.Device; handles are pyopencl.Buffer."""
+    """Handles are pyopencl.Buffer."""
 
     def __init__(self, cl: Any, device: Any, binaries: Binaries) -> None:
         self._cl = cl
@@ -150,47 +150,39 @@ class OpenClDevice(Device):
         self._programs: Dict[str, Any] = {}
 
     def allocate(self, size_bytes: int) -> Any:
-        """See gpu.Device."""
         with _typed(self._cl, f"a buffer of {size_bytes} bytes"):
             return self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, size_bytes)
 
     def upload(self, region: Region) -> Any:
-        """See gpu.Device."""
         flags = self._cl.mem_flags.READ_ONLY | self._cl.mem_flags.COPY_HOST_PTR
         host = region.memory
         with _typed(self._cl, f"a buffer of {region.size_bytes} bytes"):
             return self._cl.Buffer(self._context, flags, hostbuf=host)
 
     def write(self, handle: Any, region: Region) -> None:
-        """See gpu.Device."""
         host = region.memory
         with _typed(self._cl, "writing an input"):
             self._cl.enqueue_copy(self._queue, handle, host)
 
     def part(self, handle: Any, offset_bytes: int, size_bytes: int) -> Any:
-        """See gpu.Device."""
         with _typed(self._cl, f"byte {offset_bytes} of a buffer"):
             return handle.get_sub_region(offset_bytes, size_bytes)
 
     def wait(self) -> None:
-        """See gpu.Device."""
         with _typed(self._cl, "a launch"):
             self._queue.finish()
 
     def fill(self, handle: Any, size_bytes: int, byte: int) -> None:
-        """See gpu.Device."""
         with _typed(self._cl, "filling a buffer"):
-            self._filled(handle, size_bytes, byte)
+            self.enqueue_fill(handle, size_bytes, byte)
             self._queue.finish()
 
     def download(self, handle: Any, region: Region) -> None:
-        """See gpu.Device."""
         host = region.memory
         with _typed(self._cl, "reading an output"):
             self._cl.enqueue_copy(self._queue, host, handle)
 
     def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> Call:
-        """See gpu.Device."""
         assert isinstance(kernel.code, str)
         program = self._program(kernel.code)
         launches = []
@@ -222,10 +214,6 @@ class OpenClDevice(Device):
             for function, global_size, local_size in launches
         ]
 
-    def flush(self, handle: Any, size_bytes: int, byte: int) -> None:
-        """Put a write of other memory into the queue."""
-        self._filled(handle, size_bytes, byte)
-
     def finish(self, events: Sequence[Any], doing: str) -> float:
         """Wait for the queue; device seconds of the events. Raises Fault."""
         with _typed(self._cl, doing):
@@ -236,7 +224,8 @@ class OpenClDevice(Device):
         """A context in which pyopencl's errors are Faults."""
         return _typed(self._cl, doing)
 
-    def _filled(self, handle: Any, size_bytes: int, byte: int) -> None:
+    def enqueue_fill(self, handle: Any, size_bytes: int, byte: int) -> None:
+        """Put a write of every byte of a buffer into the queue."""
         self._cl.enqueue_fill_buffer(self._queue, handle, bytes([byte]), 0, size_bytes)
 
     def _program(self, source: str) -> Any:
@@ -270,37 +259,35 @@ class OpenClDevice(Device):
 
 
 class _OpenClCall(Call):
+    device: OpenClDevice
+
     def __init__(
         self,
         device: OpenClDevice,
         launches: Sequence[Tuple[Any, Any, Any]],
         arguments: Sequence[Sequence[Any]],
     ) -> None:
-        self._device = device
+        self.device = device
         self._arguments = arguments  # a kernel does not keep its buffers
         self._launches = launches
         self._flush: Any = None
 
     def start(self) -> None:
-        with self._device.typed("a launch"):
-            self._device.enqueue(self._launches)
-
-    def run(self) -> None:
-        self.start()
-        self._device.wait()
+        with self.device.typed("a launch"):
+            self.device.enqueue(self._launches)
 
     def seconds(self, number: int, flush_bytes: int) -> float:
         if flush_bytes and self._flush is None:
-            self._flush = self._device.allocate(flush_bytes)
+            self._flush = self.device.allocate(flush_bytes)
         total_s = 0.0
         for start in range(0, number, QUEUED_CALLS):
             events: List[Any] = []
-            with self._device.typed("a launch"):
+            with self.device.typed("a launch"):
                 for call in range(start, min(number, start + QUEUED_CALLS)):
                     if flush_bytes:
-                        self._device.flush(self._flush, flush_bytes, call % 256)
-                    events += self._device.enqueue(self._launches)
-            total_s += self._device.finish(events, "a launch")
+                        self.device.enqueue_fill(self._flush, flush_bytes, call % 256)
+                    events += self.device.enqueue(self._launches)
+            total_s += self.device.finish(events, "a launch")
         return total_s
 
 

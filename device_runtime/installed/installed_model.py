@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 from device_runtime.installed.parts import check_hash
 from device_runtime.installed.variants import Choice
+from device_runtime.measure.check import Difference
 from device_runtime.protocol import DTYPE_BYTES, ProtocolError
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Fault
@@ -47,6 +49,18 @@ class InstalledModel:
         files = sum(part["size_bytes"] for part in self.manifest["parts"])
         variant = self.variant
         return int(HEADROOM_BYTES + 2 * files + variant["workspace_bytes"] + 2 * variant["parameters_bytes"])
+
+
+class Started(ABC):
+    """A model with its memory, in the process that started it: run_cpu.py and run_gpu.py have one each."""
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Region]) -> Tuple[List[Region], float]:
+        """One run: fresh outputs, and the seconds from inputs to outputs in memory; raises Fault."""
+
+    @abstractmethod
+    def difference(self, dtype: str, got: Region, want: Region, elements: int) -> Difference:
+        """Of an output from what was expected."""
 
 
 def output_sizes(model: InstalledModel) -> List[int]:

@@ -9,8 +9,7 @@ import os
 import time
 from typing import Iterator, List, Sequence, Tuple
 
-from device_runtime.installed.installed_model import InstalledModel, open_checked, output_sizes
-from device_runtime.installed.started_model import Started
+from device_runtime.installed.installed_model import InstalledModel, Started, open_checked, output_sizes
 from device_runtime.measure.check import Difference, compare, unwritten_byte
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Fault

@@ -10,8 +10,13 @@ from device_runtime.drivers.device import Device
 from device_runtime.drivers.gpu_buffers import GuardedBuffer
 from device_runtime.drivers.gpu_open import GPU_DRIVERS
 from device_runtime.drivers.loaded_model import ModelCall
-from device_runtime.installed.installed_model import InstalledModel, output_sizes, read_part, size_bytes
-from device_runtime.installed.started_model import Started
+from device_runtime.installed.installed_model import (
+    InstalledModel,
+    Started,
+    output_sizes,
+    read_part,
+    size_bytes,
+)
 from device_runtime.measure.check import Difference, unwritten_byte
 from device_runtime.measure.numpy_check import difference
 from device_runtime.protocol import ProtocolError

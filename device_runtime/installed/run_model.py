@@ -13,10 +13,9 @@ from typing import Any, Callable, ContextManager, Dict, Optional, Sequence
 
 from device_runtime.drivers.gpu_open import GPU_HEADROOM_BYTES, Folders, run_on_gpu
 from device_runtime.installed.bundle_slots import Slots
-from device_runtime.installed.installed_model import InstalledModel, elements, read_file, read_part
+from device_runtime.installed.installed_model import InstalledModel, Started, elements, read_file, read_part
 from device_runtime.installed.run_cpu import start_on_cpu
 from device_runtime.installed.run_gpu import start_on_gpu
-from device_runtime.installed.started_model import Started
 from device_runtime.installed.variants import choose
 from device_runtime.sandbox.isolation import Fault, Limits, Outcome, run_isolated
 

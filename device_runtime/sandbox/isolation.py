@@ -45,16 +45,9 @@ ADDRESS_SLACK_BYTES = 1 << 30  # address space is cheap: thread stacks, allocato
 # Python ignores or catches the first three; a driver in the parent may have taken the others, and a kernel
 # that raises one must be seen to die of it.
 TAKEN_SIGNALS = (
-    signal.SIGINT,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGILL,
-    signal.SIGSEGV,
-    signal.SIGBUS,
-    signal.SIGFPE,
-    signal.SIGABRT,
-    signal.SIGTRAP,
-)
+    signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGILL, signal.SIGSEGV, signal.SIGBUS,
+    signal.SIGFPE, signal.SIGABRT, signal.SIGTRAP,
+)  # fmt: skip
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 NONCE_BYTES = 32

@@ -27,11 +27,7 @@ AUTH_DEADLINE_S = 10.0
 MAX_WAITING = 256  # connections that are not authenticated; some MB of memory when all are there
 MAX_CONNECTIONS = 16  # that are
 IDLE_S = 60.0  # without the lease a host only looks, or asks for the lease every moment
-KEEPALIVE = (
-    ("TCP_KEEPIDLE", 30),
-    ("TCP_KEEPINTVL", 10),
-    ("TCP_KEEPCNT", 3),
-)  # a host that vanished: a minute
+KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # a host that vanished: a minute
 
 
 def listen(address: str, port: int, device_dir: str, credentials_file: str) -> None:
@@ -96,7 +92,7 @@ class _Door:
         try:
             peer.setblocking(False)
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, value in KEEPALIVE:
+            for name, value in KEEPALIVE.items():
                 peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             secured = self.credentials.context.wrap_socket(

@@ -8,6 +8,7 @@ from toolkit.flash.values import (
     FlashReport,
     RunResult,
     SlotStatus,
+    StartedVariant,
 )
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "FlashReport",
     "RunResult",
     "SlotStatus",
+    "StartedVariant",
     "flash",
     "rollback",
     "run",

@@ -12,13 +12,13 @@ import functools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from boards.board import Board
 from device_runtime.protocol import BAD_HASH, NOT_FOUND, REFUSED, permission_text
 from toolkit.bundle.sign import key_file, open_key
-from toolkit.bundle.started import StartedVariant
 from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
 from toolkit.errors import (
     BoardUnreachable,
@@ -38,6 +38,7 @@ from toolkit.flash.values import (
     FlashReport,
     RunResult,
     SlotStatus,
+    StartedVariant,
     StepName,
     StepState,
 )
@@ -81,39 +82,7 @@ def flash(
         session = _connect(board, options, lease=not options.dry_run)
     with session:
         _check_board(session, bundle)
-        return flash_over(session, bundle, options, tell, started_s)
-
-
-def flash_over(
-    session: Session, bundle: VerifiedBundle, options: FlashOptions, tell: FlashProgress, started_s: float
-) -> FlashReport:
-    """`flash` over an open session; `started_s` is when it began by the monotonic clock."""
-    before = session.call("slots", VerifiedSlots, verify=bundle.id)
-    settled = before.whole and before.current == before.committed == bundle.id
-    missing = {} if before.whole else _missing(session, bundle)
-    error, variant = 0.0, None
-    if not settled and not options.dry_run:
-        if not before.whole:
-            _trust(session, bundle, tell)
-        permission = _permission(bundle, options, before.nonce)
-        with _refusals(session, bundle):
-            put_again(functools.partial(_deliver, session, bundle, tell, permission, upload=not before.whole))
-        error, variant = _self_test(session, bundle, before, options, tell)
-        _switch(session, bundle, before, options, tell)
-    return FlashReport(
-        board=session.board.name,
-        device_dir=before.device_dir,
-        bundle_id=bundle.id,
-        name=bundle.manifest.name,
-        changed=not settled and not options.dry_run,
-        dry_run=options.dry_run,
-        previous=before.previous if settled else before.committed,
-        missing_bytes=sum(missing.values()),
-        total_bytes=sum(part.size_bytes for part in bundle.manifest.parts),
-        max_relative_error=error,
-        seconds=time.monotonic() - started_s,
-        variant=variant,
-    )
+        return _Flash(session, bundle, options, tell).run(started_s)
 
 
 def status(board: Board, options: FlashOptions = DEFAULTS) -> SlotStatus:
@@ -133,13 +102,8 @@ def rollback(
     tell = progress or _silent
     with _connect(board, options, lease=True) as session:
         before = session.call("slots", SlotStatus, verify="")
-        with _step(tell, "rollback"):
-            try:
-                session.call("rollback", Current, expected_current=before.current, reason="")
-            except TYPED:
-                raise
-            except DeviceError as error:
-                raise InputError(f"board {board.name}: {error.text}; flash a bundle instead") from error
+        with _step(tell, "rollback"), _refused(f"board {board.name}", "; flash a bundle instead"):
+            session.call("rollback", Current, expected_current=before.current, reason="")
         with _step(tell, "health_check"):
             answer = session.call(
                 "health_check", Start, target=options.target, timeout_s=options.test_timeout_s
@@ -169,12 +133,8 @@ def run(
             asked = {"inputs": hashes, "target": options.target, "repeat": repeat}
             return session.call("run", ModelStart, **asked, timeout_s=options.test_timeout_s)
 
-        try:
+        with _refused(f"board {board.name}"):
             answer = put_again(start)
-        except TYPED:
-            raise
-        except DeviceError as error:
-            raise InputError(f"board {board.name}: {error.text}") from error
         if not answer.passed:
             raise VerificationError(
                 f"board {board.name}: the model in slot {answer.id} failed: {_failure(answer)}"
@@ -189,9 +149,6 @@ def run(
             session.read(sha, spec.size_bytes) for sha, spec in zip(answer.outputs, slot.outputs, strict=True)
         )
     return RunResult(answer.id, outputs, answer.run_s, answer.variant)
-
-
-# -------------------------------------------------------------------------------------------------- steps
 
 
 def _connect(board: Board, options: FlashOptions, *, lease: bool) -> Session:
@@ -232,174 +189,207 @@ def _check_fit(bundle: VerifiedBundle, board: Board, target: str) -> None:
         )
 
 
-def _trust(session: Session, bundle: VerifiedBundle, tell: FlashProgress) -> None:
-    """Let the board trust the bundle's signer when it trusts nobody yet; VerificationError when it won't."""
-    line = bundle.signer.allowed_signers_line
-    with _step(tell, "trust"):
-        answer = session.call("trust", Trusted, signer=bundle.signer.line, line=line)
-    if not answer.trusted:
-        raise VerificationError(
-            f"board {session.board.name} does not trust the signer of {bundle.path} "
-            f"({bundle.signer.fingerprint}); if it should, add this line to {answer.path} "
-            f"there: {line.strip()}"
-        )
+# -------------------------------------------------------------------------------------------------- steps
 
 
-def _missing(session: Session, bundle: VerifiedBundle) -> dict[str, int]:
-    """Bytes still to upload of each part, by SHA-256."""
-    missing = {}
-    for part in bundle.manifest.parts:
-        stored = session.call("status", StoredObject, sha=part.sha256)
-        if stored.size_bytes is None:
-            missing[part.sha256] = part.size_bytes - min(stored.received_bytes, part.size_bytes)
-    return missing
+@dataclass(frozen=True, slots=True)
+class _Flash:
+    """One bundle on its way to one board; `before` is what its methods take: the slots as they were first."""
 
+    session: Session
+    bundle: VerifiedBundle
+    options: FlashOptions
+    tell: FlashProgress
 
-def _deliver(
-    session: Session, bundle: VerifiedBundle, tell: FlashProgress, permission: bytes, *, upload: bool
-) -> None:
-    """Upload what the board lacks now, unless all is in a slot, and have it installed.
-
-    The board looks at signer, board and age of the bundle also where nothing is to be copied.
-    """
-    if upload:
-        _upload(session, bundle, _missing(session, bundle), tell)
-    with _step(tell, "install"):
-        session.call(
-            "install",
-            Reply,
-            manifest=session.put(bundle.manifest_bytes),
-            signature=session.put(bundle.signature),
+    def run(self, started_s: float) -> FlashReport:
+        """See `flash`; `started_s` is when it began by the monotonic clock."""
+        session, bundle, options = self.session, self.bundle, self.options
+        before = session.call("slots", VerifiedSlots, verify=bundle.id)
+        settled = before.whole and before.current == before.committed == bundle.id
+        missing = {} if before.whole else self.missing()
+        error, variant = 0.0, None
+        if not settled and not options.dry_run:
+            if not before.whole:
+                self.trust()
+            permission = self.permission(before.nonce)
+            with self.refusals():
+                put_again(functools.partial(self.deliver, permission, upload=not before.whole))
+            error, variant = self.self_test(before)
+            self.switch(before)
+        return FlashReport(
             board=session.board.name,
-            permission=session.put(permission) if permission else "",
+            device_dir=before.device_dir,
+            bundle_id=bundle.id,
+            name=bundle.manifest.name,
+            changed=not settled and not options.dry_run,
+            dry_run=options.dry_run,
+            previous=before.previous if settled else before.committed,
+            missing_bytes=sum(missing.values()),
+            total_bytes=sum(part.size_bytes for part in bundle.manifest.parts),
+            max_relative_error=error,
+            seconds=time.monotonic() - started_s,
+            variant=variant,
         )
 
+    def trust(self) -> None:
+        """Let the board trust the signer when it trusts nobody yet; VerificationError when it won't."""
+        line = self.bundle.signer.allowed_signers_line
+        with _step(self.tell, "trust"):
+            answer = self.session.call("trust", Trusted, signer=self.bundle.signer.line, line=line)
+        if not answer.trusted:
+            raise VerificationError(
+                f"board {self.session.board.name} does not trust the signer of {self.bundle.path} "
+                f"({self.bundle.signer.fingerprint}); if it should, add this line to {answer.path} "
+                f"there: {line.strip()}"
+            )
 
-def _upload(session: Session, bundle: VerifiedBundle, missing: dict[str, int], tell: FlashProgress) -> None:
-    total_bytes, done_bytes = sum(missing.values()), 0
-    with _step(tell, "upload"):
-        for part in bundle.manifest.parts:
-            if part.sha256 in missing:
-                resumed_bytes = part.size_bytes - missing[part.sha256]
-                moved = functools.partial(_moved, tell, done_bytes - resumed_bytes, total_bytes)
-                session.put(bundle.read_part(part.path), moved)
-                done_bytes += missing[part.sha256]
+    def missing(self) -> dict[str, int]:
+        """Bytes still to upload of each part, by SHA-256."""
+        missing = {}
+        for part in self.bundle.manifest.parts:
+            stored = self.session.call("status", StoredObject, sha=part.sha256)
+            if stored.size_bytes is None:
+                missing[part.sha256] = part.size_bytes - min(stored.received_bytes, part.size_bytes)
+        return missing
+
+    def deliver(self, permission: bytes, *, upload: bool) -> None:
+        """Upload what the board lacks now, unless all is in a slot, and have it installed.
+
+        The board looks at signer, board and age of the bundle also where nothing is to be copied.
+        """
+        if upload:
+            self.upload(self.missing())
+        with _step(self.tell, "install"):
+            self.session.call(
+                "install",
+                Reply,
+                manifest=self.session.put(self.bundle.manifest_bytes),
+                signature=self.session.put(self.bundle.signature),
+                board=self.session.board.name,
+                permission=self.session.put(permission) if permission else "",
+            )
+
+    def upload(self, missing: dict[str, int]) -> None:
+        total_bytes, done_bytes = sum(missing.values()), 0
+        with _step(self.tell, "upload"):
+            for part in self.bundle.manifest.parts:
+                if part.sha256 in missing:
+                    resumed_bytes = part.size_bytes - missing[part.sha256]
+                    moved = functools.partial(_moved, self.tell, done_bytes - resumed_bytes, total_bytes)
+                    self.session.put(self.bundle.read_part(part.path), moved)
+                    done_bytes += missing[part.sha256]
+
+    def permission(self, nonce: str) -> bytes:
+        """This host's signature that permits an older bundle over this connection; b"" unless asked for."""
+        if not self.options.allow_downgrade:
+            return b""
+        key = key_file(self.options.config_dir)
+        if not key.exists():
+            raise InputError(
+                f"--allow-downgrade: expected a signing key at {key}, found none; flash from a host whose "
+                "key the board trusts"
+            )
+        return open_key(key).sign(permission_text(self.bundle.id, nonce))
+
+    def self_test(self, before: SlotStatus) -> tuple[float, StartedVariant]:
+        """Largest relative error, and what ran. RolledBack or VerificationError; nothing was switched."""
+        with _step(self.tell, "self_test"), _refused(self.where):
+            answer = self.session.call("self_test", SelfTest, id=self.bundle.id, **self.started)
+        if not answer.passed:
+            reason = f"its self-test failed: {_failure(answer)}; {AGAIN}"
+            raise self.rejected(before.current, reason)
+        errors = [output.max_abs_error / max(output.max_abs_reference, 1e-30) for output in answer.outputs]
+        return max(errors, default=0.0), answer.variant
+
+    def switch(self, before: SlotStatus) -> None:
+        """Make the tested slot current, see that it starts, and keep it; if anything fails, take it back."""
+        try:
+            with _step(self.tell, "activate"):
+                self.session.call("activate", Reply, id=self.bundle.id)
+            with _step(self.tell, "health_check"):
+                answer = self.session.call("health_check", Start, **self.started)
+            if not answer.passed or answer.id != self.bundle.id:
+                reason = f"it does not start: {_failure(answer)}; {AGAIN}"
+                raise self.taken_back(before, reason)
+            with _step(self.tell, "commit"):
+                self.session.call("commit", Reply, id=self.bundle.id)
+        except BoardUnreachable as error:
+            raise self.not_committed(before, error) from error
+        except (DeviceError, OSError) as error:
+            if before.committed == self.bundle.id:
+                raise  # it was repaired where it was; there is nothing to take back
+            failure = self.taken_back(before, str(error))
+            if isinstance(failure, VerificationError) and isinstance(error, (StorageFailed, OSError)):
+                failure = OutputError(str(failure))  # nothing ran before, and the bundle is right
+            raise failure from error
+        except ToolkitError:
+            raise
+        except BaseException as error:  # Ctrl-C, or an error of who listens to the progress
+            if before.committed != self.bundle.id:
+                error.add_note(str(self.taken_back(before, "interrupted")))
+            raise
+
+    def taken_back(self, before: SlotStatus, reason: str) -> ToolkitError:
+        """Have the board go back to the slot before; what to raise then. If it cannot, this is on trial."""
+        try:
+            with _step(self.tell, "rollback"):
+                reason = reason[:REASON_LENGTH]
+                after = self.session.call("rollback", Current, expected_current=self.bundle.id, reason=reason)
+        except (DeviceError, BoardUnreachable, OSError) as error:
+            return self.not_committed(before, f"{reason}; nor could it be taken back: {error}")
+        return self.rejected(after.id, reason)
+
+    def not_committed(self, before: SlotStatus, reason: object) -> NotCommitted:
+        return NotCommitted(
+            f"bundle {self.bundle.id} passed its self-test on {self.session.board.name}, but its commit is "
+            f"not confirmed: {str(reason).rstrip('.')}. Flash it again to commit it; until then three failed "
+            f"starts bring back {before.committed or 'no other bundle'}."
+        )
+
+    def rejected(self, current: str, reason: str) -> RolledBack | VerificationError:
+        bundle, board = self.bundle, self.session.board.name
+        what = f"bundle {bundle.id} ({bundle.manifest.name}) was not kept on {board}: {reason}"
+        if current:
+            return RolledBack(f"{what}. Slot {current} is current, as before.")
+        return VerificationError(f"{what}. No other bundle is installed.")
+
+    @contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Turn what the board refuses while it gets a bundle into the error that says what to do."""
+        try:
+            yield
+        except DeviceError as error:
+            where = f"{self.where}: {error.text}"
+            if error.code in (REFUSED, BAD_HASH):
+                raise VerificationError(where) from error
+            if error.code == NOT_FOUND:
+                raise OutputError(f"{where}; its store loses what is put there: check its storage") from error
+            raise
+
+    @property
+    def where(self) -> str:
+        """What errors are about."""
+        return f"board {self.session.board.name}, bundle {self.bundle.path}"
+
+    @property
+    def started(self) -> dict[str, Any]:
+        """Parameters of the calls that start the model."""
+        return {"target": self.options.target, "timeout_s": self.options.test_timeout_s}
 
 
 def _moved(tell: FlashProgress, before_bytes: int, all_bytes: int, part_bytes: int, _: int) -> None:
     tell(FlashEvent("upload", "progress", before_bytes + part_bytes, all_bytes))
 
 
-def _permission(bundle: VerifiedBundle, options: FlashOptions, nonce: str) -> bytes:
-    """This host's signature that permits an older bundle over this connection; b"" unless asked for."""
-    if not options.allow_downgrade:
-        return b""
-    key = key_file(options.config_dir)
-    if not key.exists():
-        raise InputError(
-            f"--allow-downgrade: expected a signing key at {key}, found none; flash from a host whose key "
-            "the board trusts"
-        )
-    return open_key(key).sign(permission_text(bundle.id, nonce))
-
-
-def _self_test(
-    session: Session, bundle: VerifiedBundle, before: SlotStatus, options: FlashOptions, tell: FlashProgress
-) -> tuple[float, StartedVariant]:
-    """Largest relative error, and what ran. Raises RolledBack or VerificationError; nothing was switched."""
-    with _step(tell, "self_test"):
-        try:
-            answer = session.call(
-                "self_test", SelfTest, id=bundle.id, target=options.target, timeout_s=options.test_timeout_s
-            )
-        except TYPED:
-            raise
-        except DeviceError as error:
-            raise InputError(f"board {session.board.name}, bundle {bundle.path}: {error.text}") from error
-    if not answer.passed:
-        reason = f"its self-test failed: {_failure(answer)}; {AGAIN}"
-        raise _rejected(session, bundle, before.current, reason)
-    errors = [output.max_abs_error / max(output.max_abs_reference, 1e-30) for output in answer.outputs]
-    return max(errors, default=0.0), answer.variant
-
-
-def _switch(
-    session: Session, bundle: VerifiedBundle, before: SlotStatus, options: FlashOptions, tell: FlashProgress
-) -> None:
-    """Make the tested slot current, check that it starts, and keep it; if anything fails, take it back."""
-    try:
-        with _step(tell, "activate"):
-            session.call("activate", Reply, id=bundle.id)
-        with _step(tell, "health_check"):
-            answer = session.call(
-                "health_check", Start, target=options.target, timeout_s=options.test_timeout_s
-            )
-        if not answer.passed or answer.id != bundle.id:
-            reason = f"it does not start: {_failure(answer)}; {AGAIN}"
-            raise _taken_back(session, bundle, before, reason, tell)
-        with _step(tell, "commit"):
-            session.call("commit", Reply, id=bundle.id)
-    except BoardUnreachable as error:
-        raise _not_committed(session, bundle, before, error) from error
-    except (DeviceError, OSError) as error:
-        if before.committed == bundle.id:
-            raise  # it was repaired where it was; there is nothing to take back
-        failure = _taken_back(session, bundle, before, str(error), tell)
-        if isinstance(failure, VerificationError) and isinstance(error, (StorageFailed, OSError)):
-            failure = OutputError(str(failure))  # nothing ran before, and nothing is wrong with the bundle
-        raise failure from error
-    except ToolkitError:
-        raise
-    except BaseException as error:  # Ctrl-C, or an error of who listens to the progress
-        if before.committed != bundle.id:
-            error.add_note(str(_taken_back(session, bundle, before, "interrupted", tell)))
-        raise
-
-
-def _taken_back(
-    session: Session, bundle: VerifiedBundle, before: SlotStatus, reason: str, tell: FlashProgress
-) -> ToolkitError:
-    """Have the board go back to the slot before; what to raise then. If it cannot, the bundle is on trial."""
-    try:
-        with _step(tell, "rollback"):
-            reason = reason[:REASON_LENGTH]
-            after = session.call("rollback", Current, expected_current=bundle.id, reason=reason)
-    except (DeviceError, BoardUnreachable, OSError) as error:
-        return _not_committed(session, bundle, before, f"{reason}; nor could it be taken back: {error}")
-    return _rejected(session, bundle, after.id, reason)
-
-
-def _not_committed(
-    session: Session, bundle: VerifiedBundle, before: SlotStatus, reason: object
-) -> NotCommitted:
-    return NotCommitted(
-        f"bundle {bundle.id} passed its self-test on {session.board.name}, but its commit is not confirmed: "
-        f"{str(reason).rstrip('.')}. Flash it again to commit it; until then three failed starts bring back "
-        f"{before.committed or 'no other bundle'}."
-    )
-
-
-def _rejected(
-    session: Session, bundle: VerifiedBundle, current: str, reason: str
-) -> RolledBack | VerificationError:
-    what = f"bundle {bundle.id} ({bundle.manifest.name}) was not kept on {session.board.name}: {reason}"
-    if current:
-        return RolledBack(f"{what}. Slot {current} is current, as before.")
-    return VerificationError(f"{what}. No other bundle is installed.")
-
-
 @contextmanager
-def _refusals(session: Session, bundle: VerifiedBundle) -> Iterator[None]:
-    """Turn what the board refuses while it gets a bundle into the error that says what to do."""
+def _refused(where: str, instead: str = "") -> Iterator[None]:
+    """A call that the board refuses is a wrong input, unless its error is of a type that says more."""
     try:
         yield
-    except DeviceError as error:
-        where = f"board {session.board.name}, bundle {bundle.path}: {error.text}"
-        if error.code in (REFUSED, BAD_HASH):
-            raise VerificationError(where) from error
-        if error.code == NOT_FOUND:
-            raise OutputError(f"{where}; its store loses what is put there: check its storage") from error
+    except TYPED:
         raise
+    except DeviceError as error:
+        raise InputError(f"{where}: {error.text}{instead}") from error
 
 
 @contextmanager

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from toolkit.bundle.started import StartedVariant
-from toolkit.flash.values import BundleId, SlotStatus
+from toolkit.flash.values import BundleId, SlotStatus, StartedVariant
 from toolkit.measure.replies import Reply
 
 Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]

@@ -11,7 +11,6 @@ import msgspec
 
 from device_runtime.protocol import DTYPE_BYTES
 from toolkit.bundle.manifest import TensorSpec
-from toolkit.bundle.started import StartedVariant
 
 MAX_TENSORS_BYTES: Final = 1 << 30
 """All inputs, or all outputs, of one run; a board that says more is not believed."""
@@ -20,17 +19,9 @@ BundleId = Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{32})?\Z")]
 """Of a slot; "" for none."""
 
 StepName = Literal[
-    "verify",
-    "connect",
-    "trust",
-    "upload",
-    "install",
-    "self_test",
-    "activate",
-    "health_check",
-    "commit",
+    "verify", "connect", "trust", "upload", "install", "self_test", "activate", "health_check", "commit",
     "rollback",
-]
+]  # fmt: skip
 StepState = Literal["begin", "progress", "end", "failed"]
 
 
@@ -64,6 +55,22 @@ class FlashOptions:
     config_dir: Path | None = None
     """Where the signing key and trusted signers are; None: ~/.config/tune-for-board."""
     cache_dir: Path | None = None
+
+
+class StartedVariant(msgspec.Struct, frozen=True, kw_only=True):
+    """`reason` says why the variants before this one could not be started; empty for the first."""
+
+    target: str
+    kind: str
+    device: str
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """For people: `mali (opencl) on ...`, or what was fallen back to and why."""
+        kind = f" ({self.kind})" if self.kind != self.target else ""
+        found = f"{self.target}{kind} on {self.device}"
+        return f"fell back to {found}: {self.reason}" if self.reason else found
 
 
 class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):

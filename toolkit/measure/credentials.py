@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime
-import os
 from pathlib import Path
 
+from boards.files import write_file
 from device_runtime.protocol import HEADLINE, TRUSTS
 from toolkit.errors import OutputError
 
@@ -72,12 +72,5 @@ def _identity(name: str) -> tuple[bytes, bytes]:
 
 
 def _write(path: Path, trusted: bytes, pem: bytes) -> None:
-    """As a whole or not at all, readable by its owner only from the first moment on."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     lines = f"{HEADLINE}\n{TRUSTS}{base64.b64encode(trusted).decode()}\n"
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(lines.encode() + pem)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    write_file(path, lines.encode() + pem, 0o600)

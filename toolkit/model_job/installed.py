@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from boards.description import Board
 from toolkit.bundle.manifest import TensorSpec
-from toolkit.bundle.started import StartedVariant
 from toolkit.errors import InputError, OutputError
-from toolkit.flash import FlashOptions, run, status
+from toolkit.flash import FlashOptions, StartedVariant, run, status
 
 Array = NDArray[Any]
 
