@@ -10,8 +10,9 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -123,17 +124,9 @@ def host_target(facts: HostFacts) -> Target:
         triple=f"{facts.architecture}-unknown-linux-gnu",
         cpu=facts.cpu,
         features=facts.features,
-        machine=facts.machine,
-        cores=facts.cores,
         vector_bytes=facts.vectors.bytes,
         vector_registers=facts.vectors.registers,
-        cache_line_bytes=facts.caches.line_bytes,
-        l1d_bytes=facts.caches.l1d_bytes,
-        l1i_bytes=facts.caches.l1i_bytes,
-        l2_bytes=facts.caches.l2_bytes,
-        l3_bytes=facts.caches.l3_bytes,
-        clock_hz=facts.clock_hz,
-        flops_per_cycle=facts.vectors.flops_per_cycle,
+        **_of_this_machine(facts),
     )
 
 
@@ -146,20 +139,21 @@ def pocl_target(target: Target, facts: HostFacts) -> Target:
     limits = msgspec.structs.replace(
         target.gpu, compute_units=len(facts.cores), vector_float_lanes=min(16, facts.vectors.bytes // 4)
     )
-    filled: Target = msgspec.structs.replace(
-        target,
-        gpu=limits,
-        machine=facts.machine,
-        cores=facts.cores,
-        cache_line_bytes=facts.caches.line_bytes,
-        l1d_bytes=facts.caches.l1d_bytes,
-        l1i_bytes=facts.caches.l1i_bytes,
-        l2_bytes=facts.caches.l2_bytes,
-        l3_bytes=facts.caches.l3_bytes,
-        clock_hz=facts.clock_hz,
-        flops_per_cycle=facts.vectors.flops_per_cycle,
-    )
+    filled: Target = msgspec.structs.replace(target, gpu=limits, **_of_this_machine(facts))
     return filled
+
+
+def _of_this_machine(facts: HostFacts) -> dict[str, Any]:
+    """What every target that runs on this machine's cores has in common."""
+    caches = asdict(facts.caches)
+    return {
+        "machine": facts.machine,
+        "cores": facts.cores,
+        "clock_hz": facts.clock_hz,
+        "flops_per_cycle": facts.vectors.flops_per_cycle,
+        "cache_line_bytes": caches.pop("line_bytes"),
+        **caches,
+    }
 
 
 def _usable_cores(root: Path, allowed: Sequence[int]) -> tuple[int, ...]:

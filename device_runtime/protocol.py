@@ -64,6 +64,7 @@ from device_runtime.wire.gpu_module import (
     Launch,
     merged,
 )
+from device_runtime.wire.streams import DescriptorStream
 from device_runtime.wire.tls import HEADLINE, TRUSTS, Credentials, TlsStream, read_credentials
 
 PROTOCOL_VERSION = 2

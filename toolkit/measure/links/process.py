@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from boards.description import Link
 from boards.files import kept_file
-from device_runtime.protocol import FRAME_DEADLINE_S
+from device_runtime.protocol import FRAME_DEADLINE_S, DescriptorStream
 from toolkit.errors import BoardUnreachable
 from toolkit.measure import emulation
 from toolkit.measure.archive import archive_name, runtime_archive
-from toolkit.measure.links.transport import READ_BYTES, WORDS_BYTES, Transport
+from toolkit.measure.links.transport import WORDS_BYTES, Transport
 
 END_S = 5.0  # how long a runtime may take to end once its input is closed
 
 
-class LocalTransport(Transport):
+class LocalTransport(DescriptorStream, Transport):
     """Pipes to a subprocess in a session of its own, so that Ctrl-C reaches only the host's side."""
 
     def __init__(self, command: Sequence[str], where: str) -> None:
@@ -41,10 +39,7 @@ class LocalTransport(Transport):
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout
-        os.set_blocking(self._input.fileno(), False)
-        self._readable, self._writable = select.poll(), select.poll()
-        self._readable.register(self._output, select.POLLIN)
-        self._writable.register(self._input, select.POLLOUT)
+        super().__init__(self._output.fileno(), self._input.fileno(), FRAME_DEADLINE_S)
 
     @classmethod
     def open(cls, link: Link, cache_dir: Path) -> Self:
@@ -72,22 +67,12 @@ class LocalTransport(Transport):
         return self._process.pid
 
     def read(self, timeout_s: float | None) -> bytes:
-        """Some bytes; b"" at the end."""
-        if self._output.closed:
-            return b""
-        if not self._readable.poll(None if timeout_s is None else timeout_s * 1e3):
-            raise TimeoutError(f"{self.where} did not answer within {timeout_s:g} s")
-        return os.read(self._output.fileno(), READ_BYTES)
+        return b"" if self._output.closed else super().read(timeout_s)
 
     def write(self, data: bytes) -> None:
-        """All of it, within FRAME_DEADLINE_S; TimeoutError."""
         if self._input.closed:
             raise BrokenPipeError("the session is closed")
-        view, deadline_s = memoryview(data), time.monotonic() + FRAME_DEADLINE_S
-        while view:
-            if not self._writable.poll(max(0.0, deadline_s - time.monotonic()) * 1e3):
-                raise TimeoutError(f"{self.where} took no request within {FRAME_DEADLINE_S:g} s")
-            view = view[os.write(self._input.fileno(), view) :]
+        super().write(data)
 
     def close(self) -> None:
         """The runtime ends when its input does; one that does not is killed."""

@@ -13,11 +13,12 @@ from boards.description import Link
 from device_runtime.protocol import FRAME_DEADLINE_S
 from toolkit.errors import BoardUnreachable, InputError
 from toolkit.measure.archive import archive_name, runtime_archive
-from toolkit.measure.links.transport import READ_BYTES, WORDS_BYTES, Transport
+from toolkit.measure.links.transport import WORDS_BYTES, Transport
 
 if TYPE_CHECKING:
     import paramiko
 
+READ_BYTES = 1 << 18
 STDERR_BYTES = 1 << 22  # above the window of an SSH channel, so that one read takes all that is there
 KEEPALIVE_S = 15
 

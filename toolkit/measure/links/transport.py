@@ -10,7 +10,6 @@ from typing import Self
 from boards.description import Link
 from device_runtime.protocol import Stream
 
-READ_BYTES = 1 << 18
 WORDS_BYTES = 2000  # of what the other side printed last
 
 
