@@ -91,7 +91,7 @@ def seal(folder: Path) -> None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether every file of a sealed folder is as it was then."""
+    """Whether every file of a sealed folder is as it was when it was sealed."""
     sums = read_sealed(folder / SUMS)
     lines = [] if sums is None else [line.partition("  ") for line in sums.decode().splitlines()]
     try:

@@ -37,7 +37,7 @@ class GpuLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return min(max(floats * 4 // dtype_bytes, 1), self.longest_vector)
 
     def with_vectors_up_to(self, lanes: int) -> GpuLimits:
-        """The same for a compiler that fails beyond so many lanes."""
+        """These limits for a device whose compiler fails on vectors of more than `lanes` lanes."""
         limited: GpuLimits = msgspec.structs.replace(
             self,
             longest_vector=min(lanes, self.longest_vector),

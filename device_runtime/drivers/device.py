@@ -60,7 +60,7 @@ class Device(ABC):
 
     @abstractmethod
     def wait(self) -> None:
-        """Until all that was started has ended. Raises Fault."""
+        """Wait until all that was started has ended. Raises Fault."""
 
     @abstractmethod
     def fill(self, handle: Any, size_bytes: int, byte: int) -> None:

@@ -31,7 +31,7 @@ class GuardedBuffer:
             device.write(part, region)
 
     def part(self, offset_bytes: int, size_bytes: int) -> Any:
-        """A part of it; see gpu.Device.part."""
+        """A part of the buffer; see Device.part."""
         return self._device.part(self._whole, GPU_ALIGNMENT + offset_bytes, size_bytes)
 
     def fill(self, byte: int) -> None:

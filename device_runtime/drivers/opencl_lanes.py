@@ -30,7 +30,7 @@ BUFFER_BYTES = 2 * 4 * WIDTHS[0]
 def vector_lanes(device: Dict[str, Any], folders: Folders) -> int:
     """Lanes of the longest vectors that work, of floats and of half floats in memory; 0: unknown.
 
-    `device` has the entries platform, name, driver and version of opencl.opencl_devices.
+    `device` has the entries platform, name, driver and version of opencl_driver.opencl_devices.
     """
     kept = binaries_in(folders[0])
     known = [device[entry] for entry in ("platform", "name", "driver", "version")]
@@ -56,7 +56,7 @@ def _tried(wanted: str, folders: Folders, source: str) -> Outcome:
 
 
 def _run(wanted: str, folders: Folders, source: str) -> Dict[str, Any]:
-    """In the child. PoCL compiles a kernel for good only when it is launched."""
+    """Compile and launch the kernel, in the child: PoCL compiles it completely at the launch only."""
     device = open_opencl(wanted, *folders, threads=1)
     buffer = device.allocate(BUFFER_BYTES)
     device.fill(buffer, BUFFER_BYTES, 0)

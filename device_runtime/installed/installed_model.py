@@ -35,7 +35,7 @@ class InstalledModel:
 
     @property
     def kind(self) -> str:
-        """ "cpu", "opencl" or "cuda"."""
+        """One of protocol.DRIVERS."""
         return str(self.variant["kind"])
 
     def part(self, path: str) -> Plain:
@@ -60,7 +60,7 @@ class Started(ABC):
 
     @abstractmethod
     def difference(self, dtype: str, got: Region, want: Region, elements: int) -> Difference:
-        """Of an output from what was expected."""
+        """How far an output lies from what was expected."""
 
 
 def output_sizes(model: InstalledModel) -> List[int]:

@@ -76,7 +76,7 @@ def _device(variant: Plain, device_dir: str, watch_fd: Optional[int]) -> str:
 
 
 def _find(variant: Plain, folders: Folders) -> Plain:
-    """In the child. Raises Fault("link")."""
+    """Look for the variant's device, in a child process. Raises Fault("link")."""
     name, threads = GPU_DRIVERS[variant["kind"]].find(variant, folders[1])
     wanted = variant["threads_per_block"]
     if wanted > threads:

@@ -36,7 +36,7 @@ class _Difference(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Difference:
-    """Of one output from what was expected; `not_finite` counts elements that should be finite."""
+    """How far one output lies from what was expected; `not_finite` counts elements that should be finite."""
 
     max_abs_error: float
     max_abs_reference: float
@@ -48,7 +48,7 @@ class Difference:
         return self.not_finite == 0 and self.max_abs_error <= max(rtol * self.max_abs_reference, FLOOR)
 
     def text(self, elements: int, rtol: float) -> str:
-        """What is wrong, for people."""
+        """What is wrong, as a sentence for the user."""
         if self.not_finite:
             return (
                 f"{self.not_finite} of {elements} elements are NaN, infinite or unwritten, "

@@ -15,7 +15,7 @@ BLOCK = 1 << 20  # elements compared at once, in float64
 
 
 def difference(dtype: str, got: Region, want: Region, elements: int) -> Difference:
-    """Of `elements` in `got` from those in `want`, as check.compare finds it. Integers are exact to 2**53."""
+    """How far `got` lies from `want`, by the rule of check.compare. Integers are exact up to 2**53."""
     numpy: Any = importlib.import_module("numpy")
     left = numpy.frombuffer(got.memory, dtype, elements)
     right = numpy.frombuffer(want.memory, dtype, elements)

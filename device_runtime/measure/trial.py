@@ -38,7 +38,7 @@ class Trial(ABC):
 
     @abstractmethod
     def differences(self, data: Sequence[str]) -> List[Tuple[BufferRequest, Difference]]:
-        """Of each checked output from what this set expects."""
+        """How far each checked output lies from what this data set expects."""
 
     @abstractmethod
     def strayed(self) -> str:

@@ -40,7 +40,7 @@ class _Rule(ctypes.Structure):
 
 
 def protection() -> Dict[str, bool]:
-    """What this system has of it."""
+    """Which of the two protections this system has."""
     return {"namespaces": has_namespaces(), "landlock": _landlock_version() > 0}
 
 

@@ -79,8 +79,8 @@ class Region:
         return (self.size_bytes, self._before) == (other.size_bytes, other._before)
 
     def move_to(self, other: "Region") -> None:
-        """Give this one's memory the address of one that it fits; only the other may be used from now on.
-        For a child process: its parent's regions stay what they are."""
+        """Put this region's memory at the address of `other`, which it fits; from now on only `other` may be
+        used. In a child process this leaves its parent's regions unchanged."""
         size, (old, new) = self._room_bytes, (region.address - region._before for region in (self, other))
         if LIBC.mremap(old, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, new) != new:
             raise OSError(ctypes.get_errno(), "mremap of an input buffer")
@@ -97,14 +97,15 @@ def _rounded(size_bytes: int, multiple: int) -> int:
 
 
 def new_canary() -> bytes:
-    """Four bytes for beside a buffer: NaN as float32 and float64, and others for each buffer: a kernel that
-    copies what lies beyond one to beyond another changes something. None is below 0x80, so that a small
-    number written there always shows."""
+    """Four bytes to fill the space beside a buffer with; read as float32 or float64 they are NaN.
+
+    Each buffer gets other ones, so that a kernel that copies the bytes beyond one buffer to the bytes beyond
+    another is found. No byte is below 0x80, so that a small number written there is found, too."""
     return bytes(byte | 0x80 for byte in os.urandom(2)) + b"\xff\xff"
 
 
 def repeated(canary: bytes, size_bytes: int) -> bytes:
-    """So many bytes of canaries."""
+    """The canary repeated to fill `size_bytes`."""
     return (canary * (size_bytes // len(canary) + 1))[:size_bytes]
 
 

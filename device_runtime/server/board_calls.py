@@ -35,7 +35,7 @@ HEADROOM_BYTES = 256 << 20  # beyond the request's own buffers: the artifact, th
 
 
 def call_probe(context: Context, params: Dict[str, Any], buffers: List[bytes]) -> Reply:
-    """{gpus} -> what probe.probe finds."""
+    """{gpus} -> what board_facts.probe finds."""
     return Reply(probe(context.device_dir, params.get("gpus") is not False))
 
 
@@ -108,7 +108,7 @@ def _measure_on_cpu(
 def _measure_on_gpu(
     context: Context, path: str, request: MeasureRequest, inputs: Dict[str, Region]
 ) -> Outcome:
-    """The driver lives in the child."""
+    """Measure in a child process, in which alone the GPU's driver is loaded."""
     code_bytes = 4 * os.stat(path).st_size  # of a model, with its parameters: read, parsed, uploaded
     copies_bytes = 2 * sum(buffer.size_bytes for buffer in request.buffers)  # on a device that is the CPU
     memory_bytes = GPU_HEADROOM_BYTES + code_bytes + copies_bytes + _memory_bytes(request)

@@ -74,7 +74,7 @@ class _Door:
                 self._drop_oldest()
 
     def _left_s(self) -> Optional[float]:
-        """Until the oldest one's deadline; None: nobody waits."""
+        """Seconds until the oldest waiting connection must be authenticated; None: none is waiting."""
         for deadline_s in self.waiting.values():
             return max(0.0, deadline_s - time.monotonic())
         return None
@@ -148,7 +148,7 @@ class _Door:
         self.children.add(pid)
 
     def _serve(self, connection: Connection, peer: ssl.SSLSocket, parent: int) -> None:
-        """In the child: all its life."""
+        """Serve one host in the forked child, which ends afterwards."""
         try:
             die_with_parent(parent)
             self.listener.close()

@@ -189,7 +189,7 @@ class Stream:
         raise EOFError("a stream's own class writes")
 
     def close(self) -> None:
-        """Let go of it; twice is fine."""
+        """Close the connection; closing it again does nothing."""
 
 
 class Connection:

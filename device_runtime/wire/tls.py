@@ -1,4 +1,4 @@
-"""TLS between a host and a board over TCP, each with one pinned certificate of the other; the same for both.
+"""TLS between a host and a board over TCP; each side pins the certificate of the other. Both use this file.
 
 A side's credentials are one file, which `toolkit runtime archive` makes: the line HEADLINE, a line `trusts`
 with the other side's certificate (DER in base64), this side's own private key and certificate (PEM). Whoever

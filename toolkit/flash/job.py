@@ -368,7 +368,7 @@ class _Flash:
 
     @property
     def where(self) -> str:
-        """What errors are about."""
+        """The board and the bundle, as error messages name them."""
         return f"board {self.session.board.name}, bundle {self.bundle.path}"
 
     @property
@@ -404,7 +404,7 @@ def _step(tell: FlashProgress, name: StepName) -> Iterator[None]:
 
 
 def _silent(event: FlashEvent) -> None:
-    """No progress wanted."""
+    """The progress of a caller that wants none."""
 
 
 def _failure(answer: Start) -> str:

@@ -67,7 +67,7 @@ class StartedVariant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """For people: `mali (opencl) on ...`, or what was fallen back to and why."""
+        """For the user: `mali (opencl) on ...`, or what was fallen back to and why."""
         kind = f" ({self.kind})" if self.kind != self.target else ""
         found = f"{self.target}{kind} on {self.device}"
         return f"fell back to {found}: {self.reason}" if self.reason else found
@@ -127,7 +127,7 @@ class FlashReport:
     missing_bytes: int
     total_bytes: int
     max_relative_error: float
-    """Of the self-test: largest |error| of any output over that output's largest |expected|."""
+    """The self-test's largest |error| of any output over that output's largest |expected|."""
     seconds: float
     variant: StartedVariant | None
     """What the self-test ran; None when there was none."""

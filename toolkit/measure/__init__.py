@@ -1,1 +1,1 @@
-"""f(x): build programs, run them on a board, and read their times back."""
+"""Measuring: build programs, run them on a board, and read their times back."""

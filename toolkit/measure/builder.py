@@ -1,4 +1,4 @@
-"""g(e, s) for a whole batch: loop nests in, one linked shared object out.
+"""Compiling a batch: loop nests in, one linked shared object out.
 
 `Builder` keeps a few compiler processes (build_worker.py) that turn one nest each into an object file; the
 objects of a batch are linked together with one linker call. What goes wrong with one candidate is a value in

@@ -1,4 +1,4 @@
-"""f on a board: build a batch, upload what the board lacks, measure one kernel after the other."""
+"""Measuring on a board: build a batch, upload what the board lacks, time one kernel after the other."""
 
 from __future__ import annotations
 
@@ -279,7 +279,8 @@ def agree(seconds: tuple[float, ...]) -> bool:
 
 
 def _taken_over(measurement: Measurement) -> Measurement:
-    """The same times for another candidate; the board's other facts were those of another moment."""
+    """The measurement for another candidate with the same code: its times, without the facts about the board,
+    which were those of another moment."""
     kept = {name: value for name, value in measurement.facts.items() if name in (CODE, GIVEN_UP_S)}
     return replace(measurement, device_s=0.0, facts={**kept, IDENTICAL_CODE: True})
 

@@ -1,4 +1,4 @@
-"""f(x), measured: what one candidate cost, or why there is no number."""
+"""The measurement of one candidate: what it cost, or why there is no number."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class GpuDevice(Reply, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """For people."""
+        """The device in one line for the user."""
         return self.name
 
 

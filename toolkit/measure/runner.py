@@ -1,4 +1,4 @@
-"""f: what configurations cost. The contract of a runner, and the one that answers from a table.
+"""What configurations cost: the contract of a runner, and the runner that answers from a table.
 
 A runner's `prepare` does all that needs no board (lowering, compiling, linking) for a whole batch, and
 returns an iterator that measures one candidate each time it is advanced: whoever drives it can store every

@@ -78,7 +78,7 @@ def _large(plain: Array, rng: np.random.Generator) -> Array:
 
 
 def _reversed(plain: Array, rng: np.random.Generator) -> Array:
-    """Large from the last element to the first."""
+    """Large values with the order of the elements reversed."""
     return _large(plain, rng).ravel()[::-1].reshape(plain.shape)
 
 
@@ -99,11 +99,11 @@ def _small(plain: Array, rng: np.random.Generator) -> Array:
 
 
 def _negative(plain: Array, rng: np.random.Generator) -> Array:
-    """As small; unsigned ones stay positive."""
+    """Negative numbers near zero; positive ones where the type is unsigned."""
     small = _small(plain, rng)
     return small if plain.dtype.kind in "bu" else -small
 
 
 def _other(plain: Array, rng: np.random.Generator) -> Array:
-    """The same values in other places."""
+    """The values of an array in another order."""
     return rng.permutation(plain.ravel()).reshape(plain.shape)

@@ -61,7 +61,7 @@ class SshTransport(Transport):
         return f"make `{trial}` work without a password, then try again"
 
     def read(self, timeout_s: float | None) -> bytes:
-        """Some bytes; b"" at the end. Takes the other side's standard error out of its way."""
+        """Some bytes; b"" at the end. Reads standard error, too: its full window would block the runtime."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             self._take_words()
@@ -75,7 +75,7 @@ class SshTransport(Transport):
                 continue
 
     def write(self, data: bytes) -> None:
-        """All of it; TimeoutError when nothing of it goes out within FRAME_DEADLINE_S."""
+        """Write all of it; TimeoutError when no byte goes out within FRAME_DEADLINE_S."""
         self._channel.settimeout(FRAME_DEADLINE_S)
         self._channel.sendall(data)
 
@@ -132,7 +132,7 @@ def connect_ssh(link: Link) -> paramiko.SSHClient:
 
 
 def _why_not_connected(link: Link, known_hosts: Path, error: Exception) -> str:
-    """What failed, and the remedy."""
+    """Why the connection failed, and what to do."""
     import paramiko
 
     where = f"{link.host}:{link.port}"
