@@ -6,11 +6,13 @@ loads what a command uses when it runs.
 
 from __future__ import annotations
 
+import copy
+
 import click
 
 from toolkit.cli.boards import boards
 from toolkit.cli.doctor import doctor
-from toolkit.cli.flash import flash
+from toolkit.cli.flash import flash as flash_command
 from toolkit.cli.inspect import inspect
 from toolkit.cli.model import model
 from toolkit.cli.records import records
@@ -22,8 +24,10 @@ from toolkit.version import TOOL_VERSION
 
 __all__ = ["flash", "main", "tune_for_board"]
 
+_SETTINGS = {"help_option_names": ["-h", "--help"]}  # subcommands inherit them
 
-@click.group()
+
+@click.group(context_settings=_SETTINGS)
 @click.version_option(TOOL_VERSION, prog_name="toolkit")
 def main() -> None:
     """Tune neural networks for a board by measuring on it; bundle and flash the result.
@@ -35,7 +39,17 @@ def main() -> None:
     """
 
 
-for command in (tune, flash, boards, doctor, run, records, model, report, inspect, runtime):
+for command in (tune, flash_command, boards, doctor, run, records, model, report, inspect, runtime):
     main.add_command(command)
 
-tune_for_board = tune
+
+def _alone(command: click.Command, name: str) -> click.Command:
+    """A subcommand of `toolkit` as a program of its own, which has a --version as well."""
+    program = copy.copy(command)
+    program.params = [*command.params]
+    program.context_settings = {**command.context_settings, **_SETTINGS}
+    return click.version_option(TOOL_VERSION, prog_name=name)(program)
+
+
+tune_for_board = _alone(tune, "tune-for-board")
+flash = _alone(flash_command, "flash")

@@ -22,6 +22,7 @@ from toolkit.explore.annealing import PRESETS
 from toolkit.explore.search import FIRST, TUNERS
 from toolkit.model_job.options import DEFAULT_TRIALS
 from toolkit.model_job.prior import SHARED_FEATURES
+from toolkit.version import TOOL_VERSION
 
 
 def raising(error: BaseException) -> click.Command:
@@ -97,14 +98,18 @@ def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Co
 @pytest.mark.parametrize(("name", "command"), list(commands(main)))
 def test_every_command_has_json_and_help(name: str, command: click.Command) -> None:
     assert any("--json" in parameter.opts for parameter in command.params), name
-    result = CliRunner().invoke(main, [*name.split(), "--help"])
-    assert result.exit_code == 0
+    texts = [CliRunner().invoke(main, [*name.split(), option]) for option in ("-h", "--help")]
+    assert [result.exit_code for result in texts] == [0, 0]
+    assert texts[0].stdout == texts[1].stdout
     assert command.help
 
 
 def test_the_installed_commands_are_those_of_the_group() -> None:
-    assert main.commands["flash"] is flash
-    assert main.commands["tune"] is tune_for_board
+    for alone, inside in ((flash, main.commands["flash"]), (tune_for_board, main.commands["tune"])):
+        assert alone.callback is inside.callback
+        assert [one.name for one in alone.params] == [*(one.name for one in inside.params), "version"]
+        assert CliRunner().invoke(alone, ["-h"]).exit_code == 0
+        assert CliRunner().invoke(alone, ["--version"]).stdout.endswith(f", version {TOOL_VERSION}\n")
     assert {"boards", "doctor", "run", "records", "report", "runtime"} <= set(main.commands)
 
 
