@@ -14,7 +14,7 @@ from cross.loopnest import LoopNest, Programs
 from cross.schedule import space_of
 from tests.fuzz.kernels import call, loaded
 from toolkit.model.graph import Graph
-from toolkit.model.reference import operands_of
+from toolkit.model.reference import run_reference
 from toolkit.model.tasks import tasks
 
 Array = NDArray[Any]
@@ -37,8 +37,6 @@ def run_generated(
     artifact = compile([(f"k_{key}", nest) for key, nest in nests.items()], HOST)
     library, kernels = loaded(artifact, folder), dict(zip(nests, artifact.kernels, strict=True))
     for graph, inputs in models:
-        memory = dict(inputs)
-        for group in graph.groups:
-            result = call(library, kernels[group.operator.key], operands_of(graph, group, memory))
-            memory[group.output] = result.reshape(graph.values[group.output].shape)
-        yield {name: memory[graph.root(name)].reshape(graph.values[name].shape) for name in graph.outputs}
+        yield run_reference(
+            graph, inputs, lambda operator, operands: call(library, kernels[operator.key], operands)
+        )

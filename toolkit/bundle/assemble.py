@@ -1,7 +1,7 @@
 """From a fused graph and one kernel per distinct operator to the plan of a model.
 
 Weights are packed here, ahead of time, each in the order in which its kernel reads it; intermediate results
-get their place in the arena; every group becomes one step.
+get their place in the arena; every group becomes one step, every loop and choice a step with steps inside.
 """
 
 from __future__ import annotations
@@ -18,10 +18,21 @@ from cross.expression.language.tensor import Tensor
 from cross.schedule.packing import Packing
 from device_runtime.protocol import GPU_ALIGNMENT
 from toolkit.bundle.manifest import TensorSpec
-from toolkit.bundle.model_plan import ALIGNMENT, BufferRef, ModelPlan, PlannedKernel, Step, aligned
+from toolkit.bundle.model_plan import (
+    ALIGNMENT,
+    BufferRef,
+    Choice,
+    Copy,
+    Loop,
+    ModelPlan,
+    PlannedKernel,
+    PlanStep,
+    Step,
+    aligned,
+)
 from toolkit.errors import InputError
-from toolkit.model.graph import Array, Graph, Group
-from toolkit.model.memory import MemoryPlan, plan_memory
+from toolkit.model.graph import Array, Choose, Graph, Group, Region, Repeat
+from toolkit.model.memory import MemoryPlan, held_values, plan_memory, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +44,13 @@ class OperatorKernel:
 
 
 def assemble(graph: Graph, kernels: Mapping[str, OperatorKernel], target: Target) -> ModelPlan:
-    """The plan that runs `graph.groups` in order with `kernels` (operator key -> kernel) on `target`.
+    """The plan that runs `graph.steps` in order with `kernels` (operator key -> kernel) on `target`.
 
     Raises:
         InputError: an operator has no kernel, or a kernel wants an input packed that is no constant.
     """
     layers: dict[str, list[str]] = {}
-    for group in graph.groups:
+    for group, _ in graph.every_group():
         if group.operator.key not in kernels:
             raise InputError(
                 f"model {graph.name!r}: group {group.name!r} needs a kernel for the operator "
@@ -50,11 +61,10 @@ def assemble(graph: Graph, kernels: Mapping[str, OperatorKernel], target: Target
         layers.setdefault(group.operator.key, []).extend(group.nodes)
     alignment = ALIGNMENT if target.kind == "cpu" else GPU_ALIGNMENT
     memory = plan_memory(graph, alignment)
-    parameters = _Parameters(graph, alignment)
-    buffers = _buffers(graph, memory)
-    steps = tuple(
-        _step(group, kernels[group.operator.key], graph, parameters, buffers) for group in graph.groups
-    )
+    parameters = _Parameters(alignment)
+    buffers = _arena(memory) | {name: BufferRef("input", number) for number, name in enumerate(graph.inputs)}
+    buffers |= {graph.root(name): BufferRef("output", number) for number, name in enumerate(graph.outputs)}
+    steps = _Steps(graph, buffers, kernels, parameters).plan()
     return ModelPlan(
         name=graph.name,
         inputs=tuple(_spec(graph, name) for name in graph.inputs),
@@ -73,16 +83,13 @@ def assemble(graph: Graph, kernels: Mapping[str, OperatorKernel], target: Target
 class _Parameters:
     """The packed weights, each distinct content once, at aligned offsets."""
 
-    graph: Graph
     alignment: int
     data: bytearray = field(default_factory=bytearray)
     _offsets: dict[bytes, int] = field(default_factory=dict)
 
-    def offset(self, name: str, tensor: Tensor, packing: Packing | None) -> int:
-        """Byte offset of the constant `name`, packed for the operator input `tensor`."""
-        array = self.graph.values[name].data
-        assert array is not None
-        content = _packed(array, tensor, packing).tobytes()
+    def offset(self, array: Array) -> int:
+        """Byte offset of an array's content."""
+        content = array.tobytes()
         digest = hashlib.sha256(content).digest()
         if digest not in self._offsets:
             self._offsets[digest] = len(self.data)
@@ -96,36 +103,118 @@ def _packed(array: Array, tensor: Tensor, packing: Packing | None) -> Array:
     return plain if packing is None else packing.apply(plain)
 
 
-def _buffers(graph: Graph, memory: MemoryPlan) -> dict[str, BufferRef]:
-    """Where every computed value and graph input lies; keyed by the value that owns the memory."""
-    found = {place.value: BufferRef("arena", place.offset_bytes) for place in memory.placements}
-    found |= {name: BufferRef("input", number) for number, name in enumerate(graph.inputs)}
-    found |= {graph.root(name): BufferRef("output", number) for number, name in enumerate(graph.outputs)}
-    return found
+def _arena(memory: MemoryPlan, base: int = 0) -> dict[str, BufferRef]:
+    """Where the values of a plan lie; keyed by the value that owns the memory."""
+    return {place.value: BufferRef("arena", base + place.offset_bytes) for place in memory.placements}
 
 
-def _step(
-    group: Group,
-    kernel: OperatorKernel,
-    graph: Graph,
-    parameters: _Parameters,
-    buffers: Mapping[str, BufferRef],
-) -> Step:
-    operands = zip(group.inputs, group.operator.inputs, kernel.packings, strict=True)
-    refs: list[BufferRef] = []
-    for name, tensor, packing in operands:
-        if graph.values[name].constant:
-            refs.append(BufferRef("parameter", parameters.offset(name, tensor, packing)))
-        elif packing is None:
-            refs.append(buffers[graph.root(name)])
-        else:
-            raise InputError(
-                f"model {graph.name!r}: the kernel of group {group.name!r} wants its input {name!r} packed "
-                "ahead of time, "
-                "but that value is computed at run time; choose a configuration without that packing"
-            )
-    refs.append(buffers[group.output])
-    return Step(kernel.planned.symbol, tuple(refs), group.name)
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Makes the steps of a graph inside `depth` loops; `buffers` says where its values lie."""
+
+    graph: Graph
+    buffers: Mapping[str, BufferRef]
+    kernels: Mapping[str, OperatorKernel]
+    parameters: _Parameters
+    depth: int = 0
+
+    def plan(self) -> tuple[PlanStep, ...]:
+        """All steps in order."""
+        steps: list[PlanStep] = []
+        for step in self.graph.steps:
+            if isinstance(step, Group):
+                steps.append(self._call(step))
+            elif isinstance(step.control, Choose):
+                steps.append(self._choice(step, step.control))
+            else:
+                steps += self._loop(step, step.control)
+        return tuple(steps)
+
+    def _inside(self, graph: Graph, buffers: Mapping[str, BufferRef], deeper: int) -> _Steps:
+        return _Steps(graph, buffers, self.kernels, self.parameters, self.depth + deeper)
+
+    def _buffer(self, name: str) -> BufferRef:
+        """Where a value lies as it is."""
+        value = self.graph.values[name]
+        if value.data is None:
+            return self.buffers[self.graph.root(name)]
+        return BufferRef("parameter", self.parameters.offset(np.ascontiguousarray(value.data)))
+
+    def _call(self, group: Group) -> Step:
+        kernel = self.kernels[group.operator.key]
+        operands = zip(group.inputs, group.operator.inputs, kernel.packings, strict=True)
+        refs: list[BufferRef] = []
+        for name, tensor, packing in operands:
+            data = self.graph.values[name].data
+            if data is not None:
+                refs.append(BufferRef("parameter", self.parameters.offset(_packed(data, tensor, packing))))
+            elif packing is None:
+                refs.append(self._buffer(name))
+            else:
+                raise InputError(
+                    f"model {self.graph.name!r}: the kernel of group {group.name!r} wants its input {name!r} "
+                    "packed ahead of time, but that value is computed at run time; choose a configuration "
+                    "without that packing"
+                )
+        refs.append(self.buffers[group.output])
+        return Step(kernel.planned.symbol, tuple(refs), group.name)
+
+    def _choice(self, region: Region, choose: Choose) -> Choice:
+        """Either graph writes the outputs where the graph around wants them."""
+        base = self.buffers[region.scratch].at if region.scratch in self.buffers else 0
+        branches: list[tuple[PlanStep, ...]] = []
+        for body in choose.bodies:
+            buffers = _arena(plan_memory(body, self.parameters.alignment), base)
+            buffers |= {
+                own: self._buffer(name) for own, name in zip(body.inputs, region.inputs[1:], strict=True)
+            }
+            outputs = zip(body.outputs, region.outputs, strict=True)
+            buffers |= {body.root(own): self._buffer(name) for own, name in outputs}
+            branches.append(self._inside(body, buffers, 0).plan())
+        then, otherwise = branches
+        return Choice(self._buffer(region.inputs[0]), then, otherwise, region.name)
+
+    def _loop(self, region: Region, repeat: Repeat) -> list[PlanStep]:
+        """What is carried lies where the loop's outputs do: copied there before it and after each run."""
+        body, alignment = repeat.body, self.parameters.alignment
+        held = held_values(repeat, alignment)
+        base = self.buffers[region.scratch].at if region.scratch in self.buffers else 0
+        buffers = _arena(plan_memory(body, alignment, held), base)
+
+        def copy(source: BufferRef, target: BufferRef, name: str) -> Copy:
+            return Copy(source, target, body.values[name].nbytes, region.name)
+
+        def part(whole: BufferRef, name: str, number: int) -> BufferRef:
+            backwards = bool(repeat.backwards) and repeat.backwards[number]
+            return whole.slice(body.values[name].nbytes, repeat.count, self.depth, backwards)
+
+        begin, first, behind = [], [], []
+        for number, (own, name) in enumerate(zip(body.inputs, region.inputs, strict=True)):
+            if number < repeat.carried:
+                buffers[own] = self._buffer(region.outputs[number])
+                begin.append(copy(self._buffer(name), buffers[own], own))
+            elif number >= repeat.carried + repeat.scanned:
+                buffers[own] = self._buffer(name)
+            else:
+                found = part(self._buffer(name), own, number - repeat.carried)
+                if own in held:
+                    first.append(copy(found, buffers[own], own))
+                else:
+                    buffers[own] = found
+        in_place = rows(repeat, alignment)
+        for number, name in enumerate(repeat.results[repeat.carried :]):
+            whole = self._buffer(region.outputs[repeat.carried + number])
+            found = part(whole, name, repeat.scanned + number)
+            if in_place.get(body.root(name)) == number:
+                buffers[body.root(name)] = found
+            else:
+                behind.append((name, found))
+        carried = zip(repeat.results, body.inputs[: repeat.carried], strict=False)
+        behind += [(name, buffers[own]) for name, own in carried]
+        steps = self._inside(body, buffers, 1).plan()
+        last = [copy(buffers[body.root(name)], target, name) for name, target in behind]
+        condition = buffers[body.inputs[0]] if repeat.conditional else None
+        return [*begin, Loop(repeat.count, (*first, *steps, *last), condition, region.name)]
 
 
 def _named(kernel: PlannedKernel, layers: list[str]) -> PlannedKernel:

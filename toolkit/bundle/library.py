@@ -7,13 +7,25 @@ All memory is allocated in create. Parameters are a read-only section: the loade
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from boards.target import Target
 from cross import link, native
 from toolkit.bundle.manifest import TensorSpec
-from toolkit.bundle.model_plan import ALIGNMENT, BufferRef, ModelPlan, Step, aligned
+from toolkit.bundle.model_plan import (
+    ALIGNMENT,
+    BufferRef,
+    Choice,
+    Copy,
+    Loop,
+    ModelPlan,
+    PlanStep,
+    Step,
+    aligned,
+    leaves,
+)
 
 MODEL_ABI_VERSION = 1
 SONAME = "model.so"
@@ -79,12 +91,13 @@ def header(model_plan: ModelPlan) -> str:
 
 def source(model_plan: ModelPlan) -> str:
     """The glue in C; the parameters are an object of their own."""
-    symbols = sorted({step.symbol for step in model_plan.steps})
+    symbols = sorted({step.symbol for step, _ in leaves(model_plan.steps) if isinstance(step, Step)})
     cores = ", ".join(str(core) for core in model_plan.cores) or "0"
     pieces = [
         "#pragma GCC visibility push(default)",
         header(model_plan),
         "#pragma GCC visibility pop",
+        "#include <string.h>",
         f"#define ALIGNMENT {ALIGNMENT}",
         f"#define WORKSPACE_BYTES INT64_C({model_plan.workspace_bytes})",
         f"#define TUNED_THREADS {model_plan.threads}",
@@ -101,13 +114,13 @@ def source(model_plan: ModelPlan) -> str:
 
 
 def _model(model_plan: ModelPlan) -> list[str]:
-    """The function `tfb_model`: one kernel call a step."""
+    """The function `tfb_model`: kernel calls and copies, in loops and choices."""
     return [
         "int32_t tfb_model(void *const *buffers, void *workspace, struct tfb_pool *pool)",
         "{",
         "    unsigned char *const arena = workspace;",
         f"    void *const scratch = arena + {aligned(model_plan.arena_bytes)};",
-        *(_call(step, len(model_plan.inputs)) for step in model_plan.steps),
+        *_lines(model_plan.steps, len(model_plan.inputs)),
         "    return TFB_MODEL_OK;",
         "}",
     ]
@@ -127,26 +140,49 @@ def _tensors(role: str, specs: tuple[TensorSpec, ...]) -> list[str]:
     return [*lines, f"static const tfb_tensor {role}s[] = {{", *(entries or ["    {0},"]), "};"]
 
 
-def _call(step: Step, n_inputs: int) -> str:
-    buffers = ", ".join(_address(ref, n_inputs) for ref in step.buffers)
-    return (
-        f"    {{ /* {_comment(step.layer or step.symbol)} */\n"
-        f"        void *const step[] = {{{buffers}}};\n"
-        f"        if ({step.symbol}(step, scratch, pool) != 0) return TFB_MODEL_ERROR_KERNEL;\n"
-        "    }"
-    )
+def _lines(steps: Iterable[PlanStep], n_inputs: int, depth: int = 0) -> Iterator[str]:
+    """The statements of some steps; the loop number d around them counts in `run<d>`."""
+    for step in steps:
+        match step:
+            case Step(symbol, refs, layer):
+                buffers = ", ".join(_address(ref, n_inputs) for ref in refs)
+                yield f"    {{ /* {_comment(layer or symbol)} */"
+                yield f"        void *const step[] = {{{buffers}}};"
+                yield f"        if ({symbol}(step, scratch, pool) != 0) return TFB_MODEL_ERROR_KERNEL;"
+                yield "    }"
+            case Copy(source, target, size_bytes):
+                places = f"{_address(target, n_inputs)}, {_address(source, n_inputs)}"
+                yield f"    memcpy({places}, {size_bytes});"
+            case Loop(count, inner, condition, layer):
+                run = f"run{depth}"
+                yield f"    for (int64_t {run} = 0; {run} < {count}; ++{run}) {{ /* {_comment(layer)} */"
+                if condition is not None:
+                    yield f"    if (!{_truth(condition, n_inputs)}) break;"
+                yield from _lines(inner, n_inputs, depth + 1)
+                yield "    }"
+            case Choice(condition, then, otherwise, layer):
+                yield f"    if ({_truth(condition, n_inputs)}) {{ /* {_comment(layer)} */"
+                yield from _lines(then, n_inputs, depth)
+                yield "    } else {"
+                yield from _lines(otherwise, n_inputs, depth)
+                yield "    }"
+
+
+def _truth(ref: BufferRef, n_inputs: int) -> str:
+    return f"*(const unsigned char *)({_address(ref, n_inputs)})"
 
 
 def _address(ref: BufferRef, n_inputs: int) -> str:
+    moved = f" + {ref.offset}" if ref.offset else ""
+    moved += "".join(f" + run{loop} * {stride}" for loop, stride in enumerate(ref.strides) if stride)
     match ref.kind:
-        case "input":
-            return f"buffers[{ref.at}]"
-        case "output":
-            return f"buffers[{n_inputs + ref.at}]"
         case "parameter":
-            return f"(void *)({PARAMETERS} + {ref.at})"
+            return f"(void *)({PARAMETERS} + {ref.at}{moved})"
         case "arena":
-            return f"arena + {ref.at}"
+            return f"arena + {ref.at}{moved}"
+        case "input" | "output":
+            found = f"buffers[{ref.at + (n_inputs if ref.kind == 'output' else 0)}]"
+            return f"(unsigned char *){found}{moved}" if moved else found
 
 
 def _literal(text: str) -> str:

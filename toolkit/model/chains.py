@@ -80,7 +80,7 @@ def chains(graph: Graph) -> list[Chain]:
 
     result: list[Chain] = []
     for node in graph.nodes:
-        if node.op == "Reshape" or node.output in search.taken:
+        if node.op == "Reshape" or node.control or node.output in search.taken:
             continue
         chain, anchor = members(node), node
         sizes: dict[str, _Size] = {}

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from cross.expression.families import conv, data_movement, dense, elementwise, norm, pool, transposed
+from cross.expression.families import (
+    conv,
+    data_movement,
+    dense,
+    elementwise,
+    norm,
+    pool,
+    recurrent,
+    transposed,
+)
 from cross.expression.families.window import Window
 from cross.expression.language.tensor import Tensor
 from cross.expression.language.terms import Term
@@ -147,6 +156,38 @@ def _lrn(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return norm.local_response_norm(operands[0], node.integer("size"), coefficients)
 
 
+def _gates(node: Node) -> recurrent.Gates:
+    """The activations f, g, ... of a recurrent node, as attributes."""
+    found = []
+    for letter in "fg":
+        function = elementwise.UNARY[node.text(letter)]
+        settings = {
+            key: node.number(f"{letter}_{key}")
+            for key in ("alpha", "beta")
+            if f"{letter}_{key}" in node.attributes
+        }
+        found.append(partial(function, **settings))
+    return recurrent.Gates(tuple(found), node.number("clip"))
+
+
+def _peepholes(operands: Sequence[Tensor]) -> recurrent.Peepholes | None:
+    return recurrent.Peepholes(operands[2]) if len(operands) > 2 else None
+
+
+def _lstm_cell(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    coupled = node.integer("coupled") != 0
+    return recurrent.lstm_cell(operands[0], operands[1], _peepholes(operands), _gates(node), coupled)
+
+
+def _lstm_output(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    return recurrent.lstm_output(operands[0], operands[1], _peepholes(operands), _gates(node))
+
+
+def _gru_output(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    inputs, products, *last, state = operands
+    return recurrent.gru_output(inputs, products, last[0] if last else None, state, _gates(node))
+
+
 _BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
@@ -160,6 +201,12 @@ _BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "Softmax": lambda node, operands: norm.softmax(operands[0], node.integer("axis")),
     "LogSoftmax": lambda node, operands: norm.log_softmax(operands[0], node.integer("axis")),
     "LRN": _lrn,
+    "LstmCell": _lstm_cell,
+    "LstmOutput": _lstm_output,
+    "GruReset": lambda node, operands: recurrent.gru_reset(
+        operands[0], operands[1], operands[2], _gates(node)
+    ),
+    "GruOutput": _gru_output,
     "Normalize": _normalize,
     "Expand": lambda node, operands: data_movement.expand(operands[0], node.integers("shape")),
     "Pad": _pad,

@@ -20,19 +20,23 @@ from cross.expression.language.terms import constant
 from toolkit.errors import ModelError
 from toolkit.model.chains import Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression
-from toolkit.model.graph import Graph, Group, Node
+from toolkit.model.graph import Graph, Group, Node, Region
 from toolkit.model.weight_layout import group_count, phases_of
 
 
 def fuse(graph: Graph) -> Graph:
-    """The same graph with `groups` in running order and `aliases` set."""
+    """The same graph with `steps` in running order and `aliases` set."""
     graph = _with_copies(graph)
     aliases = {node.output: node.inputs[0] for node in graph.nodes if node.op == "Reshape"}
     graph = replace(graph, aliases=aliases)
-    found = chains(graph)
     position = {node.output: number for number, node in enumerate(graph.nodes)}
-    found.sort(key=lambda chain: position[chain.members[-1].output])
-    return replace(graph, groups=tuple(_group(graph, chain) for chain in found))
+    steps: dict[int, Group | Region] = {
+        position[chain.members[-1].output]: _group(graph, chain) for chain in chains(graph)
+    }
+    for number, node in enumerate(graph.nodes):
+        if node.control is not None:
+            steps[number] = Region(node.name, node.control, node.inputs, node.outputs)
+    return replace(graph, steps=tuple(steps[number] for number in sorted(steps)))
 
 
 def _with_copies(graph: Graph) -> Graph:

@@ -1,8 +1,8 @@
-"""A network as data: values, nodes and, once fused, groups.
+"""A network as data: values, nodes and, once fused, steps.
 
-`load.py` is the door. What enters is an ONNX file; what leaves is a `Graph` whose `groups` are the operators
-to tune, in the order they run. Every pass in between is a function Graph -> Graph that builds with a
-`GraphBuilder`.
+`load.py` is the door. What enters is an ONNX file; what leaves is a `Graph` whose `steps` are the operators
+to tune, in the order they run, and loops and choices over graphs of their own. Every pass in between is a
+function Graph -> Graph that builds with a `GraphBuilder`.
 
 A value's shape is its *physical* shape, row-major. After the layout pass it may hold another order of the
 axes than the ONNX value it came from: `physical = source.transpose(permutation)`.
@@ -10,7 +10,7 @@ axes than the ONNX value it came from: `physical = source.transpose(permutation)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,10 +49,59 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """One operation with one output. `op` is the ONNX name; attributes are complete, defaults included.
+class Repeat:
+    """A graph that runs up to `count` times, each time on what the time before left.
 
-    Nodes that come from one ONNX node share its `name`.
+    The body's inputs, and the node's, are first `carried` values: at first the node's inputs, then what the
+    body made of them; then `scanned` ones: run i reads the slice i of the node's input along its first
+    dimension; then others, the same every time. `results` names the body's values that become the carried
+    values of the next run, then those that are stacked along a new first dimension. The node's outputs are
+    the carried values after the last run, then the stacks.
+    """
+
+    body: Graph
+    count: int
+    carried: int
+    scanned: int
+    results: tuple[str, ...]
+    backwards: tuple[bool, ...] = ()  # of the scanned inputs, then of the stacks: last slice first
+    conditional: bool = False  # the first carried value is a bool; where it is false, no further run begins
+
+    @property
+    def bodies(self) -> tuple[Graph, ...]:
+        return (self.body,)
+
+    def with_bodies(self, bodies: Sequence[Graph]) -> Repeat:
+        return replace(self, body=bodies[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """One of two graphs, by the node's first input, a bool; the others are the inputs of either graph.
+
+    The outputs of either graph, in order, are the node's.
+    """
+
+    then: Graph
+    otherwise: Graph
+
+    @property
+    def bodies(self) -> tuple[Graph, ...]:
+        return (self.then, self.otherwise)
+
+    def with_bodies(self, bodies: Sequence[Graph]) -> Choose:
+        return Choose(*bodies)
+
+
+Control = Repeat | Choose
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation. `op` is the ONNX name; attributes are complete, defaults included.
+
+    It has one output, or `more` where it has a `control`, whose graphs it runs. Nodes that come from one ONNX
+    node share its `name`.
     """
 
     name: str
@@ -60,6 +109,12 @@ class Node:
     inputs: tuple[str, ...]
     output: str
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    control: Control | None = None
+    more: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.output, *self.more)
 
     def integer(self, key: str) -> int:
         value = self.attributes[key]
@@ -98,16 +153,48 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """A node with a control, whose graphs have steps of their own."""
+
+    name: str
+    control: Control
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def scratch(self) -> str:
+        """Stands for the memory of what its graphs compute; no value has such a name."""
+        return f"\0{self.outputs[0]}"
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
-    """A network. `nodes` can be run in order; `aliases` maps a value to the one whose memory it shares."""
+    """A network. `nodes` can be run in order, and so can the `steps` that they became by fusion; `aliases`
+    maps a value to the one whose memory it shares.
+    """
 
     name: str
     nodes: tuple[Node, ...]
     values: Mapping[str, Value]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    groups: tuple[Group, ...] = ()
+    steps: tuple[Group | Region, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The steps that are one operator."""
+        return tuple(step for step in self.steps if isinstance(step, Group))
+
+    def every_group(self, times: int = 1) -> Iterator[tuple[Group, int]]:
+        """All groups, those of inner graphs included, with how often they run at most."""
+        for step in self.steps:
+            if isinstance(step, Group):
+                yield step, times
+                continue
+            count = step.control.count if isinstance(step.control, Repeat) else 1
+            for body in step.control.bodies:
+                yield from body.every_group(times * count)
 
     def root(self, name: str) -> str:
         """The value that owns the memory of `name`."""
@@ -134,7 +221,10 @@ class Graph:
         for node in self.nodes:
             attributes = "".join(f" {key}={value}" for key, value in sorted(node.attributes.items()))
             inputs = ", ".join(_short(self.values[name]) for name in node.inputs)
-            lines.append(f"  {_value_text(self.values[node.output])} = {node.op}({inputs}){attributes}")
+            results = ", ".join(_value_text(self.values[name]) for name in node.outputs)
+            lines.append(f"  {results} = {node.op}({inputs}){attributes}")
+            for body in node.control.bodies if node.control else ():
+                lines += [f"    {line}" for line in body.to_text().splitlines()]
         lines += [f"  output {_value_text(self.values[name])}" for name in self.outputs]
         return "\n".join(lines) + "\n"
 
@@ -200,12 +290,22 @@ class GraphBuilder:
         self.nodes.append(Node(name or output.name, op, tuple(inputs), output.name, dict(attributes or {})))
         return output.name
 
+    def control(
+        self, control: Control, inputs: Sequence[str], outputs: Sequence[Value], name: str
+    ) -> tuple[str, ...]:
+        """Append a node that runs graphs, and return the names of its outputs."""
+        first, *more = [self.add(output) for output in outputs]
+        op = type(control).__name__
+        self.nodes.append(Node(name, op, tuple(inputs), first, control=control, more=tuple(more)))
+        return (first, *more)
+
     def finish(self, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         """The graph of everything the outputs need: dead nodes and unused values are dropped."""
         needed = set(outputs)
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            if node.output in needed:
+            if not needed.isdisjoint(node.outputs):
+                needed.update(node.outputs)
                 kept.append(node)
                 needed.update(node.inputs)
         kept.reverse()
@@ -228,13 +328,13 @@ def verify(graph: Graph) -> Graph:
                     "nothing before "
                     f"it computes; the graph is damaged or has a cycle; check it with `onnx.checker`"
                 )
-        if node.output in known:
-            raise ModelError(
-                f"model {graph.name!r}, node {node.name!r} ({node.op}): the value {node.output!r} is "
-                "computed twice; "
-                f"expected one node per value; check the model with `onnx.checker`"
-            )
-        known.add(node.output)
+        for name in node.outputs:
+            if name in known:
+                raise ModelError(
+                    f"model {graph.name!r}, node {node.name!r} ({node.op}): the value {name!r} is computed "
+                    "twice; expected one node per value; check the model with `onnx.checker`"
+                )
+            known.add(name)
     for name in graph.outputs:
         if name not in known:
             raise ModelError(

@@ -15,7 +15,7 @@ import numpy as np
 
 from boards.target import Target
 from cross.expression.rewrites.half_storage import with_half_storage
-from toolkit.model.graph import Graph, Group, Value
+from toolkit.model.graph import Graph, Group, Region, Value
 
 LARGEST_HALF = float(np.finfo(np.float16).max)
 
@@ -25,13 +25,19 @@ def stored_for(graph: Graph, target: Target) -> Graph:
     if target.storage != "float16":
         return graph
     own = {graph.root(name) for name in (*graph.inputs, *graph.outputs)}
+    own |= {
+        graph.root(name)
+        for step in graph.steps
+        if isinstance(step, Region)
+        for name in (*step.inputs, *step.outputs)
+    }
     halves = {
         name
         for name, value in graph.values.items()
         if value.dtype == "float32" and graph.root(name) not in own and _fits(value)
     }
     values = {name: _half(value) if name in halves else value for name, value in graph.values.items()}
-    return replace(graph, values=values, groups=tuple(_stored(group, halves) for group in graph.groups))
+    return replace(graph, values=values, steps=tuple(_stored(step, halves, target) for step in graph.steps))
 
 
 def _fits(value: Value) -> bool:
@@ -46,6 +52,9 @@ def _half(value: Value) -> Value:
     return replace(value, dtype="float16", data=data)
 
 
-def _stored(group: Group, halves: Collection[str]) -> Group:
-    inputs = [position for position, name in enumerate(group.inputs) if name in halves]
-    return replace(group, operator=with_half_storage(group.operator, inputs, group.output in halves))
+def _stored(step: Group | Region, halves: Collection[str], target: Target) -> Group | Region:
+    if isinstance(step, Region):
+        bodies = [stored_for(body, target) for body in step.control.bodies]
+        return replace(step, control=step.control.with_bodies(bodies))
+    inputs = [position for position, name in enumerate(step.inputs) if name in halves]
+    return replace(step, operator=with_half_storage(step.operator, inputs, step.output in halves))

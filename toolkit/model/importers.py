@@ -5,6 +5,7 @@ from __future__ import annotations
 from toolkit.model import (
     import_arithmetic,
     import_norm,
+    import_recurrent,
     import_resize,
     import_shapes,
     import_transposed,
@@ -19,4 +20,5 @@ IMPORTERS: dict[str, Importer] = {
     **import_norm.IMPORTERS,
     **import_shapes.IMPORTERS,
     **import_resize.IMPORTERS,
+    **import_recurrent.IMPORTERS,
 }

@@ -20,6 +20,7 @@ from toolkit.model.weight_layout import channels_last, grouped_weight, kernel_fi
 
 NHWC = channels_last(4)
 WINDOWED = frozenset({"Conv", "MaxPool", "SumPool", "LRN"})
+RECURRENT = frozenset({"LstmCell", "LstmOutput", "GruReset", "GruOutput"})
 REDUCTIONS = frozenset({"ReduceSum", "ReduceMax", "ReduceMin"})
 
 Permutation = tuple[int, ...]
@@ -71,6 +72,11 @@ class _Layout:
         name: str = "",
     ) -> str:
         """Append a node that computes the logical value `output` in the given order."""
+        value = self.hold(output, permutation)
+        return self.build.emit(op, inputs, value, attributes, name or value.name)
+
+    def hold(self, output: str, permutation: Permutation) -> Value:
+        """The value that is to hold the logical value `output` in the given order."""
         logical = self.graph.values[output]
         identity = permutation == tuple(range(len(permutation)))
         taken = output in self.build.values
@@ -82,9 +88,9 @@ class _Layout:
             source=logical.source,
             permutation=permutation if logical.source else (),
         )
-        self.build.emit(op, inputs, value, attributes, name or physical)
+        self.build.add(value)
         self.forms.setdefault(output, []).append(_Form(permutation, physical))
-        return physical
+        return value
 
     def get(self, name: str, wanted: Permutation) -> str:
         """The physical value that holds `name` in the wanted order, made if need be."""
@@ -264,6 +270,14 @@ def _as_written(layout: _Layout, node: Node) -> None:
     layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
 
 
+def _control(layout: _Layout, node: Node) -> None:
+    """As written, too: the graphs inside have been laid out."""
+    assert node.control is not None
+    inputs = [layout.get(name, tuple(range(len(layout.shape(name))))) for name in node.inputs]
+    outputs = [layout.hold(name, tuple(range(len(layout.shape(name))))) for name in node.outputs]
+    layout.build.control(node.control, inputs, outputs, node.name)
+
+
 def _transpose(layout: _Layout, node: Node) -> None:
     """No node: each form of the input is a form of the output under another permutation."""
     perm = node.integers("perm")
@@ -329,7 +343,8 @@ _RULES: dict[str, Callable[[_Layout, Node], None]] = {
     **dict.fromkeys(
         (*REDUCTIONS, "Softmax", "LogSoftmax", "ReduceL2", "Normalize", "Slice", "Pad"), _along_axes
     ),
-    **dict.fromkeys(("MatMul", "Expand"), _as_written),
+    **dict.fromkeys(("MatMul", "Expand", *RECURRENT), _as_written),
+    **dict.fromkeys(("Repeat", "Choose"), _control),
     "Transpose": _transpose,
     "Reshape": _reshape,
     "Concat": _concat,

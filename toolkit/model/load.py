@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from toolkit.model.fuse import fuse
-from toolkit.model.graph import Array, Graph, verify
+from toolkit.model.graph import Array, Graph, Node, verify
 from toolkit.model.layout import assign_layout
 from toolkit.model.onnx_import import import_onnx
 from toolkit.model.recognize import recognize_normalization
@@ -45,9 +46,16 @@ def computed(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
 
 
 def run_passes(graph: Graph, after: Callable[[str, Graph], None] | None = None) -> Graph:
-    """Run PASSES in order, verify after each, and show each result to `after(pass name, graph)`."""
+    """Run PASSES in order, first on inner graphs; verify after each, and show it to `after(name, graph)`."""
+    graph = replace(graph, nodes=tuple(_with_passed_bodies(node) for node in graph.nodes))
     for step in PASSES:
         graph = verify(step(graph))
         if after is not None:
             after(step.__name__, graph)
     return graph
+
+
+def _with_passed_bodies(node: Node) -> Node:
+    if node.control is None:
+        return node
+    return replace(node, control=node.control.with_bodies([run_passes(body) for body in node.control.bodies]))

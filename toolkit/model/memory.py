@@ -8,11 +8,11 @@ any one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from toolkit.errors import ModelError
-from toolkit.model.graph import Graph
+from toolkit.model.graph import Control, Graph, Group, Region, Repeat
 
 ALIGNMENT_BYTES = 64
 
@@ -41,10 +41,15 @@ class MemoryPlan:
         return next((place.offset_bytes for place in self.placements if place.value == value), None)
 
 
-def plan_memory(graph: Graph, alignment_bytes: int = ALIGNMENT_BYTES) -> MemoryPlan:
-    """Plan the arena for running `graph.groups` in order, with places at multiples of `alignment_bytes`,
-    itself a multiple of ALIGNMENT_BYTES."""
-    lives = _lives(graph)
+def plan_memory(
+    graph: Graph, alignment_bytes: int = ALIGNMENT_BYTES, held: Collection[str] = ()
+) -> MemoryPlan:
+    """Plan the arena for running `graph.steps` in order, with places at multiples of `alignment_bytes`,
+    itself a multiple of ALIGNMENT_BYTES. Values that are `held`, inputs or outputs, live in it all the time.
+    """
+    last = max(len(graph.steps) - 1, 0)
+    lives = [Placement(name, 0, graph.values[name].nbytes, 0, last) for name in held]
+    lives += _lives(graph, alignment_bytes)
     if alignment_bytes != ALIGNMENT_BYTES:  # values of whole multiples lie at whole multiples
         lives = [replace(life, size_bytes=aligned(life.size_bytes, alignment_bytes)) for life in lives]
     return place(lives)
@@ -112,18 +117,54 @@ def aligned(size_bytes: int, alignment_bytes: int = ALIGNMENT_BYTES) -> int:
     return -(-size_bytes // alignment_bytes) * alignment_bytes
 
 
-def _lives(graph: Graph) -> list[Placement]:
-    """Size and life of every value that a group writes and that is no output of the graph."""
+def held_values(repeat: Repeat, alignment_bytes: int) -> tuple[str, ...]:
+    """The inputs and outputs of a body that have memory of their own for a run of it.
+
+    A slice of a stack, or of a scanned input, may lie where no kernel can use it, and is then copied. The
+    inputs that are carried lie where the loop's outputs do.
+    """
+    body = repeat.body
+    slices = body.inputs[repeat.carried : repeat.carried + repeat.scanned]
+    copied = [name for name in slices if body.values[name].nbytes % alignment_bytes]
+    return (
+        *copied,
+        *(root for root in map(body.root, body.outputs) if root not in rows(repeat, alignment_bytes)),
+    )
+
+
+def rows(repeat: Repeat, alignment_bytes: int) -> dict[str, int]:
+    """The stacked values of a body that are written straight into their stack, and which stack that is."""
+    names = repeat.results[repeat.carried :]
+    aligned_ones = [name for name in names if not repeat.body.values[name].nbytes % alignment_bytes]
+    return {repeat.body.root(name): names.index(name) for name in aligned_ones}
+
+
+def scratch_bytes(control: Control, alignment_bytes: int) -> int:
+    """What the graphs of a loop or a choice need beside their inputs and outputs."""
+    if isinstance(control, Repeat):
+        held = held_values(control, alignment_bytes)
+        return plan_memory(control.body, alignment_bytes, held).arena_bytes
+    return max(plan_memory(body, alignment_bytes).arena_bytes for body in control.bodies)
+
+
+def _lives(graph: Graph, alignment_bytes: int) -> list[Placement]:
+    """Size and life of every value that a step writes and that is no output of the graph."""
     kept = {graph.root(name) for name in graph.outputs}
     last: dict[str, int] = {}
-    for step, group in enumerate(graph.groups):
-        for name in group.inputs:
-            last[graph.root(name)] = step
-    return [
-        Placement(group.output, 0, graph.values[group.output].nbytes, step, last.get(group.output, step))
-        for step, group in enumerate(graph.groups)
-        if group.output not in kept
-    ]
+    for number, step in enumerate(graph.steps):
+        for name in step.inputs:
+            last[graph.root(name)] = number
+    lives = []
+    for number, step in enumerate(graph.steps):
+        written = (step.output,) if isinstance(step, Group) else step.outputs
+        lives += [
+            Placement(name, 0, graph.values[name].nbytes, number, last.get(name, number))
+            for name in written
+            if name not in kept
+        ]
+        if isinstance(step, Region) and (size := scratch_bytes(step.control, alignment_bytes)):
+            lives.append(Placement(step.scratch, 0, size, number, number))
+    return lives
 
 
 def _meet(one: Placement, other: Placement) -> bool:

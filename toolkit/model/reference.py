@@ -2,39 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from cross.expression.language.operator import Operator
 from cross.expression.reference import evaluate
 from toolkit.errors import InputError
-from toolkit.model.graph import Array, Graph, Group
+from toolkit.model.graph import Array, Choose, Control, Graph, Group
+
+Compute = Callable[[Operator, Sequence[Array]], Array]
 
 
-def run_reference(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Every graph output, computed by the numpy reference; `inputs` has an array for each graph input."""
+def run_reference(graph: Graph, inputs: Mapping[str, Array], compute: Compute = evaluate) -> dict[str, Array]:
+    """Every graph output; `inputs` has an array for each graph input, `compute` runs an operator."""
     roots = {graph.root(name) for name in graph.outputs}
-    computed = {group.output: array for group, array in run_groups(graph, inputs) if group.output in roots}
+    computed = {name: array for name, array in _run_steps(graph, inputs, compute) if name in roots}
     return {name: computed[graph.root(name)].reshape(graph.values[name].shape) for name in graph.outputs}
 
 
 def run_groups(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[tuple[Group, Array]]:
     """Each group with its output, in running order; the output has the physical shape of its value.
 
+    Those inside loops and choices are left out.
+
     Raises:
         InputError: an input is missing, or has another shape or dtype.
     """
+    groups = {group.output: group for group in graph.groups}
+    for name, array in _run_steps(graph, inputs, evaluate):
+        if name in groups:
+            yield groups[name], array
+
+
+def _run_steps(graph: Graph, inputs: Mapping[str, Array], compute: Compute) -> Iterator[tuple[str, Array]]:
+    """Every value that a step writes, in running order and in its physical shape."""
     memory = {name: _checked(graph, name, inputs) for name in graph.inputs}
-    last_use = {graph.root(name): step for step, group in enumerate(graph.groups) for name in group.inputs}
+    last_use = {graph.root(name): number for number, step in enumerate(graph.steps) for name in step.inputs}
     keep = {graph.root(name) for name in graph.outputs}
-    for step, group in enumerate(graph.groups):
-        operands = operands_of(graph, group, memory)
-        result = evaluate(group.operator, operands)
-        memory[group.output] = result.reshape(graph.values[group.output].shape)
-        yield group, memory[group.output]
-        for name in {graph.root(name) for name in (*group.inputs, group.output)} - keep:
-            if last_use.get(name, step) <= step:
+    for number, step in enumerate(graph.steps):
+        written: dict[str, Array] = {}
+        if isinstance(step, Group):
+            written[step.output] = compute(step.operator, operands_of(graph, step, memory))
+        else:
+            operands = [_value(graph, name, memory) for name in step.inputs]
+            results = _run_control(step.control, operands, compute)
+            written |= zip(step.outputs, results, strict=True)
+        for name, array in written.items():
+            memory[name] = array.reshape(graph.values[name].shape)
+            yield name, memory[name]
+        for name in {graph.root(name) for name in (*step.inputs, *written)} - keep:
+            if last_use.get(name, number) <= number:
                 memory.pop(name, None)
+
+
+def _run_control(control: Control, operands: Sequence[Array], compute: Compute) -> list[Array]:
+    """The outputs of a loop or a choice."""
+    if isinstance(control, Choose):
+        chosen = control.then if operands[0].all() else control.otherwise
+        outputs = run_reference(chosen, dict(zip(chosen.inputs, operands[1:], strict=True)), compute)
+        return [outputs[name] for name in chosen.outputs]
+    carried = list(operands[: control.carried])
+    scanned = operands[control.carried : control.carried + control.scanned]
+    others = operands[control.carried + control.scanned :]
+    names = control.results[control.carried :]
+    stacks = [
+        np.empty((control.count, *control.body.values[name].shape), control.body.values[name].dtype)
+        for name in names
+    ]
+    for run in range(control.count):
+        if control.conditional and not carried[0].all():
+            break
+        at = [control.count - 1 - run if back else run for back in control.backwards]
+        slices = [array[place] for array, place in zip(scanned, at, strict=False)]
+        given = dict(zip(control.body.inputs, [*carried, *slices, *others], strict=True))
+        found = run_reference(control.body, given, compute)
+        carried = [found[name] for name in control.results[: control.carried]]
+        for stack, place, name in zip(stacks, at[control.scanned :], names, strict=True):
+            stack[place] = found[name]
+    return [*carried, *stacks]
+
+
+def _value(graph: Graph, name: str, memory: Mapping[str, Array]) -> Array:
+    value = graph.values[name]
+    array = memory[graph.root(name)] if value.data is None else value.data
+    return np.ascontiguousarray(array).reshape(value.shape)
 
 
 def operands_of(graph: Graph, group: Group, memory: Mapping[str, Array]) -> list[Array]:

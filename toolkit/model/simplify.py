@@ -22,7 +22,7 @@ def remove_identities(graph: Graph) -> Graph:
 
     One stays where a model's output would otherwise be one of its inputs, a constant or another output.
     """
-    produced = {node.output for node in graph.nodes}
+    produced = {name for node in graph.nodes for name in node.outputs}
     names: dict[str, str] = {}  # old value name -> the name that replaces it
     dropped: set[str] = set()
 
@@ -45,7 +45,8 @@ def remove_identities(graph: Graph) -> Graph:
         if node.op == "Identity" and node.output in dropped:
             continue
         inputs = tuple(resolve(name) for name in node.inputs)
-        build.nodes.append(replace(node, inputs=inputs, output=resolve(node.output)))
+        more = tuple(resolve(name) for name in node.more)
+        build.nodes.append(replace(node, inputs=inputs, output=resolve(node.output), more=more))
     return build.finish(graph.inputs, graph.outputs)
 
 

@@ -63,6 +63,12 @@ class Source:
             raise self.refuse(f"attribute {key} must be a number, found {value!r}", "export the model again")
         return float(value)
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        value = self.attributes.get(key, ())
+        if not isinstance(value, (list, tuple)):
+            raise self.refuse(f"attribute {key} must be a list, found {value!r}", "export the model again")
+        return tuple(float(item) for item in value)
+
     def text(self, key: str, default: str) -> str:
         value = self.attributes.get(key, default)
         if isinstance(value, bytes):

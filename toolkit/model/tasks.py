@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from cross.expression.language.operator import Operator
@@ -12,7 +13,7 @@ from toolkit.model.graph import Graph
 class TuningTask:
     """One distinct operator of a network.
 
-    `count` groups compute it, `groups` names them in running order, `flops` is the work of one run.
+    It runs `count` times, `groups` names what computes it, in running order; `flops` is the work of a run.
     """
 
     operator: Operator
@@ -28,14 +29,16 @@ class TuningTask:
 
 
 def tasks(graph: Graph) -> list[TuningTask]:
-    """The distinct operators of `graph.groups` in the order of their first use."""
+    """The distinct operators of all groups of a graph in the order of their first use."""
     found: dict[str, list[str]] = {}
+    counts: Counter[str] = Counter()
     operators: dict[str, Operator] = {}
-    for group in graph.groups:
+    for group, times in graph.every_group():
         key = group.operator.key
         operators.setdefault(key, group.operator)
         found.setdefault(key, []).append(group.name)
+        counts[key] += times
     return [
-        TuningTask(operator, key, len(found[key]), tuple(found[key]), operator.flops)
+        TuningTask(operator, key, counts[key], tuple(found[key]), operator.flops)
         for key, operator in operators.items()
     ]

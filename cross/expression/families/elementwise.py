@@ -150,6 +150,16 @@ def prelu(x: Term, slope: Operand) -> Term:
     return select(x < 0.0, x * slope, x)
 
 
+def affine(x: Term, alpha: float = 1.0, beta: float = 0.0) -> Term:
+    """alpha * x + beta."""
+    return x * alpha + beta
+
+
+def scaled_tanh(x: Term, alpha: float = 1.0, beta: float = 1.0) -> Term:
+    """alpha * tanh(beta * x)."""
+    return tanh(x * beta) * alpha
+
+
 UNARY: dict[str, Callable[..., Term]] = {
     "Relu": relu,
     "LeakyRelu": leaky_relu,
@@ -166,6 +176,8 @@ UNARY: dict[str, Callable[..., Term]] = {
     "Selu": selu,
     "Celu": celu,
     "Softsign": softsign,
+    "Affine": affine,
+    "ScaledTanh": scaled_tanh,
     "ThresholdedRelu": thresholded_relu,
     "Exp": exp,
     "Log": log,

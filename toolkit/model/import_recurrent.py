@@ -1,0 +1,355 @@
+"""Importers of recurrent layers: LSTM, GRU and RNN become loops over their steps.
+
+The products of the inputs do not depend on the step: those of all steps are one matrix product in front of
+the loop. In it are the product of the hidden state and what is behind it (families/recurrent.py). A direction
+is a loop of its own. Where sequences differ in length, a step beyond the end of one keeps its states: going
+backwards they are then what they began as until the sequence begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from toolkit.model.graph import Attribute, GraphBuilder, Repeat, Value
+from toolkit.model.source import FLOATS, Importer, Operand, Source
+
+ACTIVATIONS: dict[str, dict[str, float]] = {
+    **{name: {} for name in ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus")},
+    "LeakyRelu": {"alpha": 0.01},
+    "ThresholdedRelu": {"alpha": 1.0},
+    "Elu": {"alpha": 1.0},
+    "Affine": {"alpha": 1.0, "beta": 0.0},
+    "ScaledTanh": {"alpha": 1.0, "beta": 1.0},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
+}
+DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """Appends canonical nodes; what is known ahead of time is computed at once."""
+
+    build: GraphBuilder
+    layer: str
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.build.values[name].shape
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        shape: Sequence[int],
+        attributes: dict[str, Attribute] | None = None,
+        output: Operand | None = None,
+    ) -> str:
+        """A node with the dtype of its last input; `output` is one of the layer's own."""
+        if output is not None:
+            value = Value(output.name, output.shape, output.dtype, source=output.name)
+        else:
+            dtype = self.build.values[inputs[-1]].dtype
+            value = Value(
+                self.build.fresh(f"{self.layer}/{op}"), tuple(shape), "bool" if op == "Less" else dtype
+            )
+        return self.build.emit(op, inputs, value, attributes, self.layer)
+
+    def part(self, name: str, axis: int, start: int, stop: int) -> str:
+        """Some of the elements along an axis."""
+        value = self.build.values[name]
+        shape = (*value.shape[:axis], stop - start, *value.shape[axis + 1 :])
+        if shape == value.shape:
+            return name
+        if value.data is not None:
+            cut = (slice(None),) * axis + (slice(start, stop),)
+            return self.build.constant(f"{name}/part", value.data[cut])
+        starts = tuple(start if dimension == axis else 0 for dimension in range(len(shape)))
+        attributes: dict[str, Attribute] = {"starts": starts, "steps": (1,) * len(shape), "shape": shape}
+        return self.emit("Slice", [name], shape, attributes)
+
+    def reshaped(self, name: str, shape: Sequence[int]) -> str:
+        value = self.build.values[name]
+        if value.data is not None:
+            return self.build.constant(f"{name}/shaped", value.data.reshape(shape))
+        return self.emit("Reshape", [name], shape)
+
+    def transposed(self, name: str, perm: tuple[int, ...]) -> str:
+        value = self.build.values[name]
+        if value.data is not None:
+            return self.build.constant(f"{name}/transposed", value.data.transpose(perm))
+        return self.emit("Transpose", [name], [value.shape[axis] for axis in perm], {"perm": perm})
+
+    def added(self, left: str, right: str) -> str:
+        values = [self.build.values[name] for name in (left, right)]
+        if values[0].data is not None and values[1].data is not None:
+            return self.build.constant(f"{left}/sum", values[0].data + values[1].data)
+        return self.emit("Add", [left, right], np.broadcast_shapes(values[0].shape, values[1].shape))
+
+    def of_direction(self, operand: Operand, direction: int, axis: int = 0) -> str:
+        """The part of one direction, without the axis of the directions."""
+        part = self.part(operand.name, axis, direction, direction + 1)
+        return self.reshaped(part, [*operand.shape[:axis], *operand.shape[axis + 1 :]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What all directions of a layer share; `inputs` are its inputs [steps, batch, features]."""
+
+    source: Source
+    inputs: str
+    batch: int
+    hidden: int
+    activations: tuple[dict[str, Attribute], ...]  # of each direction: f, g, h with their settings
+
+    @property
+    def dtype(self) -> str:
+        return self.source.input(0).dtype
+
+    @property
+    def state(self) -> tuple[int, int]:
+        return self.batch, self.hidden
+
+
+@dataclass(slots=True)
+class _Body:
+    """The loop of one direction under construction: its body, and what it reads from outside, in order."""
+
+    outer: GraphBuilder
+    nodes: _Nodes
+    carried: list[str] = field(default_factory=list)
+    scanned: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    inputs: dict[str, list[str]] = field(default_factory=lambda: {"carried": [], "scanned": [], "others": []})
+
+    def _input(self, kind: str, given: list[str], name: str, shape: tuple[int, ...]) -> str:
+        given.append(name)
+        build = self.nodes.build
+        own = build.add(Value(build.fresh(name), shape, self.outer.values[name].dtype))
+        self.inputs[kind].append(own)
+        return own
+
+    def carry(self, name: str) -> str:
+        """The value that begins as `name`."""
+        return self._input("carried", self.carried, name, self.outer.values[name].shape)
+
+    def scan(self, name: str) -> str:
+        """A slice of `name` along its first dimension."""
+        return self._input("scanned", self.scanned, name, self.outer.values[name].shape[1:])
+
+    def read(self, name: str) -> str:
+        """`name` as it is."""
+        value = self.outer.values[name]
+        if value.data is not None:
+            return self.nodes.build.constant(name, value.data)
+        return self._input("others", self.others, name, value.shape)
+
+
+def _activations(source: Source) -> tuple[dict[str, Attribute], ...]:
+    """For each direction its activations f, g, h as attributes; alpha and beta go to those that take them."""
+    directions = BACKWARDS.get(source.text("direction", "forward"), ())
+    if not directions:
+        raise source.refuse(
+            f"direction {source.text('direction', '')!r} is unknown", "export the model again"
+        )
+    defaults = DEFAULTS[source.op]
+    listed = source.attributes.get("activations", ())
+    names = [str(item, "utf-8", "replace") for item in listed] if isinstance(listed, (list, tuple)) else []
+    names = names or list(defaults) * len(directions)
+    settings = {key: list(source.numbers(f"activation_{key}")) for key in ("alpha", "beta")}
+    known = {name.lower(): name for name in ACTIVATIONS}
+    if len(names) != len(defaults) * len(directions) or any(name.lower() not in known for name in names):
+        raise source.refuse(
+            f"activations {names} are none of {', '.join(ACTIVATIONS)}, {len(defaults)} for each direction",
+            "export the model again",
+        )
+    found: list[dict[str, Attribute]] = []
+    for number, name in enumerate(names):
+        if number % len(defaults) == 0:
+            found.append({})
+        letter = "fgh"[number % len(defaults)]
+        found[-1][letter] = known[name.lower()]
+        for key, default in ACTIVATIONS[known[name.lower()]].items():
+            found[-1][f"{letter}_{key}"] = settings[key].pop(0) if settings[key] else default
+    return tuple(found)
+
+
+def recurrent(source: Source, build: GraphBuilder) -> None:
+    """LSTM, GRU and RNN: one loop a direction."""
+    nodes, data = _Nodes(build, source.name), source.input(0)
+    layout = source.integer("layout", 0)
+    inputs = nodes.transposed(data.name, (1, 0, 2)) if layout else data.name
+    layer = _Layer(source, inputs, nodes.shape(inputs)[1], source.input(2).shape[-1], _activations(source))
+    backwards = BACKWARDS[source.text("direction", "forward")]
+    if source.input(1).shape[0] != len(backwards):
+        raise source.refuse(
+            f"its weights have {source.input(1).shape[0]} directions, expected {len(backwards)}",
+            "export the model again",
+        )
+    found = [_direction(layer, nodes, number, back) for number, back in enumerate(backwards)]
+    for position, output in enumerate(source.outputs):
+        if output is None:
+            continue
+        parts = [outputs[position] for outputs in found]
+        if position == 0 and layout:
+            parts = [nodes.transposed(part, (1, 0, 2)) for part in parts]
+        plain = nodes.shape(parts[0])
+        axis = len(plain) - (1 if layout else 2)  # of the directions
+        shape = (*plain[:axis], 1, *plain[axis:])
+        if len(parts) == 1:
+            nodes.emit("Reshape", parts, shape, output=output)
+        else:
+            parts = [nodes.reshaped(part, shape) for part in parts]
+            nodes.emit("Concat", parts, (), {"axis": axis}, output)
+
+
+def _direction(layer: _Layer, nodes: _Nodes, direction: int, back: bool) -> list[str]:
+    """One loop: the hidden states of all steps, the last one, and of an LSTM the last cell state."""
+    source, gates = layer.source, GATES[layer.source.op]
+    step_count, width = nodes.shape(layer.inputs)[0], gates * layer.hidden
+    weights = nodes.transposed(nodes.of_direction(source.input(1), direction), (1, 0))
+    flat = nodes.reshaped(layer.inputs, (step_count * layer.batch, nodes.shape(weights)[0]))
+    products = nodes.emit("MatMul", [flat, weights], (step_count * layer.batch, width))
+    separate = source.op == "GRU" and source.integer("linear_before_reset", 0) != 0
+    bias = source.optional(3)
+    state_bias = ""
+    if bias is not None:
+        both = nodes.of_direction(bias, direction)
+        own, state_bias = nodes.part(both, 0, 0, width), nodes.part(both, 0, width, 2 * width)
+        if not separate:
+            own, state_bias = nodes.added(own, state_bias), ""
+        products = nodes.added(products, own)
+    products = nodes.reshaped(products, (step_count, layer.batch, width))
+    states = [
+        _initial(layer, nodes, direction, position) for position in (5, 6)[: 2 if source.op == "LSTM" else 1]
+    ]
+    body = _Body(nodes.build, _Nodes(GraphBuilder(f"{source.name}/{direction}"), source.name))
+    old = [body.carry(name) for name in states]
+    x = body.scan(products)
+    inside = _inside(layer, nodes, body)
+    matrix = body.read(nodes.transposed(nodes.of_direction(source.input(2), direction), (1, 0)))
+    attributes: dict[str, Attribute] = {**layer.activations[direction], "clip": source.number("clip", 0.0)}
+    cell = _Cell(layer, body, x, matrix, attributes, inside)
+    if source.op == "LSTM":
+        peepholes = source.optional(7)
+        new = cell.lstm(old, body.read(nodes.of_direction(peepholes, direction)) if peepholes else "")
+    elif source.op == "GRU":
+        new = cell.gru(old[0], body.read(state_bias) if state_bias else "", separate)
+    else:
+        new = cell.rnn(old[0])
+    stacked = [cell.kept(new[0], "")] if source.outputs and source.outputs[0] else []
+    results = (*new, *stacked)
+    inputs = [*body.inputs["carried"], *body.inputs["scanned"], *body.inputs["others"]]
+    graph = body.nodes.build.finish(inputs, list(dict.fromkeys(results)))
+    slices = len(body.scanned) + len(stacked)
+    repeat = Repeat(graph, step_count, len(new), len(body.scanned), results, (back,) * slices)
+    values = [nodes.build.fresh(f"{source.name}/last{direction}.{number}") for number in range(len(new))]
+    outputs = [Value(name, layer.state, layer.dtype) for name in values]
+    if stacked:
+        name = nodes.build.fresh(f"{source.name}/states{direction}")
+        outputs.append(Value(name, (step_count, *layer.state), layer.dtype))
+    last = nodes.build.control(repeat, [*body.carried, *body.scanned, *body.others], outputs, source.name)
+    return [last[-1], *last[: len(new)]]
+
+
+def _initial(layer: _Layer, nodes: _Nodes, direction: int, position: int) -> str:
+    """The state that a direction begins with: zeros where none is given."""
+    given = layer.source.optional(position)
+    if given is None:
+        return nodes.build.constant(f"{layer.source.name}/zeros", np.zeros(layer.state, layer.dtype))
+    return nodes.of_direction(given, direction, 1 if layer.source.integer("layout", 0) else 0)
+
+
+def _inside(layer: _Layer, nodes: _Nodes, body: _Body) -> str:
+    """Whether the step is one of each sequence [batch, 1]; "" where all sequences have all steps."""
+    lengths, steps = layer.source.optional(4), nodes.shape(layer.inputs)[0]
+    if lengths is None or (lengths.data is not None and bool((lengths.data >= steps).all())):
+        return ""
+    numbers = nodes.build.constant(
+        f"{layer.source.name}/steps", np.arange(steps, dtype=lengths.dtype)[:, None]
+    )
+    ends = body.read(nodes.reshaped(lengths.name, (layer.batch, 1)))
+    return body.nodes.emit("Less", [body.scan(numbers), ends], (layer.batch, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """What the body of a loop computes: `x` are the products of its inputs, `matrix` the state's weights."""
+
+    layer: _Layer
+    body: _Body
+    x: str
+    matrix: str
+    attributes: dict[str, Attribute]
+    inside: str
+
+    def kept(self, new: str, old: str) -> str:
+        """The new value within a sequence, and the old one, or zeros, beyond its end."""
+        if not self.inside:
+            return new
+        nodes = self.body.nodes
+        old = old or nodes.build.constant("zero", np.zeros((), self.layer.dtype))
+        return nodes.emit("Where", [self.inside, new, old], self.layer.state)
+
+    def _product(self, state: str, first: int, last: int) -> str:
+        """The product of a state with the weights of some gates."""
+        nodes, hidden = self.body.nodes, self.layer.hidden
+        part = nodes.part(self.matrix, 1, first * hidden, last * hidden)
+        return nodes.emit("MatMul", [state, part], (self.layer.batch, (last - first) * hidden))
+
+    def _stage(self, op: str, inputs: Sequence[str], letters: str, coupled: int | None = None) -> str:
+        """A stage of all gates with the activations of these letters, called f and g there."""
+        attributes: dict[str, Attribute] = {"clip": self.attributes["clip"]}
+        for own, letter in zip("fg", letters, strict=True):
+            for key in ("", "_alpha", "_beta"):
+                if letter + key in self.attributes:
+                    attributes[own + key] = self.attributes[letter + key]
+        if coupled is not None:
+            attributes["coupled"] = coupled
+        return self.body.nodes.emit(op, inputs, self.layer.state, attributes)
+
+    def lstm(self, old: Sequence[str], peepholes: str) -> list[str]:
+        """The new hidden and cell state."""
+        seen = [peepholes] if peepholes else []
+        products = self.body.nodes.added(self._product(old[0], 0, 4), self.x)
+        coupled = self.layer.source.integer("input_forget", 0)
+        cell = self._stage("LstmCell", [products, old[1], *seen], "fg", coupled)
+        cell = self.kept(cell, old[1])
+        hidden = self._stage("LstmOutput", [products, cell, *seen], "fh")
+        return [self.kept(hidden, old[0]), cell]
+
+    def gru(self, old: str, bias: str, separate: bool) -> list[str]:
+        """The new hidden state; `separate`: the last gate is reset behind its product."""
+        if separate:
+            products = self._product(old, 0, 3)
+            products = self.body.nodes.added(products, bias) if bias else products
+            new = self._stage("GruOutput", [self.x, products, old], "fg")
+        else:
+            products = self._product(old, 0, 2)
+            reset = self._stage("GruReset", [self.x, products, old], "fg")
+            new = self._stage("GruOutput", [self.x, products, self._product(reset, 2, 3), old], "fg")
+        return [self.kept(new, old)]
+
+    def rnn(self, old: str) -> list[str]:
+        """The new hidden state."""
+        nodes, limit = self.body.nodes, self.attributes["clip"]
+        total = nodes.added(self._product(old, 0, 1), self.x)
+        if limit:
+            assert isinstance(limit, float)
+            total = nodes.emit("Clip", [total], self.layer.state, {"low": -limit, "high": limit})
+        op = str(self.attributes["f"])
+        settings = {key: self.attributes[f"f_{key}"] for key in ACTIVATIONS[op]}
+        return [self.kept(nodes.emit(op, [total], self.layer.state, settings), old)]
+
+
+_SHARED = frozenset(
+    {"activations", "activation_alpha", "activation_beta", "clip", "direction", "hidden_size", "layout"}
+)
+_OWN = {"LSTM": {"input_forget"}, "GRU": {"linear_before_reset"}, "RNN": set()}
+
+IMPORTERS: dict[str, Importer] = {
+    op: Importer(recurrent, _SHARED | own, FLOATS | {"int32"}, extra_outputs=True) for op, own in _OWN.items()
+}
