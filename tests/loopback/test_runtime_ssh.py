@@ -121,8 +121,25 @@ def test_key_files_that_are_not_there_are_bad_input(ssh_board: Board, tmp_path: 
 
 
 def test_nothing_listens(ssh_board: Board) -> None:
-    with pytest.raises(BoardUnreachable, match="does not answer over SSH"):
-        open_session(with_link(ssh_board, port=free_port()))
+    port = free_port()
+    with pytest.raises(
+        BoardUnreachable, match=f"127.0.0.1 is on, but nothing listens on port {port}. Start sshd"
+    ):
+        open_session(with_link(ssh_board, port=port))
+
+
+def test_a_name_without_an_address(ssh_board: Board) -> None:
+    with pytest.raises(BoardUnreachable, match="the name 'board.invalid' leads to no address"):
+        open_session(with_link(ssh_board, host="board.invalid"))
+
+
+def test_no_key_to_log_in_with(ssh_board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    with pytest.raises(
+        BoardUnreachable, match="there is no SSH key here .*ssh-keygen -t ed25519 && ssh-copy-id"
+    ):
+        open_session(with_link(ssh_board, identity_file=""))
 
 
 def test_no_python_on_the_board(ssh_board: Board) -> None:

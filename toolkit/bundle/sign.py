@@ -71,6 +71,11 @@ def key_file(config_dir: Path | None = None) -> Path:
     return (config_dir or Path.home() / ".config" / "tune-for-board") / "signing_key"
 
 
+def signers_file(config_dir: Path | None = None) -> Path:
+    """Which other keys this host trusts: allowed_signers beside its own key, in OpenSSH's format."""
+    return key_file(config_dir).with_name("allowed_signers")
+
+
 def open_key(path: Path) -> SigningKey:
     """The signing key in `path`, made (mode 0600, with `path`.pub beside it) when there is none.
 
@@ -106,7 +111,8 @@ def verify(message: bytes, signature: bytes, trusted: Iterable[PublicKey], where
     if key not in set(trusted):
         raise VerificationError(
             f"{where} is signed by {key.line} ({key.fingerprint}), which is not trusted here; if you know "
-            "the signer, add that key to the trusted ones, otherwise do not use the bundle"
+            f"the signer, add the line '{sshsig.PRINCIPAL} {key.line}' to {signers_file()}, otherwise do not "
+            "use the bundle"
         )
     try:
         Ed25519PublicKey.from_public_bytes(key.raw).verify(raw, sshsig.signed_data(message))

@@ -73,7 +73,7 @@ def trusted_keys(config_dir: Path | None = None) -> tuple[sign.PublicKey, ...]:
     """The keys this host trusts: its own signing key and those in allowed_signers beside it."""
     own = sign.key_file(config_dir)
     keys = [sign.open_key(own).public] if own.exists() else []
-    others = own.with_name("allowed_signers")
+    others = sign.signers_file(config_dir)
     try:
         keys += sign.read_allowed_signers(others.read_bytes().decode())
     except FileNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -152,6 +153,24 @@ def _why_not_connected(link: Link, known_hosts: Path, error: Exception) -> str:
         return (
             f"{where} is not among the known hosts of {known_hosts}. Compare its key with the board's, "
             f"then run: ssh-keyscan -p {link.port} {link.host} >> {known_hosts}"
+        )
+    if "No authentication methods available" in str(error):  # paramiko's words when it has no key to offer
+        return (
+            f"there is no SSH key here to log in to {where} with: none in ~/.ssh, none in an agent, and the "
+            "board file names no link.identity_file. Run: ssh-keygen -t ed25519 && "
+            f"ssh-copy-id -p {link.port} {link.login}"
+        )
+    if isinstance(error, socket.gaierror):
+        return (
+            f"the name {link.host!r} leads to no address: {error.strerror}. Check its spelling, "
+            "or write the board's address."
+        )
+    if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError) and all(
+        isinstance(cause, ConnectionRefusedError) for cause in error.errors.values()
+    ):
+        return (
+            f"{link.host} is on, but nothing listens on port {link.port}. Start sshd there "
+            "(sudo systemctl enable --now ssh), or name its port: NAME@USER@HOST:PORT."
         )
     return (
         f"{where} does not answer over SSH: {error}. Check that it is on, its address, and that sshd runs "

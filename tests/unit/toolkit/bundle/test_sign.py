@@ -129,6 +129,9 @@ def test_a_signer_nobody_trusts_is_named(key: sign.SigningKey, tmp_path: Path) -
     with pytest.raises(VerificationError, match="which is not trusted here") as caught:
         sign.verify(MESSAGE, signature, [key.public], "bundle x")
     assert stranger.public.fingerprint in str(caught.value)
+    line = str(caught.value).split("the line '")[1].split("' to ")
+    assert sign.read_allowed_signers(line[0]) == (stranger.public,)
+    assert line[1].startswith(f"{sign.signers_file()}, ")
     signers, file = _on_disk(tmp_path, key.public, signature)
     with pytest.raises(board.Refused, match="is not in allowed_signers"):
         board.check(MESSAGE, str(file), str(signers))
