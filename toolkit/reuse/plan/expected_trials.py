@@ -122,14 +122,14 @@ def _sizes(target: MajorLoops, pair: _Pair, reused: _Reused) -> tuple[Places, Pl
     table = divisor_table(target.points)
     up, down = reused.sizes * pair.increase, reused.sizes / (pair.increase / pair.points)
     larger = pair.increase > 1
-    ranges = table.ranges(*((down, up) if larger else (up, down)), None, rising=True)
+    ranges = table.ranges(*((down, up) if larger else (up, down)), rising=True)
     counts = ranges.counts
     if not pair.same:
         block, place = _spread(counts)
         return block, ranges.first[block] + place
     end = ranges.first + counts
     # At equal reductions one more: below all that a smaller program's size leads to, or above them.
-    more = table.ranks.up_to(reused.sizes - NEAREST_OTHER) - 1 if larger else end
+    more = np.searchsorted(table.values, reused.sizes - NEAREST_OTHER, "right") - 1 if larger else end
     fresh = (more >= 0) & (more < len(table.values)) & ((more < ranges.first) | (more >= end))
     block, place = _spread(counts + fresh)
     return block, np.where(place < counts[block], ranges.first[block] + place, more[block])
@@ -156,7 +156,7 @@ def _steps_tried(target: MajorLoops, source: MajorLoops, pair: _Pair, high: Numb
     steps = divisor_table(source.split_extent).values
     ends = (steps[None, :] * high[:, None]).ravel()
     rising = pair.increase >= 1
-    tried = divisor_table(target.split_extent).ranges(ends / pair.increase, ends, None, rising=rising)
+    tried = divisor_table(target.split_extent).ranges(ends / pair.increase, ends, rising=rising)
     found: Numbers = tried.counts.reshape(len(high), -1).sum(axis=1) / len(steps)
     return found
 

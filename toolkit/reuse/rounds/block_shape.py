@@ -21,14 +21,6 @@ from toolkit.explore.neighbourhood.loops import MajorLoops
 GPU_LINE_BYTES: Final = 32  # what a load of a warp fetches at once
 
 
-@dataclass(frozen=True, slots=True)
-class BlockShape:
-    """Points of a block along each space loop, and the lines that it touches."""
-
-    shape: tuple[int, ...]
-    lines: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockShapes:
     """The best shape of every size, in the order of the sizes.
@@ -44,11 +36,11 @@ class BlockShapes:
 
 
 @lru_cache(maxsize=4096)
-def block_shapes(loops: MajorLoops, line_bytes: int = GPU_LINE_BYTES) -> BlockShapes:
-    """What `block_shape` finds for all sizes, in one go."""
+def block_shapes(loops: MajorLoops) -> BlockShapes:
+    """For every size of a block the shape that touches the fewest lines, of equal ones the first."""
     columns = np.meshgrid(*map(divisors, loops.space), indexing="ij")
     shapes = np.stack([column.ravel() for column in columns], axis=1)
-    sizes, lines = shapes.prod(axis=1), touched_lines(loops, shapes, line_bytes)
+    sizes, lines = shapes.prod(axis=1), touched_lines(loops, shapes, GPU_LINE_BYTES)
     order = np.lexsort((lines, sizes))
     best = order[np.flatnonzero(np.diff(sizes[order], prepend=0))]
     return BlockShapes(sizes[best], shapes[best], lines[best], loads(loops, shapes[best], 1))
@@ -69,19 +61,12 @@ def factorizations(size: int, extents: tuple[int, ...]) -> Shapes:
     return shapes.reshape(-1, len(extents))
 
 
-@lru_cache(maxsize=65536)
-def block_shape(loops: MajorLoops, size: int, line_bytes: int = GPU_LINE_BYTES) -> BlockShape | None:
-    """The shape with the fewest lines, of equal ones the lexicographically first; None: no such size."""
-    return cheapest_block(loops, factorizations(size, loops.space), line_bytes)
-
-
-def cheapest_block(loops: MajorLoops, shapes: Shapes, line_bytes: int = GPU_LINE_BYTES) -> BlockShape | None:
-    """The shape with the fewest lines among some of one size; None: there are none."""
+def cheapest_block(loops: MajorLoops, shapes: Shapes) -> tuple[int, ...] | None:
+    """The shape that touches the fewest lines, of equal ones the first; None: there are no shapes."""
     if not len(shapes):
         return None
-    lines = touched_lines(loops, shapes, line_bytes)
-    best = int(lines.argmin())
-    return BlockShape(tuple(shapes[best].tolist()), int(lines[best]))
+    found: list[int] = shapes[touched_lines(loops, shapes, GPU_LINE_BYTES).argmin()].tolist()
+    return tuple(found)
 
 
 def loaded_elements(loops: MajorLoops, shape: tuple[int, ...], staged: int) -> int:

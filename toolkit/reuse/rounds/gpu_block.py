@@ -145,15 +145,15 @@ def begin_block(reuse: Reuse, size: int) -> BlockSearch | None:
     found = cheapest_block(loops, shapes[reuse.rows.has_blocks(shapes)])
     if found is None:
         return None
-    compared = ratios(loops, reuse.source, reuse.reused, found.shape)
+    compared = ratios(loops, reuse.source, reuse.reused, found)
     template = reuse.template.copy()
     for _, column in tiles.vectors:
         template[column] = 0  # GetS begins with single elements
     if not tiles.is_staged(template):
-        return BlockSearch(reuse, found.shape, compared, None, template)
+        return BlockSearch(reuse, found, compared, None, template)
     fetches = default_fetches(loops, reuse.reused, compared)
     row = None if fetches is None else reuse.rows.with_fetches(template, fetched_steps(loops, fetches))
-    return None if row is None else BlockSearch(reuse, found.shape, compared, fetches, row)
+    return None if row is None else BlockSearch(reuse, found, compared, fetches, row)
 
 
 def fetched_steps(loops: MajorLoops, fetches: int) -> tuple[int, ...]:

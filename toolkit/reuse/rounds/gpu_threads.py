@@ -174,9 +174,3 @@ def _reach_of_thread(
 def smallest_prime(number: int) -> int:
     """Smallest prime factor, 1 of 1."""
     return next((factor for factor in divisors(number) if factor > 1), 1)
-
-
-def halves(points: int) -> tuple[int, int]:
-    """How the rest of a loop is split between its two levels in a thread (GetS): (outer, inner)."""
-    inner = smallest_prime(points)
-    return points // inner, inner

@@ -13,7 +13,7 @@ from cross.schedule.tiles import divisors
 from tests.unit.toolkit.reuse.operators import conv, product
 from toolkit.explore.neighbourhood.footprint import touched_lines
 from toolkit.explore.neighbourhood.loops import Dimension, MajorLoops
-from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, block_shape, factorizations, loaded_elements
+from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, cheapest_block, factorizations, loaded_elements
 from toolkit.reuse.rounds.gpu_steps import (
     GpuFeatures,
     default_fetches,
@@ -22,7 +22,13 @@ from toolkit.reuse.rounds.gpu_steps import (
     vector_lengths,
     wanted_registers,
 )
-from toolkit.reuse.rounds.gpu_threads import Staging, halves, order_by_cost, thread_costs, thread_shapes
+from toolkit.reuse.rounds.gpu_threads import (
+    Staging,
+    order_by_cost,
+    smallest_prime,
+    thread_costs,
+    thread_shapes,
+)
 from toolkit.reuse.rounds.gpu_unroll import (
     ThreadBody,
     default_unroll,
@@ -36,9 +42,14 @@ SHAPE = (1, 32, 2, 28)
 OPTIONS = {option: option for option in UNROLL_LIMITS}  # the paper: products stay below the option itself
 
 
+def _halves(points: int) -> tuple[int, int]:
+    """How the rest of a loop is split between its two levels in a thread (GetS): (outer, inner)."""
+    return points // smallest_prime(points), smallest_prime(points)
+
+
 def body_of(inner: tuple[int, ...], fetched: int) -> ThreadBody:
     """The unrolled body of a thread without virtual threads."""
-    split, middle = [halves(side) for side in inner], halves(fetched)
+    split, middle = [_halves(side) for side in inner], _halves(fetched)
     outer, innermost = zip(*split, strict=True)
     return thread_body((1,) * 4, outer, innermost, (middle[0], 1, 1), (middle[1], 1, 1))
 
@@ -61,10 +72,9 @@ def test_example_3_blocks() -> None:
     assert SOURCE.points // known.block == 56
     sizes = block_sizes(TARGET, SOURCE, known.block)
     assert sorted(TARGET.points // size for size in sizes) == [28, 32, 49, 56, 64, 98, 112]
-    best = block_shape(TARGET, known.block)
-    assert best is not None
-    assert (best.shape, best.lines) == (SHAPE, 2816)
-    lines = touched_lines(TARGET, factorizations(known.block, TARGET.space), GPU_LINE_BYTES)
+    shapes = factorizations(known.block, TARGET.space)
+    assert cheapest_block(TARGET, shapes) == SHAPE
+    lines = touched_lines(TARGET, shapes, GPU_LINE_BYTES)
     assert sorted(set(lines.tolist()))[:3] == [2816, 3072, 3328]
 
 
@@ -233,4 +243,4 @@ def test_space_loops_that_are_written_out_anyway_count_as_vectors() -> None:
 
 
 def test_the_rest_of_a_loop_is_split_by_its_smallest_prime() -> None:
-    assert [halves(side) for side in (1, 2, 7, 12, 15)] == [(1, 1), (1, 2), (1, 7), (6, 2), (5, 3)]
+    assert [smallest_prime(side) for side in (1, 2, 7, 12, 15)] == [1, 2, 7, 2, 3]

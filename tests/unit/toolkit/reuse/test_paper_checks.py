@@ -15,7 +15,7 @@ from toolkit.reuse.graph.arborescence import minimum_arborescence
 from toolkit.reuse.graph.steiner import steiner_tree
 from toolkit.reuse.plan.bridges import all_bridges, one_hop_bridges, reusable
 from toolkit.reuse.plan.expected_trials import expected_trials
-from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, block_shape, factorizations, loaded_elements
+from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, cheapest_block, factorizations, loaded_elements
 from toolkit.reuse.rounds.sizes import block_sizes, divisors_between, thread_counts
 
 BACKEND_TRIALS = 1000.0
@@ -41,10 +41,9 @@ def test_block_sizes_of_example_3() -> None:
 
 
 def test_block_shape_of_example_3() -> None:
-    best = block_shape(TARGET, BLOCK)
-    assert best is not None
-    assert (best.shape, best.lines) == ((1, 32, 2, 28), 2816)
-    lines = sorted(touched_lines(TARGET, factorizations(BLOCK, TARGET.space), GPU_LINE_BYTES).tolist())
+    shapes = factorizations(BLOCK, TARGET.space)
+    assert cheapest_block(TARGET, shapes) == (1, 32, 2, 28)
+    lines = touched_lines(TARGET, shapes, GPU_LINE_BYTES).tolist()
     assert sorted(set(lines))[:3] == [2816, 3072, 3328]
 
 

@@ -13,9 +13,9 @@ from tests.unit.toolkit.reuse.operators import conv, product
 from toolkit.explore.neighbourhood.footprint import touched_lines
 from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.reuse.plan.bridges import reusable
-from toolkit.reuse.plan.divisor_table import Ranks, divisor_table
+from toolkit.reuse.plan.divisor_table import divisor_table
 from toolkit.reuse.plan.expected_trials import expected_trials
-from toolkit.reuse.rounds.block_shape import block_shape, block_shapes, loaded_elements
+from toolkit.reuse.rounds.block_shape import block_shapes, cheapest_block, factorizations, loaded_elements
 from toolkit.reuse.rounds.sizes import divisors_between
 
 SMALL = [
@@ -45,11 +45,10 @@ def test_shapes_of_all_sizes_at_once_are_those_of_each_size(loops: MajorLoops) -
     for size, shape, lines, loads in zip(
         table.sizes.tolist(), table.shapes.tolist(), table.lines, table.loads, strict=True
     ):
-        single = block_shape(loops, size)
-        assert single is not None
-        assert (single.shape, single.lines) == (tuple(shape), lines)
-        assert single.shape == plain.best_shape(loops, size)
-        assert loads == loaded_elements(loops, single.shape, 1)
+        assert cheapest_block(loops, factorizations(size, loops.space)) == tuple(shape)
+        assert tuple(shape) == plain.best_shape(loops, size)
+        assert lines == plain.lines(loops, tuple(shape), 8)
+        assert loads == loaded_elements(loops, tuple(shape), 1)
 
 
 @pytest.mark.parametrize("line", [8, 16])
@@ -61,16 +60,6 @@ def test_lines_of_many_shapes_are_those_of_each_one(line: int) -> None:
         assert touched_lines(loops, shapes, 4 * line).tolist() == expected
 
 
-def test_ranks_are_those_of_a_search() -> None:
-    values = np.array(divisors(2**9 * 3 * 5 * 7), np.float64)
-    rng = np.random.default_rng(1)
-    exact = np.concatenate([values, np.nextafter(values, 0), np.nextafter(values, 1e9)])
-    numbers = np.concatenate([exact, [-3.0, 0.0, 0.4, 1e12], rng.uniform(0, 2 * values[-1], 500)])
-    ranks = Ranks(values)
-    assert (ranks.below(numbers) == np.searchsorted(values, numbers)).all()
-    assert (ranks.up_to(numbers) == np.searchsorted(values, numbers, "right")).all()
-
-
 @pytest.mark.parametrize("rising", [True, False])
 def test_ranges_of_a_table_are_those_of_divisors_between(*, rising: bool) -> None:
     number = 2**4 * 3**2 * 7
@@ -80,7 +69,7 @@ def test_ranges_of_a_table_are_those_of_divisors_between(*, rising: bool) -> Non
     starts, ends = (lows, highs) if rising else (highs, lows)
     numbers = rng.integers(0, len(table.values), len(lows))
     found = table.ranges(starts, ends, numbers, rising=rising).counts.tolist()
-    whole = table.ranges(starts, ends, None, rising=rising).counts.tolist()
+    whole = table.ranges(starts, ends, rising=rising).counts.tolist()
     for start, end, place, some, all_of in zip(starts, ends, numbers, found, whole, strict=True):
         if start == end and not rising:
             continue  # a range of one point rises
