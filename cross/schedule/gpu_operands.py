@@ -9,9 +9,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cross.expression.language.affine import affine
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Axis, Read
-from cross.expression.language.terms import Binary, Int, Select, Term, walk
+from cross.expression.language.terms import Select, Term, walk
 
 SHARED_ALIGNMENT = 16  # bytes: every array in shared memory starts at a multiple
 Sizes = Mapping[Axis, NDArray[np.int64]]
@@ -79,22 +80,7 @@ def shared_operands(body: Term) -> list[SharedOperand]:
     return found
 
 
-def coefficients(index: Term) -> dict[Axis, int] | None:
+def coefficients(index: Term) -> Mapping[Axis, int] | None:
     """What a step of each axis adds to an index; None where that varies or is negative."""
-    match index:
-        case Axis():
-            return {index: 1}
-        case Int():
-            return {}
-        case Binary("+", left, right):
-            a, b = coefficients(left), coefficients(right)
-            if a is None or b is None:
-                return None
-            return {axis: a.get(axis, 0) + b.get(axis, 0) for axis in {**a, **b}}
-        case Binary("-", left, Int()):
-            return coefficients(left)
-        case Binary("*", left, Int(value)) | Binary("*", Int(value), left) if value >= 0:
-            a = coefficients(left)
-            return None if a is None else {axis: factor * int(value) for axis, factor in a.items()}
-        case _:
-            return None
+    found = affine(index)
+    return None if found is None or min(found[0].values(), default=0) < 0 else found[0]

@@ -2,49 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from cross.expression.language.affine import affine
 from cross.expression.language.tensor import Axis
-from cross.expression.language.terms import Binary, Cast, Const, Int, Term
+from cross.expression.language.terms import Term
 
 Array = NDArray[Any]
-
-
-def affine(term: Term) -> tuple[Mapping[Axis, int], int] | None:
-    """An index as coefficients by axis and a constant; None when it is no such sum."""
-    match term:
-        case Axis():
-            return {term: 1}, 0
-        case Int(value) | Const(value, _):
-            return {}, int(value)
-        case Cast("int64" | "int32", value):
-            return affine(value)
-        case Binary("+", left, right):
-            return _sum(affine(left), affine(right), 1)
-        case Binary("-", left, right):
-            return _sum(affine(left), affine(right), -1)
-        case Binary("*", left, Int(factor) | Const(factor, _)):
-            return _sum(({}, 0), affine(left), int(factor))
-        case Binary("*", Int(factor) | Const(factor, _), right):
-            return _sum(({}, 0), affine(right), int(factor))
-    return None
-
-
-def _sum(
-    left: tuple[Mapping[Axis, int], int] | None, right: tuple[Mapping[Axis, int], int] | None, factor: int
-) -> tuple[Mapping[Axis, int], int] | None:
-    """left + factor * right."""
-    if left is None or right is None:
-        return None
-    coefficients = dict(left[0])
-    for axis, coefficient in right[0].items():
-        coefficients[axis] = coefficients.get(axis, 0) + factor * coefficient
-    return coefficients, left[1] + factor * right[1]
 
 
 def read_view(

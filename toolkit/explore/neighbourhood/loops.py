@@ -9,9 +9,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cross.expression.language.affine import affine
 from cross.expression.language.operator import Operator, reads
 from cross.expression.language.tensor import Axis, Read, Tensor
-from cross.expression.language.terms import Binary, Cast, Int, Term
+from cross.expression.language.terms import Term
 from toolkit.errors import InputError
 
 
@@ -118,33 +119,3 @@ def _steps(operator: Operator, index: Term, place: Mapping[Axis, int]) -> tuple[
             "nothing of what it touches; tune it without reuse"
         )
     return tuple(sorted((place[axis], abs(step)) for axis, step in found[0].items() if step))
-
-
-def affine(term: Term) -> tuple[dict[Axis, int], int] | None:
-    """Coefficients by axis and the constant; None when there is more to the term."""
-    match term:
-        case Axis():
-            return {term: 1}, 0
-        case Int(value):
-            return {}, int(value)
-        case Cast(_, value):
-            return affine(value)
-        case Binary(("+" | "-") as op, left, right):
-            one, other = affine(left), affine(right)
-            if one is None or other is None:
-                return None
-            sign = 1 if op == "+" else -1
-            steps = dict(one[0])
-            for axis, step in other[0].items():
-                steps[axis] = steps.get(axis, 0) + sign * step
-            return steps, one[1] + sign * other[1]
-        case Binary("*", left, right):
-            one, other = affine(left), affine(right)
-            if one is None or other is None or (one[0] and other[0]):
-                return None
-            (steps, constant), (_, factor) = (one, other) if one[0] else (other, one)
-            return {axis: step * factor for axis, step in steps.items()}, constant * factor
-        case Read():
-            return None
-        case _:
-            return None

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cross.expression.language.affine import affine
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, AxisKind, Read, Reduce, Tensor, placeholder
 from cross.expression.language.terms import Term, substitute
-from toolkit.explore.neighbourhood.loops import IrregularLoops, MajorLoops, affine, main_stage, major_loops
+from toolkit.explore.neighbourhood.loops import IrregularLoops, MajorLoops, main_stage, major_loops
 from toolkit.reuse.plan.bridges import Extents, Hops, bridges_of
 
 
