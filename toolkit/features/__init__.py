@@ -2,7 +2,7 @@
 
 from toolkit.features.base import FEATURE_VERSION, KINDS, Features
 from toolkit.features.choose import make_features
-from toolkit.features.context import ContextFeatures, features
+from toolkit.features.context import ContextFeatures
 from toolkit.features.joint import JointFeatures
 from toolkit.features.tree import TreeFeatures
 
@@ -13,6 +13,5 @@ __all__ = [
     "Features",
     "JointFeatures",
     "TreeFeatures",
-    "features",
     "make_features",
 ]

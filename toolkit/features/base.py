@@ -55,13 +55,31 @@ class StructureFeatures(Protocol):
 S = TypeVar("S", bound=StructureFeatures)
 
 
-class Structures(Generic[S]):
-    """A describer for each structure of a space, made from its nest when a row of that structure appears."""
+class NestFeatures(Generic[S]):
+    """Features of the configurations of one space that are read off their nests: call it with a batch.
+
+    Each structure has a describer, made from its nest when a row of that structure appears.
+    """
+
+    width: int
 
     def __init__(self, programs: Programs, describe: Callable[[LoopNest], S]) -> None:
         self.programs = programs
         self._describe = describe
         self._known: dict[tuple[int, ...], S] = {}
+
+    def __call__(self, batch: Batch) -> Table:
+        """float32 [N, width] for int64 [N, K]; rows of structures that have fewer columns end in zeros."""
+        space = self.programs.space
+        result = np.zeros((len(batch), self.width), dtype=np.float32)
+        number = np.zeros(len(batch), dtype=np.int64)
+        for position in space.structural:
+            number = number * space.shape[position] + batch[:, position]
+        for index, first in zip(*np.unique(number, return_index=True), strict=True):
+            rows = np.flatnonzero(number == index)
+            describer = self.describer(tuple(int(batch[first, place]) for place in space.structural))
+            result[rows, : describer.width] = describer.features(space.values(batch[rows]), len(rows))
+        return result
 
     def describer(self, structure: tuple[int, ...]) -> S:
         """The describer of a structure."""
@@ -72,16 +90,3 @@ class Structures(Generic[S]):
     def all(self) -> list[S]:
         """The describers of every structure of the space."""
         return [self.describer(structure) for structure in self.programs.space.structures()]
-
-    def table(self, batch: Batch, width: int) -> Table:
-        """float32 [N, width]; rows of structures that have fewer columns end in zeros."""
-        space = self.programs.space
-        result = np.zeros((len(batch), width), dtype=np.float32)
-        number = np.zeros(len(batch), dtype=np.int64)
-        for position in space.structural:
-            number = number * space.shape[position] + batch[:, position]
-        for index, first in zip(*np.unique(number, return_index=True), strict=True):
-            rows = np.flatnonzero(number == index)
-            describer = self.describer(tuple(int(batch[first, place]) for place in space.structural))
-            result[rows, : describer.width] = describer.features(space.values(batch[rows]), len(rows))
-        return result

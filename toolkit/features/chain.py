@@ -83,18 +83,22 @@ def _combines(store: Store) -> bool:
     return len({buffer.name for buffer, _ in _loads(store.value)} - {store.buffer.name}) >= 2
 
 
-def stores(statement: Statement, around: tuple[For, ...] = ()) -> Iterator[tuple[tuple[For, ...], Store]]:
+def stores(statement: Statement) -> Iterator[tuple[tuple[For, ...], Store]]:
     """Every innermost statement with the loops around it, outermost loop first, in program order."""
+    return ((loops, item) for loops, item in nested(statement) if isinstance(item, Store))
+
+
+def nested(statement: Statement, around: tuple[For, ...] = ()) -> Iterator[tuple[tuple[For, ...], Statement]]:
+    """Every statement with the loops around it, those that hold others before them, in program order."""
+    yield around, statement
     match statement:
         case For(_, _, _, body):
-            yield from stores(body, (*around, statement))
+            yield from nested(body, (*around, statement))
         case Block(statements):
             for item in statements:
-                yield from stores(item, around)
+                yield from nested(item, around)
         case Allocate(_, body):
-            yield from stores(body, around)
-        case Store():
-            yield around, statement
+            yield from nested(body, around)
 
 
 def _loads(expr: Expr) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:

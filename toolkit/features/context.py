@@ -14,8 +14,8 @@ import numpy as np
 
 from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
-from cross.schedule.space import Batch, ScheduleSpace
-from toolkit.features.base import Knobs, Structures, Table
+from cross.schedule.space import Batch
+from toolkit.features.base import Knobs, NestFeatures, Table
 from toolkit.features.chain import main_chain
 from toolkit.features.configuration import ConfigurationFeatures
 from toolkit.features.nest import NestColumns
@@ -25,41 +25,33 @@ ACCESS_FEATURES: Final = ("touch", "reuse", "stride")
 KIND: Final = "context"
 
 
-class ContextFeatures:
-    """Features of the configurations of one space: call it with a batch.
-
-    The loops of structures with fewer of them than the deepest one are followed by zeros.
-    """
+class ContextFeatures(NestFeatures["_Structure"]):
+    """Loops and knobs; the loops of structures with fewer of them than the deepest one end in zeros."""
 
     kind = KIND
 
     def __init__(self, programs: Programs) -> None:
-        self._structures = Structures(programs, _Structure)
+        super().__init__(programs, _Structure)
         self._knobs = ConfigurationFeatures(programs)
-        self._deepest = max(self._structures.all(), key=lambda structure: structure.width)
+        self._deepest = max(self.all(), key=lambda structure: structure.width)
         self.width = self._deepest.width + self._knobs.width
 
     def __call__(self, batch: Batch) -> Table:
         """float32 [N, width] for int64 [N, K]."""
-        result = self._structures.table(batch, self.width)
+        result = super().__call__(batch)
         result[:, self._deepest.width :] = self._knobs(batch)
         return result
 
     @property
     def names(self) -> list[str]:
         """A name per column, after the structure with the most loops."""
-        vocabulary = vocabulary_for(self._structures.programs.space.target)
+        vocabulary = vocabulary_for(self.programs.space.target)
         names = list(vocabulary.totals)
         for loop in reversed(self._deepest.chain.loops):
             names += [f"{loop.var} {feature}" for feature in vocabulary.loop_features]
             for access in self._deepest.chain.accesses:
                 names += [f"{loop.var} {access.buffer.name} {feature}" for feature in ACCESS_FEATURES]
         return names + self._knobs.names
-
-
-def features(space: ScheduleSpace, batch: Batch) -> Table:
-    """Features of a batch, float32 [N, F]; keep a ContextFeatures to ask more than once."""
-    return ContextFeatures(Programs(space))(batch)
 
 
 class _Structure:
@@ -69,8 +61,8 @@ class _Structure:
         self.chain = main_chain(nest)
         self._nest = NestColumns(nest)
         self._context = self._nest.context(self.chain)
-        self._own = len(self._nest.vocabulary.loop_features)
-        self._per_loop = self._own + len(ACCESS_FEATURES) * len(self.chain.accesses)
+        own = len(self._nest.vocabulary.loop_features)
+        self._per_loop = own + len(ACCESS_FEATURES) * len(self.chain.accesses)
         self._totals = len(self._nest.vocabulary.totals)
         self.width = self._totals + self._per_loop * len(self.chain.loops)
 
@@ -82,13 +74,7 @@ class _Structure:
         result[: self._totals] = self._nest.totals(values)
         loops = result[self._totals :].reshape(len(self.chain.loops), self._per_loop, count)
         columns = self._context.columns(values)
-        loops[:, 0] = columns.lengths
-        loops[:, 1 : self._own - 2] = columns.kinds  # 0 and 1, which log2(1 + x) leaves as they are
-        loops[:, self._own - 2], loops[:, self._own - 1] = columns.top_down, columns.inside
-        accesses = loops[:, self._own :]
-        accesses[:, 0::3] = columns.touch.swapaxes(0, 1)
-        accesses[:, 1::3] = columns.reuse.swapaxes(0, 1) - 1.0  # the log2(1 + x) below must leave log2(reuse)
-        accesses[:, 2::3] = columns.stride.swapaxes(0, 1)
+        columns.write(loops, columns.touch, columns.reuse - 1.0, columns.stride)
         result += 1.0
         np.log2(result, out=result)
         return result.T

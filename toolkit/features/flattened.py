@@ -12,8 +12,7 @@ import numpy as np
 
 from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
-from cross.schedule.space import Batch
-from toolkit.features.base import Knobs, Structures, Table
+from toolkit.features.base import Knobs, NestFeatures, Table
 from toolkit.features.chain import main_chain
 from toolkit.features.context import ACCESS_FEATURES
 from toolkit.features.loops import LoopColumns
@@ -32,42 +31,32 @@ def row_features(vocabulary: Vocabulary) -> tuple[str, ...]:
     return vocabulary.loop_features + _SLOTTED
 
 
-class FlattenedFeatures:
-    """Features of the configurations of one space: call it with a batch."""
+class FlattenedFeatures(NestFeatures["_Structure"]):
+    """See NestFeatures."""
 
     kind = KIND
 
     def __init__(self, programs: Programs) -> None:
-        self._structures = Structures(programs, _Structure)
+        super().__init__(programs, _Structure)
         self.width = len(self.names)
 
     @property
     def names(self) -> list[str]:
         """A name per column."""
-        vocabulary = vocabulary_for(self._structures.programs.space.target)
+        vocabulary = vocabulary_for(self.programs.space.target)
         rows = range(FLATTENED_LOOPS)
         features = row_features(vocabulary)
         return [*vocabulary.totals, *(f"loop{row} {name}" for row in rows for name in features)]
-
-    def __call__(self, batch: Batch) -> Table:
-        """float32 [N, width] for int64 [N, K]."""
-        return self._structures.table(batch, self.width)
 
 
 def context_rows(columns: LoopColumns) -> Values:
     """`row_features` of every loop, innermost first, as they are before the logarithm: [L, R, N]."""
     depth, count = columns.lengths.shape
-    own = columns.kinds.shape[1] + 3
-    rows = np.empty((depth, own + len(_SLOTTED), count))
-    rows[:, 0] = columns.lengths
-    rows[:, 1 : own - 2] = columns.kinds  # 0 and 1, which log2(1 + x) leaves as they are
-    rows[:, own - 2], rows[:, own - 1] = columns.top_down, columns.inside
-    accesses = rows[:, own:]
+    rows = np.empty((depth, columns.kinds.shape[1] + 3 + len(_SLOTTED), count))
     touch = slotted(columns.touch)
-    accesses[:, 0::3] = touch.swapaxes(0, 1)
-    reuse = np.where(touch > 0.0, slotted(columns.reuse) - 1.0, 0.0)  # log2(1 + x) leaves log2(reuse)
-    accesses[:, 1::3] = reuse.swapaxes(0, 1)
-    accesses[:, 2::3] = slotted(columns.stride).swapaxes(0, 1)
+    columns.write(
+        rows, touch, np.where(touch > 0.0, slotted(columns.reuse) - 1.0, 0.0), slotted(columns.stride)
+    )
     return rows
 
 

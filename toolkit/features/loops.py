@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.loopnest.nodes import ZERO, LoopKind
+from toolkit.features.base import Table
 from toolkit.features.chain import Chain
 from toolkit.features.tape import Tape, Values
 
@@ -37,6 +38,17 @@ class LoopColumns:
     def reuse(self) -> Values:
         """Iterations for each touched element, [A, L, N]."""
         return self.inside / self.touch
+
+    def write(self, rows: Table | Values, touch: Values, reuse: Values, stride: Values) -> None:
+        """Fill rows [L, R, N] with what is said about each loop and then about each of A accesses, [A, L, N]:
+        what log2(1 + x) of makes the features of a vocabulary. `reuse`: less 1, so that log2(reuse) remains.
+        """
+        own = self.kinds.shape[1] + 3
+        rows[:, 0] = self.lengths
+        rows[:, 1 : own - 2] = self.kinds  # 0 and 1, which log2(1 + x) leaves as they are
+        rows[:, own - 2], rows[:, own - 1] = self.top_down, self.inside
+        for place, values in enumerate((touch, reuse, stride)):
+            rows[:, own + place :: 3] = values.swapaxes(0, 1)
 
 
 class LoopContext:

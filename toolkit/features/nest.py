@@ -14,11 +14,10 @@ from toolkit.features.totals import (
     accesses,
     arithmetic,
     barriers,
-    local_bytes,
+    buffer_bytes,
     register_bytes,
     scope_bytes,
     traffic_bytes,
-    workspace_bytes,
 )
 from toolkit.features.unrolling import unrolled_rows
 from toolkit.features.vocabulary import GPU, vocabulary_of
@@ -39,8 +38,8 @@ def totals(nest: LoopNest) -> list[Expr]:
     return [
         Int(len(nest.body.statements)),
         Int(len(main_chain(nest).loops)),
-        workspace_bytes(nest),
-        local_bytes(nest),
+        buffer_bytes(nest.workspace),
+        scope_bytes(nest, Scope.LOCAL),
         *arithmetic(nest).values(),
         *(on_chip if vocabulary_of(nest) is GPU else ()),
     ]

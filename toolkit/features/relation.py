@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
-from cross.schedule.space import Batch
-from toolkit.features.base import Knobs, Structures, Table
+from toolkit.features.base import Knobs, NestFeatures, Table
 from toolkit.features.chain import main_chain
 from toolkit.features.loops import LoopColumns
 from toolkit.features.nest import NestColumns
@@ -46,24 +45,20 @@ def fixed_features(vocabulary: Vocabulary) -> list[str]:
     return [*vocabulary.totals, *kinds, *slots]
 
 
-class RelationFeatures:
-    """Features of the configurations of one space: call it with a batch."""
+class RelationFeatures(NestFeatures["_Structure"]):
+    """See NestFeatures."""
 
     kind = KIND
 
     def __init__(self, programs: Programs) -> None:
-        self._structures = Structures(programs, _Structure)
+        super().__init__(programs, _Structure)
         self.width = len(self.names)
 
     @property
     def names(self) -> list[str]:
         """A name per column."""
         relations = [f"{slot} {name} < {beta:g}" for name in RELATIONS for slot in SLOTS for beta in BETAS]
-        return [*fixed_features(vocabulary_for(self._structures.programs.space.target)), *relations]
-
-    def __call__(self, batch: Batch) -> Table:
-        """float32 [N, width] for int64 [N, K]."""
-        return self._structures.table(batch, self.width)
+        return [*fixed_features(vocabulary_for(self.programs.space.target)), *relations]
 
 
 class _Structure:

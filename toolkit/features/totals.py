@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from cross.expression.language.dtypes import ITEM_BYTES
@@ -13,7 +14,6 @@ from cross.loopnest.nodes import (
     ZERO,
     Allocate,
     Barrier,
-    Block,
     Buffer,
     Expr,
     For,
@@ -21,15 +21,15 @@ from cross.loopnest.nodes import (
     LoopKind,
     LoopNest,
     Scope,
-    Statement,
     Store,
     Var,
     add,
     loads,
     mul,
     product,
+    statements,
 )
-from toolkit.features.chain import stores
+from toolkit.features.chain import nested, stores
 
 # The columns of stored cost models, in their order: one more here makes every stored model useless.
 COUNTED: Final = ("float16", "float32", "float64", "int8", "int32", "int64", "uint8")
@@ -52,8 +52,7 @@ def arithmetic(nest: LoopNest) -> dict[str, Expr]:
     result: dict[str, Expr] = dict.fromkeys(COUNTED, ZERO)
     for loops, store in stores(nest.body):
         for dtype, count in operations(store).items():
-            runs = product([loop.extent for loop in loops])
-            result[dtype] = add(result[dtype], mul(Int(count), runs))
+            result[dtype] = add(result[dtype], mul(Int(count), _runs(loops)))
     return result
 
 
@@ -75,54 +74,52 @@ def _count(expr: Expr, counts: Counter[str]) -> None:
         _count(part, counts)
 
 
-def workspace_bytes(nest: LoopNest) -> Expr:
-    """Bytes of the buffers that the caller lends to a kernel."""
-    return _bytes(nest.workspace)
-
-
-def local_bytes(nest: LoopNest) -> Expr:
-    """Bytes of the buffers on the stack of a thread, as if all lived at once."""
-    return scope_bytes(nest, Scope.LOCAL)
+def buffer_bytes(buffers: Iterable[Buffer]) -> Expr:
+    """Bytes of some buffers, as if all lived at once."""
+    return _sum(mul(Int(ITEM_BYTES[buffer.dtype]), product(buffer.shape)) for buffer in buffers)
 
 
 def scope_bytes(nest: LoopNest, scope: Scope) -> Expr:
     """Bytes of the buffers of a scope that are allocated within the nest, as if all lived at once."""
-    return _bytes(_allocated(nest.body, scope))
+    allocated = (item.buffer for item in statements(nest.body) if isinstance(item, Allocate))
+    return buffer_bytes(buffer for buffer in allocated if buffer.scope is scope)
 
 
 def register_bytes(nest: LoopNest) -> Expr:
     """Bytes of the register buffers of one thread, as if all lived at once."""
-    total: Expr = ZERO
-    seen = set()
+    own: dict[str, Expr] = {}
     for loops, store in stores(nest.body):
         buffer = store.buffer
-        if buffer.scope is not Scope.REGISTER or buffer.name in seen:
-            continue
-        seen.add(buffer.name)
-        threads = {Var(loop.var) for loop in loops if loop.kind is LoopKind.THREAD}
-        own = [
-            extent for extent, index in zip(buffer.shape, store.indices, strict=True) if index not in threads
-        ]
-        total = add(total, mul(Int(ITEM_BYTES[buffer.dtype]), product(own)))
-    return total
+        if buffer.scope is Scope.REGISTER and buffer.name not in own:
+            threads = {Var(loop.var) for loop in loops if loop.kind is LoopKind.THREAD}
+            dimensions = zip(buffer.shape, store.indices, strict=True)
+            elements = product([extent for extent, index in dimensions if index not in threads])
+            own[buffer.name] = mul(Int(ITEM_BYTES[buffer.dtype]), elements)
+    return _sum(own.values())
 
 
 def traffic_bytes(nest: LoopNest, scopes: Collection[Scope]) -> Expr:
     """Bytes that all loads from and stores to buffers of some scopes move, those under guards included."""
-    total: Expr = ZERO
-    for loops, store in stores(nest.body):
-        moved = sum(ITEM_BYTES[buffer.dtype] for buffer in _touched(store, scopes))
-        total = add(total, mul(Int(moved), product([loop.extent for loop in loops])))
-    return total
+    return _sum(
+        mul(Int(sum(ITEM_BYTES[buffer.dtype] for buffer in _touched(store, scopes))), _runs(loops))
+        for loops, store in stores(nest.body)
+    )
 
 
 def accesses(nest: LoopNest, scopes: Collection[Scope]) -> Expr:
     """Loads from and stores to buffers of some scopes, a vector of elements counting once."""
-    total: Expr = ZERO
-    for loops, store in stores(nest.body):
-        runs = product([loop.extent for loop in loops if loop.kind is not LoopKind.VECTORIZED])
-        total = add(total, mul(Int(len(_touched(store, scopes))), runs))
-    return total
+    return _sum(
+        mul(
+            Int(len(_touched(store, scopes))),
+            _runs([loop for loop in loops if loop.kind is not LoopKind.VECTORIZED]),
+        )
+        for loops, store in stores(nest.body)
+    )
+
+
+def barriers(nest: LoopNest) -> Expr:
+    """Barriers that all blocks together come to."""
+    return _sum(_runs(loops) for loops, item in nested(nest.body) if isinstance(item, Barrier))
 
 
 def _touched(store: Store, scopes: Collection[Scope]) -> list[Buffer]:
@@ -130,42 +127,11 @@ def _touched(store: Store, scopes: Collection[Scope]) -> list[Buffer]:
     return [buffer for buffer in found if buffer.scope in scopes]
 
 
-def barriers(nest: LoopNest) -> Expr:
-    """Barriers that all blocks together come to."""
-    return _barriers(nest.body)
+def _runs(loops: Sequence[For]) -> Expr:
+    """How often the statement inside runs."""
+    return product([loop.extent for loop in loops])
 
 
-def _barriers(statement: Statement) -> Expr:
-    match statement:
-        case For(_, extent, _, body):
-            return mul(extent, _barriers(body))
-        case Block(statements):
-            total: Expr = ZERO
-            for item in statements:
-                total = add(total, _barriers(item))
-            return total
-        case Allocate(_, body):
-            return _barriers(body)
-        case Barrier():
-            return Int(1)
-        case Store():
-            return ZERO
-
-
-def _bytes(buffers: tuple[Buffer, ...]) -> Expr:
-    total: Expr = ZERO
-    for buffer in buffers:
-        total = add(total, mul(Int(ITEM_BYTES[buffer.dtype]), product(buffer.shape)))
-    return total
-
-
-def _allocated(statement: Statement, scope: Scope) -> tuple[Buffer, ...]:
-    match statement:
-        case For(_, _, _, body):
-            return _allocated(body, scope)
-        case Block(statements):
-            return tuple(buffer for item in statements for buffer in _allocated(item, scope))
-        case Allocate(buffer, body):
-            return ((buffer,) if buffer.scope is scope else ()) + _allocated(body, scope)
-        case Store() | Barrier():
-            return ()
+def _sum(terms: Iterable[Expr]) -> Expr:
+    start: Expr = ZERO
+    return functools.reduce(add, terms, start)

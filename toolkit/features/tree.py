@@ -16,18 +16,16 @@ that of the chain of the statement beneath it that chain.main_store picks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.loopnest.nodes import ONE, Allocate, Barrier, Block, For, LoopNest, Statement, Store
+from cross.loopnest.nodes import ONE, For, LoopNest
 from cross.loopnest.program import Programs
-from cross.schedule.space import Batch
-from toolkit.features.base import Knobs, Structures, Table
-from toolkit.features.chain import Chain, chain, main_store
+from toolkit.features.base import Knobs, NestFeatures, Table
+from toolkit.features.chain import Chain, chain, main_store, nested
 from toolkit.features.flattened import context_rows, row_features
 from toolkit.features.nest import NestColumns
 from toolkit.features.totals import operations
@@ -59,20 +57,18 @@ class TreeRow:
         return tuple(loop.var for loop in self.chain.loops)
 
 
-class TreeFeatures:
-    """Features of the configurations of one space: call it with a batch.
-
-    `loops` is the largest number of rows of any structure, `channels` the number of columns of one.
-    """
+class TreeFeatures(NestFeatures["_Structure"]):
+    """`loops` is the largest number of rows of any structure, `channels` the number of columns of one,
+    `variables` the number of every loop variable that has a row."""
 
     kind = KIND
 
     def __init__(self, programs: Programs) -> None:
         self._channels = channels(vocabulary_for(programs.space.target))
         self.channels = len(self._channels)
-        self._variables: dict[str, int] = {}
-        self._structures = Structures(programs, self._structure)
-        self.loops = max(structure.loops for structure in self._structures.all())
+        self.variables: dict[str, int] = {}
+        super().__init__(programs, self._structure)
+        self.loops = max(structure.loops for structure in self.all())
         self.width = self.loops * self.channels
 
     @property
@@ -80,48 +76,24 @@ class TreeFeatures:
         """A name per column."""
         return [f"row{row} {name}" for row in range(self.loops) for name in self._channels]
 
-    @property
-    def variables(self) -> dict[str, int]:
-        """The number of every loop variable that has a row."""
-        return dict(self._variables)
-
-    def __call__(self, batch: Batch) -> Table:
-        """float32 [N, width] for int64 [N, K]."""
-        return self._structures.table(batch, self.width)
-
     def _structure(self, nest: LoopNest) -> _Structure:
         rows = tree_rows(nest)
         for row in rows:
-            self._variables.setdefault(row.loop.var, len(self._variables))
-        return _Structure(nest, rows, [self._variables[row.loop.var] for row in rows])
+            self.variables.setdefault(row.loop.var, len(self.variables))
+        return _Structure(nest, rows, [self.variables[row.loop.var] for row in rows])
 
 
 def tree_rows(nest: LoopNest) -> list[TreeRow]:
     """The loops of a parametric nest that have rows, parents first."""
     rows: list[TreeRow] = []
-    for loops, loop in _loops(nest.body, ()):
-        if loop.extent == ONE:
+    for loops, loop in nested(nest.body):
+        if not isinstance(loop, For) or loop.extent == ONE:
             continue
         names = {row.loop.var: place for place, row in enumerate(rows)}
         parent = max((names[outer.var] for outer in loops if outer.var in names), default=-1)
         inner, store = main_store(loop)
         rows.append(TreeRow(loop, parent, chain((*loops, *inner), store)))
     return rows
-
-
-def _loops(statement: Statement, around: tuple[For, ...]) -> Iterator[tuple[tuple[For, ...], For]]:
-    """Every loop with those around it, depth first."""
-    match statement:
-        case For(_, _, _, body):
-            yield around, statement
-            yield from _loops(body, (*around, statement))
-        case Block(statements):
-            for item in statements:
-                yield from _loops(item, around)
-        case Allocate(_, body):
-            yield from _loops(body, around)
-        case Store() | Barrier():
-            return
 
 
 class _Structure:

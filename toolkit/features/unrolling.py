@@ -8,7 +8,7 @@ import numpy as np
 
 from cross.expression.language.terms import Int
 from cross.loopnest.bind import RUNNING_LOOP
-from cross.loopnest.nodes import Allocate, Barrier, Block, For, LoopKind, Statement, Store
+from cross.loopnest.nodes import Allocate, Barrier, Block, For, LoopKind, Statement, Store, statements
 from toolkit.features.tape import Tape, Values
 
 _RUNNING: Final = float(RUNNING_LOOP)
@@ -17,22 +17,10 @@ _RUNNING: Final = float(RUNNING_LOOP)
 def unrolled_rows(body: Statement, tape: Tape) -> dict[str, int]:
     """For every loop with an unroll limit, the row of a tape that is 1 where it is unrolled, 0 elsewhere."""
     result: dict[str, int] = {}
-    _find(body, tape, result)
+    for item in statements(body):
+        if isinstance(item, For) and item.unroll_limit is not None and item.var not in result:
+            _count_loop(item, tape, result)
     return result
-
-
-def _find(statement: Statement, tape: Tape, result: dict[str, int]) -> None:
-    """Only what is inside a loop with a limit needs to be counted."""
-    match statement:
-        case For() if statement.unroll_limit is not None:
-            _count_loop(statement, tape, result)
-        case For(_, _, _, inner) | Allocate(_, inner):
-            _find(inner, tape, result)
-        case Block(statements):
-            for item in statements:
-                _find(item, tape, result)
-        case Store() | Barrier():
-            return
 
 
 def _count(statement: Statement, tape: Tape, result: dict[str, int]) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from boards.target import Target
-from cross.loopnest.nodes import Allocate, Barrier, Block, For, LoopKind, LoopNest, Statement, Store
+from cross.loopnest.nodes import For, LoopKind, LoopNest, statements
 from toolkit.features.totals import COUNTED
 
 NEST_FEATURES: Final = (
@@ -68,16 +68,5 @@ def vocabulary_for(target: Target) -> Vocabulary:
 
 def vocabulary_of(nest: LoopNest) -> Vocabulary:
     """The vocabulary of a nest. Every GPU program has a loop over blocks, be it of one iteration."""
-    return GPU if _has_blocks(nest.body) else CPU
-
-
-def _has_blocks(statement: Statement) -> bool:
-    match statement:
-        case For(_, _, kind, body):
-            return kind is LoopKind.BLOCK or _has_blocks(body)
-        case Block(statements):
-            return any(map(_has_blocks, statements))
-        case Allocate(_, body):
-            return _has_blocks(body)
-        case Store() | Barrier():
-            return False
+    loops = (item for item in statements(nest.body) if isinstance(item, For))
+    return GPU if any(loop.kind is LoopKind.BLOCK for loop in loops) else CPU
