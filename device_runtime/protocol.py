@@ -12,16 +12,22 @@ time. A received map becomes a message by `from_plain` of its class, which check
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Optional, Tuple
 
 from device_runtime.wire import sshsig
 from device_runtime.wire.entries import (
-    known_keys,
+    IDENTIFIER,
+    SHA256,
+    Message,
+    Rule,
+    between,
+    checked,
+    entry,
+    one_of,
     take,
     take_choice,
     take_sha,
-    take_symbol,
     to_plain,
     unexpected,
 )
@@ -96,6 +102,7 @@ DTYPE_BYTES = {
     "bool": 1,
 }
 DRIVERS = ("cpu", *LANGUAGES)
+CORE_ID = between(0, 4095)
 FACTS = {  # of MeasureResult.facts, beside `cores`: type, and range
     "clock_hz": (int, 0, 1e12),
     "governor": (str, 0, 0),
@@ -107,7 +114,7 @@ FAILURE_KINDS = (
 
 
 @dataclass(frozen=True)
-class Greeting:
+class Greeting(Message):
     """The board's first words, to a host that it knows by then."""
 
     protocol: int
@@ -124,23 +131,16 @@ class Greeting:
             raise ProtocolError(
                 BAD_VERSION, f"the board speaks protocol {version!r:.40}, this host {PROTOCOL_VERSION}"
             )
-        known = known_keys(plain, cls)
-        return cls(
-            protocol=PROTOCOL_VERSION,
-            runtime=take(known, "runtime", str),
-            python=take(known, "python", str),
-            machine=take(known, "machine", str),
-            pid=take(known, "pid", int),
-        )
+        return super().from_plain(plain)
 
 
 @dataclass(frozen=True)
-class BufferRequest:
+class BufferRequest(Message):
     """One kernel argument: `sha` names an input's data, or an output's expected data ("": not checked)."""
 
-    role: str  # "input" | "output"
-    dtype: str
-    elements: int
+    role: str = entry(one_of(("input", "output")))
+    dtype: str = entry(one_of(tuple(DTYPE_BYTES)))
+    elements: int = entry(between(1, MAX_BUFFER_BYTES))
     sha: str = ""
 
     @property
@@ -150,69 +150,60 @@ class BufferRequest:
 
     @classmethod
     def from_plain(cls, plain: object) -> "BufferRequest":
-        """Checked copy of a received map."""
-        known = known_keys(plain, cls)
-        role = take_choice(known, "role", ("input", "output"))
-        dtype = take_choice(known, "dtype", tuple(DTYPE_BYTES))
-        elements = take(known, "elements", int, 1, MAX_BUFFER_BYTES // DTYPE_BYTES[dtype])
-        unchecked = role == "output" and known.get("sha") == ""
-        return cls(role, dtype, elements, "" if unchecked else take_sha(known, "sha"))
+        """See Message; only an output may have no `sha`."""
+        found = super().from_plain(plain)
+        if found.size_bytes > MAX_BUFFER_BYTES:
+            raise unexpected("'elements'", f"at most {MAX_BUFFER_BYTES} bytes of them", found.elements)
+        if found.sha or found.role == "input":
+            checked(found.sha, str, SHA256, "'sha'")
+        return found
 
 
 @dataclass(frozen=True)
-class Timing:
+class Timing(Message):
     """How often a kernel runs: `repeat` times `number` calls, `number` doubling (at most to `max_number`)
     until one repeat lasts `min_repeat_ms`; over once every call took longer than `give_up_s` (0: never) for
     30 `min_repeat_ms`."""
 
-    number: int = 1
-    repeat: int = 3
-    min_repeat_ms: float = 10.0
-    max_number: int = 100_000
-    warmup: int = 1
-    cooldown_s: float = 0.0
-    give_up_s: float = 0.0
-    flush_bytes: int = 0
+    number: int = entry(between(1, MAX_NUMBER), default=1)
+    repeat: int = entry(between(1, MAX_REPEAT), default=3)
+    min_repeat_ms: float = entry(between(0, MAX_MIN_REPEAT_MS), default=10.0)
+    max_number: int = entry(between(1, MAX_NUMBER), default=100_000)
+    warmup: int = entry(between(0, MAX_WARMUP), default=1)
+    cooldown_s: float = entry(between(0, MAX_COOLDOWN_S), default=0.0)
+    give_up_s: float = entry(between(0, MAX_TIMEOUT_S), default=0.0)
+    flush_bytes: int = entry(between(0, MAX_FLUSH_BYTES), default=0)
 
     @classmethod
     def from_plain(cls, plain: object) -> "Timing":
-        """Checked copy of a received map."""
-        known = known_keys(plain, cls)
-        number = take(known, "number", int, 1, MAX_NUMBER)
-        return cls(
-            number=number,
-            repeat=take(known, "repeat", int, 1, MAX_REPEAT),
-            min_repeat_ms=take(known, "min_repeat_ms", float, 0, MAX_MIN_REPEAT_MS),
-            max_number=take(known, "max_number", int, number, MAX_NUMBER),
-            warmup=take(known, "warmup", int, 0, MAX_WARMUP),
-            cooldown_s=take(known, "cooldown_s", float, 0, MAX_COOLDOWN_S),
-            give_up_s=take(known, "give_up_s", float, 0, MAX_TIMEOUT_S),
-            flush_bytes=take(known, "flush_bytes", int, 0, MAX_FLUSH_BYTES),
-        )
+        """See Message."""
+        found = super().from_plain(plain)
+        checked(found.max_number, int, between(found.number, MAX_NUMBER), "'max_number'")
+        return found
 
 
 @dataclass(frozen=True)
-class MeasureRequest:
+class MeasureRequest(Message):
     """Check and time one kernel of the shared object or GpuModule `module`. `timing` None: check only.
 
     `driver` loads the module; `device` is a part of its device's or platform's name ("": the first GPU).
     `cores` are the ids to pin to (empty: none); a kernel is right when no element that should be finite is
     not, and max |error| <= rtol * max |expected|. That holds for the data of `buffers`, on which it is timed,
-    and for all of `more_data`: further sets, each the `sha` of every buffer.
+    and for all of `more_data`: further sets, each the `sha` of every buffer ("" where `buffers` has none).
     """
 
-    module: str
-    symbol: str
-    buffers: Tuple[BufferRequest, ...]
-    workspace_bytes: int = 0
+    module: str = entry(SHA256)
+    symbol: str = entry(IDENTIFIER)
+    buffers: Tuple[BufferRequest, ...] = entry(least=1, most=MAX_BUFFERS)
+    workspace_bytes: int = entry(between(0, MAX_BUFFER_BYTES), default=0)
     timing: Optional[Timing] = None
-    threads: int = 1
-    cores: Tuple[int, ...] = ()
-    timeout_s: float = 10.0
-    rtol: float = 1e-4
-    driver: str = "cpu"  # one of DRIVERS
-    device: str = ""
-    more_data: Tuple[Tuple[str, ...], ...] = ()
+    threads: int = entry(between(1, MAX_THREADS), default=1)
+    cores: Tuple[int, ...] = entry(CORE_ID, default=(), most=MAX_THREADS)
+    timeout_s: float = entry(between(0.001, MAX_TIMEOUT_S), default=10.0)
+    rtol: float = entry(between(0, 1), default=1e-4)
+    driver: str = entry(one_of(DRIVERS), default="cpu")
+    device: str = entry(Rule(lambda name: len(name) <= 200, "at most 200 characters"), default="")
+    more_data: Tuple[Tuple[str, ...], ...] = entry(default=(), most=MAX_BUFFERS)
 
     @property
     def data_sets(self) -> Tuple[Tuple[str, ...], ...]:
@@ -221,101 +212,55 @@ class MeasureRequest:
 
     @classmethod
     def from_plain(cls, plain: object) -> "MeasureRequest":
-        """Checked copy of a received map."""
-        known = known_keys(plain, cls)
-        timing, more_data = known.get("timing"), known.get("more_data", ())
-        buffers = tuple(BufferRequest.from_plain(entry) for entry in take(known, "buffers", list))
-        if not 1 <= len(buffers) <= MAX_BUFFERS:
-            raise ProtocolError(BAD_REQUEST, f"'buffers': expected 1 to {MAX_BUFFERS}, found {len(buffers)}")
-        return cls(
-            module=take_sha(known, "module"),
-            symbol=take_symbol(known, "symbol"),
-            buffers=buffers,
-            workspace_bytes=take(known, "workspace_bytes", int, 0, MAX_BUFFER_BYTES),
-            timing=None if timing is None else Timing.from_plain(timing),
-            threads=take(known, "threads", int, 1, MAX_THREADS),
-            cores=_core_ids(known),
-            timeout_s=take(known, "timeout_s", float, 0.001, MAX_TIMEOUT_S),
-            rtol=take(known, "rtol", float, 0, 1),
-            driver=take_choice(known, "driver", DRIVERS),
-            device=take(known, "device", str)[:200],
-            more_data=_data_sets(more_data, buffers),
+        """See Message; every set has an object for each buffer that has one in the timed set."""
+        found = super().from_plain(plain)
+        sizes = {len(found.buffers), *map(len, found.more_data)}
+        if len(found.more_data) > MAX_DATA_SETS or len(sizes) > 1:
+            expected = f"at most {MAX_DATA_SETS} lists of {len(found.buffers)} objects"
+            raise unexpected("'more_data'", expected, found.more_data)
+        sets = tuple(
+            tuple(
+                checked(sha, str, SHA256, "'more_data'") if buffer.sha else ""
+                for buffer, sha in zip(found.buffers, data)
+            )
+            for data in found.more_data
         )
-
-
-def _core_ids(plain: Dict[str, Any]) -> Tuple[int, ...]:
-    """Entry `cores`, checked."""
-    cores = take(plain, "cores", list)
-    if len(cores) > MAX_THREADS or not all(type(core) is int and 0 <= core < 4096 for core in cores):
-        raise unexpected("'cores'", "core ids", cores)
-    return tuple(cores)
-
-
-def _data_sets(found: object, buffers: Tuple[BufferRequest, ...]) -> Tuple[Tuple[str, ...], ...]:
-    """Checked `more_data`: an object for each buffer that has one in the timed set, and for no other."""
-    if not isinstance(found, (list, tuple)) or len(found) > MAX_DATA_SETS:
-        raise unexpected("'more_data'", f"at most {MAX_DATA_SETS} lists", found)
-    for entry in found:
-        if not isinstance(entry, (list, tuple)) or len(entry) != len(buffers):
-            raise unexpected("'more_data'", f"lists of {len(buffers)} objects", entry)
-    return tuple(
-        tuple(
-            take_sha({"more_data": sha}, "more_data") if buffer.sha else ""
-            for buffer, sha in zip(buffers, entry)
-        )
-        for entry in found
-    )
+        return replace(found, more_data=sets)
 
 
 @dataclass(frozen=True)
-class MeasureFailure:
+class MeasureFailure(Message):
     """Why there is no number; `signal` is what killed the child, if one did."""
 
-    kind: str  # one of FAILURE_KINDS
-    text: str
-    signal: Optional[int] = None
-
-    @classmethod
-    def from_plain(cls, plain: object) -> "MeasureFailure":
-        """Checked copy of a received map."""
-        known = known_keys(plain, cls)
-        signal = None if known.get("signal") is None else take(known, "signal", int, 1, 128)
-        return cls(take_choice(known, "kind", FAILURE_KINDS), take(known, "text", str), signal)
+    kind: str = entry(one_of(FAILURE_KINDS))
+    text: str = entry()
+    signal: Optional[int] = entry(between(1, 128), default=None)
 
 
 @dataclass(frozen=True)
-class MeasureResult:
+class MeasureResult(Message):
     """`seconds` per call, one entry a repeat, each the mean of `number` calls; empty after a failure or when
     only checked. `device_s` is how long the board was busy with it; `facts` are `cores` and some of FACTS."""
 
-    seconds: Tuple[float, ...] = ()
-    number: int = 0
+    seconds: Tuple[float, ...] = entry(
+        Rule(lambda value: 0 < value <= MAX_TIMEOUT_S, "positive times"), default=(), most=MAX_REPEAT
+    )
+    number: int = entry(between(0, MAX_NUMBER), default=0)
     error: Optional[MeasureFailure] = None
-    max_abs_error: float = 0.0
-    max_abs_reference: float = 0.0
+    max_abs_error: float = entry(between(0), default=0.0)
+    max_abs_reference: float = entry(between(0), default=0.0)
     facts: Dict[str, Any] = field(default_factory=dict)
-    device_s: float = 0.0
+    device_s: float = entry(between(0, MAX_DEVICE_S), default=0.0)
 
     @classmethod
     def from_plain(cls, plain: object) -> "MeasureResult":
-        """Checked copy of a received map."""
-        known = known_keys(plain, cls)
-        seconds, error = take(known, "seconds", list), known.get("error")
-        if len(seconds) > MAX_REPEAT or not all(type(s) is float and 0 < s <= MAX_TIMEOUT_S for s in seconds):
-            raise unexpected("'seconds'", "positive times", seconds)
-        found = take(known, "facts", dict)
+        """See Message; of the facts those are kept that are known here."""
+        result = super().from_plain(plain)
+        found = result.facts
         facts = {name: take(found, name, *bounds) for name, bounds in FACTS.items() if name in found}
         if "cores" in found:
-            facts["cores"] = list(_core_ids(found))
-        return cls(
-            seconds=tuple(seconds),
-            number=take(known, "number", int, 0, MAX_NUMBER),
-            error=None if error is None else MeasureFailure.from_plain(error),
-            max_abs_error=take(known, "max_abs_error", float, 0),
-            max_abs_reference=take(known, "max_abs_reference", float, 0),
-            facts=facts,
-            device_s=take(known, "device_s", float, 0, MAX_DEVICE_S),
-        )
+            facts["cores"] = [checked(core, int, CORE_ID, "'cores'") for core in take(found, "cores", list)]
+        return replace(result, facts=facts)
 
 
 def permission_text(bundle_id: str, nonce: str) -> bytes:

@@ -1,15 +1,52 @@
-"""Entries of a received map, each checked before it is used: what every message and module is read with."""
+"""Entries of a received map, each checked before it is used: what every message and module is read with.
+
+A Message says in its fields what each entry must be; `take` reads one entry of a map that is no message.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Dict, Mapping, Sequence, Type, TypeVar
+import typing
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence, Tuple, Type, TypeVar, Union
 
 from device_runtime.wire.frames import BAD_REQUEST, ProtocolError
 
 Plain = Dict[str, Any]
-_Message = TypeVar("_Message")
+_Message = TypeVar("_Message", bound="Message")
+
+
+class Rule(NamedTuple):
+    """What a value must be beyond its type; `expected` says it in errors."""
+
+    holds: Callable[[Any], bool]
+    expected: str
+
+
+def between(low: float, high: float = math.inf) -> Rule:
+    """A finite or infinite number from `low` to `high`; never NaN."""
+    return Rule(lambda value: low <= value <= high, f"{low:g} to {high:g}")
+
+
+def one_of(words: Sequence[str]) -> Rule:
+    """One of the given words."""
+    return Rule(lambda value: value in words, f"one of {', '.join(words)}")
+
+
+SHA256 = Rule(lambda value: len(value) == 64 and set(value) <= set("0123456789abcdef"), "a SHA-256 in hex")
+IDENTIFIER = Rule(
+    lambda value: value.isidentifier() and value.isascii() and len(value) <= 256, "a C identifier"
+)
+ANY = Rule(lambda value: True, "")
+MOST = 1 << 20  # values of a tuple: more than any header has room for
+
+
+def entry(
+    rule: Rule = ANY, *, default: Any = dataclasses.MISSING, key: str = "", least: int = 0, most: int = MOST
+) -> Any:
+    """A field of a Message: `rule` holds for its value, or for each of `least` to `most` values of a tuple or
+    keys of a map. `key` is its name in the map where that is no name in Python."""
+    return dataclasses.field(default=default, metadata={"rule": rule, "key": key, "length": (least, most)})
 
 
 def unexpected(where: str, expected: str, found: object) -> ProtocolError:
@@ -17,61 +54,111 @@ def unexpected(where: str, expected: str, found: object) -> ProtocolError:
     return ProtocolError(BAD_REQUEST, f"{where}: expected {expected}, found {found!r:.80}")
 
 
-def take(
-    plain: Mapping[str, Any], name: str, kind: type, low: float = -math.inf, high: float = math.inf
-) -> Any:
-    """Entry `name` of a message as `kind`, numbers finite and in [low, high]; ProtocolError otherwise.
+class Message:
+    """A dataclass that is sent as a map of its fields: `to_plain` gives the map, `from_plain` checks one."""
+
+    @classmethod
+    def from_plain(cls: Type[_Message], plain: object) -> _Message:
+        """A checked copy of a received map. ProtocolError for an entry that is unknown, missing (unless None
+        will do), or not what its field's type and rule say."""
+        if not isinstance(plain, dict):
+            raise unexpected(cls.__name__, "a map", plain)
+        fields = _fields(cls)
+        if not set(plain) <= set(fields):
+            unknown = ", ".join(sorted(map(str, set(plain) - set(fields))))
+            raise ProtocolError(BAD_REQUEST, f"{cls.__name__}: unknown entries {unknown}")
+        values = {
+            item.name: _decoded(plain.get(key), hint, item.metadata, f"'{key}'")
+            for key, (item, hint) in fields.items()
+        }
+        return cls(**values)
+
+
+_KNOWN: Dict[Any, Dict[str, Any]] = {}  # what `_fields` has found out
+
+
+def _fields(message: Any) -> Dict[str, Any]:
+    """By key in a map: the field, and its type."""
+    if message not in _KNOWN:
+        hints, items = typing.get_type_hints(message), dataclasses.fields(message)
+        _KNOWN[message] = {item.metadata.get("key") or item.name: (item, hints[item.name]) for item in items}
+    return _KNOWN[message]
+
+
+def _decoded(value: Any, hint: Any, options: Mapping[str, Any], where: str) -> Any:
+    """A received value as the type that a field is annotated with."""
+    if hint is Any:
+        return value
+    origin = getattr(hint, "__origin__", None)
+    kinds: Tuple[Any, ...] = getattr(hint, "__args__", ())
+    if origin is Union and type(None) in kinds:
+        return None if value is None else _decoded(value, kinds[0], options, where)
+    least, most = options.get("length", (0, MOST))
+    if origin is tuple:
+        if kinds[-1] is Ellipsis:
+            kinds = (kinds[0],) * (len(value) if isinstance(value, (list, tuple)) else 0)
+        else:
+            least = most = len(kinds)
+        if not isinstance(value, (list, tuple)) or not least <= len(value) <= most:
+            raise unexpected(where, f"a list of {least} to {most}", value)
+        return tuple(_decoded(item, kind, options, where) for item, kind in zip(value, kinds))
+    rule = options.get("rule", ANY)
+    if origin is dict:
+        if not isinstance(value, dict) or not least <= len(value) <= most:
+            raise unexpected(where, f"a map of {least} to {most}", value)
+        names = [checked(key, str, rule, where) for key in value]
+        return {name: _decoded(value[name], kinds[1], {}, where) for name in names}
+    if isinstance(hint, type) and issubclass(hint, Message):
+        return hint.from_plain(value)
+    return checked(value, kinds if origin is Union else origin or hint, rule, where)
+
+
+def checked(value: Any, kind: Any, rule: Rule, where: str) -> Any:
+    """The value as `kind`, or one of several, where the rule holds; ProtocolError otherwise.
 
     An int is taken where a float is expected; a bool is never taken for a number.
     """
-    value: Any = plain.get(name)
     if kind is list and type(value) is tuple:
         value = list(value)
     if kind is float and type(value) is int and abs(value) < 1 << 60:
         value = float(value)
-    fits = type(value) is kind
-    if not fits:
-        raise unexpected(f"'{name}'", kind.__name__, value)
-    if kind in (int, float) and not low <= value <= high:
-        raise unexpected(f"'{name}'", f"{low:g} to {high:g}", value)
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if type(value) not in kinds:
+        raise unexpected(where, " or ".join(item.__name__ for item in kinds), value)
+    if not rule.holds(value):
+        raise unexpected(where, rule.expected, value)
     return value
+
+
+def take(
+    plain: Mapping[str, Any], name: str, kind: type, low: float = -math.inf, high: float = math.inf
+) -> Any:
+    """Entry `name` of a map as `kind`, numbers in [low, high]; see `checked`."""
+    return checked(plain.get(name), kind, between(low, high) if kind in (int, float) else ANY, f"'{name}'")
 
 
 def take_sha(plain: Mapping[str, Any], name: str) -> str:
     """Entry `name` as a SHA-256 in lower case hex; ProtocolError otherwise."""
-    value: str = take(plain, name, str)
-    if len(value) != 64 or not set(value) <= set("0123456789abcdef"):
-        raise unexpected(f"'{name}'", "a SHA-256 in hex", value)
-    return value
+    found: str = checked(plain.get(name), str, SHA256, f"'{name}'")
+    return found
 
 
 def take_choice(plain: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:
     """Entry `name` as one of the given words; ProtocolError otherwise."""
-    value: str = take(plain, name, str)
-    if value not in choices:
-        raise unexpected(f"'{name}'", f"one of {', '.join(choices)}", value)
+    found: str = checked(plain.get(name), str, one_of(choices), f"'{name}'")
+    return found
+
+
+def to_plain(message: Message) -> Plain:
+    """A message as a map that msgpack can carry."""
+    return {key: _plain(getattr(message, item.name)) for key, (item, _) in _fields(type(message)).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Message):
+        return to_plain(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
     return value
-
-
-def take_symbol(plain: Mapping[str, Any], name: str) -> str:
-    """Entry `name` as a C identifier; ProtocolError otherwise."""
-    value: str = take(plain, name, str)
-    if not value.isidentifier() or not value.isascii() or len(value) > 256:
-        raise unexpected(f"'{name}'", "a C identifier", value)
-    return value
-
-
-def to_plain(message: Any) -> Plain:
-    """A message as a dict that msgpack can carry; `from_plain` of its class is the way back."""
-    return dataclasses.asdict(message)
-
-
-def known_keys(plain: object, message: Type[_Message]) -> Plain:
-    """`plain` itself when it is a map with no key that `message` lacks; ProtocolError otherwise."""
-    names = {entry.name for entry in dataclasses.fields(message)}  # type: ignore[arg-type]
-    if not isinstance(plain, dict):
-        raise unexpected(message.__name__, "a map", plain)
-    if not set(plain) <= names:
-        unknown = ", ".join(sorted(map(str, set(plain) - names)))
-        raise ProtocolError(BAD_REQUEST, f"{message.__name__}: unknown entries {unknown}")
-    return plain

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Dict, Tuple
+from typing import Tuple
 
 import msgpack
 
-from device_runtime.wire.entries import unexpected
-from device_runtime.wire.frames import BAD_REQUEST, BAD_VERSION, ProtocolError
-from device_runtime.wire.gpu_module import GpuModule
+from device_runtime.wire.entries import between, checked, take, unexpected
+from device_runtime.wire.frames import ProtocolError
+from device_runtime.wire.gpu_module import GpuModule, unpacked
 
 GPU_MODEL_VERSION = 1
 GPU_ALIGNMENT = 512  # bytes; the largest that a device wants of a part of a buffer
@@ -60,24 +60,17 @@ class GpuModel:
     @classmethod
     def from_bytes(cls, data: bytes) -> "GpuModel":
         """The checked model; ProtocolError names what was expected and what was found."""
-        try:
-            plain = msgpack.unpackb(data, raw=False, max_bin_len=len(data))
-        except (ValueError, msgpack.exceptions.UnpackException) as error:
-            raise ProtocolError(BAD_REQUEST, f"GPU model: not msgpack ({str(error)[:100]})") from None
-        version = plain.pop("version", None) if isinstance(plain, dict) else None
-        if version != GPU_MODEL_VERSION:
-            text = f"GPU model of version {version!r:.40}, this runtime loads {GPU_MODEL_VERSION}"
-            raise ProtocolError(BAD_VERSION, text)
+        plain = unpacked(data, "GPU model", GPU_MODEL_VERSION)
         names = {entry.name for entry in dataclasses.fields(cls)}
         if set(plain) != names:
             raise _unexpected("entries", ", ".join(sorted(names)), sorted(map(str, plain)))
         model = cls(
-            module=GpuModule.from_bytes(_typed(plain, "module", bytes)),
-            parameters=_typed(plain, "parameters", bytes),
+            module=GpuModule.from_bytes(take(plain, "module", bytes)),
+            parameters=take(plain, "parameters", bytes),
             arena_bytes=_size(plain["arena_bytes"], "arena_bytes"),
-            inputs=tuple(_size(size, "inputs") for size in _typed(plain, "inputs", list)),
-            outputs=tuple(_size(size, "outputs") for size in _typed(plain, "outputs", list)),
-            steps=tuple(_step(step) for step in _typed(plain, "steps", list)),
+            inputs=tuple(_size(size, "inputs") for size in take(plain, "inputs", list)),
+            outputs=tuple(_size(size, "outputs") for size in take(plain, "outputs", list)),
+            steps=tuple(_step(step) for step in take(plain, "steps", list)),
         )
         model.check()
         return model
@@ -118,16 +111,9 @@ def _buffer(plain: object) -> GpuBuffer:
     return plain[0], _size(plain[1], plain[0]), _size(plain[2], plain[0])
 
 
-def _typed(plain: Dict[str, Any], name: str, kind: type) -> Any:
-    if type(plain[name]) is not kind:
-        raise _unexpected(f"'{name}'", kind.__name__, plain[name])
-    return plain[name]
-
-
 def _size(value: object, name: str) -> int:
-    if type(value) is not int or not 0 <= value < MAX_BYTES:
-        raise _unexpected(f"'{name}'", f"an integer from 0 to {MAX_BYTES}", value)
-    return value
+    size: int = checked(value, int, between(0, MAX_BYTES), f"'{name}'")
+    return size
 
 
 def _unexpected(where: str, expected: str, found: object) -> ProtocolError:

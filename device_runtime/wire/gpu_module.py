@@ -21,13 +21,21 @@ OpenCL's global size is "global" times "local". Start at GpuModule.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Sequence, Tuple, Union
+from typing import Any, Dict, Sequence, Tuple, Union
 
 import msgpack
 
-from device_runtime.wire.entries import unexpected
+from device_runtime.wire.entries import (
+    IDENTIFIER,
+    Message,
+    Rule,
+    between,
+    entry,
+    one_of,
+    to_plain,
+    unexpected,
+)
 from device_runtime.wire.frames import BAD_REQUEST, BAD_VERSION, TOO_LARGE, ProtocolError
 
 GPU_MODULE_VERSION = 1
@@ -45,13 +53,13 @@ Extents = Tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Launch:
+class Launch(Message):
     """One function of a kernel's code, run by blocks[x] * blocks[y] * blocks[z] blocks of threads."""
 
-    name: str
-    blocks: Extents
-    threads: Extents
-    buffers: Tuple[int, ...]
+    name: str = entry(IDENTIFIER)
+    blocks: Extents = entry(between(1, MAX_EXTENT), key="global")
+    threads: Extents = entry(between(1, MAX_EXTENT), key="local")
+    buffers: Tuple[int, ...] = entry(between(WORKSPACE, MAX_EXTENT), most=MAX_LAUNCH_BUFFERS)
 
     @property
     def global_size(self) -> Extents:
@@ -61,33 +69,24 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class GpuKernel:
+class GpuKernel(Message):
     """One operator's program: OpenCL C as text, or a cubin; and how to run it."""
 
-    code: Union[str, bytes]
-    workspace_bytes: int
-    launches: Tuple[Launch, ...]
+    code: Union[str, bytes] = entry(Rule(bool, "code"))
+    workspace_bytes: int = entry(between(0, MAX_WORKSPACE_BYTES))
+    launches: Tuple[Launch, ...] = entry(least=1, most=MAX_LAUNCHES)
 
 
 @dataclass(frozen=True)
-class GpuModule:
+class GpuModule(Message):
     """Kernels by symbol, all in one language."""
 
-    language: str
-    kernels: Mapping[str, GpuKernel]
+    language: str = entry(one_of(tuple(LANGUAGES)))
+    kernels: Dict[str, GpuKernel] = entry(IDENTIFIER, least=1, most=MAX_KERNELS)
 
     def to_bytes(self) -> bytes:
         """The module as msgpack: the same kernels in the same order give the same bytes."""
-        kernels = {
-            symbol: {
-                "code": kernel.code,
-                "workspace_bytes": kernel.workspace_bytes,
-                "launches": [_plain_launch(launch) for launch in kernel.launches],
-            }
-            for symbol, kernel in self.kernels.items()
-        }
-        plain = {"version": GPU_MODULE_VERSION, "language": self.language, "kernels": kernels}
-        packed: bytes = msgpack.packb(plain, use_bin_type=True)
+        packed: bytes = msgpack.packb({"version": GPU_MODULE_VERSION, **to_plain(self)}, use_bin_type=True)
         return packed
 
     @classmethod
@@ -95,22 +94,26 @@ class GpuModule:
         """The checked module; ProtocolError names the entry, what was expected and what was found."""
         if len(data) > MAX_MODULE_BYTES:
             raise ProtocolError(TOO_LARGE, f"GPU module of {len(data)} bytes, at most {MAX_MODULE_BYTES}")
-        try:
-            plain = msgpack.unpackb(data, raw=False)
-        except (ValueError, msgpack.exceptions.UnpackException) as error:
-            raise ProtocolError(BAD_REQUEST, f"GPU module: not msgpack ({str(error)[:100]})") from None
-        version = plain.get("version") if isinstance(plain, dict) else None
-        if version != GPU_MODULE_VERSION:
-            text = f"GPU module of version {version!r:.40}, this runtime loads {GPU_MODULE_VERSION}"
-            raise ProtocolError(BAD_VERSION, text)
-        entries = _entries(plain, "GPU module", ("version", "language", "kernels"))
-        language = entries["language"]
-        if not isinstance(language, str) or language not in LANGUAGES:
-            raise unexpected("GPU module: 'language'", " or ".join(LANGUAGES), language)
-        kernels = entries["kernels"]
-        if not isinstance(kernels, dict) or not 1 <= len(kernels) <= MAX_KERNELS:
-            raise unexpected("GPU module: 'kernels'", f"a map of 1 to {MAX_KERNELS}", kernels)
-        return cls(language, {_name(symbol): _kernel(entry, language) for symbol, entry in kernels.items()})
+        module = cls.from_plain(unpacked(data, "GPU module", GPU_MODULE_VERSION))
+        expected = LANGUAGES[module.language]
+        for symbol, kernel in module.kernels.items():
+            if type(kernel.code) is not expected:
+                found = type(kernel.code).__name__
+                raise unexpected(f"{symbol}: 'code'", f"{expected.__name__} for {module.language}", found)
+        return module
+
+
+def unpacked(data: bytes, what: str, version: int) -> Dict[str, Any]:
+    """The map in a file without its version, which must be this one. Raises ProtocolError."""
+    try:
+        plain = msgpack.unpackb(data, raw=False, max_bin_len=len(data))
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        raise ProtocolError(BAD_REQUEST, f"{what}: not msgpack ({str(error)[:100]})") from None
+    found = plain.pop("version", None) if isinstance(plain, dict) else None
+    if found != version:
+        raise ProtocolError(BAD_VERSION, f"{what} of version {found!r:.40}, this runtime loads {version}")
+    checked: Dict[str, Any] = plain
+    return checked
 
 
 def merged(modules: Sequence[GpuModule]) -> GpuModule:
@@ -125,63 +128,3 @@ def merged(modules: Sequence[GpuModule]) -> GpuModule:
             raise ProtocolError(BAD_REQUEST, f"GPU modules to merge: kernel {min(twice)} comes twice")
         kernels.update(module.kernels)
     return GpuModule(languages[0], kernels)
-
-
-def _plain_launch(launch: Launch) -> Dict[str, Any]:
-    return {
-        "name": launch.name,
-        "global": list(launch.blocks),
-        "local": list(launch.threads),
-        "buffers": list(launch.buffers),
-    }
-
-
-def _kernel(plain: object, language: str) -> GpuKernel:
-    entries = _entries(plain, "GPU kernel", [entry.name for entry in dataclasses.fields(GpuKernel)])
-    code, launches, expected = entries["code"], entries["launches"], LANGUAGES[language]
-    found = type(code)
-    if found is not expected or not code:
-        raise unexpected("GPU kernel: 'code'", f"{expected.__name__} for {language}", found.__name__)
-    if not isinstance(launches, list) or not 1 <= len(launches) <= MAX_LAUNCHES:
-        raise unexpected("GPU kernel: 'launches'", f"a list of 1 to {MAX_LAUNCHES}", launches)
-    size = _integer(entries["workspace_bytes"], "workspace_bytes", 0, MAX_WORKSPACE_BYTES)
-    return GpuKernel(code, size, tuple(_launch(entry) for entry in launches))
-
-
-def _launch(plain: object) -> Launch:
-    entries = _entries(plain, "launch", ("name", "global", "local", "buffers"))
-    buffers = entries["buffers"]
-    if not isinstance(buffers, list) or len(buffers) > MAX_LAUNCH_BUFFERS:
-        raise unexpected("launch: 'buffers'", f"a list of at most {MAX_LAUNCH_BUFFERS}", buffers)
-    return Launch(
-        name=_name(entries["name"]),
-        blocks=_extents(entries["global"], "global"),
-        threads=_extents(entries["local"], "local"),
-        buffers=tuple(_integer(index, "buffers", WORKSPACE, MAX_EXTENT) for index in buffers),
-    )
-
-
-def _entries(plain: object, what: str, names: Sequence[str]) -> Dict[str, Any]:
-    if not isinstance(plain, dict) or set(plain) != set(names):
-        found = sorted(map(str, plain)) if isinstance(plain, dict) else plain
-        raise unexpected(what, f"a map of {', '.join(names)}", found)
-    return plain
-
-
-def _extents(plain: object, name: str) -> Extents:
-    if not isinstance(plain, list) or len(plain) != 3:
-        raise unexpected(f"launch: '{name}'", "three integers", plain)
-    x, y, z = (_integer(value, name, 1, MAX_EXTENT) for value in plain)
-    return (x, y, z)
-
-
-def _integer(value: object, name: str, low: int, high: int) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise unexpected(f"GPU module: '{name}'", f"an integer from {low} to {high}", value)
-    return value
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not value.isidentifier() or not value.isascii() or len(value) > 256:
-        raise unexpected("GPU module: the name of a kernel", "a C identifier", value)
-    return value
