@@ -74,20 +74,11 @@ def from_affine(value: Affine) -> Expr:
     return add(result, value[1])
 
 
-def variables(expr: Expr) -> set[str]:
-    """Names of the loop variables in an integer expression."""
-    if isinstance(expr, Var):
-        return {expr.name}
-    if isinstance(expr, Binary):
-        return variables(expr.left) | variables(expr.right)
-    return set()
-
-
 def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    """The integer expression with leaves (variables, knobs) replaced, folded."""
+    """The expression with leaves (variables, knobs) replaced, integers folded."""
     if isinstance(expr, Binary):
         return fold(expr.op, substitute(expr.left, values), substitute(expr.right, values))
-    return values.get(expr, expr)
+    return expr.mapped(lambda part: substitute(part, values)) if expr.parts else values.get(expr, expr)
 
 
 def divide(expr: Expr, divisor: int, extents: Mapping[str, Expr]) -> tuple[Expr, Expr] | None:

@@ -14,8 +14,8 @@ from cross.expression.language.naming import unique_tensors
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Read, Reduce, Tensor
 from cross.expression.language.terms import Binary, Const, Int, walk
-from cross.loopnest.affine import affine, from_affine, sum_of_terms, variables
-from cross.loopnest.nodes import ONE, ZERO, Expr, LoopKind, Var, add, ceildiv, mul, product
+from cross.loopnest.affine import affine, from_affine, sum_of_terms
+from cross.loopnest.nodes import ONE, ZERO, Expr, LoopKind, Var, add, ceildiv, mul, product, variables
 from cross.loopnest.stage import Attachment, Loop, Stage, Stages, factor, plain_stage, resolved_body
 from cross.loopnest.thread_stages import bind_to, cache_read, fuse, tile_like
 from cross.loopnest.translate import translate

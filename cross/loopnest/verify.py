@@ -19,9 +19,9 @@
     no-race             iterations that run at the same time do not meet (see races.py)
     barrier, own-registers  threads of a GPU's block meet in shared memory only where they may (threads.py)
 
-In-bounds rests on interval analysis (bounds.py). A load in a branch of a Select is checked under what the
-condition guarantees. Where a condition involves the variables of the index but does not yield a proof,
-and where an index is read from memory, the load is left to the interpreter, which checks every access.
+In-bounds rests on interval analysis (bounds.py), so that an index that is read from memory must be clamped. A
+load in a branch of a Select is checked under what the condition guarantees. Where a condition involves the
+variables of the index but does not yield a proof, the load is left to the interpreter, which checks it.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ class _Verifier:
 
     def in_bounds(self, buffer: Buffer, position: int, index: Expr, place: _Place) -> None:
         extent = buffer.shape[position]
-        if not is_index(index) or not isinstance(extent, Int):
+        if not isinstance(extent, Int):
             return
         low, high = bounds(index, place.ranges, place.facts)
         if (0 <= low and high < extent.value) or low > high:  # low > high: the branch is never taken

@@ -20,7 +20,14 @@ from cross.expression.families.conv import (
     grouped_conv2d,
     packed_capsule_conv2d,
 )
-from cross.expression.families.data_movement import concat, pad, strided_slice, transpose
+from cross.expression.families.data_movement import (
+    concat,
+    gather,
+    gather_elements,
+    pad,
+    strided_slice,
+    transpose,
+)
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.elementwise import UNARY, apply, bias_add, combine
 from cross.expression.families.norm import frobenius_norm, layer_norm, local_response_norm, normalize, softmax
@@ -63,8 +70,11 @@ def random_operator(rng: np.random.Generator, family: str | None = None) -> Oper
 
 
 def random_inputs(operator: Operator, rng: np.random.Generator) -> list[Array]:
-    """Standard normal inputs of the operator's shapes and dtypes."""
-    return [rng.standard_normal(item.shape).astype(item.dtype) for item in operator.inputs]
+    """Normal inputs of the operator's shapes and dtypes; integers with a standard deviation of 8."""
+    return [
+        (rng.standard_normal(item.shape) * (1 if item.dtype.startswith("float") else 8)).astype(item.dtype)
+        for item in operator.inputs
+    ]
 
 
 def _points(stage: Tensor) -> int:
@@ -322,6 +332,21 @@ def movement(rng: np.random.Generator) -> Operator:
     return _operator("movement", data)
 
 
+def gathered(rng: np.random.Generator) -> Operator:
+    """Elements at indices that are read, of an input or of a matrix product; many of them out of range."""
+    rows, columns, count = (_pick(rng, EXTENTS) for _ in range(3))
+    data = placeholder((rows, columns), "data")
+    if rng.random() < 0.4:
+        data = dense(data, placeholder((columns, _pick(rng, EXTENTS)), "weight"))
+    dtype = _pick(rng, ("int64", "int32", "int8"))
+    axis = int(rng.integers(2))
+    if rng.random() < 0.5:
+        shape = (count, _pick(rng, (1, 2))) if rng.random() < 0.3 else (count,)
+        return _operator("gather", gather(data, placeholder(shape, "indices", dtype), axis))
+    places = placeholder(tuple(count if d == axis else data.shape[d] for d in range(2)), "indices", dtype)
+    return _operator("gather", _epilogue(rng, gather_elements(data, places, axis)))
+
+
 def _slice(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
     starts, counts, steps = [], [], []
     for extent in shape:
@@ -336,6 +361,7 @@ def _slice(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[list[int],
 
 
 FAMILIES: dict[str, Family] = {
+    "gathered": gathered,
     "batched": batched,
     "capsules": capsules,
     "chain": chain,

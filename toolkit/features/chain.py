@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cross.expression.language.terms import Binary, Select
-from cross.loopnest.affine import affine, variables
+from cross.loopnest.affine import affine
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
@@ -28,6 +28,7 @@ from cross.loopnest.nodes import (
     add,
     fold,
     mul,
+    variables,
 )
 
 _PART: Final = {"//": "ceildiv", "%": "%"}

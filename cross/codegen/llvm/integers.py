@@ -14,8 +14,8 @@ from cross.codegen.llvm.arithmetic import Arithmetic
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.terms import Binary, Const, Int
-from cross.loopnest.affine import Affine, Interval, affine, interval, substitute, variables
-from cross.loopnest.nodes import ZERO, Expr, Var, add, mul
+from cross.loopnest.affine import Affine, Interval, affine, interval, substitute
+from cross.loopnest.nodes import ZERO, Expr, Var, add, loads, mul, variables
 
 
 @dataclass(slots=True)
@@ -91,10 +91,21 @@ class Integers:
         if isinstance(expr, Var):
             return self.running(expr.name)[0]
         if not isinstance(expr, Binary):
-            raise CompileError(f"expected an integer expression, found {expr}")
-        left, right = self.integer(expr.left), self.integer(expr.right)
-        depth = max((self.running(name)[1] for name in variables(expr)), default=0)
-        return self.arithmetic.apply(expr.op, [left, right], depth)
+            return self.evaluate(expr)
+        return self.arithmetic.apply(
+            expr.op, [self.integer(expr.left), self.integer(expr.right)], self.depth_of(expr)
+        )
+
+    def evaluate(self, expr: Expr) -> Value:
+        """The value of any expression here: an index may be read from memory. See values.py."""
+        raise NotImplementedError
+
+    def depth_of(self, expr: Expr) -> int | None:
+        """The depth of the outermost block where an integer can be computed; None: here, it reads memory."""
+        if loads(expr):
+            return None
+        running = self.environment.running
+        return max((running[name][1] for name in variables(expr) & running.keys()), default=0)
 
     def known_integers(self) -> dict[Expr, Expr]:
         """The variables of the unrolled loops, and what they are here."""

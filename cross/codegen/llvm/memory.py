@@ -25,8 +25,8 @@ from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.terms import Binary, Int
-from cross.loopnest.affine import Affine, affine, rejoined, substitute, variables
-from cross.loopnest.nodes import ZERO, Buffer, Expr, Load, Scope, Var, add, fold, mul
+from cross.loopnest.affine import Affine, affine, rejoined, substitute
+from cross.loopnest.nodes import ZERO, Buffer, Expr, Load, Scope, Var, add, fold, mul, variables
 
 ZEROS = Value("@tfb.zeros", "pointer")  # zeros that guarded loads read instead of memory they may not touch
 ZERO_BYTES = 512
@@ -94,11 +94,9 @@ class Memory(Integers):
         pointer, alignment = self.pointers[buffer.name], 64
         parts = []
         for term, coefficient in moving:
-            value = self.integer(term)
-            names = variables(term) & self.environment.running.keys()
-            parts.append((max((self.running(name)[1] for name in names), default=0), value, coefficient))
+            parts.append((self.depth_of(term), self.integer(term), coefficient))
             alignment = _common_alignment(alignment, coefficient * item_bytes)
-        for depth, value, coefficient in sorted(parts, key=lambda part: part[0]):
+        for depth, value, coefficient in sorted(parts, key=lambda part: (part[0] is None, part[0])):
             distance = value
             if coefficient != 1:
                 distance = self.arithmetic.apply("*", [value, integer(coefficient)], depth)

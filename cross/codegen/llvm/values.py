@@ -20,8 +20,8 @@ from cross.errors import CompileError
 from cross.expression.language.dtypes import DTYPES, FLOATS
 from cross.expression.language.operations import OPERATIONS
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, call
-from cross.loopnest.affine import substitute, variables
-from cross.loopnest.nodes import Expr, Load, Var, loads
+from cross.loopnest.affine import substitute
+from cross.loopnest.nodes import Expr, Load, Var, loads, variables
 
 
 class Values(Memory):

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cross.errors import ExpressionError
-from cross.expression.language.functions import logical_and
+from cross.expression.language.dtypes import INDEX
+from cross.expression.language.functions import logical_and, maximum, minimum
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Term, select
+from cross.expression.language.terms import Term, cast, select
 
 LONGEST_CHAIN = 16  # of selects one in another, which are walked recursively
 
@@ -35,6 +36,34 @@ def pad(
         return select(logical_and(*conditions), inner, value)
 
     return compute(shape, body, name=name)
+
+
+def at_index(index: Term, extent: int) -> Term:
+    """An index that is read: a negative one counts from the end, others are clamped to the extent."""
+    place = cast(INDEX, index)
+    return maximum(minimum(select(place < 0, place + extent, place), extent - 1), 0)
+
+
+def gather(data: Tensor, indices: Tensor, axis: int, name: str = "gather") -> Tensor:
+    """data[..., indices, ...]: the dimensions of `indices` instead of the dimension `axis` of `data`."""
+    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    end = axis + len(indices.shape)
+
+    def body(*axes: Term) -> Term:
+        place = at_index(indices[axes[axis:end]], data.shape[axis])
+        return data[(*axes[:axis], place, *axes[end:])]
+
+    return compute(shape, body, name=name)
+
+
+def gather_elements(data: Tensor, indices: Tensor, axis: int, name: str = "gather") -> Tensor:
+    """data[..., indices[i, j, ...], ...]: of the dimension `axis`, the element that `indices` names there."""
+
+    def body(*axes: Term) -> Term:
+        place = at_index(indices[axes], data.shape[axis])
+        return data[(*axes[:axis], place, *axes[axis + 1 :])]
+
+    return compute(indices.shape, body, name=name)
 
 
 def reflect_pad(

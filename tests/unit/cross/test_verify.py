@@ -276,9 +276,15 @@ def test_stores_are_never_guarded() -> None:
     refuse(nest((Y,), loop("i", 9, store(Y, ("i",), Select(op("<", "i", 8), ONE, ONE)))), "^in-bounds")
 
 
-def test_an_index_read_from_memory_is_left_to_the_interpreter() -> None:
+def test_an_index_read_from_memory_is_clamped() -> None:
     rows = argument("R", (8,), "input", "int64")
-    verify(nest((X, rows, Y), loop("i", 8, store(Y, ("i",), load(X, load(rows, "i"))))))
+    row = load(rows, "i")
+    for index, fits in ((row, False), (op("min", row, 7), False), (op("max", op("min", row, 7), 0), True)):
+        gathered = nest((X, rows, Y), loop("i", 8, store(Y, ("i",), load(X, index))))
+        if fits:
+            verify(gathered)
+        else:
+            refuse(gathered, "^in-bounds: index .* takes values in")
 
 
 LEAVES = st.sampled_from([Var("a"), Var("b"), Int(0), Int(1), Int(3), Int(7), Int(-2)])
