@@ -33,7 +33,8 @@ from tests.torture import liar
 from tests.torture.attack import Attack, Run
 from toolkit.bundle import pack, sign
 from toolkit.cli.main import main
-from toolkit.measure import session, transport
+from toolkit.measure import session
+from toolkit.measure.links import process, ssh
 
 LONGEST_S = 60.0
 MOST_BYTES = 512 << 20  # that the host may grow by: half a GiB of outputs may be asked for
@@ -153,7 +154,8 @@ def in_short(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, {"HOME": str(folder / "home")}))
         stack.enter_context(mock.patch.object(frames, "FRAME_DEADLINE_S", DEADLINES_S))
-        stack.enter_context(mock.patch.object(transport, "FRAME_DEADLINE_S", DEADLINES_S))
+        for module in (process, ssh):
+            stack.enter_context(mock.patch.object(module, "FRAME_DEADLINE_S", DEADLINES_S))
         stack.enter_context(mock.patch.object(session, "ANSWER_S", DEADLINES_S))
         stack.enter_context(mock.patch.object(session, "GREETING_S", 2 * DEADLINES_S))
         yield

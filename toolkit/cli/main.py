@@ -24,10 +24,10 @@ from toolkit.version import TOOL_VERSION
 
 __all__ = ["flash", "main", "tune_for_board"]
 
-_SETTINGS = {"help_option_names": ["-h", "--help"]}  # subcommands inherit them
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-@click.group(context_settings=_SETTINGS)
+@click.group()
 @click.version_option(TOOL_VERSION, prog_name="toolkit")
 def main() -> None:
     """Tune neural networks for a board by measuring on it; bundle and flash the result.
@@ -43,11 +43,21 @@ for command in (tune, flash_command, boards, doctor, run, records, model, report
     main.add_command(command)
 
 
+def _with_short_help(command: click.Command) -> None:
+    """-h for the command and all below it: click keeps the help option that a command was first asked for."""
+    command.context_settings = {**command.context_settings, **_SETTINGS}
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _with_short_help(inner)
+
+
+_with_short_help(main)
+
+
 def _alone(command: click.Command, name: str) -> click.Command:
     """A subcommand of `toolkit` as a program of its own, which has a --version as well."""
     program = copy.copy(command)
     program.params = [*command.params]
-    program.context_settings = {**command.context_settings, **_SETTINGS}
     return click.version_option(TOOL_VERSION, prog_name=name)(program)
 
 

@@ -83,6 +83,8 @@ def _other_certificate(where: str, link: Link) -> str:
 
 def tls_credentials(link: Link) -> Credentials:
     """This host's credentials for a TCP link. InputError when its file cannot be used."""
+    if not link.tls_file:
+        raise InputError("link.kind tcp: expected link.tls_file in the board file, found none")
     path = Path(link.tls_file).expanduser()
     try:
         return read_credentials(str(path), server=False)

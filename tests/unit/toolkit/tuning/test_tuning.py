@@ -155,7 +155,7 @@ class InRounds(GridProposer):
 def test_a_search_that_waits_for_costs_goes_on(records: Records, overlap: bool) -> None:
     events: list[Event] = []
     options = replace(OPTIONS, overlap=overlap)
-    job = replace(JOB, begin=lambda _: InRounds())
+    job = replace(JOB, rounds=InRounds, rounds_alone=True)
     result = tune_operator(job, replay(), records, Budget(400), options=options, on_event=events.append)
     assert result.trials == 24
     assert (
