@@ -1,6 +1,7 @@
 """OpenCL compilers that can be asked on this machine whether they accept a source: PoCL's and clang's.
 
     for front_end in (pocl(scratch), clang()): front_end.refusal(source)
+    accepted([("C6", nest)], target, scratch)    # in words
 
 Neither is a board's own compiler; both check what the standard says. clang comes with the ziglang wheel,
 which lacks its OpenCL header; PoCL's wheel has it. Debian's clang has its own.
@@ -19,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from boards.target import Target
+from cross.codegen.c.gpu_code import gpu_program
+from cross.loopnest import LoopNest
 from device_runtime.drivers.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, GPU_HEADROOM_BYTES
 from device_runtime.drivers.opencl_driver import OPTIONS, open_opencl, opencl_devices
 from device_runtime.drivers.pocl import PLATFORM
@@ -31,6 +35,8 @@ CLANG_OPTIONS = (
 )  # fmt: skip
 HEADERS = ".libs/share/pocl/include"  # in PoCL's wheel
 TIMEOUT_S = 60.0
+SYMBOL = "kernel"
+Kernels = Sequence[tuple[str, LoopNest]]
 LIMITS = Limits(TIMEOUT_S, GPU_HEADROOM_BYTES, limit_address_space=False, file_bytes=GPU_FILE_BYTES)
 
 
@@ -107,3 +113,23 @@ def _package(name: str) -> Path | None:
     """The folder of an installed package."""
     spec = importlib.util.find_spec(name)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def accepted(kernels: Kernels, target: Target, scratch: str) -> list[str]:
+    """One line for each front end of this machine, how many sources it accepts; one for each it refuses.
+
+    PoCL's files go to the folder `scratch`.
+    """
+    sources = [(name, gpu_program(SYMBOL, nest, target).source) for name, nest in kernels]
+    starts: tuple[Callable[[], FrontEnd], ...] = (functools.partial(pocl, scratch), clang)
+    return [line for start in starts for line in _verdict(start, sources)]
+
+
+def _verdict(start: Callable[[], FrontEnd], sources: Sequence[tuple[str, str]]) -> list[str]:
+    try:
+        front_end = start()
+    except FrontEndMissing as missing:
+        return [f"not asked: {missing}"]
+    refusals = [(name, front_end.refusal(source)) for name, source in sources]
+    refused = [f"{front_end.name} refuses {name}: {text}" for name, text in refusals if text]
+    return [f"{front_end.name} accepts {len(sources) - len(refused)} of {len(sources)}", *refused]

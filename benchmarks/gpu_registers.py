@@ -14,16 +14,19 @@ are an estimate: the compiler knows how many threads a block has, and spills rat
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from benchmarks.harness.command import Asked, finished, program
+from benchmarks.harness.documents import write_text
+from benchmarks.harness.place import HOST
+from benchmarks.harness.progress import Bar
 from benchmarks.harness.statistics import rank_correlation
 from benchmarks.harness.text import aligned
 from benchmarks.kernels.expressions import operator as workload_operator
@@ -47,11 +50,13 @@ from toolkit.report.documents import document
 
 SYMBOL: Final = "k"
 ARCHITECTURES: Final = ("sm_53", "sm_90")
-RESERVED_BYTES: Final = {
-    "sm_90": 1024
-}  # of shared memory, which the driver keeps for itself and cubins count
-HOST: Final = "host"  # has no CUDA target, and takes a while to probe
+RESERVED_BYTES: Final = {"sm_90": 1024}  # of shared memory, which the driver keeps and cubins count
 FULL: Final = 1.0 + 1e-9
+CLOSEST: Final = 10
+HEAD: Final = (
+    "operator", "launch", "threads", "registers: expected", "taken", "shared bytes: expected", "taken",
+    "spilled", "of the limit",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,15 @@ class Launch:
     limit: str
     share: float
 
+    @property
+    def wrong(self) -> Iterator[str]:
+        """What must not be."""
+        if self.share > FULL:
+            yield f"{self.name} takes {self.share:.2f} of the {self.limit}"
+        if self.shared_bytes != self.expected_shared_bytes:
+            expected = f"{self.expected_shared_bytes} expected"
+            yield f"{self.name} takes {self.shared_bytes} bytes of shared memory, {expected}"
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -81,65 +95,33 @@ class Pair:
 
     @property
     def wrong(self) -> list[str]:
-        """What must not be."""
-        return [
-            *([self.error] if self.error else []),
-            *(
-                f"{item.name} takes {item.share:.2f} of the {item.limit}"
-                for item in self.launches
-                if item.share > FULL
-            ),
-            *(
-                f"{item.name} takes {item.shared_bytes} bytes of shared memory, {item.expected_shared_bytes} "
-                "expected"
-                for item in self.launches
-                if item.shared_bytes != item.expected_shared_bytes
-            ),
-        ]
+        """What must not be, of all of its launches."""
+        errors = [self.error] if self.error else []
+        return errors + [problem for launch in self.launches for problem in launch.wrong]
 
 
-# ------------------------------------------------------------------------------------------- compiling
-
-
-def other_operators() -> dict[str, Callable[[], Operator]]:
-    """Operators without sums of products: by elements, by windows, and across the threads of a block."""
-
-    def one(name: str, shape: tuple[int, ...], build: Callable[..., object]) -> Callable[[], Operator]:
-        def made() -> Operator:
-            data = placeholder(shape, "data")
-            return Operator(name, (data,), build(data))  # type: ignore[arg-type]
-
-        return made
-
-    def normed() -> Operator:
-        data, scale, shift = (placeholder(shape, name) for shape, name in (
-            ((128, 768), "data"), ((768,), "scale"), ((768,), "shift"),
-        ))  # fmt: skip
-        return Operator("layer_norm", (data, scale, shift), layer_norm(data, scale, shift))
-
+def operators() -> dict[str, Operator]:
+    """Everything that pairs are drawn from, by name: the benchmarks' operators, and some without sums of
+    products: by elements, by windows, and across the threads of a block."""
+    image, pixels = placeholder((1, 112, 112, 64), "data"), placeholder((1, 7, 7, 512), "data")
+    scores, rows = placeholder((12, 128, 128), "data"), placeholder((128, 768), "data")
+    scale, shift = placeholder((768,), "scale"), placeholder((768,), "shift")
     halved = Window((2, 2), (1, 1, 1, 1))
-    return {
-        "max_pool": one("max_pool", (1, 112, 112, 64), lambda x: pool2d(x, (3, 3), halved, "max")),
-        "global_pool": one("global_pool", (1, 7, 7, 512), lambda x: reduce(x, (1, 2), "sum")),
-        "softmax": one("softmax", (12, 128, 128), lambda x: softmax(x, 2)),
-        "layer_norm": normed,
-    }
-
-
-def operators() -> dict[str, Callable[[], Operator]]:
-    """Everything that pairs are drawn from, by name."""
-
-    def of(name: str) -> Callable[[], Operator]:
-        return lambda: workload_operator(WORKLOADS[name])
-
-    return {**{name: of(name) for name in WORKLOADS}, **other_operators()}
+    others = (
+        Operator("max_pool", (image,), pool2d(image, (3, 3), halved, "max")),
+        Operator("global_pool", (pixels,), reduce(pixels, (1, 2), "sum")),
+        Operator("softmax", (scores,), softmax(scores, 2)),
+        Operator("layer_norm", (rows, scale, shift), layer_norm(rows, scale, shift)),
+    )
+    found = {name: workload_operator(workload) for name, workload in WORKLOADS.items()}
+    return found | {operator.name: operator for operator in others}
 
 
 def target_of(architecture: str) -> tuple[str, Target]:
     """A board with that architecture, and its CUDA target. Raises ValueError where none has it."""
     known: dict[str, tuple[str, Target]] = {}
     for board in names():
-        for target in load(board).targets if board != HOST else ():
+        for target in load(board).targets if board != HOST else ():  # the host takes a while to probe
             if target.gpu is not None and target.gpu.compute_capability:
                 known.setdefault(target.gpu.compute_capability, (board, target))
     if architecture not in known:
@@ -148,29 +130,26 @@ def target_of(architecture: str) -> tuple[str, Target]:
 
 
 def pairs(target: Target, count: int, seed: int) -> Iterator[Pair]:
-    """So many pairs, drawn and compiled one after the other."""
+    """So many pairs, drawn and compiled one after the other. Raises NvrtcMissing."""
     rng = np.random.default_rng(seed)
-    builds = operators()
+    known = operators()
     programs: dict[str, Programs] = {}
     for _ in range(count):
-        name = list(builds)[int(rng.integers(len(builds)))]
+        name = list(known)[int(rng.integers(len(known)))]
         if name not in programs:
-            programs[name] = Programs(space_of(builds[name](), target))
-        space = programs[name].space
-        yield compiled(name, programs[name], space.configuration(space.sample(rng, 1)[0]))
-
-
-def compiled(name: str, programs: Programs, configuration: Configuration) -> Pair:
-    """One pair. Raises NvrtcMissing."""
-    space = programs.space
-    knobs, started = space.describe(configuration), time.perf_counter()
-    try:
-        launches = tuple(_launches(programs, configuration))
-    except NvrtcMissing:
-        raise
-    except CompileError as error:
-        return Pair(name, knobs, time.perf_counter() - started, (), str(error))
-    return Pair(name, knobs, time.perf_counter() - started, launches)
+            programs[name] = Programs(space_of(known[name], target))
+        space, started_s = programs[name].space, time.perf_counter()
+        configuration = space.configuration(space.sample(rng, 1)[0])
+        launches: tuple[Launch, ...] = ()
+        refused = ""
+        try:
+            launches = tuple(_launches(programs[name], configuration))
+        except NvrtcMissing:
+            raise
+        except CompileError as error:
+            refused = str(error)
+        seconds = time.perf_counter() - started_s
+        yield Pair(name, space.describe(configuration), seconds, launches, refused)
 
 
 def _launches(programs: Programs, configuration: Configuration) -> Iterator[Launch]:
@@ -179,9 +158,9 @@ def _launches(programs: Programs, configuration: Configuration) -> Iterator[Laun
     stages = {identifier(f"{SYMBOL}_{stage.name}"): stage.name for stage in inner.program.stages}
     assert target.gpu is not None
     architecture = target.gpu.compute_capability
-    program = gpu_program(SYMBOL, programs.nest(configuration), target)
-    used = usage(compile_cubin(program.source, architecture))
-    for function in program.functions:
+    made = gpu_program(SYMBOL, programs.nest(configuration), target)
+    used = usage(compile_cubin(made.source, architecture))
+    for function in made.functions:
         taken, stage = used[function.name], stages[function.name]
         shared = shared_size(max(taken.shared_bytes - RESERVED_BYTES.get(architecture, 0), 0))
         found = shares(target.gpu, function.threads, shared, taken.registers)
@@ -199,16 +178,6 @@ def _launches(programs: Programs, configuration: Configuration) -> Iterator[Laun
         )
 
 
-# ------------------------------------------------------------------------------------------- reporting
-
-HEAD: Final = (
-    "operator", "launch", "threads", "registers: expected", "taken", "shared bytes: expected", "taken",
-    "spilled", "of the limit",
-)  # fmt: skip
-CLOSEST: Final = 10
-SAID_EVERY: Final = 50  # pairs
-
-
 def rows(found: Sequence[Pair], everything: bool) -> Iterator[list[str]]:
     """The launches, or those that come closest to a limit, closest first."""
     launches = [(pair, item) for pair in found for item in pair.launches]
@@ -223,119 +192,69 @@ def rows(found: Sequence[Pair], everything: bool) -> Iterator[list[str]]:
         ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What was found for one architecture; registers of the launches for which a number is expected."""
-
-    architecture: str
-    board: str
-    pairs: int
-    compiled: int
-    launches: int
-    over_a_limit: int
-    other_shared_memory: int
-    spilling: int
-    most_spilled_bytes: int
-    with_expected_registers: int
-    rank_correlation: float
-    median_taken_of_expected: float
-    more_than_expected: int
-    longest_s: float
-    seconds: float
-
-
-def summary(architecture: str, board: str, found: Sequence[Pair]) -> Summary:
-    """The figures of an architecture's pairs."""
+def summary(architecture: str, board: str, found: Sequence[Pair]) -> dict[str, object]:
+    """The figures of an architecture's pairs; registers of the launches for which a number is expected."""
     launches = [item for pair in found for item in pair.launches]
     known = [(item.expected_registers, item.registers) for item in launches if item.expected_registers]
     expected, taken = np.array(known, dtype=np.float64).reshape(-1, 2).T
-    return Summary(
-        architecture=architecture,
-        board=board,
-        pairs=len(found),
-        compiled=sum(not pair.error for pair in found),
-        launches=len(launches),
-        over_a_limit=sum(item.share > FULL for item in launches),
-        other_shared_memory=sum(item.shared_bytes != item.expected_shared_bytes for item in launches),
-        spilling=sum(item.local_bytes > 0 for item in launches),
-        most_spilled_bytes=max((item.local_bytes for item in launches), default=0),
-        with_expected_registers=len(known),
-        rank_correlation=rank_correlation(expected.tolist(), (1.0 / taken).tolist()) if known else 0.0,
-        median_taken_of_expected=float(np.median(taken / expected)) if known else 0.0,
-        more_than_expected=int((taken > expected).sum()),
-        longest_s=max((pair.seconds for pair in found), default=0.0),
-        seconds=sum(pair.seconds for pair in found),
-    )
-
-
-def conclusion(item: Summary) -> Iterator[str]:
-    """The figures of an architecture in words."""
-    yield f"{item.compiled} of {item.pairs} pairs compile, {item.launches} launches"
-    yield f"{item.over_a_limit} launches exceed a limit of the board"
-    yield f"{item.other_shared_memory} launches take other shared memory than expected"
-    yield f"{item.spilling} launches spill, at most {item.most_spilled_bytes} bytes a thread"
-    yield (
-        f"registers of {item.with_expected_registers} launches: rank correlation with what is expected "
-        f"{item.rank_correlation:.2f}, median {item.median_taken_of_expected:.2f} times it, "
-        f"{item.more_than_expected} take more"
-    )
-    yield f"{item.seconds:.0f} s, the longest pair {item.longest_s:.1f} s"
-
-
-# --------------------------------------------------------------------------------------------- command
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile the pairs of every architecture and print what they take; returns the exit code."""
-    asked = _parser().parse_args(arguments)
-    results: dict[str, tuple[Summary, list[Pair]]] = {}
-    try:
-        for architecture in asked.arch or ARCHITECTURES:
-            board, target = target_of(architecture)
-            found = []
-            for pair in pairs(target, asked.pairs, asked.seed):
-                found.append(pair)
-                if len(found) % SAID_EVERY == 0:
-                    print(f"{architecture}: {len(found)} of {asked.pairs} pairs", file=sys.stderr)
-            results[architecture] = summary(architecture, board, found), found
-    except (ValueError, NvrtcMissing) as error:
-        print(error, file=sys.stderr)
-        return 2
-    for item, found in results.values():
-        print(f"{item.architecture}, limits of {item.board}")
-        for line in aligned([HEAD, *rows(found, asked.all)]):
-            print(line)
-        for line in (*conclusion(item), *(problem for pair in found for problem in pair.wrong)):
-            print(line)
-    if asked.json is not None:
-        asked.json.write_text(document("gpu-registers", _content(asked.seed, results)) + "\n")
-    return int(any(pair.wrong for _, found in results.values() for pair in found))
-
-
-def _content(seed: int, results: dict[str, tuple[Summary, list[Pair]]]) -> dict[str, object]:
     return {
-        "seed": seed,
-        "architectures": [
-            {**asdict(item), "pairs_compiled": [asdict(pair) for pair in found]}
-            for item, found in results.values()
-        ],
+        "architecture": architecture,
+        "board": board,
+        "pairs": len(found),
+        "compiled": sum(not pair.error for pair in found),
+        "launches": len(launches),
+        "over_a_limit": sum(item.share > FULL for item in launches),
+        "other_shared_memory": sum(item.shared_bytes != item.expected_shared_bytes for item in launches),
+        "spilling": sum(item.local_bytes > 0 for item in launches),
+        "most_spilled_bytes": max((item.local_bytes for item in launches), default=0),
+        "with_expected_registers": len(known),
+        "rank_correlation": rank_correlation(expected, 1.0 / taken) if known else 0.0,
+        "median_taken_of_expected": float(np.median(taken / expected)) if known else 0.0,
+        "more_than_expected": int((taken > expected).sum()),
+        "longest_s": max((pair.seconds for pair in found), default=0.0),
+        "seconds": sum(pair.seconds for pair in found),
     }
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_registers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--pairs", type=int, default=300, help="pairs for each architecture")
-    parser.add_argument(
-        "--arch", action="append", metavar="SM", help=f"default: {' and '.join(ARCHITECTURES)}"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--all", action="store_true", help="print every launch")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
-    return parser
+CONCLUSION: Final = """\
+{compiled} of {pairs} pairs compile, {launches} launches
+{over_a_limit} launches exceed a limit of the board
+{other_shared_memory} launches take other shared memory than expected
+{spilling} launches spill, at most {most_spilled_bytes} bytes a thread
+registers of {with_expected_registers} launches: rank correlation with what is expected \
+{rank_correlation:.2f}, median {median_taken_of_expected:.2f} times it, {more_than_expected} take more
+{seconds:.0f} s, the longest pair {longest_s:.1f} s"""
+
+
+def run(asked: Asked) -> int:
+    """Compile the pairs of every architecture and print what they take; 1 where something is wrong."""
+    results: list[tuple[Mapping[str, object], list[Pair]]] = []
+    for architecture in asked.arch or ARCHITECTURES:
+        board, target = target_of(architecture)
+        found = list(Bar(architecture, asked.pairs)(pairs(target, asked.pairs, asked.seed)))
+        results.append((summary(architecture, board, found), found))
+    for item, found in results:
+        print("{architecture}, limits of {board}".format_map(item))
+        wrong = [problem for pair in found for problem in pair.wrong]
+        print("\n".join([*aligned([HEAD, *rows(found, asked.all)]), CONCLUSION.format_map(item), *wrong]))
+    if asked.json is not None:
+        figures = [{**item, "pairs_compiled": [asdict(pair) for pair in found]} for item, found in results]
+        write_text(
+            document("gpu-registers", {"seed": asked.seed, "architectures": figures}) + "\n", asked.json
+        )
+    return int(any(pair.wrong for _, found in results for pair in found))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = program("gpu_registers", __doc__)
+    add = parser.add_argument
+    add("--pairs", type=int, default=300, help="pairs for each architecture")
+    add("--arch", action="append", metavar="SM", help=f"default: {' and '.join(ARCHITECTURES)}")
+    add("--seed", type=int, default=0)
+    add("--all", action="store_true", help="print every launch")
+    add("--json", type=Path, metavar="FILE", help="write everything there")
+    return finished(parser, arguments, run)
 
 
 if __name__ == "__main__":

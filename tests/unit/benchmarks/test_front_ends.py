@@ -8,8 +8,7 @@ import pytest
 
 from benchmarks.autotvm.mali import equal, space_of
 from benchmarks.autotvm.rows import rows
-from benchmarks.front_ends import FrontEnd, FrontEndMissing, clang, pocl
-from benchmarks.gpu_launches import accepted
+from benchmarks.front_ends import FrontEnd, FrontEndMissing, accepted, clang, pocl
 from benchmarks.kernels.expressions import operator
 from benchmarks.kernels.workloads import chosen
 from boards.board import load

@@ -32,12 +32,12 @@ def test_the_figures_of_an_architecture() -> None:
     unknown = replace(LAUNCH, name="k_pad", expected_registers=None, registers=200)
     more = replace(LAUNCH, expected_registers=80, registers=60, local_bytes=16)
     found = summary("sm_53", "jetson-nano", [pair(unknown, LAUNCH), pair(more), pair(error="refused")])
-    assert (found.pairs, found.compiled, found.launches) == (3, 2, 3)
-    assert (found.over_a_limit, found.other_shared_memory) == (0, 0)
-    assert (found.spilling, found.most_spilled_bytes) == (1, 16)
-    assert (found.with_expected_registers, found.more_than_expected) == (2, 1)
-    assert found.rank_correlation == pytest.approx(1.0)
-    assert found.median_taken_of_expected == pytest.approx((50 / 40 + 60 / 80) / 2)
+    assert (found["pairs"], found["compiled"], found["launches"]) == (3, 2, 3)
+    assert (found["over_a_limit"], found["other_shared_memory"]) == (0, 0)
+    assert (found["spilling"], found["most_spilled_bytes"]) == (1, 16)
+    assert (found["with_expected_registers"], found["more_than_expected"]) == (2, 1)
+    assert found["rank_correlation"] == pytest.approx(1.0)
+    assert found["median_taken_of_expected"] == pytest.approx((50 / 40 + 60 / 80) / 2)
 
 
 def test_without_all_the_launches_nearest_to_a_limit_are_shown_first() -> None:
