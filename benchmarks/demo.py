@@ -26,7 +26,7 @@ from benchmarks.seeded_model import write
 
 FOLDER = Path("build/demo")
 NETWORK = "light_squeezenet"
-WAIT = ("--wait", "2m")  # somebody else may hold the board
+WAIT = "--wait 2m"  # somebody else may hold the board
 USAGE, WRONG = 2, 6
 TOLERANCE = 1e-4
 """Of the largest expected value, as in a self-test."""
@@ -38,35 +38,19 @@ def demo(board_name: str, trials: int) -> int:
     model = write(NETWORK, FOLDER / "squeezenet.onnx", seed=0)
     bundle, table = FOLDER / f"squeezenet-{board_name}.tfb", FOLDER / f"table-{board_name}.txt"
     records = FOLDER / f"records-{board_name}.db"
-    tune = [
-        "tune",
-        str(model),
-        "--board",
-        board_name,
-        "--trials",
-        str(trials),
-        "--records",
-        str(records),
-        "-o",
-        str(bundle),
-        *WAIT,
-    ]
-    commands: list[list[str]] = []
-    if toolkit.load_board(board_name).emulated:
-        commands.append(["runtime", "emulation"])
-    commands += [["doctor", board_name], ["boards", "probe", board_name, *WAIT]]
-    for arguments in commands:
-        if code := run(arguments):
-            return code
-    if code := run(tune, table):
-        return code
     image, outputs = write_image(model, FOLDER / "image.npy"), FOLDER / f"outputs-{board_name}"
-    for arguments in (
-        ["flash", str(bundle), "--board", board_name, *WAIT],
-        ["flash", "--status", "--board", board_name],
-        ["run", str(image), "--board", board_name, "-o", str(outputs), *WAIT],
+    where = f"--board {board_name}"
+    emulated = toolkit.load_board(board_name).emulated
+    for command in (
+        *(["runtime emulation"] if emulated else []),
+        f"doctor {board_name}",
+        f"boards probe {board_name} {WAIT}",
+        f"tune {model} {where} --trials {trials} --records {records} -o {bundle} {WAIT}",
+        f"flash {bundle} {where} {WAIT}",
+        f"flash --status {where}",
+        f"run {image} {where} -o {outputs} {WAIT}",
     ):
-        if code := run(arguments):
+        if code := run(shlex.split(command), table if command.startswith("tune ") else None):
             return code
     error = relative_error(model, image, outputs)
     print(f"largest difference from onnxruntime: {error:.1e} of the largest value", flush=True)
@@ -89,12 +73,11 @@ def relative_error(model: Path, image: Path, outputs: Path) -> float:
     """Largest difference of the outputs in a folder from onnxruntime's, over the largest of those."""
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     expected = session.run(None, {session.get_inputs()[0].name: np.load(image)})
+    names = [output.name.replace("/", "_") for output in session.get_outputs()]
+    found = [np.load(outputs / f"{name}.npy") for name in names]
     return max(
-        float(
-            np.abs(np.load(outputs / f"{output.name.replace('/', '_')}.npy") - want).max()
-            / np.abs(want).max()
-        )
-        for output, want in zip(session.get_outputs(), expected, strict=True)
+        float(np.abs(got - want).max() / np.abs(want).max())
+        for got, want in zip(found, expected, strict=True)
     )
 
 

@@ -58,12 +58,12 @@ class Network:
     def batch_norm(self, data: str, scale: tuple[float, float] = (0.5, 1.5)) -> str:
         """Batch normalization with statistics as after training."""
         count = self.channels[data]
-        parameters = [
+        scales, shift, mean = (
             self.constant(self.rng.uniform(*scale, count)),
             self.small(count),
             self.small(count),
-            self.constant(self.rng.uniform(0.5, 1.5, count)),
-        ]
+        )
+        parameters = [scales, shift, mean, self.constant(self.rng.uniform(0.5, 1.5, count))]
         return self.add("BatchNormalization", [data, *parameters], epsilon=1e-5)
 
     def conv(self, data: str, co: int, k: int, stride: int = 1, group: int = 1, bias: bool = False) -> str:
@@ -71,15 +71,8 @@ class Network:
         ci = self.channels[data]
         inputs = [data, self.normal((co, ci // group, k, k), ci // group * k * k)]
         inputs += [self.small(co)] if bias else []
-        return self.add(
-            "Conv",
-            inputs,
-            co,
-            kernel_shape=[k, k],
-            strides=[stride, stride],
-            pads=[k // 2] * 4,
-            group=group,
-        )
+        window = {"kernel_shape": [k, k], "strides": [stride, stride], "pads": [k // 2] * 4}
+        return self.add("Conv", inputs, co, **window, group=group)
 
     def conv_norm(self, data: str, co: int, k: int, stride: int = 1, group: int = 1) -> str:
         """Convolution and batch normalization."""
@@ -114,14 +107,8 @@ def dcgan(net: Network, size: int = 64) -> tuple[str, tuple[int, ...]]:
     for position, co in enumerate((8 * size, 4 * size, 2 * size, size, 3)):
         ci, stride = net.channels[data], 1 if position == 0 else 2
         taps = 1 if position == 0 else 4
-        data = net.add(
-            "ConvTranspose",
-            [data, net.normal((ci, co, 4, 4), ci * taps)],
-            co,
-            kernel_shape=[4, 4],
-            strides=[stride, stride],
-            pads=[min(position, 1)] * 4,
-        )
+        window = {"kernel_shape": [4, 4], "strides": [stride, stride], "pads": [min(position, 1)] * 4}
+        data = net.add("ConvTranspose", [data, net.normal((ci, co, 4, 4), ci * taps)], co, **window)
         data = net.add("Tanh", [data]) if co == 3 else net.add("Relu", [net.batch_norm(data)])
     return data, (1, 100, 1, 1)
 
@@ -130,17 +117,10 @@ def mobilenet_v1(net: Network, size: int = 224) -> tuple[str, tuple[int, ...]]:
     """Howard et al., 2017; `size` is the image's."""
     net.channels["input"] = 3
     data = net.add("Relu", [net.conv_norm("input", 32, 3, 2)])
-    for co, stride in (
-        (64, 1),
-        (128, 2),
-        (128, 1),
-        (256, 2),
-        (256, 1),
-        (512, 2),
-        *[(512, 1)] * 5,
-        (1024, 2),
-        (1024, 1),
-    ):
+    blocks = (
+        (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)
+    )  # fmt: skip
+    for co, stride in blocks:
         ci = net.channels[data]
         data = net.add("Relu", [net.conv_norm(data, ci, 3, stride, ci)])
         data = net.add("Relu", [net.conv_norm(data, co, 1)])
@@ -152,14 +132,9 @@ def mobilenet_v2(net: Network, size: int = 224) -> tuple[str, tuple[int, ...]]:
     net.channels["input"] = 3
     data = net.relu6(net.conv_norm("input", 32, 3, 2))
     blocks = (
-        (1, 16, 1, 1),
-        (6, 24, 2, 2),
-        (6, 32, 3, 2),
-        (6, 64, 4, 2),
-        (6, 96, 3, 1),
-        (6, 160, 3, 2),
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
         (6, 320, 1, 1),
-    )
+    )  # fmt: skip
     for expand, co, repeats, first_stride in blocks:
         for position in range(repeats):
             stride = first_stride if position == 0 else 1
@@ -273,10 +248,9 @@ def yolo(net: Network, size: int = 160) -> tuple[str, tuple[int, ...]]:
     def pooled(data: str, co: int) -> str:
         """SPPF: three poolings, one on the other."""
         parts = [block(data, co // 2, 1)]
+        window: dict[str, Any] = {"kernel_shape": [5, 5], "strides": [1, 1], "pads": [2] * 4}
         for _ in range(3):
-            parts.append(
-                net.add("MaxPool", parts[-1:], kernel_shape=[5, 5], strides=[1, 1], pads=[2, 2, 2, 2])
-            )
+            parts.append(net.add("MaxPool", parts[-1:], **window))
         return block(net.add("Concat", parts, 2 * co, axis=1), co, 1)
 
     def head(data: str, outputs: int) -> str:
@@ -287,26 +261,16 @@ def yolo(net: Network, size: int = 160) -> tuple[str, tuple[int, ...]]:
     fine = halves(block(block(block("input", 16, 3, 2), 32, 3, 2), 64, 3, 2), 64)
     coarse = pooled(halves(block(block(fine, 96, 3, 2), 128, 3, 2), 128), 128)
     factors = net.constant([1.0, 1.0, 4.0, 4.0])
-    wide = net.add(
-        "Resize",
-        [coarse, "", factors],
-        mode="nearest",
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
-    )
+    nearest: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    wide = net.add("Resize", [coarse, "", factors], mode="nearest", **nearest)
     joined = halves(net.add("Concat", [wide, fine], 128 + 64, axis=1), 64)
     scores = net.add("Concat", [head(joined, 24), head(coarse, 24)], axis=2)
     return net.add("Sigmoid", [scores]), (1, 3, size, size)
 
 
 NETWORKS: dict[str, Callable[..., tuple[str, tuple[int, ...]]]] = {
-    "bert": bert,
-    "dcgan": dcgan,
-    "mobilenet_v1": mobilenet_v1,
-    "mobilenet_v2": mobilenet_v2,
-    "mobilenet_v3": mobilenet_v3,
-    "resnet18": resnet18,
-    "yolo": yolo,
+    function.__name__: function
+    for function in (bert, dcgan, mobilenet_v1, mobilenet_v2, mobilenet_v3, resnet18, yolo)
 }
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.operators import Convolution, Form
 from cross.expression import Operator, placeholder
-from cross.expression.families.conv import conv2d, depthwise_conv2d
 from cross.expression.families.dense import dense
 from cross.expression.families.elementwise import bias_add
-from cross.expression.families.window import Window
 
 MALI_FILE = Path(__file__).with_name("mali.json")
 FORMAT = 1
@@ -77,15 +76,12 @@ def operator(row: Row) -> Operator:
         return _dense(row.shapes)
     (_, channels, height, width), (outputs, _, kernel_h, kernel_w) = row.shapes[:2]
     strides, pads, dilations = map(tuple, row.arguments[:3])
-    window = Window(strides, pads, dilations)
-    data = placeholder((1, height, width, channels), "data")
-    if row.family == "depthwise":
-        weight = placeholder((kernel_h, kernel_w, channels), "weight")
-        output = depthwise_conv2d(data, weight, window, name="y")
-    else:
-        weight = placeholder((kernel_h, kernel_w, channels, outputs), "weight")
-        output = conv2d(data, weight, window, name="y")
-    return Operator(row.family, (data, weight), output, constants=frozenset({1}))
+    form: Form = "depthwise" if row.family == "depthwise" else "conv2d"
+    window = ((kernel_h, kernel_w), strides, pads[:2])
+    if pads[:2] != pads[2:] or set(dilations) != {1}:
+        raise ValueError(f"{row.text}: expected equal padding on both sides and no dilation")
+    layer = Convolution(form, (height, width), channels, outputs, *window)
+    return layer.operator(row.family, ("data", "weight", "y"))
 
 
 def _dense(shapes: Sequence[Shape]) -> Operator:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.harness.operators import Convolution, Form
 from benchmarks.kernels.workloads import Array, Image, Product, Workload
 from cross.expression import Operator, placeholder
-from cross.expression.families.conv import conv2d, depthwise_conv2d
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.transposed import (
     Phases,
@@ -24,7 +24,6 @@ from cross.expression.families.transposed import (
     phases,
     transposed_conv,
 )
-from cross.expression.families.window import Window
 
 
 def operator(workload: Workload) -> Operator:
@@ -32,19 +31,17 @@ def operator(workload: Workload) -> Operator:
     of = workload.of
     if isinstance(of, Product):
         return _matmul(workload.name, of)
+    names = ("data", "weight", workload.name)
+    if of.family != "transposed":
+        form: Form = "depthwise" if of.family == "depthwise" else "conv2d"
+        window = ((of.kernel,) * 2, (of.stride,) * 2, (of.pad,) * 2)
+        layer = Convolution(form, (of.size,) * 2, of.inputs, of.outputs, *window)
+        return layer.operator(workload.name, names)
+    dimensions = _phases(of)
+    form_of = narrow_transposed_conv if by_products(of) else transposed_conv
     data = placeholder((1, of.size, of.size, of.inputs), "data")
-    window = Window(strides=(of.stride, of.stride), pads=(of.pad,) * 4)
-    if of.family == "transposed":
-        dimensions = _phases(of)
-        form = narrow_transposed_conv if by_products(of) else transposed_conv
-        weight = placeholder(_weight_shape(of, dimensions), "weight")
-        output = form(data, weight, dimensions, name=workload.name)
-    elif of.family == "depthwise":
-        weight = placeholder((of.kernel, of.kernel, of.inputs), "weight")
-        output = depthwise_conv2d(data, weight, window, name=workload.name)
-    else:
-        weight = placeholder((of.kernel, of.kernel, of.inputs, of.outputs), "weight")
-        output = conv2d(data, weight, window, name=workload.name)
+    weight = placeholder(_weight_shape(of, dimensions), "weight")
+    output = form_of(data, weight, dimensions, name=workload.name)
     return Operator(workload.name, (data, weight), output, constants=frozenset({1}))
 
 

@@ -1,7 +1,8 @@
 """What the machine can do at best, as kernels: multiply-adds in registers, reading memory, an empty loop.
 
 They are LLVM IR with the target's vector width, compiled like any kernel: the same vectors, the same pool and
-the same timing loop as in the kernels that they are compared with.
+the same timing loop as in the kernels that they are compared with. The multiply-adds are the loop by which
+`toolkit boards probe` measures a board's peak.
 """
 
 from __future__ import annotations
@@ -11,23 +12,24 @@ from dataclasses import dataclass
 from boards.target import Target
 from cross.codegen.llvm.objects import compile_ir
 from cross.link import link, native_objects
+from toolkit.measure.peak import accumulators, peak_loop
 
 FLOAT_BYTES = 4
 FMA_ROUNDS = 65536  # a call lasts a few hundred microseconds
-MOST_ACCUMULATORS = 16  # latency times throughput of every known core is at most that
 READ_VECTORS = 8
 LAUNCH_ITERATIONS = 64  # at least one for every thread
 READ_BYTES = 1 << 25  # read in one call, by passing over the working set as often as it takes
 
-FMA, READ, LAUNCH = "fma_peak", "read_bandwidth", "empty_loop"
+READ, LAUNCH = "read_bandwidth", "empty_loop"
 
 
 @dataclass(frozen=True, slots=True)
 class MachineCode:
-    """The shared object; operations of one call of FMA and bytes of one call of READ. Every kernel takes one
-    array of `working_set_bytes`."""
+    """The shared object; operations of one call of the multiply-adds, which take two arrays of
+    `fma_elements`, and bytes of one call of READ, which takes one of `working_set_bytes` as LAUNCH does."""
 
     code: bytes
+    fma_elements: int
     fma_flops: int
     read_bytes: int
     working_set_bytes: int
@@ -36,28 +38,25 @@ class MachineCode:
 def machine_code(target: Target, working_set_bytes: int) -> MachineCode:
     """The kernels for a target; the working set is rounded up to whole blocks of vectors."""
     lanes = target.vector_lanes(FLOAT_BYTES)
-    accumulators = min(MOST_ACCUMULATORS, target.vector_registers - 4)
     block_bytes = READ_VECTORS * lanes * FLOAT_BYTES
     blocks = -(-working_set_bytes // block_bytes)
     passes = max(1, READ_BYTES // (blocks * block_bytes))
-    text = machine_text(lanes, accumulators, blocks, passes)
-    code = link([compile_ir(text, target, passes="none")], target, extra_objects=native_objects(target))
+    texts = (peak_loop(target, FMA_ROUNDS), _memory_text(lanes, blocks, passes))
+    objects = [compile_ir(text, target, passes="none") for text in texts]
+    elements = target.threads * lanes
     return MachineCode(
-        code,
-        fma_flops=2 * FMA_ROUNDS * accumulators * lanes,
+        link(objects, target, extra_objects=native_objects(target)),
+        fma_elements=elements,
+        fma_flops=2 * FMA_ROUNDS * accumulators(target) * elements,
         read_bytes=passes * blocks * block_bytes,
         working_set_bytes=blocks * block_bytes,
     )
 
 
-def machine_text(lanes: int, accumulators: int, blocks: int, passes: int) -> str:
-    """The kernels as LLVM IR: `accumulators` are of FMA, `blocks` and `passes` of READ."""
-    vector = f"<{lanes} x float>"
+def _memory_text(lanes: int, blocks: int, passes: int) -> str:
+    """READ and LAUNCH as LLVM IR."""
     return "\n".join((
         "declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)",
-        f"declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})",
-        _kernel(FMA, FMA_ROUNDS),
-        _fma_body(lanes, accumulators),
         _kernel(READ, blocks),
         _read_body(lanes, passes),
         _kernel(LAUNCH, LAUNCH_ITERATIONS),
@@ -74,37 +73,6 @@ define i32 @{symbol}(ptr %buffers, ptr %workspace, ptr %pool) nounwind {{
   %data = load ptr, ptr %buffers
   %status = call i32 @tfb_parallel_for(ptr %pool, ptr @{symbol}.body, ptr %data, i64 {extent})
   ret i32 %status
-}}"""
-
-
-def _fma_body(lanes: int, accumulators: int) -> str:
-    """So many independent accumulators that the latency of one is hidden behind the others."""
-    vector = f"<{lanes} x float>"
-    phis = "\n".join(f"  %a{i} = phi {vector} [ %x, %entry ], [ %b{i}, %loop ]" for i in range(accumulators))
-    steps = "\n".join(
-        f"  %b{i} = call {vector} @llvm.fma.v{lanes}f32({vector} %x, {vector} %y, {vector} %a{i})"
-        for i in range(accumulators)
-    )
-    # volatile: the result is wanted although nobody reads it
-    uses = "\n".join(f"  store volatile {vector} %b{i}, ptr %sink" for i in range(accumulators))
-    return f"""
-define internal void @{FMA}.body(ptr %data, i64 %begin, i64 %end) nounwind {{
-entry:
-  %sink = alloca {vector}, align 64
-  %x = load {vector}, ptr %data, align 4
-  %next = getelementptr {vector}, ptr %data, i64 1
-  %y = load {vector}, ptr %next, align 4
-  br label %loop
-loop:
-  %i = phi i64 [ %begin, %entry ], [ %j, %loop ]
-{phis}
-{steps}
-  %j = add i64 %i, 1
-  %more = icmp slt i64 %j, %end
-  br i1 %more, label %loop, label %done
-done:
-{uses}
-  ret void
 }}"""
 
 

@@ -14,9 +14,10 @@ import numpy as np
 from benchmarks.harness.place import board_with
 from benchmarks.kernels.inference import Network
 from benchmarks.kernels.loaded import LoadedCode, aligned
-from benchmarks.kernels.machine_code import FMA, LAUNCH, READ, machine_code
+from benchmarks.kernels.machine_code import LAUNCH, READ, machine_code
 from benchmarks.kernels.worker import Variant, serve
 from benchmarks.kernels.workloads import Array, Workload
+from toolkit.measure.peak import SYMBOL
 
 
 class Machine:
@@ -44,10 +45,11 @@ class Machine:
         made = machine_code(self._target, bytes_once)
         loaded = LoadedCode(made.code, self._target.cores)
         self._loaded.append(loaded)
+        start = [aligned(np.linspace(0.0, 2.0, made.fma_elements, dtype=np.float32)) for _ in range(2)]
         data = aligned(np.full(made.working_set_bytes // 4, 1e-9, np.float32))
         launch = [Variant("launch", loaded.kernel(LAUNCH, [data]), None, 1.0)] if several else []
         return [
-            Variant("fma", loaded.kernel(FMA, [data]), None, made.fma_flops),
+            Variant("fma", loaded.kernel(SYMBOL, start), None, made.fma_flops),
             Variant("read", loaded.kernel(READ, [data]), None, made.read_bytes),
             *launch,
         ]

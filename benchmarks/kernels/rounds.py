@@ -49,31 +49,18 @@ class Measured(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Entry:
-    """One variant of one process, and its turns so far."""
-
-    process: LibraryProcess
-    variant: str
-    error: float | None
-    work: float
-    facts: dict[str, str | float]
-    turns: list[Sample | None]
-
-
 def measure(workload: Measured, threads: int, processes: Sequence[LibraryProcess], plan: Plan) -> Case:
     """Measure a workload in every process, in turn. A library that fails is named in `not_measured`."""
     failed: dict[str, str] = {}
-    entries: list[_Entry] = []
+    entries: list[tuple[LibraryProcess, dict[str, Any], list[Sample | None]]] = []
     for process in processes:
-        request = {"do": "open", "workload": workload.described()}
-        answer = _asked(process, request, OPEN_S, failed)
-        entries += _entries(process, workload, answer["variants"] if answer else [])
+        answer = _asked(process, {"do": "open", "workload": workload.described()}, OPEN_S, failed)
+        entries += [(process, variant, []) for variant in (answer["variants"] if answer else [])]
         process.wait_until_quiet()
     for number in range(plan.rounds):
         start = number % max(1, len(entries))
-        for entry in [*entries[start:], *entries[:start]]:
-            entry.turns.append(_turn(entry, plan, failed))
+        for process, variant, turns in [*entries[start:], *entries[:start]]:
+            turns.append(_turn(process, variant["name"], plan, failed))
     for process in processes:
         if process.contender.name not in failed:
             _asked(process, {"do": "close"}, TURN_S, failed)
@@ -84,7 +71,18 @@ def measure(workload: Measured, threads: int, processes: Sequence[LibraryProcess
         threads=threads,
         flops=workload.flops,
         bytes_once=workload.bytes_once,
-        series=tuple(_series(entry) for entry in entries if any(entry.turns)),
+        series=tuple(
+            Series(
+                library=process.contender.name,
+                variant=variant["name"],
+                error=variant["error"],
+                work=variant["work"] or float(workload.flops),
+                facts=variant["facts"],
+                rounds=tuple(turns),
+            )
+            for process, variant, turns in entries
+            if any(turns)
+        ),
         not_measured=failed,
     )
 
@@ -102,32 +100,12 @@ def facts(processes: Sequence[LibraryProcess], say: Callable[[str], None]) -> di
     return found
 
 
-def _entries(process: LibraryProcess, workload: Measured, variants: Sequence[dict[str, Any]]) -> list[_Entry]:
-    return [
-        _Entry(process, item["name"], item["error"], item["work"] or float(workload.flops), item["facts"], [])
-        for item in variants
-    ]
-
-
-def _series(entry: _Entry) -> Series:
-    return Series(
-        library=entry.process.contender.name,
-        variant=entry.variant,
-        error=entry.error,
-        work=entry.work,
-        facts=entry.facts,
-        rounds=tuple(entry.turns),
-    )
-
-
-def _turn(entry: _Entry, plan: Plan, failed: dict[str, str]) -> Sample | None:
-    if entry.process.contender.name in failed:
+def _turn(process: LibraryProcess, variant: str, plan: Plan, failed: dict[str, str]) -> Sample | None:
+    if process.contender.name in failed:
         return None
-    request = {
-        "do": "time", "variant": entry.variant, "batches": plan.batches, "batch_s": plan.batch_s
-    }  # fmt: skip
-    answer = _asked(entry.process, request, TURN_S, failed)
-    entry.process.wait_until_quiet()
+    request = {"do": "time", "variant": variant, "batches": plan.batches, "batch_s": plan.batch_s}
+    answer = _asked(process, request, TURN_S, failed)
+    process.wait_until_quiet()
     return sample(answer["kept"], answer["disturbed"]) if answer else None
 
 

@@ -155,38 +155,20 @@ def dense(rows: int, columns: int, inner: int) -> Product:
     return Product("dense", 1, rows, columns, inner)
 
 
+_CONV = (  # size, inputs, outputs, kernel, stride
+    (224, 3, 64, 7, 2), (56, 64, 64, 3, 1), (56, 64, 64, 1, 1), (56, 64, 128, 3, 2), (56, 64, 128, 1, 2),
+    (28, 128, 128, 3, 1), (28, 128, 256, 3, 2), (28, 128, 256, 1, 2), (14, 256, 256, 3, 1),
+    (14, 256, 512, 3, 2), (14, 256, 512, 1, 2), (7, 512, 512, 3, 1),
+)  # fmt: skip
+_DEPTHWISE = (  # size, channels, stride
+    (112, 32, 1), (112, 64, 2), (56, 128, 1), (56, 128, 2), (28, 256, 1), (28, 256, 2), (14, 512, 1),
+    (14, 512, 2), (7, 1024, 1),
+)  # fmt: skip
+_TRANSPOSED = ((4, 512, 256), (8, 256, 128), (16, 128, 64), (32, 64, 3))  # size, inputs, outputs
 SUITES: dict[str, dict[str, Image | Product]] = {
-    "conv": {
-        "C1": conv(224, 3, 64, 7, 2),
-        "C2": conv(56, 64, 64, 3, 1),
-        "C3": conv(56, 64, 64, 1, 1),
-        "C4": conv(56, 64, 128, 3, 2),
-        "C5": conv(56, 64, 128, 1, 2),
-        "C6": conv(28, 128, 128, 3, 1),
-        "C7": conv(28, 128, 256, 3, 2),
-        "C8": conv(28, 128, 256, 1, 2),
-        "C9": conv(14, 256, 256, 3, 1),
-        "C10": conv(14, 256, 512, 3, 2),
-        "C11": conv(14, 256, 512, 1, 2),
-        "C12": conv(7, 512, 512, 3, 1),
-    },
-    "depthwise": {
-        "D1": depthwise(112, 32, 1),
-        "D2": depthwise(112, 64, 2),
-        "D3": depthwise(56, 128, 1),
-        "D4": depthwise(56, 128, 2),
-        "D5": depthwise(28, 256, 1),
-        "D6": depthwise(28, 256, 2),
-        "D7": depthwise(14, 512, 1),
-        "D8": depthwise(14, 512, 2),
-        "D9": depthwise(7, 1024, 1),
-    },
-    "transposed": {
-        "T1": transposed(4, 512, 256),
-        "T2": transposed(8, 256, 128),
-        "T3": transposed(16, 128, 64),
-        "T4": transposed(32, 64, 3),
-    },
+    "conv": {f"C{number}": conv(*row) for number, row in enumerate(_CONV, 1)},
+    "depthwise": {f"D{number}": depthwise(*row) for number, row in enumerate(_DEPTHWISE, 1)},
+    "transposed": {f"T{number}": transposed(*row) for number, row in enumerate(_TRANSPOSED, 1)},
     "matmul": {
         "M1024": dense(1024, 1024, 1024),
         "BERT.qkv": dense(128, 768, 768),
@@ -220,10 +202,8 @@ def inputs(workload: Workload, seed: int = 0) -> tuple[Array, Array]:
     """The two operands, float32, uniform in [-1, 1): the same for every library."""
     rng = np.random.default_rng(seed)
     left, right, _ = workload.of.shapes
-    return (
-        rng.uniform(-1.0, 1.0, left).astype(np.float32),
-        rng.uniform(-1.0, 1.0, right).astype(np.float32),
-    )
+    first, second = (rng.uniform(-1.0, 1.0, shape).astype(np.float32) for shape in (left, right))
+    return first, second
 
 
 def reference(workload: Workload, left: Array, right: Array) -> Array:

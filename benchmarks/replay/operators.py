@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from benchmarks.harness.operators import Convolution
 from benchmarks.kernels.expressions import operator as workload_operator
 from benchmarks.kernels.workloads import WORKLOADS
 from benchmarks.replay.reduce import Size
-from cross.expression import Operator, placeholder
-from cross.expression.families.conv import conv2d
-from cross.expression.families.window import Window
+from cross.expression import Operator
 
 # M1024 takes seconds where its tiles are bad, and too few random ones are good
 TABLES: Final = {
@@ -27,6 +26,5 @@ def operator(name: str) -> Operator:
 
 def _tiny() -> Operator:
     """8x8, 16 -> 16 channels, 3x3: microseconds in any of the three algorithms; what the tests search in."""
-    data, weight = placeholder((1, 8, 8, 16), "data"), placeholder((3, 3, 16, 16), "weight")
-    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="tiny")
-    return Operator("tiny", (data, weight), output, constants=frozenset({1}))
+    layer = Convolution("conv2d", (8, 8), 16, 16, (3, 3), (1, 1), (1, 1))
+    return layer.operator("tiny", ("data", "weight", "tiny"))

@@ -170,9 +170,12 @@ def accumulators(target: Target) -> int:
     return min(24, target.vector_registers - 4)
 
 
-def peak_loop(target: Target, rounds: int) -> str:
-    """The kernel as LLVM text: each thread runs `rounds` rounds on its own vectors, then adds them up."""
-    lanes, count = target.vector_lanes(), accumulators(target)
+def peak_loop(target: Target, rounds: int, count: int | None = None) -> str:
+    """The kernel as LLVM text: each thread runs `rounds` rounds on its own vectors, then adds them up.
+
+    count: accumulators; None: as many as suit the target.
+    """
+    lanes, count = target.vector_lanes(), count or accumulators(target)
     vector = f"<{lanes} x float>"
     half = f"<{', '.join([f'float {HALF}'] * lanes)}>"
     operands = f"{vector} {half}, {vector} {half}"
