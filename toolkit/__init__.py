@@ -57,7 +57,9 @@ if TYPE_CHECKING:
     from toolkit.records import Records, TuningRecord
     from toolkit.records import check as check_records
     from toolkit.records import repair as repair_records
+    from toolkit.records.failures import recorded_failures
     from toolkit.report.documents import document
+    from toolkit.report.failures import recorded_text
     from toolkit.report.flash_display import FlashDisplay
     from toolkit.report.health import check_board
     from toolkit.report.tables import (
@@ -115,7 +117,9 @@ _HOMES = {
     "toolkit.escaping": ("printable",),
     "toolkit.tuning.progress": ("Budget", "TuningResult"),
     "toolkit.records": ("Records", "TuningRecord", "check_records=check", "repair_records=repair"),
+    "toolkit.records.failures": ("recorded_failures",),
     "toolkit.report.documents": ("document",),
+    "toolkit.report.failures": ("recorded_text",),
     "toolkit.report.flash_display": ("FlashDisplay",),
     "toolkit.report.health": ("check_board",),
     "toolkit.report.tables": (
@@ -200,7 +204,9 @@ __all__ = [
     "printable",
     "probe_board",
     "read_array",
+    "recorded_failures",
     "recorded_operators",
+    "recorded_text",
     "reduce_axis",
     "repair_records",
     "roll_back",

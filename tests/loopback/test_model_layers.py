@@ -37,6 +37,7 @@ from toolkit.model.tasks import tasks
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.kernels import TunedTask, plan_model
 from toolkit.tuning.progress import TuningResult
+from toolkit.tuning.time_breakdown import Accounts
 
 Array = NDArray[Any]
 Pick = Callable[[ScheduleSpace, np.random.Generator], Configuration]
@@ -98,7 +99,7 @@ def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: P
     for task in tasks(graph):
         programs = Programs(space_of(task.operator, target))
         chosen = pick(programs.space, rng)
-        result = TuningResult(task.name, None, None, task.operator.flops, 0, 0, 0, 0.0, 0.0)
+        result = TuningResult(task.name, None, None, task.operator.flops, 0, (), 0, Accounts(), Accounts())
         found.append(TunedTask(task, programs, result, Winner(chosen, None, None)))
 
     with Builder(target, workers=2, timeout_s=120.0) as builder:

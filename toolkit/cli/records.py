@@ -59,6 +59,18 @@ def list_records(*, store: Path | None, as_json: bool) -> None:
     answer("records-list", {"operators": content}, text, as_json=as_json)
 
 
+@records.command("failures")
+@records_option
+@json_option
+@answering
+def list_failures(*, store: Path | None, as_json: bool) -> None:
+    """Say why recorded trials failed: kind, count, and the first message with its configuration."""
+    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+        found = toolkit.recorded_failures(opened)
+    text = toolkit.recorded_text(found, [item.key.operator_key for item in found])
+    answer("records-failures", {"operators": found}, text, as_json=as_json)
+
+
 @records.command("export")
 @click.argument("output", type=click.Path(path_type=Path))
 @records_option

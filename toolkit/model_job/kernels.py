@@ -95,6 +95,7 @@ def report_operator(task: TuningTask, result: TuningResult, winner: Winner | Non
         trials=result.trials,
         failures=result.failures,
         tuned=result.best is not None,
+        reasons=result.reasons,
         spent=result.spent,
     )
 

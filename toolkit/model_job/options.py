@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolkit.model_job.tuning_plan import TuningPlan
+from toolkit.records.failures import FailureReason
 from toolkit.reuse.plan.bridges import Hops
 from toolkit.tuning.algorithm import TuningOptions
 from toolkit.tuning.progress import Event
@@ -129,6 +130,8 @@ class OperatorReport:
     trials: int
     failures: int
     tuned: bool
+    reasons: tuple[FailureReason, ...] = ()
+    """Why the `failures` trials failed, by kind."""
     spent: Accounts = field(default_factory=Accounts)
     """Where the time of all its trials went, as far as the records know."""
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
 from toolkit.model_job.tuning_plan import TuningPlan
+from toolkit.report.failures import failure_text
 from toolkit.tuning.time_breakdown import Accounts
 
 EMULATED = "emulated"
@@ -59,7 +60,8 @@ def operator_table(
     text = table(headers, rows, left=2)
     if peak_gflops and any((item.gflops or 0.0) > peak_gflops for item in operators):
         text += f"\n{ABOVE_PEAK}"
-    return text
+    failed = [failure_text(item.name, item.trials, item.reasons) for item in operators if item.reasons]
+    return "\n\n".join([text, *failed])
 
 
 def tune_table(report: TuneReport) -> str:

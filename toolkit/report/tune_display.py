@@ -18,6 +18,7 @@ from rich.text import Text
 from toolkit.escaping import printable
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
 from toolkit.model_job.tuning_plan import TuningPlan
+from toolkit.report.failures import WIDTH, brief
 from toolkit.report.tables import EMULATED, duration, plan_table, time_text
 from toolkit.tuning.progress import Clock, OperatorDone, OperatorStarted, TrialDone
 
@@ -82,6 +83,8 @@ class TuneDisplay:
                     f"{self._where(operator)}  {result.trials:4d} trials  best {time_text(best):>11}"
                     f"{_speed('  ', result.best_gflops)}{self._mark}"
                 )
+                for reason in result.reasons:
+                    self._say(_cut(f"    failed: {brief(reason)}"))
 
     def _planned(self, plan: TuningPlanned) -> str:
         wanted = (
@@ -164,3 +167,7 @@ class TuneDisplay:
 def _speed(before: str, gflops: float) -> str:
     """Nothing where nothing ran, and for an operator that computes nothing, such as a transpose."""
     return f"{before}{gflops:7.1f} GFLOP/s" if gflops else ""
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."

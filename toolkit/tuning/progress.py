@@ -9,6 +9,7 @@ from typing import Any
 
 from toolkit.measure.measurement import GIVEN_UP_S, IDENTICAL_CODE
 from toolkit.records import TuningRecord
+from toolkit.records.failures import FailureReason, failure_reasons
 from toolkit.records.lines import SPENT
 from toolkit.tuning.time_breakdown import Accounts, Clock
 
@@ -77,12 +78,17 @@ class TuningResult:
     default: TuningRecord | None
     flops: int
     trials: int
-    failures: int
+    reasons: tuple[FailureReason, ...]
     measured: int
     accounts: Accounts
     spent: Accounts
     identical: int = 0
     given_up: int = 0
+
+    @property
+    def failures(self) -> int:
+        """Trials that failed, for whichever of the reasons."""
+        return sum(reason.count for reason in self.reasons)
 
     @property
     def best_gflops(self) -> float:
@@ -134,7 +140,8 @@ class Books:
         self.flops = flops
         self.best: TuningRecord | None = None
         self.default: TuningRecord | None = None
-        self.failures = self.measured = self.identical = self.given_up = 0
+        self.measured = self.identical = self.given_up = 0
+        self._failed: list[TuningRecord] = []
         self.costs_s: list[float] = []  # of all trials in order, NaN for failures
         self.accounts = Accounts()
         self.spent = Accounts()
@@ -177,7 +184,7 @@ class Books:
         self.identical += IDENTICAL_CODE in record.facts
         self.given_up += GIVEN_UP_S in record.facts
         if cost_s is None:
-            self.failures += 1
+            self._failed.append(record)
             return
         if self.best is None or self.best.cost_s is None or cost_s < self.best.cost_s:
             self.best = record
@@ -192,7 +199,7 @@ class Books:
             default=self.default,
             flops=self.flops,
             trials=self.trials,
-            failures=self.failures,
+            reasons=failure_reasons(self._failed),
             measured=self.measured,
             accounts=self.accounts,
             spent=self.spent,

@@ -29,6 +29,7 @@ from toolkit.model_job.confirm import Winner
 from toolkit.model_job.kernels import TunedTask, plan_model
 from toolkit.model_job.latency import golden_data
 from toolkit.tuning.progress import TuningResult
+from toolkit.tuning.time_breakdown import Accounts
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def untuned(folder: Path, target_name: str, board: str) -> ModelPlan:
     chosen = []
     for task in tasks(graph):
         programs = Programs(space_of(task.operator, target))
-        result = TuningResult(task.name, None, None, task.operator.flops, 0, 0, 0, 0.0, 0.0)
+        result = TuningResult(task.name, None, None, task.operator.flops, 0, (), 0, Accounts(), Accounts())
         chosen.append(TunedTask(task, programs, result, Winner(programs.space.default(), None, None)))
     with Builder(target, workers=1) as builder:
         return plan_model(graph, chosen, builder, target)
