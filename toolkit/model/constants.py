@@ -11,6 +11,7 @@ import numpy as np
 from toolkit.errors import ModelError
 from toolkit.model.function_bodies import OnnxNode
 from toolkit.model.graph import Array
+from toolkit.model.refusals import NodeRefused
 
 MAX_CONSTANT_BYTES: Final = 2 << 30
 RANDOM: Final = frozenset(
@@ -48,6 +49,12 @@ def evaluated(
             f"model {model}: node {node.name!r} ({node.operator}) works on constants, but evaluating it "
             f"fails: {error}; export the model again"
         ) from error
+    if not all(isinstance(result, (np.ndarray, np.generic)) for result in results):
+        what, remedy = (
+            "its result is no tensor",
+            "export the model without sequences, maps and optional values",
+        )
+        raise NodeRefused(model, node.name, node.operator, what, remedy)
     return [np.asarray(result) for result in results]
 
 

@@ -264,7 +264,7 @@ class GraphBuilder:
 
     def constant(self, stem: str, data: Array, source: str = "") -> str:
         """Declare a value known ahead of time and return its name."""
-        array = np.ascontiguousarray(data)
+        array = np.asarray(data, order="C")
         return self.add(Value(self.fresh(stem), tuple(array.shape), str(array.dtype), array, source))
 
     def copy_constant(self, name: str) -> None:

@@ -10,7 +10,8 @@ the same way. What is not supported is noted, and refused together at the end.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from toolkit.errors import ModelError
 from toolkit.model.constants import MAX_CONSTANT_BYTES, RANDOM, evaluated, filled, shape_of
 from toolkit.model.function_bodies import OnnxNode, body_of
 from toolkit.model.graph import Array, Graph, GraphBuilder, Value
+from toolkit.model.import_control import CONTROLS
 from toolkit.model.importers import IMPORTERS
 from toolkit.model.live_nodes import live, reads
 from toolkit.model.onnx_file import (
@@ -103,7 +105,7 @@ class _Walk:
             self.types[name] = onnx.helper.make_tensor_type_proto(kind, list(shape))
             self.builder.add(Value(name, shape, _dtype(kind), source=name))
         for tensor in model.graph.initializer:
-            self._know(tensor.name, self._weight(tensor))
+            self.know(tensor.name, self._weight(tensor))
 
     def visit(self, node: OnnxNode) -> None:
         """Fold the node, import it, or walk the nodes that define it; note it if that is not supported."""
@@ -129,6 +131,32 @@ class _Walk:
             elif item not in self.builder.values:
                 kind = self.types[item].tensor_type.elem_type
                 self.builder.add(Value(item, self._shape(item), _dtype(kind), source=item))
+
+    def inside(self, graph: Any, node: OnnxNode, inputs: Sequence[Value]) -> _Walk:
+        """A walk for an inner graph of a node, in which all values from around are known."""
+        inner = copy(self)
+        inner.types = dict(self.types)
+        inner.read = {item for proto in graph.node for item in reads(proto)} | {
+            item.name for item in graph.output
+        }
+        inner.builder = GraphBuilder(node.name, self.builder.values.values(), self.types)
+        for value in inputs:
+            inner.made(inner.builder.values[inner.builder.add(value)])
+        for tensor in graph.initializer:
+            inner.know(tensor.name, self._weight(tensor))
+        return inner
+
+    def made(self, value: Value) -> None:
+        """Note the type of a value that a node computes."""
+        import onnx
+
+        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
+        self.types[value.name] = onnx.helper.make_tensor_type_proto(kind, list(value.shape))
+        self._check_size(f"the value {value.name!r}", self.types[value.name], self.memory_bytes)
+
+    def refuse(self, node: OnnxNode, what: str, remedy: str) -> NodeRefused:
+        """The error for a node."""
+        return NodeRefused(str(self.path), node.name, node.operator, what, remedy)
 
     def finish(self) -> Graph:
         """The graph, with its outputs checked; an output that is a constant is copied.
@@ -166,6 +194,9 @@ class _Walk:
         )
         if (known and self._has_values(node)) or (not node.domain and node.proto.op_type in SHAPE_READERS):
             self._fold(node)
+            return
+        if not node.domain and node.proto.op_type in CONTROLS:
+            CONTROLS[node.proto.op_type](self, node)
             return
         if not self._has_importer(node):
             body = body_of(node, self.types)
@@ -218,7 +249,7 @@ class _Walk:
         value = self.builder.values.get(name)
         return None if value is None else value.data
 
-    def _know(self, name: str, data: Array) -> None:
+    def know(self, name: str, data: Array) -> None:
         import onnx
 
         if data.nbytes > MAX_CONSTANT_BYTES:
@@ -247,7 +278,7 @@ class _Walk:
             results = self._evaluate(node)
         for item, data in zip(proto.output, results, strict=False):
             if item:
-                self._know(item, data)
+                self.know(item, data)
 
     def _import(self, node: OnnxNode, build: GraphBuilder, unknown: str = "") -> None:
         """Emit the canonical nodes of an ONNX node as if the data of the operand `unknown` were not known."""

@@ -1,0 +1,148 @@
+"""If, Loop and Scan against onnxruntime: by numpy, and in the shared object of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from tests.bundles import host_target
+from tests.model_libraries import kernels, run_library
+from tests.onnx_models import onnxruntime_values, save
+from toolkit.bundle.assemble import assemble
+from toolkit.errors import ModelError
+from toolkit.model.load import load_model
+from toolkit.model.reference import run_reference
+
+Array = NDArray[Any]
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
+# by name: the text of a model, and its inputs
+CHOICE = """m (float[3, 4] x, bool c) => (float[3, 4] y, float[3, 4] z) {
+    a = Relu (x)
+    y, t = If (c) <then_branch = one () => (float[3, 4] p, float[3, 4] q) { p = Mul (a, a) q = Identity (a) },
+        else_branch = two () => (float[3, 4] r, float[3, 4] s) { r = Identity (x) s = Exp (x) }>
+    z = Add (t, x)
+}"""
+WHILE = """m (float[4] x, float limit) => (float[4] y, float n) {
+    most = Constant <value = int64 {20}> ()
+    total = ReduceSum <keepdims = 0> (x)
+    begin = Less (total, limit)
+    zero = Constant <value = float {0.0}> ()
+    y, n = Loop (most, begin, x, zero) <body = b (int64 i, bool go, float[4] s, float k) =>
+        (bool next, float[4] s2, float k2) {
+        f = Constant <value = float {1.5}> ()
+        s1 = Mul (s, f)
+        s2 = Add (s1, x)
+        sum = ReduceSum <keepdims = 0> (s2)
+        next = Less (sum, limit)
+        j = Cast <to = 1> (i)
+        k2 = Add (k, j)
+    }>
+}"""
+NESTED = """m (float[2, 4] x, bool c) => (float[2, 4] y, float[3, 2, 4] all) {
+    three = Constant <value = int64 {3}> ()
+    go = Constant <value = bool {1}> ()
+    y, all = Loop (three, go, x) <body = outer (int64 i, bool g, float[2, 4] s) =>
+        (bool g2, float[2, 4] s2, float[2, 4] kept) {
+        g2 = Identity (g)
+        two = Constant <value = int64 {2}> ()
+        t = Loop (two, g, s) <body = inner (int64 j, bool h, float[2, 4] u) => (bool h2, float[2, 4] u2) {
+            h2 = Identity (h)
+            v = Add (u, x)
+            u2 = If (c) <then_branch = p () => (float[2, 4] w) { w = Add (v, s) },
+                else_branch = q () => (float[2, 4] w2) { w2 = Tanh (v) }>
+        }>
+        s2 = Identity (t)
+        kept = Mul (t, s)
+    }>
+}"""
+SWAP = """m (float[16] x, float[16] z) => (float[16] a, float[16] b) {
+    five = Constant <value = int64 {5}> ()
+    go = Constant <value = bool {1}> ()
+    a, b = Loop (five, go, x, z) <body = g (int64 i, bool c, float[16] p, float[16] q) =>
+        (bool c2, float[16] p2, float[16] q2) { c2 = Identity (c) p2 = Identity (q) q2 = Sub (p, q) }>
+}"""
+SCAN = """m (float[4] first, float[4, 5] u, float[5, 3] v) => (float[4] last, float[4, 5] s, float[5, 3] t) {
+    last, s, t = Scan <num_scan_inputs = 2, scan_input_axes = [1, 0], scan_input_directions = [0, 1],
+        scan_output_axes = [1, 0], scan_output_directions = [1, 0],
+        body = g (float[4] state, float[4] e, float[3] f) => (float[4] state2, float[4] o, float[3] w) {
+        state2 = Add (state, e) o = Mul (state, e) w = Neg (f) }>
+        (first, u, v)
+}"""
+
+
+def random(*shape: int) -> Array:
+    return np.random.default_rng(5).uniform(-1.0, 1.0, shape).astype(np.float32)
+
+
+CASES: dict[str, tuple[str, dict[str, Array]]] = {
+    "then": (CHOICE, {"x": random(3, 4), "c": np.array(True)}),
+    "else": (CHOICE, {"x": random(3, 4), "c": np.array(False)}),
+    "while": (WHILE, {"x": np.abs(random(4)), "limit": np.array(40.0, np.float32)}),
+    "while-never": (WHILE, {"x": np.abs(random(4)), "limit": np.array(0.0, np.float32)}),
+    "while-to-the-end": (WHILE, {"x": np.abs(random(4)), "limit": np.array(1e30, np.float32)}),
+    "nested-then": (NESTED, {"x": random(2, 4), "c": np.array(True)}),
+    "nested-else": (NESTED, {"x": random(2, 4), "c": np.array(False)}),
+    "swap": (SWAP, {"x": random(16), "z": random(16)[::-1]}),
+    "scan": (SCAN, {"first": random(4), "u": random(4, 5), "v": random(5, 3)}),
+}
+
+
+def parsed(text: str) -> Any:
+    return onnx.shape_inference.infer_shapes(onnx.parser.parse_model(HEADER + text))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_control_equals_onnxruntime(name: str, tmp_path: Path) -> None:
+    text, inputs = CASES[name]
+    graph = load_model(save(tmp_path, parsed(text)))
+    got, want = run_reference(graph, inputs), onnxruntime_values(parsed(text), inputs, graph.outputs)
+    for output in graph.outputs:
+        np.testing.assert_allclose(got[output], want[output], rtol=1e-5, atol=1e-6, err_msg=output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text", [CHOICE, WHILE, NESTED, SWAP, SCAN], ids=["if", "while", "nested", "swap", "scan"]
+)
+def test_the_library_loops_and_chooses(text: str, tmp_path: Path) -> None:
+    graph = load_model(save(tmp_path, parsed(text)))
+    plan = assemble(graph, kernels(graph), host_target())
+    for number, inputs in enumerate(given for model, given in CASES.values() if model == text):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        got, want = run_library(plan, inputs, folder), run_reference(graph, inputs)
+        for output in graph.outputs:
+            np.testing.assert_allclose(got[output], want[output], rtol=1e-5, atol=1e-6, err_msg=output)
+
+
+def test_a_known_condition_leaves_one_branch(tmp_path: Path) -> None:
+    text = CHOICE.replace(", bool c)", ")").replace(
+        "a = Relu", "c = Constant <value = bool {0}> ()\n a = Relu"
+    )
+    graph = load_model(save(tmp_path, parsed(text)))
+    assert all(node.control is None for node in graph.nodes)
+    x = random(3, 4)
+    np.testing.assert_allclose(run_reference(graph, {"x": x})["z"], np.exp(x) + x, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("(most, begin,", "(many, begin,", "its trip count 'many' depends on data"),
+        ("s2 = Add (s1, x)", "s2 = Concat <axis = 0> (s1, x)", "expected sizes that do not change"),
+    ],
+)
+def test_what_depends_on_data_is_refused(old: str, new: str, words: str, tmp_path: Path) -> None:
+    text = WHILE.replace("m (float[4] x,", "m (int64 many, float[4] x,").replace(old, new)
+    text = text.replace("s2)", "s2)")
+    proto = onnx.parser.parse_model(
+        HEADER + text.replace("float[4] s2", "float[N] s2").replace("float[4] y", "float[N] y")
+    )
+    with pytest.raises(ModelError, match=words):
+        load_model(save(tmp_path, proto))
