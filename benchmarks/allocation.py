@@ -25,11 +25,13 @@ from benchmarks.harness.statistics import compare
 from benchmarks.replay import open_replay
 from benchmarks.replay.recorded import Replay
 from toolkit.explore.space import Batch
-from toolkit.features import make_features
+from toolkit.features.choose import make_features
 from toolkit.measure.measurement import Measurement
 from toolkit.records import RecordKey, Records
-from toolkit.tuning.algorithm import TuningJob, TuningOptions, tune_all
+from toolkit.tuning.algorithm import tune_all
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget
+from toolkit.tuning.task import Task
 
 OPERATORS: Final = ("C6", "C9", "M1024", "tiny")
 COMPILE_S: Final = 0.05  # of a trial, beside the time of the kernel
@@ -81,9 +83,9 @@ def latency_s(
     return sum(weights[name] * (cost_s or np.nan) for name, cost_s in zip(replays, best_s, strict=True))
 
 
-def _job(replay: Replay, weight: float) -> TuningJob:
+def _job(replay: Replay, weight: float) -> Task:
     table, features = replay.table, make_features("context", replay.programs)
-    return TuningJob(
+    return Task(
         name=table.name,
         flops=table.flops,
         space=replay.space,

@@ -32,13 +32,14 @@ from benchmarks.kernels.workloads import WORKLOADS
 from benchmarks.replay.recorded import open_replay
 from boards.board import load
 from toolkit.cost_model.base import throughput
-from toolkit.cost_model.choose import TREE_MODELS, make_cost_model
+from toolkit.cost_model.choose import make_cost_model
+from toolkit.cost_model.names import TREE_MODELS
 from toolkit.explore.search import SearchOptions
-from toolkit.features import make_features
+from toolkit.features.choose import make_features
 from toolkit.features.tree import CHANNELS
 from toolkit.model_job.training_data import training_data
 from toolkit.records import Records
-from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget
 
 OPERATORS = ("C2", "C4", "C5", "C6", "C8", "C9", "C12", "D3", "D6", "T2")

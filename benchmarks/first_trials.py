@@ -22,9 +22,10 @@ from benchmarks.harness.statistics import compare
 from benchmarks.kernels.expressions import operator as workload_operator
 from benchmarks.kernels.workloads import WORKLOADS
 from cross.schedule.space import Configuration
-from toolkit.explore.search import FIRST, SearchOptions
+from toolkit.explore.names import FIRST
+from toolkit.explore.search import SearchOptions
 from toolkit.records import Records
-from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget
 
 OPERATORS: Final = tuple(name for name in WORKLOADS if name[0] in "CDT")

@@ -31,7 +31,7 @@ from benchmarks.harness.statistics import rank_correlation
 from benchmarks.harness.text import aligned
 from benchmarks.kernels.expressions import operator as workload_operator
 from benchmarks.kernels.workloads import WORKLOADS
-from boards.board import load, names
+from boards.board import board_names, load
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.codegen.c.names import identifier
@@ -120,7 +120,7 @@ def operators() -> dict[str, Operator]:
 def target_of(architecture: str) -> tuple[str, Target]:
     """A board with that architecture, and its CUDA target. Raises ValueError where none has it."""
     known: dict[str, tuple[str, Target]] = {}
-    for board in names():
+    for board in board_names():
         for target in load(board).targets if board != HOST else ():  # the host takes a while to probe
             if target.gpu is not None and target.gpu.compute_capability:
                 known.setdefault(target.gpu.compute_capability, (board, target))

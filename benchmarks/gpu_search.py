@@ -42,7 +42,7 @@ from boards.board import load
 from toolkit.explore.search import SearchOptions
 from toolkit.measure.live import RunnerOptions
 from toolkit.records import Records
-from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget
 
 METHODS: Final = {LEARNED: SearchOptions(), RANDOM: SearchOptions(tuner="random")}

@@ -32,7 +32,8 @@ from tests.plain_features import plain_context
 from toolkit.cost_model.gbt import GradientBoostedTrees
 from toolkit.explore.annealing import AnnealingOptions, Best, anneal
 from toolkit.explore.space import Batch
-from toolkit.features import KINDS, make_features
+from toolkit.features.choose import make_features
+from toolkit.features.names import KINDS
 
 PARTS = ("features", "prediction", "annealing")
 TRAINED_ON = 256  # configurations; their times are made up, prediction costs the same

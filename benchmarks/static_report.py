@@ -37,7 +37,7 @@ from toolkit.inspection.gpu_report import static_gpu_content, static_gpu_table
 from toolkit.records import Records
 from toolkit.report.documents import document
 from toolkit.report.tables import table
-from toolkit.tuning.on_board import open_job
+from toolkit.tuning.on_board import open_task
 
 CHANNELS = 16
 REDUCTIONS = ((1, 0), (4, 192), (16, 0), (16, 192))  # channels inside, unroll limit
@@ -67,12 +67,12 @@ def kernels(asked: Asked) -> None:
 
 def _nest(workload: Workload, board: Board, target: Target, records: Path | None) -> LoopNest:
     """Of the fastest record, or of the untuned schedule."""
-    job, programs = open_job(workload.name, operator(workload), board, target, winograd=False)
-    best = []
+    task = open_task(workload.name, operator(workload), board, target, winograd=False)
+    space, best = task.programs.space, []
     if records is not None:
         with Records(records, read_only=True) as store:
-            best = fastest(programs.space, store.for_key(job.key))
-    return programs.nest([*best, programs.space.default()][0])
+            best = fastest(space, store.for_key(task.key))
+    return task.programs.nest([*best, space.default()][0])
 
 
 def launches_of(nests: Kernels, target: Target, compiled: bool) -> tuple[dict[str, object], str]:

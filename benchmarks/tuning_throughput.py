@@ -30,8 +30,8 @@ from benchmarks.harness.text import spread
 from boards.board import load
 from toolkit.measure.session import open_session
 from toolkit.records import Records
-from toolkit.tuning.algorithm import TuningOptions
 from toolkit.tuning.on_board import BoardOptions, tune_on_board
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget, TuningResult
 
 

@@ -1,4 +1,4 @@
-"""The door of this room: `load("rpi3b")` gives a `Board`, `names()` lists those that ship with the tool.
+"""The door of this room: `load("rpi3b")` gives a `Board`, `board_names()` those that ship with the tool.
 
 A board is a name, the path of a TOML file, or a name with an address: `rpi3b@pi@192.168.1.7:22` is the board
 rpi3b reached there (the user and the port may be left out). `host:x86-64-v3` is this machine as if its CPU
@@ -43,8 +43,8 @@ __all__ = [
     "UnknownBoard",
     "UnknownLevel",
     "UnknownTarget",
+    "board_names",
     "load",
-    "names",
 ]
 
 # the type of each table, by its key without the numbers of list entries
@@ -68,7 +68,7 @@ _ADDRESS = re.compile(
 )
 
 
-def names() -> tuple[str, ...]:
+def board_names() -> tuple[str, ...]:
     """Names of the boards that ship with the tool, sorted."""
     return tuple(sorted(path.stem for path in _SHIPPED.glob("*.toml")))
 
@@ -84,8 +84,8 @@ def load(name_or_path: str | Path, *, facts: HostFacts | None = None) -> Board:
         return _filled_in(_read(Path(name_or_path)), facts)
     named, at, address = text.partition("@")
     name, colon, level = named.partition(":")
-    if name not in names():
-        raise UnknownBoard(name, names())
+    if name not in board_names():
+        raise UnknownBoard(name, board_names())
     board = _read(_SHIPPED / f"{name}.toml")
     if colon and not board.probed:
         raise UnknownLevel(name, level, "only a board that is this machine has levels")

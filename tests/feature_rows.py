@@ -17,8 +17,10 @@ from tests.plain_features import (
     plain_relation,
     plain_tree,
 )
-from toolkit.features import ContextFeatures, Features, TreeFeatures
+from toolkit.features.base import Features
 from toolkit.features.chain import stores
+from toolkit.features.context import ContextFeatures
+from toolkit.features.tree import TreeFeatures
 
 OF_A_NEST: Mapping[str, Callable[[LoopNest], list[float]]] = {
     "context": plain_context,

@@ -17,8 +17,8 @@ from toolkit.bundle import library
 from toolkit.bundle.assemble import OperatorKernel
 from toolkit.bundle.manifest import KernelProvenance
 from toolkit.bundle.model_plan import ALIGNMENT, ModelPlan, PlannedKernel
+from toolkit.model.distinct import distinct_operators
 from toolkit.model.graph import Graph
-from toolkit.model.tasks import tasks
 
 Array = NDArray[Any]
 
@@ -32,19 +32,19 @@ def kernels(
     """
     target = host_target()
     found: dict[str, OperatorKernel] = {}
-    for task in tasks(graph):
+    for task in distinct_operators(graph):
         space = cpu_space(task.operator, target)
         defaults = space.defaults()
         configuration = defaults[min(algorithm, len(defaults) - 1)]
         if rng is not None:
             configuration = space.configuration(space.sample(rng, 1)[0])
         nest = Programs(space).nest(configuration)
-        symbol = f"k_{task.key}"
+        symbol = f"k_{task.operator.key}"
         kernel = kernel_of(symbol, nest)
-        provenance = KernelProvenance(symbol=symbol, operator_key=task.key, tuned=False)
+        provenance = KernelProvenance(symbol=symbol, operator_key=task.operator.key, tuned=False)
         planned = PlannedKernel(compile_object(symbol, nest, target), kernel.workspace_bytes, provenance)
         packings = tuple(argument.packing for argument in kernel.arguments[:-1])
-        found[task.key] = OperatorKernel(planned, packings)
+        found[task.operator.key] = OperatorKernel(planned, packings)
     return found
 
 

@@ -13,9 +13,9 @@ from cross.compile import compile
 from cross.loopnest import LoopNest, Programs
 from cross.schedule import space_of
 from tests.fuzz.kernels import call, loaded
+from toolkit.model.distinct import distinct_operators
 from toolkit.model.graph import Graph
 from toolkit.model.reference import run_reference
-from toolkit.model.tasks import tasks
 
 Array = NDArray[Any]
 HOST = load("host").target(None)
@@ -30,10 +30,10 @@ def run_generated(
     """
     nests: dict[str, LoopNest] = {}
     for graph, _ in models:
-        for task in tasks(graph):
-            if task.key not in nests:
+        for task in distinct_operators(graph):
+            if task.operator.key not in nests:
                 programs = Programs(space_of(task.operator, HOST))
-                nests[task.key] = programs.nest(programs.space.default())
+                nests[task.operator.key] = programs.nest(programs.space.default())
     artifact = compile([(f"k_{key}", nest) for key, nest in nests.items()], HOST)
     library, kernels = loaded(artifact, folder), dict(zip(nests, artifact.kernels, strict=True))
     for graph, inputs in models:

@@ -6,232 +6,120 @@
     report = toolkit.tune("squeezenet.onnx", board, toolkit.TuneOptions(trials=64))
     toolkit.flash_bundle(report.bundle, board)
 
-A name's module is loaded when the name is first used, so that `import toolkit` costs nothing (PEP 562).
+A name's module is loaded when the name is first used, so that `import toolkit` costs nothing (PEP 562). Every
+name is listed once, as an import for type checkers; where it comes from is read from there.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from boards.board import names as board_names
-    from boards.description import Board
-    from boards.target import Target
-    from cross.expression import Operator, compute, max, min, placeholder, reduce_axis, sum
-    from toolkit.bundle.verify import open_bundle, trusted_keys
-    from toolkit.cost_model.model_file import ModelCard, SavedModel
-    from toolkit.cost_model.model_file import load as load_cost_model
-    from toolkit.cost_model.model_file import load_card as load_model_card
-    from toolkit.cost_model.shipped import find_prior, shipped_priors
-    from toolkit.errors import ToolkitError
-    from toolkit.escaping import printable
-    from toolkit.explore.search import SearchOptions, annealing_options
-    from toolkit.flash import FlashOptions, FlashReport, SlotStatus
-    from toolkit.flash import flash as flash_bundle
-    from toolkit.flash import rollback as roll_back
-    from toolkit.flash import status as slot_status
-    from toolkit.inspection.inspect import (
-        Inspection,
-        inspected,
-        inspection_content,
-        inspection_text,
-        kernel_table,
-    )
-    from toolkit.inspection.kernels import FoundKernel, chosen_kernel, found_kernels
-    from toolkit.measure.archive import runtime_archive
-    from toolkit.measure.credentials import make_credentials
-    from toolkit.measure.emulation import fetch as fetch_emulation
-    from toolkit.measure.fit import Check
-    from toolkit.measure.peak import BoardFacts, load_board, probe_board
-    from toolkit.measure.replies import Probe
-    from toolkit.measure.session import Session, open_session
-    from toolkit.model.load import load_model
-    from toolkit.model.tasks import tasks
-    from toolkit.model_job.installed import ModelRun, read_array, run_installed, write_arrays
-    from toolkit.model_job.job import plan_tuning, tune
-    from toolkit.model_job.operator import tune_operator
-    from toolkit.model_job.options import DEFAULT_RECORDS, TuneOptions, TuneReport
-    from toolkit.model_job.prior import PriorReport, train_prior
-    from toolkit.model_job.recorded import recorded_operators
-    from toolkit.records import Records, TuningRecord
-    from toolkit.records import check as check_records
-    from toolkit.records import repair as repair_records
-    from toolkit.records.failures import recorded_failures
-    from toolkit.report.documents import document
-    from toolkit.report.failures import recorded_text
-    from toolkit.report.flash_display import FlashDisplay
-    from toolkit.report.health import check_board
-    from toolkit.report.tables import (
-        NO_GPU,
-        accounts_text,
-        operator_table,
-        plan_table,
-        table,
-        time_text,
-        tune_table,
-    )
-    from toolkit.report.tune_display import TuneDisplay
-    from toolkit.reuse.plan.lineage import Descent, lineage, lineage_tree
-    from toolkit.tuning.algorithm import TuningOptions
-    from toolkit.tuning.progress import Budget, TuningResult
-    from toolkit.tuning.time_breakdown import Accounts
-    from toolkit.version import TOOL_VERSION
+    from boards.board import board_names as board_names
+    from boards.description import Board as Board
+    from boards.target import Target as Target
+    from cross.expression import Operator as Operator
+    from cross.expression import compute as compute
+    from cross.expression import max as max
+    from cross.expression import min as min
+    from cross.expression import placeholder as placeholder
+    from cross.expression import reduce_axis as reduce_axis
+    from cross.expression import sum as sum
+    from toolkit.bundle.verify import open_bundle as open_bundle
+    from toolkit.bundle.verify import trusted_keys as trusted_keys
+    from toolkit.cost_model.model_file import ModelCard as ModelCard
+    from toolkit.cost_model.model_file import SavedModel as SavedModel
+    from toolkit.cost_model.model_file import load_cost_model as load_cost_model
+    from toolkit.cost_model.model_file import load_model_card as load_model_card
+    from toolkit.cost_model.shipped import find_prior as find_prior
+    from toolkit.cost_model.shipped import shipped_priors as shipped_priors
+    from toolkit.errors import ToolkitError as ToolkitError
+    from toolkit.escaping import printable as printable
+    from toolkit.explore.search import SearchOptions as SearchOptions
+    from toolkit.explore.search import annealing_options as annealing_options
+    from toolkit.flash import FlashOptions as FlashOptions
+    from toolkit.flash import FlashReport as FlashReport
+    from toolkit.flash import SlotStatus as SlotStatus
+    from toolkit.flash import flash_bundle as flash_bundle
+    from toolkit.flash import roll_back as roll_back
+    from toolkit.flash import slot_status as slot_status
+    from toolkit.inspection.inspect import Inspection as Inspection
+    from toolkit.inspection.inspect import inspected as inspected
+    from toolkit.inspection.inspect import inspection_content as inspection_content
+    from toolkit.inspection.inspect import inspection_text as inspection_text
+    from toolkit.inspection.inspect import kernel_table as kernel_table
+    from toolkit.inspection.kernels import FoundKernel as FoundKernel
+    from toolkit.inspection.kernels import chosen_kernel as chosen_kernel
+    from toolkit.inspection.kernels import found_kernels as found_kernels
+    from toolkit.measure.archive import runtime_archive as runtime_archive
+    from toolkit.measure.credentials import make_credentials as make_credentials
+    from toolkit.measure.emulation import fetch_emulation as fetch_emulation
+    from toolkit.measure.fit import Check as Check
+    from toolkit.measure.peak import BoardFacts as BoardFacts
+    from toolkit.measure.peak import load_board as load_board
+    from toolkit.measure.peak import probe_board as probe_board
+    from toolkit.measure.replies import Probe as Probe
+    from toolkit.measure.session import Session as Session
+    from toolkit.measure.session import open_session as open_session
+    from toolkit.model.distinct import distinct_operators as distinct_operators
+    from toolkit.model.load import load_model as load_model
+    from toolkit.model_job.installed import ModelRun as ModelRun
+    from toolkit.model_job.installed import read_array as read_array
+    from toolkit.model_job.installed import run_installed as run_installed
+    from toolkit.model_job.installed import write_arrays as write_arrays
+    from toolkit.model_job.job import plan_tuning as plan_tuning
+    from toolkit.model_job.job import tune as tune
+    from toolkit.model_job.operator import tune_operator as tune_operator
+    from toolkit.model_job.options import DEFAULT_RECORDS as DEFAULT_RECORDS
+    from toolkit.model_job.options import DEFAULT_TRIALS as DEFAULT_TRIALS
+    from toolkit.model_job.options import TuneOptions as TuneOptions
+    from toolkit.model_job.options import TuneReport as TuneReport
+    from toolkit.model_job.prior import PriorReport as PriorReport
+    from toolkit.model_job.prior import train_prior as train_prior
+    from toolkit.model_job.recorded import recorded_operators as recorded_operators
+    from toolkit.records import Records as Records
+    from toolkit.records import TuningRecord as TuningRecord
+    from toolkit.records import check_records as check_records
+    from toolkit.records import repair_records as repair_records
+    from toolkit.records.failures import recorded_failures as recorded_failures
+    from toolkit.report.documents import document as document
+    from toolkit.report.failures import recorded_text as recorded_text
+    from toolkit.report.flash_display import FlashDisplay as FlashDisplay
+    from toolkit.report.health import check_board as check_board
+    from toolkit.report.tables import NO_GPU as NO_GPU
+    from toolkit.report.tables import accounts_text as accounts_text
+    from toolkit.report.tables import operator_table as operator_table
+    from toolkit.report.tables import plan_table as plan_table
+    from toolkit.report.tables import table as table
+    from toolkit.report.tables import time_text as time_text
+    from toolkit.report.tables import tune_table as tune_table
+    from toolkit.report.tune_display import TuneDisplay as TuneDisplay
+    from toolkit.reuse.plan.lineage import Descent as Descent
+    from toolkit.reuse.plan.lineage import lineage as lineage
+    from toolkit.reuse.plan.lineage import lineage_tree as lineage_tree
+    from toolkit.tuning.operator_search import TuningOptions as TuningOptions
+    from toolkit.tuning.progress import Budget as Budget
+    from toolkit.tuning.progress import TuningResult as TuningResult
+    from toolkit.tuning.time_breakdown import Accounts as Accounts
+    from toolkit.version import TOOL_VERSION as TOOL_VERSION
 
+_CHECKED = next(node for node in ast.parse(Path(__file__).read_bytes()).body if isinstance(node, ast.If))
 _HOMES = {
-    "boards.board": ("board_names=names",),
-    "boards.description": ("Board",),
-    "boards.target": ("Target",),
-    "cross.expression": ("Operator", "compute", "max", "min", "placeholder", "reduce_axis", "sum"),
-    "toolkit.tuning.time_breakdown": ("Accounts",),
-    "toolkit.bundle.verify": ("open_bundle", "trusted_keys"),
-    "toolkit.cost_model.model_file": (
-        "ModelCard", "SavedModel", "load_cost_model=load", "load_model_card=load_card",
-    ),
-    "toolkit.cost_model.shipped": ("find_prior", "shipped_priors"),
-    "toolkit.measure.emulation": ("fetch_emulation=fetch",),
-    "toolkit.errors": ("ToolkitError",),
-    "toolkit.explore.search": ("SearchOptions", "annealing_options"),
-    "toolkit.flash": (
-        "FlashOptions", "FlashReport", "SlotStatus",
-        "flash_bundle=flash", "roll_back=rollback", "slot_status=status",
-    ),
-    "toolkit.inspection.inspect": (
-        "Inspection", "inspected", "inspection_content", "inspection_text", "kernel_table",
-    ),
-    "toolkit.inspection.kernels": ("FoundKernel", "chosen_kernel", "found_kernels"),
-    "toolkit.measure.archive": ("runtime_archive",),
-    "toolkit.measure.credentials": ("make_credentials",),
-    "toolkit.measure.fit": ("Check",),
-    "toolkit.measure.peak": ("BoardFacts", "load_board", "probe_board"),
-    "toolkit.measure.replies": ("Probe",),
-    "toolkit.measure.session": ("Session", "open_session"),
-    "toolkit.model.load": ("load_model",),
-    "toolkit.model.tasks": ("tasks",),
-    "toolkit.model_job.installed": ("ModelRun", "read_array", "run_installed", "write_arrays"),
-    "toolkit.model_job.job": ("plan_tuning", "tune"),
-    "toolkit.model_job.operator": ("tune_operator",),
-    "toolkit.model_job.options": ("DEFAULT_RECORDS", "TuneOptions", "TuneReport"),
-    "toolkit.model_job.prior": ("PriorReport", "train_prior"),
-    "toolkit.model_job.recorded": ("recorded_operators",),
-    "toolkit.escaping": ("printable",),
-    "toolkit.tuning.progress": ("Budget", "TuningResult"),
-    "toolkit.records": ("Records", "TuningRecord", "check_records=check", "repair_records=repair"),
-    "toolkit.records.failures": ("recorded_failures",),
-    "toolkit.report.documents": ("document",),
-    "toolkit.report.failures": ("recorded_text",),
-    "toolkit.report.flash_display": ("FlashDisplay",),
-    "toolkit.report.health": ("check_board",),
-    "toolkit.report.tables": (
-        "NO_GPU", "accounts_text", "operator_table", "plan_table", "table", "time_text", "tune_table",
-    ),
-    "toolkit.report.tune_display": ("TuneDisplay",),
-    "toolkit.reuse.plan.lineage": ("Descent", "lineage", "lineage_tree"),
-    "toolkit.tuning.algorithm": ("TuningOptions",),
-    "toolkit.version": ("TOOL_VERSION",),
-}  # fmt: skip
-
-_PLACES = {
-    entry.partition("=")[0]: (module, entry.rpartition("=")[2])
-    for module, entries in _HOMES.items()
-    for entry in entries
+    entry.name: str(node.module)
+    for node in _CHECKED.body
+    if isinstance(node, ast.ImportFrom)
+    for entry in node.names
 }
-
-__all__ = [
-    "DEFAULT_RECORDS",
-    "NO_GPU",
-    "TOOL_VERSION",
-    "Accounts",
-    "Board",
-    "BoardFacts",
-    "Budget",
-    "Check",
-    "Descent",
-    "FlashDisplay",
-    "FlashOptions",
-    "FlashReport",
-    "FoundKernel",
-    "Inspection",
-    "ModelCard",
-    "ModelRun",
-    "Operator",
-    "PriorReport",
-    "Probe",
-    "Records",
-    "SavedModel",
-    "SearchOptions",
-    "Session",
-    "SlotStatus",
-    "Target",
-    "ToolkitError",
-    "TuneDisplay",
-    "TuneOptions",
-    "TuneReport",
-    "TuningOptions",
-    "TuningRecord",
-    "TuningResult",
-    "accounts_text",
-    "annealing_options",
-    "board_names",
-    "check_board",
-    "check_records",
-    "chosen_kernel",
-    "compute",
-    "document",
-    "fetch_emulation",
-    "find_prior",
-    "flash_bundle",
-    "found_kernels",
-    "inspected",
-    "inspection_content",
-    "inspection_text",
-    "kernel_table",
-    "lineage",
-    "lineage_tree",
-    "load_board",
-    "load_cost_model",
-    "load_model",
-    "load_model_card",
-    "make_credentials",
-    "max",
-    "min",
-    "open_bundle",
-    "open_session",
-    "operator_table",
-    "placeholder",
-    "plan_table",
-    "plan_tuning",
-    "printable",
-    "probe_board",
-    "read_array",
-    "recorded_failures",
-    "recorded_operators",
-    "recorded_text",
-    "reduce_axis",
-    "repair_records",
-    "roll_back",
-    "run_installed",
-    "runtime_archive",
-    "shipped_priors",
-    "slot_status",
-    "sum",
-    "table",
-    "tasks",
-    "time_text",
-    "train_prior",
-    "trusted_keys",
-    "tune",
-    "tune_operator",
-    "tune_table",
-    "write_arrays",
-]  # fmt: skip
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - type checkers go by the imports above
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _HOMES:
         raise AttributeError(f"module 'toolkit' has no attribute {name!r}; it has {', '.join(__all__)}")
-    module, attribute = _PLACES[name]
-    value = getattr(importlib.import_module(module), attribute)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 

@@ -32,7 +32,7 @@ from benchmarks.harness.command import Asked, finished, program, subcommands
 from benchmarks.harness.documents import write, write_text
 from benchmarks.reuse.results import pair_results
 from benchmarks.reuse.set_table import set_outcomes
-from toolkit.cost_model.choose import COST_MODELS
+from toolkit.cost_model.names import COST_MODELS
 
 RESULTS_VERSION: Final = 2
 WORK: Final = Path("build/experiments")

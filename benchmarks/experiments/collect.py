@@ -26,8 +26,8 @@ from benchmarks.kernels.workloads import WORKLOADS
 from toolkit.explore.search import SearchOptions
 from toolkit.model_job.prior import train_prior
 from toolkit.records import Records
-from toolkit.tuning.algorithm import TuningOptions
 from toolkit.tuning.on_board import record_key
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget
 
 LEARNED: Final = "gbt"

@@ -21,7 +21,7 @@ from benchmarks.experiments.collected import Collected, collected
 from benchmarks.replay import open_replay
 from cross.loopnest.program import Programs
 from toolkit.explore.space import Batch, Ids, SearchSpace, Whole
-from toolkit.features import make_features
+from toolkit.features.choose import make_features
 
 TABLE: Final = "table"
 POOL: Final = "pool"

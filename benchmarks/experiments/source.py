@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from benchmarks.experiments.collected import HERE, collected
 from benchmarks.experiments.landscapes import Rows, pool
 from toolkit.cost_model.base import Saveable
-from toolkit.cost_model.choose import TREE_MODELS, make_cost_model
+from toolkit.cost_model.choose import make_cost_model
+from toolkit.cost_model.names import TREE_MODELS
 from toolkit.features.tree import CHANNELS
 
 

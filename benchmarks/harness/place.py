@@ -24,8 +24,8 @@ from toolkit.model_job.confirm import confirming
 from toolkit.model_job.options import TuningPlanned
 from toolkit.records import Records, TuningRecord
 from toolkit.report.tune_display import TuneDisplay
-from toolkit.tuning.algorithm import TuningOptions
-from toolkit.tuning.on_board import BoardOptions, open_job, tune_on_board
+from toolkit.tuning.on_board import BoardOptions, open_task, tune_on_board
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget, TuningResult
 
 WAIT_S: Final = 1800.0  # for whoever measures on the board now
@@ -92,8 +92,8 @@ class Place:
         self, name: str, operator: Operator, records: Records
     ) -> tuple[Programs, list[TuningRecord]]:
         """An operator's programs here, and what is recorded of it in order."""
-        job, programs = open_job(name, operator, self.board, self.target)
-        return programs, records.for_key(job.key)
+        task = open_task(name, operator, self.board, self.target)
+        return task.programs, records.for_key(task.key)
 
     def in_turn(
         self,

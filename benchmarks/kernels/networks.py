@@ -22,7 +22,7 @@ from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
 from toolkit.model_job.job import tune
 from toolkit.model_job.options import TuneOptions, TuneReport
 from toolkit.report.tune_display import TuneDisplay
-from toolkit.tuning.algorithm import TuningOptions
+from toolkit.tuning.operator_search import TuningOptions
 
 NAMES = ("resnet18", "mobilenet_v2")
 FOLDER = Path("build/bench/networks")

@@ -30,7 +30,7 @@ from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
 from toolkit.model_job.confirm import finalists
 from toolkit.records import Records
-from toolkit.tuning.on_board import open_job
+from toolkit.tuning.on_board import open_task
 from toolkit.version import TOOL_VERSION
 
 ROOT = Path(__file__).parents[2]
@@ -100,13 +100,14 @@ class OwnKernels:
     def _field(self, workload: Workload, *, winograd: bool) -> _Field:
         """The configurations of the fastest records and the default one; that alone without records."""
         of = operator(workload)
-        job, programs = open_job(workload.name, of, self._board, self._target, winograd=winograd)
+        task = open_task(workload.name, of, self._board, self._target, winograd=winograd)
+        programs = task.programs
         space = programs.space
         if not self._records.exists():
             return _Field(programs, (space.default(),), 0)
         with Records(self._records, read_only=True) as records:
-            trials = len(records.for_key(job.key))
-            found = tuple(finalists(space, records, job.key, self._finalists)) or (space.default(),)
+            trials = len(records.for_key(task.key))
+            found = tuple(finalists(space, records, task.key, self._finalists)) or (space.default(),)
         return _Field(programs, found, trials)
 
     def _prepared(

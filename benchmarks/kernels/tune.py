@@ -20,8 +20,8 @@ from boards.target import Target
 from cross.expression.language.operator import Operator
 from cross.schedule.cpu_sketch import cpu_space
 from toolkit.records import Records
-from toolkit.tuning.algorithm import TuningOptions
 from toolkit.tuning.on_board import record_key
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget, TuningResult
 
 

@@ -26,7 +26,7 @@ from cross.inspection.cpu_loops import LoopReport, inspect
 from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
 from toolkit.records import Records
-from toolkit.tuning.on_board import open_job
+from toolkit.tuning.on_board import open_task
 
 How = Literal["tuned", "direct", "default", "modelled"]
 DRAWN = 24
@@ -74,7 +74,7 @@ def winners(
             if direct is not None and direct.space_key != best.space_key:
                 yield direct
             continue
-        _, programs = open_job(workload.name, operator(workload), board, target)
+        programs = open_task(workload.name, operator(workload), board, target).programs
         yield _winner(workload.name, "default", programs, programs.space.default())
         if drawn:
             yield _modelled(workload, board, target, drawn, seed)
@@ -86,17 +86,17 @@ def _recorded(
     """The fastest record; None where there is none."""
     if not records.exists():
         return None
-    job, programs = open_job(workload.name, operator(workload), board, target, winograd=how == "tuned")
+    task = open_task(workload.name, operator(workload), board, target, winograd=how == "tuned")
     with Records(records, read_only=True) as store:
-        best = store.best(job.key)
+        best = store.best(task.key)
     if best is None:
         return None
-    return _winner(workload.name, how, programs, programs.space.parse(best.configuration))
+    return _winner(workload.name, how, task.programs, task.programs.space.parse(best.configuration))
 
 
 def _modelled(workload: Workload, board: Board, target: Target, drawn: int, seed: int) -> Winner:
     """The best of a few direct schedules by cycles of the inner loop; other algorithms do other work."""
-    _, programs = open_job(workload.name, operator(workload), board, target, winograd=False)
+    programs = open_task(workload.name, operator(workload), board, target, winograd=False).programs
     space = programs.space
     rows = space.sample(np.random.default_rng(seed), drawn)
     candidates = [space.default(), *(space.configuration(row) for row in rows)]

@@ -21,8 +21,9 @@ from benchmarks.harness.place import board_with
 from benchmarks.replay.operators import TABLES
 from benchmarks.replay.record import record
 from benchmarks.replay.recorded import FOLDER, Replay, course, open_replay
-from toolkit.cost_model.choose import COST_MODELS
-from toolkit.explore.search import TUNERS, SearchOptions, annealing_options, make_proposer, search_features
+from toolkit.cost_model.names import COST_MODELS
+from toolkit.explore.names import TUNERS
+from toolkit.explore.search import SearchOptions, annealing_options, make_proposer, search_features
 from toolkit.measure.measurement import GIVEN_UP_S, IDENTICAL_CODE
 from toolkit.measure.replay import SUFFIX
 

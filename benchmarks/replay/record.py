@@ -31,7 +31,7 @@ from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.errors import ReplayError
 from toolkit.explore.search import SearchOptions, make_proposer
 from toolkit.explore.space import Batch, enumerated
-from toolkit.features import ContextFeatures
+from toolkit.features.context import ContextFeatures
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.replay import Provenance, ReplayTable, make_table

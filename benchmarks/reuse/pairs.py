@@ -15,14 +15,15 @@ from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
 from toolkit.explore.search import SearchOptions
-from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.records import Records, TuningRecord
 from toolkit.records.lines import SPENT
 from toolkit.reuse.rounds.program import Program
 from toolkit.reuse.rounds.proposer import reuse_proposer
-from toolkit.tuning.algorithm import TuningJob, TuningOptions, tune_all
-from toolkit.tuning.on_board import around_untuned, open_job
+from toolkit.tuning.algorithm import tune_all
+from toolkit.tuning.on_board import OpenBoard, around_untuned
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget
+from toolkit.tuning.task import OperatorTask
 from toolkit.tuning.time_breakdown import Accounts
 
 NEAR = 1.01  # of the best time
@@ -123,28 +124,32 @@ def _tuned(
 ) -> _Tuned:
     """The records of one run, with what is left of it measured now."""
     place = setting.place
-    job, programs = open_job(
-        name, operator, place.board, place.target, winograd=FAMILIES[family].winograd, search=SEARCH
-    )
-    if reuse is not None:
-        job = around(job, programs, Program(reuse.programs.space, reuse.fastest))
     with Records(setting.work / f"{name}.db") as records:
-        recorded = [record.measurement for record in records.for_key(job.key)]
-        timing = RunnerOptions.of(place.board.measure)
-        runner = LiveRunner(programs, place.builder, place.session, timing, seed=seed, recorded=recorded)
-        tune_all([(job, runner)], records, Budget(setting.trials), options=TuningOptions(seed=seed))
-        return _Tuned(programs, records.for_key(job.key))
+        opened = OpenBoard(
+            board=place.board,
+            target=place.target,
+            session=place.session,
+            builder=place.builder,
+            records=records,
+            tuning=TuningOptions(SEARCH, seed=seed),
+            winograd=FAMILIES[family].winograd,
+        )
+        task, runner = opened.open(name, operator)
+        if reuse is not None:
+            task = around(task, Program(reuse.programs.space, reuse.fastest))
+        tune_all([(task, runner)], records, Budget(setting.trials), options=opened.tuning)
+        return _Tuned(task.programs, records.for_key(task.key))
 
 
-def around(job: TuningJob, programs: Programs, program: Program | None) -> TuningJob:
-    """The job, searched by the rounds of reuse around a program alone; None: around its own untuned one."""
-
+def around(task: OperatorTask, program: Program | None) -> OperatorTask:
+    """The task, searched by the rounds of reuse around a program alone; None: around its own untuned one."""
+    space = task.programs.space
     rounds = (
-        around_untuned(programs.space, job.programs, waits=True)
+        around_untuned(space, task.identify, waits=True)
         if program is None
-        else functools.partial(reuse_proposer, programs.space, program, job.programs)
+        else functools.partial(reuse_proposer, space, program, task.identify)
     )
-    return replace(job, rounds=rounds, rounds_alone=True)
+    return replace(task, rounds=rounds, rounds_alone=True)
 
 
 def _until_within(factor: float, records: Sequence[TuningRecord]) -> tuple[int, float]:

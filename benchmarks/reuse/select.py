@@ -20,8 +20,9 @@ from toolkit.explore.neighbourhood.footprint import touched_lines
 from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.reuse.graph.arborescence import Costs
 from toolkit.reuse.graph.steiner import steiner_tree
+from toolkit.reuse.names import Hops
 from toolkit.reuse.plan.bridge_operator import bridge_operators
-from toolkit.reuse.plan.bridges import Hops, reusable
+from toolkit.reuse.plan.bridges import reusable
 from toolkit.reuse.plan.expected_trials import expected_trials
 from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, block_shapes, staged_steps
 from toolkit.reuse.rounds.gpu_threads import Staging, thread_costs, thread_shapes

@@ -23,15 +23,16 @@ from benchmarks.reuse.sets import SetOperator
 from cross.schedule.space import Configuration
 from toolkit.explore.search import SearchOptions
 from toolkit.model.graph import Graph
-from toolkit.model.tasks import TuningTask
-from toolkit.model_job.context import Bench, OpenTask, open_task
+from toolkit.model_job.context import JobContext
 from toolkit.model_job.options import TuneOptions
-from toolkit.model_job.reuse import tune_by_reuse
+from toolkit.model_job.reuse import plan_model_reuse, tune_by_reuse
 from toolkit.records import Records
-from toolkit.reuse.plan.bridges import Hops
+from toolkit.reuse.names import Hops
 from toolkit.reuse.plan.reuse_plan import ReuseOptions
 from toolkit.reuse.rounds.program import Program
-from toolkit.tuning.algorithm import TuningOptions, tune_all
+from toolkit.tuning.algorithm import tune_all
+from toolkit.tuning.on_board import overlapping
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget, silent
 
 SEED: Final = 0
@@ -66,55 +67,39 @@ def run(setting: Setting, name: str, operators: Sequence[SetOperator], method: s
             _search(bench, tuned, setting.trials)
             _replay(bench, reused)
         elif method == ROUNDS:
-            jobs = [(around(item.job, item.programs, None), item.runner) for item in bench.tasks]
+            jobs = [(around(task, None), runner) for task, runner in bench.tasks]
             tune_all(jobs, bench.records, Budget(), options=bench.tuning)
         else:
             hops = next(item for item in HOPS if method == REUSE + item)
-            tune_by_reuse(bench, ReuseOptions(setting.roots, setting.worth, hops), None, silent)
+            reuse = plan_model_reuse(bench, ReuseOptions(setting.roots, setting.worth, hops))
+            tune_by_reuse(bench, reuse, None, silent)
         return _outcome(bench)
 
 
-def open_tasks(
-    setting: Setting, operators: Sequence[SetOperator], records: Records, options: TuneOptions
-) -> tuple[OpenTask, ...]:
-    """The operators of a set as the tasks of a model."""
-    place = setting.place
-    tasks = [
-        TuningTask(
-            item.operator,
-            item.operator.key,
-            item.count,
-            (f"{item.operator.name}-{number}",),
-            item.operator.flops,
-        )
-        for number, item in enumerate(operators)
-    ]
-    return tuple(
-        open_task(task, place.board, place.target, place.builder, place.session, records, options)
-        for task in tasks
-    )
-
-
 @contextmanager
-def _opened(setting: Setting, name: str, operators: Sequence[SetOperator], method: str) -> Iterator[Bench]:
+def _opened(
+    setting: Setting, name: str, operators: Sequence[SetOperator], method: str
+) -> Iterator[JobContext]:
     """The set as a model whose operators do not depend on each other."""
     search = SearchOptions() if method.startswith(REUSE) else SearchOptions(first="random")  # as in the paper
     options = TuneOptions(tuning=TuningOptions(search, seed=SEED))
     graph = Graph(name, (), {}, (), ())
     with Records(_path(setting, name, method)) as records:
-        yield Bench(
+        job = JobContext(
             board=setting.place.board,
             target=setting.place.target,
-            model=graph,
-            graph=graph,
-            tasks=open_tasks(setting, operators, records, options),
             session=setting.place.session,
             builder=setting.place.builder,
             records=records,
+            tuning=overlapping(setting.place.board, options.tuning),
+            model=graph,
+            graph=graph,
             options=options,
             on_event=lambda _: None,
             started_s=time.monotonic(),
         )
+        named = [(f"{item.operator.name}-{number}", item) for number, item in enumerate(operators)]
+        yield replace(job, tasks=tuple(job.open(name, item.operator, item.count) for name, item in named))
 
 
 def _path(setting: Setting, name: str, method: str) -> Path:
@@ -131,35 +116,34 @@ def _take_over(setting: Setting, name: str, operators: Sequence[SetOperator], tu
         Records(_path(setting, name, SELECTIVE)) as records,
     ):
         for position in tuned:
-            job = searched.tasks[position].job
-            if not records.for_key(job.key):
-                records.add(*searched.records.for_key(job.key))
+            key = searched.tasks[position].task.key
+            if not records.for_key(key):
+                records.add(*searched.records.for_key(key))
 
 
-def _search(bench: Bench, positions: Sequence[int], trials: int) -> None:
+def _search(bench: JobContext, positions: Sequence[int], trials: int) -> None:
     chosen = [bench.tasks[position] for position in positions]
-    jobs = [(item.job, item.runner) for item in chosen]
-    tune_all(jobs, bench.records, Budget(trials), options=bench.tuning)
+    tune_all(chosen, bench.records, Budget(trials), options=bench.tuning)
 
 
-def _replay(bench: Bench, reused: Sequence[int | None]) -> None:
+def _replay(bench: JobContext, reused: Sequence[int | None]) -> None:
     """Measure for each operator the best programs of the one whose programs it replays."""
     jobs = []
-    for item, source in zip(bench.tasks, reused, strict=True):
+    for (task, runner), source in zip(bench.tasks, reused, strict=True):
         if source is not None:
-            other = bench.tasks[source]
-            best = fastest(other.programs.space, bench.records.for_key(other.job.key), TOP)
+            other = bench.tasks[source].task
+            best = fastest(other.programs.space, bench.records.for_key(other.key), TOP)
             programs = [Program(other.programs.space, configuration) for configuration in best]
-            replay = functools.partial(Replay, item.programs.space, programs)
-            key = other.job.key.operator_key
-            jobs.append((replace(item.job, rounds=replay, rounds_alone=True, reused=key), item.runner))
+            replay = functools.partial(Replay, task.programs.space, programs)
+            key = other.key.operator_key
+            jobs.append((replace(task, rounds=replay, rounds_alone=True, reused=key), runner))
     tune_all(jobs, bench.records, Budget(), options=bench.tuning)
 
 
-def _outcome(bench: Bench) -> Run:
+def _outcome(bench: JobContext) -> Run:
     winners = []
-    for item in bench.tasks:
-        best, space = bench.records.best(item.job.key), item.programs.space
+    for task, _ in bench.tasks:
+        best, space = bench.records.best(task.key), task.programs.space
         winners.append(space.default() if best is None else space.parse(best.configuration))
     made = list(bench.records)
     return Run(tuple(winners), len(made), wall_s(made))

@@ -15,10 +15,10 @@ import msgspec
 from benchmarks.harness import documents
 from benchmarks.harness.text import aligned
 from benchmarks.reuse.pairs import Setting
-from benchmarks.reuse.set_runs import SEARCH, Run, open_tasks, run
+from benchmarks.reuse.set_runs import SEARCH, Run, run
 from benchmarks.reuse.sets import SetOperator, operator_set
-from toolkit.model_job.options import TuneOptions
-from toolkit.records import Records
+from cross.loopnest.program import Programs
+from cross.schedule.choose import space_of
 
 OUTCOMES: Final = "-outcomes.json"
 HEAD: Final = (
@@ -124,15 +124,14 @@ def _latencies_s(
 ) -> dict[str, float]:
     """Seconds of one run of the set by each method's winners; what is timed is kept."""
     total = dict.fromkeys(runs, 0.0)
-    with Records(setting.work / f"{name}-timed.db") as records:
-        tasks = open_tasks(setting, operators, records, TuneOptions())
-    for position, (item, task) in enumerate(zip(operators, tasks, strict=True)):
+    for position, item in enumerate(operators):
+        programs = Programs(space_of(item.operator, setting.place.target))
         winners = [found.winners[position] for found in runs.values()]
-        described = json.loads(json.dumps([task.programs.space.describe(winner) for winner in winners]))
+        described = json.loads(json.dumps([programs.space.describe(winner) for winner in winners]))
         path = setting.work / f"{name}-{item.operator.key}-timed.json"
         timed = documents.kept(path, Timed)
         if timed is None or timed.winners != described:
-            timed = Timed(winners=described, seconds=setting.place.in_turn(task.programs, winners))
+            timed = Timed(winners=described, seconds=setting.place.in_turn(programs, winners))
             documents.write(timed, path)
         for method, spent_s in zip(runs, timed.seconds, strict=True):
             total[method] += item.count * spent_s

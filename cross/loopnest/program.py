@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
+from typing import Final
 
 from cross.loopnest.bind import ParametricNest, bind
 from cross.loopnest.lower import lower
 from cross.loopnest.nodes import LoopNest
 from cross.schedule.space import Batch, Configuration, ScheduleSpace
 
+BOUND_PROGRAMS: Final = 256  # a few batches of 64
+
 
 class Programs:
-    """g(e, s) up to code generation: the loop nests of a schedule space, lowered on demand and kept."""
+    """g(e, s) up to code generation: the loop nests of a schedule space, lowered on demand and kept.
+
+    Of concrete programs the latest BOUND_PROGRAMS are kept: a search binds a batch to tell which
+    configurations make the same program, and whoever measures it asks for the same programs again.
+    """
 
     def __init__(self, space: ScheduleSpace) -> None:
         self.space = space
         self._lowered: dict[tuple[int, ...], ParametricNest] = {}
+        self._bound = functools.lru_cache(BOUND_PROGRAMS)(self._bind)
 
     def structure(self, configuration: Configuration) -> tuple[int, ...]:
         """The choices of the structural knobs, which name a lowered nest."""
@@ -44,4 +53,7 @@ class Programs:
         Raises:
             ScheduleError: the configuration does not belong to the space.
         """
+        return self._bound(configuration)
+
+    def _bind(self, configuration: Configuration) -> LoopNest:
         return bind(self.parametric(self.structure(configuration)), self.space.fields(configuration))

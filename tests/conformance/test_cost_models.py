@@ -9,8 +9,9 @@ import pytest
 
 from tests.synthetic_trees import CHANNELS, tree_features
 from toolkit.cost_model.base import Objective, Saveable
-from toolkit.cost_model.choose import COST_MODELS, TREE_MODELS, make_cost_model
+from toolkit.cost_model.choose import make_cost_model
 from toolkit.cost_model.model_file import FeatureFacts, Provenance, SavedModel, from_bytes, to_bytes
+from toolkit.cost_model.names import COST_MODELS, TREE_MODELS
 from toolkit.cost_model.transfer import Transfer
 from toolkit.cost_model.tree_gru import TrainingOptions, TreeGRU
 

@@ -18,7 +18,7 @@ from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import ReplayRunner, Runner
 from toolkit.measure.session import open_session
-from toolkit.tuning.on_board import open_job
+from toolkit.tuning.on_board import open_task
 
 Kit = tuple[Runner, ScheduleSpace, Batch]
 
@@ -26,7 +26,7 @@ Kit = tuple[Runner, ScheduleSpace, Batch]
 @pytest.fixture(scope="module", name="live")
 def _live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kit]:
     board = board_in(tmp_path_factory.mktemp("device"))
-    _, programs = open_job("dense", small_dense(), board, board.target())
+    programs = open_task("dense", small_dense(), board, board.target()).programs
     options = RunnerOptions(Timing(repeat=2, min_repeat_ms=0.1))
     with Builder(board.target(), workers=1) as builder, open_session(board) as session:
         batch = drawn(programs.space, 6)
@@ -36,7 +36,7 @@ def _live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kit]:
 @pytest.fixture(scope="module", name="replay")
 def _replay() -> Kit:
     board = board_in(Path("unused"))
-    _, programs = open_job("dense", small_dense(), board, board.target())
+    programs = open_task("dense", small_dense(), board, board.target()).programs
     batch = drawn(programs.space, 6)
     table = {
         number: Measurement(seconds=(1e-3 * (1 + place),), number=1, max_abs_error=0.0, device_s=1e-3)

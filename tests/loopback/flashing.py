@@ -48,10 +48,10 @@ class Flasher:
         return pack.pack(contents(model, self.target, (self.board.name,), counter), self.key)
 
     def flash(self, version: int, progress: FlashProgress | None = None) -> FlashReport:
-        return flashing.flash(self.bundle(version), self.board, self.options, progress)
+        return flashing.flash_bundle(self.bundle(version), self.board, self.options, progress)
 
     def status(self) -> SlotStatus:
-        return flashing.status(self.board, self.options)
+        return flashing.slot_status(self.board, self.options)
 
     def run(self) -> RunResult:
         return flashing.run(

@@ -9,7 +9,7 @@ import pytest
 from boards.board import load
 from tests.loopback.tune_board import board_file, crossing_convolutions
 from tests.onnx_models import save
-from toolkit.model_job.context import Bench, open_bench
+from toolkit.model_job.context import JobContext, open_job
 from toolkit.model_job.options import TuneOptions
 from toolkit.model_job.reuse import plan_model_reuse, tune_by_reuse
 from toolkit.records.lines import BRIDGE, REUSED
@@ -22,36 +22,35 @@ pytestmark = pytest.mark.slow
 OPTIONS = ReuseOptions(trials=72, worth=0.0)
 
 
-def tuned(bench: Bench) -> tuple[list[TuningResult], list[TuningResult]]:
-    return tune_by_reuse(bench, OPTIONS, None, silent)
+def tuned(job: JobContext) -> tuple[list[TuningResult], list[TuningResult]]:
+    return tune_by_reuse(job, plan_model_reuse(job, OPTIONS), None, silent)
 
 
 def test_a_bridge_is_tuned_recorded_and_reused(tmp_path: Path) -> None:
     network = save(tmp_path, crossing_convolutions(), "crossing.onnx")
     board = load(str(board_file(tmp_path)))
     options = TuneOptions(records=tmp_path / "r.db", reuse=True, winograd=False)
-    with open_bench(network, board, board.target(), options, lambda _: None) as bench:
-        found = plan_model_reuse(bench, OPTIONS)
-        assert any(found.candidates[step.position].bridge for step in found.plan.steps)
-        results, bridges = tuned(bench)
-        assert [result.operator for result in results] == [item.job.name for item in bench.tasks]
+    with open_job(network, board, board.target(), options, lambda _: None) as job:
+        assert plan_model_reuse(job, OPTIONS).bridges
+        results, bridges = tuned(job)
+        assert [result.operator for result in results] == [item.task.name for item in job.tasks]
         assert len(bridges) >= 1 and all(result.measured > 0 for result in bridges)
         assert all(result.best is not None for result in [*results, *bridges])
-        descents = lineage(bench.records)
+        descents = lineage(job.records)
         assert sum(item.bridge for item in descents) == len(bridges)
         keys = {item.operator_key for item in descents if item.bridge}
-        assert not keys & {item.job.key.operator_key for item in bench.tasks}
+        assert not keys & {item.task.key.operator_key for item in job.tasks}
         assert sum(item.reuses in keys for item in descents) >= 2
         assert "(bridge)" in lineage_tree(descents)
         of_bridge = [
             record
-            for key, _ in bench.records.keys()  # noqa: SIM118 - not a mapping
+            for key, _ in job.records.keys()  # noqa: SIM118 - not a mapping
             if key.operator_key in keys
-            for record in bench.records.for_key(key)
+            for record in job.records.for_key(key)
         ]
         assert of_bridge and all(record.facts[BRIDGE] is True for record in of_bridge)
         assert any(REUSED in record.facts for record in of_bridge)
-    with open_bench(network, board, board.target(), options, lambda _: None) as bench:
-        again = tuned(bench)
+    with open_job(network, board, board.target(), options, lambda _: None) as job:
+        again = tuned(job)
         assert sum(result.measured for result in (*again[0], *again[1])) == 0
         assert [len(part) for part in again] == [len(results), len(bridges)]

@@ -84,7 +84,7 @@ def test_an_update_uploads_what_changed_and_rollback_brings_the_old_one_back(fla
     assert second.previous == first.bundle_id
     assert second.missing_bytes < second.total_bytes
     flasher.assert_runs(2)
-    status = flashing.rollback(flasher.board, flasher.options)
+    status = flashing.roll_back(flasher.board, flasher.options)
     assert (status.current, status.committed, status.previous) == (
         first.bundle_id,
         first.bundle_id,
@@ -98,16 +98,16 @@ def test_an_update_uploads_what_changed_and_rollback_brings_the_old_one_back(fla
 @pytest.mark.slow
 def test_rollback_without_a_bundle_before(flasher: Flasher) -> None:
     with pytest.raises(InputError, match="there is nothing to go back to"):
-        flashing.rollback(flasher.board, flasher.options)
+        flashing.roll_back(flasher.board, flasher.options)
     flasher.flash(1)
     with pytest.raises(InputError, match="there is nothing to go back to; flash a bundle instead"):
-        flashing.rollback(flasher.board, flasher.options)
+        flashing.roll_back(flasher.board, flasher.options)
     flasher.assert_runs(1)
 
 
 def test_a_dry_run_changes_nothing(flasher: Flasher) -> None:
     options = dataclasses.replace(flasher.options, dry_run=True)
-    report = flashing.flash(flasher.bundle(1), flasher.board, options)
+    report = flashing.flash_bundle(flasher.bundle(1), flasher.board, options)
     assert (report.changed, report.dry_run, report.missing_bytes) == (False, True, report.total_bytes)
     assert flasher.status().slots == ()
     assert not (flasher.device_dir / "allowed_signers").exists()
@@ -144,7 +144,7 @@ def test_a_bundle_that_fails_its_self_test_is_not_kept(
     path = flasher.pack(broken)
     options = dataclasses.replace(flasher.options, test_timeout_s=timeout_s)
     with pytest.raises(RolledBack, match=reason) as caught:
-        flashing.flash(path, flasher.board, options)
+        flashing.flash_bundle(path, flasher.board, options)
     assert caught.value.exit_code == 7
     assert f"Slot {first.bundle_id} is current, as before" in str(caught.value)
     flasher.assert_runs(1)
@@ -154,7 +154,7 @@ def test_a_bundle_that_fails_its_self_test_is_not_kept(
 @pytest.mark.slow
 def test_a_first_bundle_that_fails_leaves_nothing_current(flasher: Flasher) -> None:
     with pytest.raises(VerificationError, match="No other bundle is installed") as caught:
-        flashing.flash(flasher.pack(_wrong_golden(small_model(1))), flasher.board, flasher.options)
+        flashing.flash_bundle(flasher.pack(_wrong_golden(small_model(1))), flasher.board, flasher.options)
     assert caught.value.exit_code == 6
     assert flasher.status().current == ""
     with pytest.raises(InputError, match="no bundle is installed on this board; flash one first"):
@@ -224,7 +224,7 @@ def test_an_older_bundle_needs_this_hosts_permission(flasher: Flasher) -> None:
     with pytest.raises(VerificationError, match="counter is 1, .* is 2; .* flash it with --allow-downgrade"):
         flasher.flash(1)
     assert flasher.status().current == second.bundle_id
-    flashing.rollback(flasher.board, flasher.options)  # the way back is open without
+    flashing.roll_back(flasher.board, flasher.options)  # the way back is open without
     flasher.flash(2)
     flasher.options = dataclasses.replace(flasher.options, allow_downgrade=True)
     flasher.flash(1)
@@ -262,7 +262,7 @@ def test_a_revoked_signer_neither_flashes_nor_starts_nor_comes_back(flasher: Fla
     other.flash(2)
     signers.write_text(other.key.public.allowed_signers_line)
     with pytest.raises(VerificationError, match="is not in allowed_signers"):
-        flashing.rollback(flasher.board, flasher.options)
+        flashing.roll_back(flasher.board, flasher.options)
     with pytest.raises(VerificationError, match="does not trust the signer of"):
         flasher.flash(1)
     refused = {slot.id: slot.refused for slot in flasher.status().slots}
@@ -271,14 +271,14 @@ def test_a_revoked_signer_neither_flashes_nor_starts_nor_comes_back(flasher: Fla
     signers.write_text(flasher.key.public.allowed_signers_line)
     with pytest.raises(VerificationError, match="it is not started: flash another bundle, or go back"):
         flasher.run()
-    flashing.rollback(flasher.board, flasher.options)
+    flashing.roll_back(flasher.board, flasher.options)
     flasher.assert_runs(1)
 
 
 def test_a_signer_this_host_does_not_trust(flasher: Flasher, tmp_path: Path) -> None:
     path = write_bundle(tmp_path, sign.open_key(tmp_path / "stranger"), small_model(1))
     with pytest.raises(VerificationError, match="which is not trusted here"):
-        flashing.flash(path, flasher.board, flasher.options)
+        flashing.flash_bundle(path, flasher.board, flasher.options)
     assert not flasher.device_dir.exists()
 
 
@@ -288,7 +288,7 @@ def test_a_bundle_for_another_board(flasher: Flasher, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match="is for rpi3b, ultra96, not for host; tune the model with --board host"
     ):
-        flashing.flash(path, flasher.board, flasher.options)
+        flashing.flash_bundle(path, flasher.board, flasher.options)
 
 
 @pytest.mark.slow
@@ -305,10 +305,10 @@ def test_a_target_that_the_bundle_has_no_code_for(flasher: Flasher) -> None:
     options = dataclasses.replace(flasher.options, target="a72")
     words = "has no variant for the target 'a72', only for cpu; name one of these with --target"
     with pytest.raises(InputError, match=words):
-        flashing.flash(flasher.bundle(1), flasher.board, options)
+        flashing.flash_bundle(flasher.bundle(1), flasher.board, options)
     flasher.flash(1)
     with pytest.raises(InputError, match=words):  # also where nothing would change
-        flashing.flash(flasher.bundle(1), flasher.board, options)
+        flashing.flash_bundle(flasher.bundle(1), flasher.board, options)
 
 
 @pytest.mark.slow
@@ -337,8 +337,8 @@ def test_an_upload_goes_on_where_it_stopped(flasher: Flasher, tmp_path: Path) ->
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        flashing.flash(path, flasher.board, flasher.options, interrupt)
-    report = flashing.flash(path, flasher.board, flasher.options)
+        flashing.flash_bundle(path, flasher.board, flasher.options, interrupt)
+    report = flashing.flash_bundle(path, flasher.board, flasher.options)
     assert report.changed
     assert report.missing_bytes <= report.total_bytes - (3 << 20)
     flasher.assert_runs(1)
@@ -356,7 +356,7 @@ def test_running_out_of_time_is_no_failed_start(flasher: Flasher) -> None:
     """Three runs that started and then took too long do not bring the bundle before back."""
     flasher.flash(1)
     path = flasher.pack(small_model(2, "tiring"))
-    report = flashing.flash(path, flasher.board, flasher.options)
+    report = flashing.flash_bundle(path, flasher.board, flasher.options)
     options = dataclasses.replace(flasher.options, test_timeout_s=0.4)
     for _ in range(3):
         with pytest.raises(VerificationError, match="failed: timeout"):
@@ -389,7 +389,7 @@ def test_on_the_oldest_python(flasher: Flasher) -> None:
     flasher.flash(1)
     flasher.flash(2)
     flasher.assert_runs(2)
-    flashing.rollback(flasher.board, flasher.options)
+    flashing.roll_back(flasher.board, flasher.options)
     flasher.assert_runs(1)
 
 
@@ -403,7 +403,7 @@ def test_on_an_emulated_board(emulated_board: Board, tmp_path: Path) -> None:
     assert not flasher.flash(1).changed
     wrong = _wrong_golden(small_model(2, target=target))
     with pytest.raises(RolledBack, match="wrong_answer"):
-        flashing.flash(flasher.pack(wrong), flasher.board, flasher.options)
+        flashing.flash_bundle(flasher.pack(wrong), flasher.board, flasher.options)
     flasher.assert_runs(1)
 
 
@@ -511,6 +511,6 @@ def test_a_rollback_that_the_disk_prevents(flasher: Flasher) -> None:
     blocked = flasher.device_dir / "slots" / "state.json.part"
     blocked.mkdir()
     with pytest.raises(OutputError, match="Is a directory .*check the board's storage and its kernel log$"):
-        flashing.rollback(flasher.board, flasher.options)
+        flashing.roll_back(flasher.board, flasher.options)
     blocked.rmdir()
     flasher.assert_runs(2)

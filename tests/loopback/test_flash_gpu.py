@@ -39,7 +39,7 @@ class GpuFlasher:
     def flash(self, contents: BundleContents | None = None) -> FlashReport:
         path = self.folder / "bundle.tfb"
         path.write_bytes(pack.pack(contents or gpu_contents(), self.key))
-        return flashing.flash(path, self.board, self.options)
+        return flashing.flash_bundle(path, self.board, self.options)
 
     def run(self, version: int = 1, **changes: str) -> RunResult:
         """Runs the installed model, which must compute what this version does."""
@@ -110,7 +110,7 @@ def test_a_bundle_whose_driver_has_gone_gives_way_to_the_one_before(
             flasher.run(2)
     result = flasher.run(1)
     assert (result.bundle_id, result.variant.kind) == (first.bundle_id, "cpu")
-    status = flashing.status(flasher.board, flasher.options)
+    status = flashing.slot_status(flasher.board, flasher.options)
     assert status.last_failure is not None and "3 failed starts" in status.last_failure["text"]
 
 
@@ -140,7 +140,7 @@ def test_an_update_and_the_way_back(flasher: GpuFlasher) -> None:
     second = flasher.flash(gpu_contents(2))
     assert second.previous == first.bundle_id
     flasher.run(2)
-    assert flashing.rollback(flasher.board, flasher.options).current == first.bundle_id
+    assert flashing.roll_back(flasher.board, flasher.options).current == first.bundle_id
     assert flasher.run(1).variant.kind == "opencl"
 
 

@@ -25,5 +25,5 @@ def test_flash_update_and_roll_back(ssh_board: Board, tmp_path: Path) -> None:
     assert not flasher.flash(1).changed
     flasher.flash(2)
     flasher.assert_runs(2)
-    flashing.rollback(flasher.board, flasher.options)
+    flashing.roll_back(flasher.board, flasher.options)
     flasher.assert_runs(1)

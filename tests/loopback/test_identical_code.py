@@ -17,7 +17,7 @@ from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.measurement import CODE, GIVEN_UP_S, IDENTICAL_CODE, Measurement
 from toolkit.measure.session import Session, open_session
 from toolkit.records import Records
-from toolkit.tuning.on_board import open_job, tune_on_board
+from toolkit.tuning.on_board import open_task, tune_on_board
 from toolkit.tuning.progress import Budget
 
 pytestmark = pytest.mark.slow
@@ -36,13 +36,13 @@ def _session(board: Board) -> Iterator[Session]:
 
 
 def runner(board: Board, builder: Builder, session: Session, *recorded: Measurement) -> LiveRunner:
-    _, programs = open_job("dense", small_dense(), board, board.target())
+    programs = open_task("dense", small_dense(), board, board.target()).programs
     return LiveRunner(programs, builder, session, SHORT, recorded=recorded)
 
 
 def rows(board: Board, count: int) -> Batch:
-    job, _ = open_job("dense", small_dense(), board, board.target())
-    return job.space.sample(np.random.default_rng(5), count)
+    task = open_task("dense", small_dense(), board, board.target())
+    return task.space.sample(np.random.default_rng(5), count)
 
 
 def test_equal_binaries_share_a_measurement_across_runners(board: Board, session: Session) -> None:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from benchmarks.seeded_model import write
 from boards.board import Board
-from cross.loopnest import Programs
 from cross.schedule import Configuration, ScheduleSpace, space_of
 from device_runtime.protocol import BufferRequest, MeasureRequest
 from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save
@@ -29,13 +28,14 @@ from toolkit.bundle.model_plan import BufferRef, ModelPlan, Step
 from toolkit.bundle.pack import GOLDEN_RTOL
 from toolkit.measure.builder import Builder
 from toolkit.measure.session import open_session
+from toolkit.model.distinct import distinct_operators
 from toolkit.model.graph import Graph
 from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
 from toolkit.model.memory import plan_memory
-from toolkit.model.tasks import tasks
 from toolkit.model_job.confirm import Winner
-from toolkit.model_job.kernels import TunedTask, plan_model
+from toolkit.model_job.kernels import TunedOperator, plan_model
+from toolkit.tuning.on_board import open_task
 from toolkit.tuning.progress import TuningResult
 from toolkit.tuning.time_breakdown import Accounts
 
@@ -96,11 +96,10 @@ def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: P
     graph = stored_for(load_model(path), target)
     rng = np.random.default_rng(seed)
     found = []
-    for task in tasks(graph):
-        programs = Programs(space_of(task.operator, target))
-        chosen = pick(programs.space, rng)
-        result = TuningResult(task.name, None, None, task.operator.flops, 0, (), 0, Accounts(), Accounts())
-        found.append(TunedTask(task, programs, result, Winner(chosen, None, None)))
+    for item in distinct_operators(graph):
+        task = open_task(item.name, item.operator, board, target)
+        result = TuningResult(task.name, None, None, task.flops, 0, (), 0, Accounts(), Accounts())
+        found.append(TunedOperator(task, result, Winner(pick(task.programs.space, rng), None, None)))
 
     with Builder(target, workers=2, timeout_s=120.0) as builder:
         whole = plan_model(graph, found, builder, target)
@@ -178,7 +177,8 @@ def convolutions(folder: Path) -> Path:
 def test_layers_by_winograd_by_opencl(pocl_board: Board, tmp_path: Path) -> None:
     """Their weights are transformed when they are packed, their kernels are several launches each."""
     path = convolutions(tmp_path)
-    found = [space_of(task.operator, pocl_board.target(None)) for task in tasks(load_model(path))]
+    operators = distinct_operators(load_model(path))
+    found = [space_of(item.operator, pocl_board.target(None)) for item in operators]
     labels = {label for space in found for label in (space.knobs[0].labels or ())}
     assert {"F(4x4,3x3)", "F(4x4,2x2)"} <= labels
     assert check_on_board(pocl_board, path, 17, tmp_path, last_algorithm) >= 2

@@ -13,9 +13,8 @@ from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d
 from cross.expression.families.dense import dense
 from cross.expression.families.window import Window
-from cross.schedule import ScheduleSpace, gpu_space
+from cross.schedule import gpu_space
 from device_runtime.protocol import Timing
-from toolkit.explore.proposer import Proposer
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import open_session
@@ -23,8 +22,9 @@ from toolkit.records import Records
 from toolkit.reuse.rounds.gpu_tiles import gpu_tiles
 from toolkit.reuse.rounds.program import Program
 from toolkit.reuse.rounds.proposer import reuse_proposer
-from toolkit.tuning.algorithm import TuningOptions, tune_all
-from toolkit.tuning.on_board import open_job
+from toolkit.tuning.algorithm import tune_all
+from toolkit.tuning.on_board import open_task
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget
 
 TRIALS = 4  # of an operator, the untuned program among them
@@ -45,31 +45,29 @@ def product(rows: int) -> Operator:
 PAIRS = {"conv": (conv(8), conv(4)), "product": (product(16), product(8))}
 
 
-def begun(space: ScheduleSpace, source: ScheduleSpace, _: Proposer) -> Proposer:
-    """As if the untuned program of the other operator were its best one."""
-    return reuse_proposer(space, Program(source, source.default()))
-
-
 @pytest.mark.slow
 def test_operators_begin_with_programs_of_others(tmp_path: Path, pocl_board: Board) -> None:
     target = pocl_board.target()
-    opened = {name: open_job(name, operator, pocl_board, target) for name, (operator, _) in PAIRS.items()}
+    opened = {name: open_task(name, operator, pocl_board, target) for name, (operator, _) in PAIRS.items()}
     with (
         Builder(target, workers=2) as builder,
         open_session(pocl_board) as session,
         Records(tmp_path / "r.db") as records,
     ):
         jobs = []
-        for name, (job, programs) in opened.items():
-            begin = functools.partial(begun, programs.space, gpu_space(PAIRS[name][1], target))
-            jobs.append((replace(job, begin=begin), LiveRunner(programs, builder, session, QUICKLY)))
+        for name, task in opened.items():
+            source = gpu_space(PAIRS[name][1], target)  # as if its untuned program were its best one
+            program = Program(source, source.default())
+            rounds = functools.partial(reuse_proposer, task.programs.space, program, None)
+            runner = LiveRunner(task.programs, builder, session, QUICKLY)
+            jobs.append((replace(task, rounds=rounds, rounds_alone=True), runner))
         results = tune_all(jobs, records, Budget(TRIALS), options=TuningOptions(batch=TRIALS))
         assert [result.measured for result in results] == [TRIALS] * len(PAIRS)
-        for job, programs in opened.values():
-            found = records.for_key(job.key)
+        for task in opened.values():
+            found = records.for_key(task.key)
             assert [record.error_text for record in found if record.error_kind] == []
             assert all((record.max_abs_error or 0.0) < 1e-4 for record in found)
-            space = programs.space
+            space = task.programs.space
             (tiles,) = gpu_tiles(space)
             rows = space.batch([space.parse(record.configuration) for record in found])
             assert len({tiles.sides(row).block for row in rows}) > 1

@@ -45,7 +45,7 @@ from toolkit.errors import RecordsError
 from toolkit.measure import emulation
 from toolkit.measure.session import Session
 from toolkit.model_job import stages
-from toolkit.model_job.context import Bench
+from toolkit.model_job.context import JobContext
 from toolkit.model_job.latency import SYMBOL
 
 pytestmark = pytest.mark.slow
@@ -160,9 +160,9 @@ def test_an_untuned_model_that_fails_does_not_throw_away_the_tuned_one(
     board = board_file(tmp_path, HOST)
     right = stages.prepare
 
-    def prepare(bench: Bench) -> stages.Baseline:
-        baseline = right(bench)
-        return dataclasses.replace(baseline, built=wrong(baseline.built.plan, bench.target))
+    def prepare(job: JobContext) -> stages.Baseline:
+        baseline = right(job)
+        return dataclasses.replace(baseline, built=wrong(baseline.built.plan, job.target))
 
     monkeypatch.setattr(stages, "prepare", prepare)
     told = run(*tune(board, "--trials", 2))

@@ -21,7 +21,7 @@ from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import open_session
 from toolkit.records import Records
-from toolkit.tuning.on_board import open_job, tune_on_board
+from toolkit.tuning.on_board import open_task, tune_on_board
 from toolkit.tuning.progress import Budget
 
 pytestmark = pytest.mark.slow
@@ -51,7 +51,7 @@ def test_a_live_runner_measures_what_the_space_describes(tmp_path: Path) -> None
     """A candidate's cost is its fastest repeat; a program that was measured is not measured again."""
     board = board_in(tmp_path / "device")
     target = board.target()
-    _, programs = open_job("dense", small_dense(), board, target)
+    programs = open_task("dense", small_dense(), board, target).programs
     batch = programs.space.batch([programs.space.default(), programs.space.default()])
     options = RunnerOptions(Timing(repeat=3, min_repeat_ms=0.1))
     with Builder(target, workers=1) as builder, open_session(board) as session:

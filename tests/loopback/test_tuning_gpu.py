@@ -23,7 +23,7 @@ from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.session import open_session
 from toolkit.records import Records
-from toolkit.tuning.on_board import open_job
+from toolkit.tuning.on_board import open_task
 
 TRIALS = 8
 QUICK = TuningOptions(batch=4, search=SearchOptions(annealing=AnnealingOptions(chains=32, steps=8)))
@@ -97,7 +97,7 @@ def measured(
     board: Board, target: Target, builds_for: Target, options: RunnerOptions, threads: Sequence[int]
 ) -> list[Measurement]:
     """The untuned program of `pixels` with so many threads a block, and then the unchanged one."""
-    _, programs = open_job("twice", pixels(), board, target)
+    programs = open_task("twice", pixels(), board, target).programs
     space = programs.space
     untuned = space.describe(space.default())
     rows = [{**untuned, "twice.threads": [count]} for count in threads]

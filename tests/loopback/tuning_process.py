@@ -19,8 +19,8 @@ from toolkit.explore.search import SearchOptions
 from toolkit.measure.live import RunnerOptions
 from toolkit.measure.session import open_session
 from toolkit.records import Records
-from toolkit.tuning.algorithm import TuningOptions
 from toolkit.tuning.on_board import BoardOptions, tune_on_board
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget, Event, TrialDone
 
 QUICK = BoardOptions(

@@ -145,7 +145,7 @@ def damage_models(run: Run) -> None:
         withstood = refused(code, text) or (resealed and code == 0)
         run.check(withstood, f"case {number}: model show ended with {code}: {text}")
         try:
-            model_file.load(path)
+            model_file.load_cost_model(path)
             run.check(resealed, f"case {number}: a damaged model was loaded")
         except ToolkitError as error:
             run.check(error.exit_code == 2, f"case {number}: {error!r}")

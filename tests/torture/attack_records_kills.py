@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.loopback import tuning_process
 from tests.torture.attack import Attack, Run
-from toolkit.records import RecordKey, Records, TuningRecord, check
+from toolkit.records import RecordKey, Records, TuningRecord, check_records
 
 TRIALS = 48  # of a tuning run, and what it may take at most
 TUNED_S = 120.0
@@ -61,7 +61,7 @@ def words_in(said: Path) -> list[list[str]]:
 def tuned(path: Path) -> tuple[list[tuple[str, int]], str]:
     """Operators and trials in a store, and what is wrong with them."""
     names = {tuning_process.small_dense().key: "dense", tuning_process.small_dense(rows=24).key: "other"}
-    damage = check(path).damage
+    damage = check_records(path).damage
     with Records(path, read_only=True) as records:
         found = list(records)
     trials = [(names[record.operator_key], record.trial) for record in found]
@@ -251,7 +251,7 @@ def kill_writers(run: Run, folder: Path) -> None:
         if line[0] == "error"
     ]
     acknowledged = {(int(line[0]), int(line[1])) for lines in wrote for line in lines if line[0] != "error"}
-    damage = check(path).damage
+    damage = check_records(path).damage
     with Records(path, read_only=True) as records:
         found = complete_groups(list(records))
     if errors or damage or not acknowledged <= found:

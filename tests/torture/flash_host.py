@@ -27,7 +27,7 @@ def main(bundle: str, board_file: str, folder: str) -> None:
 
     @answering
     def flash(as_json: bool) -> None:
-        flashing.flash(Path(bundle), board, options)
+        flashing.flash_bundle(Path(bundle), board, options)
 
     spare = ctypes.CDLL(None).tfb_io_spare
     spare(1)

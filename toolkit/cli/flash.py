@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,21 +25,6 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 
 
-class Arguments(TypedDict):
-    """What the command line gives."""
-
-    bundle: Path | None
-    board_name: str
-    rollback: bool
-    show: bool
-    dry_run: bool
-    allow_downgrade: bool
-    target: str
-    test_timeout_s: float
-    wait_s: float
-    as_json: bool
-
-
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path), required=False)
 @board_option
@@ -57,7 +42,7 @@ class Arguments(TypedDict):
 @trust_option
 @json_option
 @answering
-def flash(**given: Unpack[Arguments]) -> None:
+def flash(**given: Any) -> None:
     """Put BUNDLE on a board: upload what is missing, self-test, switch, health check, commit.
 
     Whatever fails, a bundle that passed its self-test stays current. Flashing the same bundle again changes

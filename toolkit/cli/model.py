@@ -10,12 +10,11 @@ import click
 import toolkit
 from toolkit.cli.answers import answer, answering, json_option, say
 from toolkit.cli.records import records_option
+from toolkit.cost_model.names import DEFAULT, PRIOR_MODELS
+from toolkit.features.names import SHARED
 
 if TYPE_CHECKING:
     from toolkit.cost_model.model_file import FeatureFacts, ModelCard, Provenance
-
-PRIOR_MODELS = ("gbt", "gbt-regression", "treegru", "treegru-regression", "vanilla-treegru")
-SHARED_FEATURES = ("relation", "flattened", "tree")
 
 
 @click.group()
@@ -27,8 +26,8 @@ def model() -> None:
 @records_option
 @click.option("--board", "-b", "board_names", multiple=True, metavar="BOARD",
               help="Learn from this board's records only; may be repeated.  [default: all]")  # fmt: skip
-@click.option("--cost-model", type=click.Choice(PRIOR_MODELS), default="gbt", show_default=True)
-@click.option("--features", type=click.Choice(SHARED_FEATURES), help="What it sees of a program."
+@click.option("--cost-model", type=click.Choice(PRIOR_MODELS), default=DEFAULT, show_default=True)
+@click.option("--features", type=click.Choice(SHARED), help="What it sees of a program."
               "  [default: tree for treegru, else relation]")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("prior.tfbm"),

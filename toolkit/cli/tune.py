@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -23,55 +23,16 @@ from toolkit.cli.answers import (
     trust_option,
     wait_option,
 )
+from toolkit.cost_model.names import COST_MODELS, DEFAULT
+from toolkit.explore.names import FIRST, PRESET_NAMES, TUNERS
+from toolkit.features.names import KINDS
+from toolkit.reuse.names import Hops
 
 if TYPE_CHECKING:
     from toolkit import TuneOptions
-    from toolkit.reuse.plan.bridges import Hops
 
-DEFAULT_TRIALS = 64
-TUNERS = ("annealing", "genetic", "random", "grid")
 REUSE = "reuse"
-FIRST = ("untuned", "random")
-BRIDGES = ("one-hop", "none", "all")
-FEATURES = ("context", "relation", "flattened", "configuration", "tree")
-PRESETS = ("wide", "paper")
-COST_MODELS = (
-    "gbt", "gbt-regression", "treegru", "treegru-regression", "vanilla-treegru",
-    "bootstrap-mean", "bootstrap-ei", "bootstrap-ucb", "random",
-)  # fmt: skip
-
-
-class Arguments(TypedDict):
-    """What the command line gives."""
-
-    model: Path
-    board_name: str
-    target: str
-    trials: int | None
-    total: int | None
-    budget_s: float | None
-    tuner: str
-    bridges: Hops
-    cost_model: str
-    features: str | None
-    first: str
-    prior: Path | None
-    preset: str
-    alpha: float | None
-    spare: float | None
-    epsilon: float | None
-    records: Path | None
-    seed: int
-    shapes: tuple[tuple[str, tuple[int, ...]], ...]
-    coverage: float
-    workers: int | None
-    winograd: bool
-    output: Path | None
-    counter: int | None
-    wait_s: float
-    early_stop: bool
-    dry_run: bool
-    as_json: bool
+BRIDGES: Hops = "one-hop"
 
 
 @click.command()
@@ -91,16 +52,16 @@ class Arguments(TypedDict):
 )
 @click.option("--tuner", type=click.Choice((*TUNERS, REUSE)), default=TUNERS[0], show_default=True,
               help="reuse: begin with programs tuned for similar operators, search the others.")  # fmt: skip
-@click.option("--bridges", type=click.Choice(BRIDGES), default=BRIDGES[0], show_default=True,
+@click.option("--bridges", type=click.Choice(get_args(Hops)), default=BRIDGES, show_default=True,
               help="For --tuner reuse: further operators that may be tuned only to be reused.")  # fmt: skip
-@click.option("--cost-model", type=click.Choice(COST_MODELS), default="gbt", show_default=True)
-@click.option("--features", type=click.Choice(FEATURES),
+@click.option("--cost-model", type=click.Choice(COST_MODELS), default=DEFAULT, show_default=True)
+@click.option("--features", type=click.Choice(KINDS),
               help="What the cost model reads of a program.  [default: what suits it]")  # fmt: skip
 @click.option("--first", type=click.Choice(FIRST), default=FIRST[0], show_default=True,
               help="Annealing on a CPU begins around the untuned program, or at random.")  # fmt: skip
 @click.option("--prior", type=click.Path(path_type=Path), metavar="FILE|NAME",
               help="A model of `toolkit model train` or `list` to begin with, for annealing.")  # fmt: skip
-@click.option("--preset", type=click.Choice(PRESETS), default="wide", show_default=True,
+@click.option("--preset", type=click.Choice(PRESET_NAMES), default=PRESET_NAMES[0], show_default=True,
               help="Annealing: wide populations, or the paper's 128 chains of 500 steps.")  # fmt: skip
 @click.option("--alpha", type=click.FloatRange(min=0), help="Weight of diversity in a batch.")
 @click.option("--lambda", "spare", type=click.FloatRange(min=1),
@@ -124,7 +85,7 @@ class Arguments(TypedDict):
 @trust_option
 @json_option
 @answering
-def tune(**given: Unpack[Arguments]) -> None:
+def tune(**given: Any) -> None:
     """Tune the ONNX model MODEL for a board by measuring on it, and write a signed bundle.
 
     Every measurement is stored at once. Ctrl-C loses nothing: the same command continues where it stopped.
@@ -145,7 +106,7 @@ def tune(**given: Unpack[Arguments]) -> None:
     say(f"to put it on the board: flash {report.bundle} --board {given['board_name']}")
 
 
-def tune_options(given: Arguments) -> TuneOptions:
+def tune_options(given: dict[str, Any]) -> TuneOptions:
     """The options of the function behind the command."""
     limits = [given["trials"], given["total"], given["budget_s"]]
     if sum(limit is not None for limit in limits) > 1:
@@ -167,7 +128,7 @@ def tune_options(given: Arguments) -> TuneOptions:
     )
     return toolkit.TuneOptions(
         target=given["target"],
-        trials=DEFAULT_TRIALS if limits == [None] * 3 else given["trials"],
+        trials=toolkit.DEFAULT_TRIALS if limits == [None] * 3 else given["trials"],
         total=given["total"],
         seconds=given["budget_s"],
         tuning=toolkit.TuningOptions(search=search, seed=given["seed"], early_stop=given["early_stop"]),
@@ -184,14 +145,14 @@ def tune_options(given: Arguments) -> TuneOptions:
     )
 
 
-def _unread(given: Arguments) -> list[str]:
+def _unread(given: dict[str, Any]) -> list[str]:
     """The options that were given and that the tuner does not read; reuse searches by annealing."""
     of_annealing = {
-        "--cost-model": given["cost_model"] != COST_MODELS[0],
+        "--cost-model": given["cost_model"] != DEFAULT,
         "--features": given["features"] is not None,
         "--first": given["first"] != FIRST[0],
         "--prior": given["prior"] is not None,
-        "--preset": given["preset"] != PRESETS[0],
+        "--preset": given["preset"] != PRESET_NAMES[0],
         "--alpha": given["alpha"] is not None,
         "--lambda": given["spare"] is not None,
         "--epsilon": given["epsilon"] is not None,
@@ -199,6 +160,6 @@ def _unread(given: Arguments) -> list[str]:
     unread = (
         [] if given["tuner"] in (TUNERS[0], REUSE) else [name for name in of_annealing if of_annealing[name]]
     )
-    if given["tuner"] != REUSE and given["bridges"] != BRIDGES[0]:
+    if given["tuner"] != REUSE and given["bridges"] != BRIDGES:
         unread.append("--bridges")
     return unread

@@ -7,15 +7,15 @@ acquisition function turns mean and deviation into the score that the search max
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.cost_model.base import Costs, Groups, Rows, Saveable, check_lengths
+from toolkit.cost_model.names import Acquisition
 from toolkit.cost_model.pairs import rows_of_groups
 
-Acquisition = Literal["mean", "ei", "ucb"]
 MEMBERS: Final = 5
 _LEAST_DEVIATION: Final = 1e-6
 

@@ -8,22 +8,12 @@ from typing import Final
 import numpy as np
 
 from toolkit.cost_model.base import Objective, Saveable
-from toolkit.cost_model.bootstrap import MEMBERS, Acquisition, BootstrapEnsemble
+from toolkit.cost_model.bootstrap import MEMBERS, BootstrapEnsemble
 from toolkit.cost_model.gbt import GradientBoostedTrees, TreeOptions
+from toolkit.cost_model.names import COST_MODELS, ENSEMBLES, TREE_MODELS, Acquisition
 from toolkit.cost_model.random_model import RandomModel
 from toolkit.cost_model.tree_gru import TrainingOptions, TreeGRU
 from toolkit.errors import InputError
-
-DEFAULT: Final = "gbt"
-TREE_MODELS: Final = ("treegru", "treegru-regression", "vanilla-treegru")
-"""Models of "tree" features; they need the extra [neural]."""
-ENSEMBLES: Final[dict[str, Acquisition]] = {
-    "bootstrap-mean": "mean", "bootstrap-ei": "ei", "bootstrap-ucb": "ucb",
-}  # fmt: skip
-"""Five gbt-regression models, as in section 6.1 of the paper, and what is done with their disagreement."""
-PRIOR_MODELS: Final = ("gbt", "gbt-regression", *TREE_MODELS)
-"""Models that can be trained once and added to others."""
-COST_MODELS: Final = ("gbt", "gbt-regression", *TREE_MODELS, *ENSEMBLES, "random")
 
 PATIENT_TREES: Final = TreeOptions(rounds=300)
 PATIENT_TRAINING: Final = TrainingOptions(most_steps=3000, most_loops=1 << 22)

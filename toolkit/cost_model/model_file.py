@@ -29,7 +29,7 @@ from toolkit.cost_model.random_model import RandomModel
 from toolkit.cost_model.transfer import Transfer
 from toolkit.cost_model.tree_gru import TreeGRU
 from toolkit.errors import CostModelError, OutputError
-from toolkit.features import FEATURE_VERSION
+from toolkit.features.base import FEATURE_VERSION
 
 MAGIC: Final = b"TFBMODEL"
 FORMAT_VERSION: Final = 2
@@ -113,12 +113,12 @@ def save(path: Path | str, saved: SavedModel) -> Path:
     return path
 
 
-def load(path: Path | str) -> SavedModel:
+def load_cost_model(path: Path | str) -> SavedModel:
     """Read a model. Raises CostModelError; MissingExtra where it needs a part that is not installed."""
     return from_bytes(_read(Path(path)), str(path))
 
 
-def load_card(path: Path | str) -> ModelCard:
+def load_model_card(path: Path | str) -> ModelCard:
     """Read what a file says of its model, which need not be usable here. Raises CostModelError."""
     return _card(_content(_read(Path(path)), str(path)), str(path))
 

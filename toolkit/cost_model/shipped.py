@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from toolkit.cost_model.model_file import SavedModel, load
+from toolkit.cost_model.model_file import SavedModel, load_cost_model
 
 FOLDER: Final = Path(__file__).parent / "priors"
 SUFFIX: Final = ".tfbm"
@@ -24,4 +24,4 @@ def find_prior(asked: Path | str) -> Path:
 
 def load_prior(asked: Path | str) -> SavedModel:
     """The model of `find_prior`. Raises CostModelError; MissingExtra where it needs a part not installed."""
-    return load(find_prior(asked))
+    return load_cost_model(find_prior(asked))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.cost_model.base import CostModel
+from toolkit.explore.names import PRESET_NAMES
 from toolkit.explore.proposer import History
 from toolkit.explore.selection import Candidates, best_first, epsilon_greedy
 from toolkit.explore.space import (
@@ -63,7 +64,7 @@ PAPER: Final = AnnealingOptions(chains=128, steps=500, patience=500, elite=0.0, 
 """Supplement A.3: 128 chains, at most 500 steps (b = 64 is the batch of TuningOptions), epsilon = 0.05.
 
 The paper compares lambda = 1, 2 and 4 and does not say which alpha; its chains restart nowhere."""
-PRESETS: Final = {"wide": WIDE, "paper": PAPER}
+PRESETS: Final = dict(zip(PRESET_NAMES, (WIDE, PAPER), strict=True))
 
 
 def shortened(options: AnnealingOptions, n: int) -> AnnealingOptions:

@@ -10,30 +10,31 @@ import numpy as np
 
 from cross.loopnest.program import Programs
 from toolkit.cost_model.base import CostModel
-from toolkit.cost_model.choose import COST_MODELS, DEFAULT, TREE_MODELS, features_of, make_cost_model
+from toolkit.cost_model.choose import features_of, make_cost_model
 from toolkit.cost_model.model_file import check_features, facts
+from toolkit.cost_model.names import COST_MODELS, DEFAULT, TREE_MODELS
 from toolkit.cost_model.shipped import load_prior
 from toolkit.cost_model.transfer import Transfer
 from toolkit.errors import InputError
 from toolkit.explore.annealing import PRESETS, AnnealingOptions, AnnealingProposer, Features
 from toolkit.explore.genetic import GeneticOptions, GeneticProposer
 from toolkit.explore.grid import GridProposer
+from toolkit.explore.names import FIRST, TUNERS
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.random import RandomProposer
 from toolkit.explore.space import SearchSpace
-from toolkit.features import Features as NamedFeatures
-from toolkit.features import JointFeatures, make_features
+from toolkit.features.base import Features as NamedFeatures
+from toolkit.features.choose import make_features
+from toolkit.features.joint import JointFeatures
 
 NETWORK_CHAINS: Final = 256
-TUNERS: Final = ("annealing", "genetic", "random", "grid")
-FIRST: Final = ("untuned", "random")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     """Which search, and what guides it; only the tuner "annealing" reads more than the first.
 
-    `cost_model` is one of toolkit.cost_model.choose.COST_MODELS. `features` names what it sees of a program
+    `cost_model` is one of toolkit.cost_model.names.COST_MODELS. `features` names what it sees of a program
     (toolkit.features); empty: what models of this name read. `prior`: a file of a model that was trained on
     other operators; the cost model learns what to add to it. `first` says where annealing without a prior
     begins on a CPU: around the untuned program (toolkit.tuning.on_board), or anywhere (the AutoTVM paper).

@@ -14,8 +14,6 @@ from cross.schedule.space import Batch
 
 FEATURE_VERSION: Final = 2  # of the meaning of columns: a stored model is refused under another one
 
-KINDS: Final = ("context", "relation", "flattened", "configuration", "tree")
-
 Knobs = Mapping[str, NDArray[np.int64]]
 Table = NDArray[np.float32]
 
@@ -25,7 +23,7 @@ class Features(Protocol):
 
     @property
     def kind(self) -> str:
-        """One of KINDS."""
+        """One of toolkit.features.names.KINDS."""
         ...
 
     @property

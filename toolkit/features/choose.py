@@ -7,10 +7,11 @@ from typing import Final
 
 from cross.loopnest.program import Programs
 from toolkit.errors import InputError
-from toolkit.features.base import KINDS, Features
+from toolkit.features.base import Features
 from toolkit.features.configuration import ConfigurationFeatures
 from toolkit.features.context import ContextFeatures
 from toolkit.features.flattened import FlattenedFeatures
+from toolkit.features.names import KINDS
 from toolkit.features.relation import RelationFeatures
 from toolkit.features.tree import TreeFeatures
 

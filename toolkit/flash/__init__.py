@@ -1,6 +1,6 @@
 """A bundle put on a board, or taken back. Start at job.py (the doors); values.py is what goes in and out."""
 
-from toolkit.flash.job import flash, rollback, run, status
+from toolkit.flash.job import flash_bundle, roll_back, run, slot_status
 from toolkit.flash.values import (
     FlashEvent,
     FlashOptions,
@@ -19,8 +19,8 @@ __all__ = [
     "RunResult",
     "SlotStatus",
     "StartedVariant",
-    "flash",
-    "rollback",
+    "flash_bundle",
+    "roll_back",
     "run",
-    "status",
+    "slot_status",
 ]

@@ -60,7 +60,7 @@ TYPED: Final = (StorageFailed, LeaseLost, Untrusted)  # refusals that say all th
 AGAIN: Final = "tune or pack the bundle again"
 
 
-def flash(
+def flash_bundle(
     bundle_path: Path,
     board: Board,
     options: FlashOptions = DEFAULTS,
@@ -85,13 +85,13 @@ def flash(
         return _Flash(session, bundle, options, tell).run(started_s)
 
 
-def status(board: Board, options: FlashOptions = DEFAULTS) -> SlotStatus:
+def slot_status(board: Board, options: FlashOptions = DEFAULTS) -> SlotStatus:
     """What is installed on the board; takes no lease. Raises BoardUnreachable."""
     with _connect(board, options, lease=False) as session:
         return session.call("slots", SlotStatus, verify="")
 
 
-def rollback(
+def roll_back(
     board: Board, options: FlashOptions = DEFAULTS, progress: FlashProgress | None = None
 ) -> SlotStatus:
     """Make the slot before the current one current again, and check that it runs.

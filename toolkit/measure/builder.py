@@ -26,7 +26,8 @@ from cross.errors import LinkError
 from cross.loopnest.nodes import LoopNest
 from device_runtime.protocol import MeasureFailure
 
-Job = tuple[str, LoopNest]
+NamedNest = tuple[str, LoopNest]
+"""The symbol of a kernel, and its program."""
 _TEXT_LIMIT = 2000
 CODE_DIGITS = 24
 STARTING_S = 20.0  # a new process loads the compiler before its first job
@@ -69,7 +70,7 @@ class Builder:
             worker.kill()
         self._workers = []
 
-    def build(self, jobs: Sequence[Job]) -> list[BuiltKernel | MeasureFailure]:
+    def build(self, jobs: Sequence[NamedNest]) -> list[BuiltKernel | MeasureFailure]:
         """One entry for each (symbol, nest), in order; symbols must differ."""
         compiled = self.compile(jobs)
         objects = [code for code in compiled if isinstance(code, bytes)]
@@ -91,7 +92,7 @@ class Builder:
             for code in compiled
         ]
 
-    def compile(self, jobs: Sequence[Job]) -> list[bytes | MeasureFailure]:
+    def compile(self, jobs: Sequence[NamedNest]) -> list[bytes | MeasureFailure]:
         """The object file of each nest, in order, or why there is none."""
         answers: dict[int, bytes | MeasureFailure] = {}
         waiting = deque(range(len(jobs)))
@@ -157,7 +158,7 @@ class _Worker:
         self.deadline = 0.0
         self._starting_s = STARTING_S
 
-    def start(self, job: int, jobs: Sequence[Job], timeout_s: float) -> None:
+    def start(self, job: int, jobs: Sequence[NamedNest], timeout_s: float) -> None:
         """Hand over one of the jobs; `answer` must be read before the next."""
         self.job = job
         self.deadline = time.monotonic() + timeout_s + self._starting_s

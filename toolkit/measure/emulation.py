@@ -1,7 +1,8 @@
 """What the board `emulated-a53` runs on: qemu's user-mode emulator and an aarch64 Python in a folder.
 
-`find` says where both are; `fetch` gets what is missing from Debian's archive, as any user, and installs
-nothing: apt checks packages against Debian's signed lists in a state folder of its own, dpkg unpacks them.
+`find` says where both are; `fetch_emulation` gets what is missing from Debian's archive, as any user, and
+installs nothing: apt checks packages against Debian's signed lists in a state folder of its own, dpkg unpacks
+them.
 Each part is built in a temporary folder, tried out, sealed with the hashes of its files, and renamed into
 place. `find` checks the hashes: a folder that is damaged is as good as none, and fetched again.
 
@@ -68,7 +69,7 @@ def find(cache_dir: Path = DEFAULT_CACHE_DIR) -> EmulationPaths | None:
     return EmulationPaths(qemu=qemu, sysroot=sysroot, python=sysroot / _PYTHON)
 
 
-def fetch(
+def fetch_emulation(
     cache_dir: Path = DEFAULT_CACHE_DIR, progress: Progress = lambda line: None, *, mirror: str = _MIRROR
 ) -> EmulationPaths:
     """What `find` finds, after getting whatever is missing below `cache_dir` (about 80 MB on disk).
@@ -225,7 +226,7 @@ def _run(command: Sequence[str], folder: Path, failure: str) -> str:
 def main(cache_dir: Path, mirror: str) -> None:
     """Fetch what the board emulated-a53 runs on, unless it is there already."""
     try:
-        paths = fetch(cache_dir, lambda line: click.echo(line, err=True), mirror=mirror)
+        paths = fetch_emulation(cache_dir, lambda line: click.echo(line, err=True), mirror=mirror)
     except BoardUnreachable as error:
         click.echo(str(error), err=True)
         raise SystemExit(error.exit_code) from error

@@ -25,7 +25,7 @@ from device_runtime.protocol import (
     Timing,
 )
 from toolkit.explore.space import Batch
-from toolkit.measure.builder import Builder, BuiltKernel, Job
+from toolkit.measure.builder import Builder, BuiltKernel, NamedNest
 from toolkit.measure.measurement import CODE, GIVEN_UP_S, IDENTICAL_CODE, Measurement
 from toolkit.measure.session import DeviceError
 from toolkit.measure.trial_data import TrialData, trial_data
@@ -128,7 +128,7 @@ class LiveRunner:
         """See Runner.prepare."""
         _ = self._data  # now, rather than while the board waits for it
         built: dict[Hashable, BuiltKernel | MeasureFailure] = {}
-        jobs: dict[Hashable, Job] = {}
+        jobs: dict[Hashable, NamedNest] = {}
         keys: list[Hashable] = []
         for row, number in zip(batch, self._space.ids(batch).tolist(), strict=True):
             try:

@@ -10,7 +10,7 @@ import json
 import shlex
 from pathlib import Path
 
-from boards.board import load, names
+from boards.board import board_names, load
 from boards.description import Board
 from boards.files import write_file
 from toolkit.errors import UntrustedBoard
@@ -29,7 +29,7 @@ def check_program(board: Board, *, trust: bool, config_dir: Path | None = None) 
         OSError: the hashes cannot be read or written.
     """
     program = board.link.program
-    if not program or program in {load(name).link.program for name in names()}:
+    if not program or program in {load(name).link.program for name in board_names()}:
         return
     path = trusted_programs_path(config_dir)
     digest = hashlib.sha256(json.dumps(program).encode()).hexdigest()

@@ -18,7 +18,7 @@ from cross.schedule.space import Configuration
 from toolkit.measure.live import RunnerOptions
 from toolkit.measure.runner import Runner
 from toolkit.records import RecordKey, Records
-from toolkit.tuning.algorithm import TunableSpace
+from toolkit.tuning.task import TunableSpace
 
 FINALISTS = 3
 REPEATS = 5

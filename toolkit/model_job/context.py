@@ -10,46 +10,28 @@ from pathlib import Path
 
 from boards.description import Board
 from boards.target import Target
-from cross.loopnest.program import Programs
 from toolkit.explore.search import check_search
-from toolkit.measure.builder import Builder
 from toolkit.measure.fit import fitted
-from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.session import Session, open_session
+from toolkit.model.distinct import distinct_operators
 from toolkit.model.graph import Graph
 from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
 from toolkit.model.memory import check_memory
-from toolkit.model.tasks import TuningTask, tasks
 from toolkit.model_job.options import JobListener, StageDone, StageName, StageStarted, TuneOptions
 from toolkit.records import Records
-from toolkit.tuning.algorithm import TuningJob, TuningOptions
-from toolkit.tuning.on_board import GIVE_WAY, open_job, shares_cores
+from toolkit.tuning.on_board import OpenBoard, OpenTask, builder_for, overlapping
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTask:
-    """A task with everything that it takes to tune it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobContext(OpenBoard):
+    """What the stages of a job share; the job began at `started_s` by time.monotonic."""
 
-    task: TuningTask
-    job: TuningJob
-    programs: Programs
-    runner: LiveRunner
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """Everything that the stages work with; the job began at `started_s` by time.monotonic."""
-
-    board: Board
-    target: Target
+    session: Session
     model: Graph
     """As it was imported; `graph` is stored as the target wants it."""
     graph: Graph
-    tasks: tuple[OpenTask, ...]
-    session: Session
-    builder: Builder
-    records: Records
+    tasks: tuple[OpenTask, ...] = ()
     options: TuneOptions
     on_event: JobListener
     started_s: float
@@ -58,12 +40,6 @@ class Bench:
     def passed_s(self) -> float:
         """Seconds since the job began, and those that were over before."""
         return time.monotonic() - self.started_s + self.options.spent_s
-
-    @property
-    def tuning(self) -> TuningOptions:
-        """As asked for; a board with cores of its own measures while the next batch is compiled."""
-        tuning = self.options.tuning
-        return replace(tuning, overlap=tuning.overlap or not shares_cores(self.board))
 
 
 @dataclass(slots=True)
@@ -83,62 +59,37 @@ def stage(name: StageName, on_event: JobListener) -> Iterator[Stage]:
     on_event(StageDone(name, time.monotonic() - started_s, running.summary))
 
 
-def open_task(
-    task: TuningTask,
-    board: Board,
-    target: Target,
-    builder: Builder,
-    session: Session,
-    records: Records,
-    options: TuneOptions,
-) -> OpenTask:
-    """A task with its space, and a runner that knows what is recorded."""
-    job, programs = open_job(
-        task.name,
-        task.operator,
-        board,
-        target,
-        winograd=options.winograd,
-        weight=task.count,
-        search=options.tuning.search,
-    )
-    recorded = [record.measurement for record in records.for_key(job.key)]
-    timing, seed = RunnerOptions.of(board.measure), options.tuning.seed
-    runner = LiveRunner(programs, builder, session, timing, seed=seed, recorded=recorded)
-    return OpenTask(task, job, programs, runner)
-
-
 @contextmanager
-def open_bench(
+def open_job(
     model: Path, board: Board, target: Target, options: TuneOptions, on_event: JobListener
-) -> Iterator[Bench]:
+) -> Iterator[JobContext]:
     """The model imported and the board connected, until the block ends. Raises UnfitBoard, too."""
     started_s = time.monotonic()
     check_search(options.tuning.search)
-    nice = 0 if shares_cores(board) else GIVE_WAY
+    tuning = overlapping(board, options.tuning)
     with stage("import", on_event) as running:
         imported = load_model(model, options.shapes)
         graph = stored_for(imported, target)
         check_memory(graph, board.memory_bytes, board.name)
-        found = tasks(graph)
+        found = distinct_operators(graph)
         running.summary = f"{len(graph.groups)} operators, {len(found)} distinct"
-    with Records(options.records) as records, Builder(target, workers=options.workers, nice=nice) as builder:
+    with Records(options.records) as records, builder_for(target, options.workers, tuning) as builder:
         with stage("connect", on_event) as running:
             session = open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s)
             running.summary = f"{board.name}, {session.hello.machine}, Python {session.hello.python}"
         with session:
-            target = fitted(session, target)
-            opened = [open_task(task, board, target, builder, session, records, options) for task in found]
-            yield Bench(
+            job = JobContext(
                 board=board,
-                target=target,
-                model=imported,
-                graph=graph,
-                tasks=tuple(opened),
+                target=fitted(session, target),
                 session=session,
                 builder=builder,
                 records=records,
+                tuning=tuning,
+                winograd=options.winograd,
+                model=imported,
+                graph=graph,
                 options=options,
                 on_event=on_event,
                 started_s=started_s,
             )
+            yield replace(job, tasks=tuple(job.open(item.name, item.operator, item.count) for item in found))

@@ -14,14 +14,13 @@ from device_runtime.protocol import MeasureFailure
 from toolkit.bundle.build import BuiltModel, build
 from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
 from toolkit.errors import VerificationError
-from toolkit.measure.builder import Builder
-from toolkit.model.tasks import TuningTask, tasks
+from toolkit.model.distinct import DistinctOperator, distinct_operators
 from toolkit.model_job.confirm import Winner
-from toolkit.model_job.context import Bench, stage
-from toolkit.model_job.kernels import TunedTask, plan_model
+from toolkit.model_job.context import JobContext, stage
+from toolkit.model_job.kernels import TunedOperator, plan_model
 from toolkit.model_job.latency import measure_model
 from toolkit.model_job.options import FallbackReport
-from toolkit.tuning.on_board import GIVE_WAY, open_job, shares_cores
+from toolkit.tuning.on_board import builder_for, open_task
 from toolkit.tuning.operator_search import known_books
 
 
@@ -41,25 +40,24 @@ def fallback_target(board: Board, target: Target) -> Target | None:
     return max(cpus, key=lambda cpu: cpu.estimated_peak_gflops)
 
 
-def build_fallback(bench: Bench, golden: GoldenData) -> Fallback | None:
+def build_fallback(job: JobContext, golden: GoldenData) -> Fallback | None:
     """The model for the board's CPU, checked there. Raises VerificationError, ToolkitError."""
-    target = fallback_target(bench.board, bench.target)
+    target = fallback_target(job.board, job.target)
     if target is None:
         return None
-    with stage("fallback", bench.on_event) as running:
-        chosen = [_from_records(bench, task, target) for task in tasks(bench.model)]
-        nice = 0 if shares_cores(bench.board) else GIVE_WAY
-        with Builder(target, workers=bench.options.workers, nice=nice) as builder:
-            plan = plan_model(bench.model, chosen, builder, target)
+    with stage("fallback", job.on_event) as running:
+        chosen = [_from_records(job, item, target) for item in distinct_operators(job.model)]
+        with builder_for(target, job.options.workers, job.tuning) as builder:
+            plan = plan_model(job.model, chosen, builder, target)
         built = build(plan, target)
         tuned = sum(item.result.best is not None for item in chosen)
-        expected_s = sum(item.task.count * (item.winner.seconds or 0.0) for item in chosen)
+        expected_s = sum(item.task.weight * (item.winner.seconds or 0.0) for item in chosen)
         exact = replace(golden, rtol=GOLDEN_RTOL[target.storage])
-        latency = measure_model(built, exact, bench.session, expected_s=expected_s)
+        latency = measure_model(built, exact, job.session, expected_s=expected_s)
         if isinstance(latency, MeasureFailure):
             raise VerificationError(
-                f"the model {plan.name!r} failed on board {bench.board.name} on target {target.name}, which "
-                f"its bundle needs beside {bench.target.name}: {latency.kind}: {latency.text}; no bundle "
+                f"the model {plan.name!r} failed on board {job.board.name} on target {target.name}, which "
+                f"its bundle needs beside {job.target.name}: {latency.kind}: {latency.text}; no bundle "
                 f"was written, the records are kept; tune it with --target {target.name} first"
             )
         report = FallbackReport(target.name, tuned, len(chosen), latency)
@@ -67,16 +65,17 @@ def build_fallback(bench: Bench, golden: GoldenData) -> Fallback | None:
     return Fallback(built, report)
 
 
-def _from_records(bench: Bench, task: TuningTask, target: Target) -> TunedTask:
-    """The best that the records know of a task on the CPU, or its default schedule."""
-    options = bench.options
-    job, programs = open_job(task.name, task.operator, bench.board, target, winograd=options.winograd)
-    result = known_books(job, bench.records).result()
-    space = programs.space
-    best = space.parse(result.best.configuration) if result.best else space.default()
-    winner = Winner(
-        best,
-        result.best.cost_s if result.best else None,
-        result.default.cost_s if result.default else None,
+def _from_records(job: JobContext, item: DistinctOperator, target: Target) -> TunedOperator:
+    """The best that the records know of an operator on the CPU, or its default schedule."""
+    task = open_task(item.name, item.operator, job.board, target, winograd=job.winograd, weight=item.count)
+    result = known_books(task, job.records).result()
+    best = result.best
+    return TunedOperator(
+        task,
+        result,
+        Winner(
+            task.space.parse(best.configuration) if best else task.space.default(),
+            best.cost_s if best else None,
+            result.default.cost_s if result.default else None,
+        ),
     )
-    return TunedTask(task, programs, result, winner)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from boards.description import Board
 from toolkit.bundle.manifest import TensorSpec
 from toolkit.errors import InputError, OutputError
-from toolkit.flash import FlashOptions, StartedVariant, run, status
+from toolkit.flash import FlashOptions, StartedVariant, run, slot_status
 
 Array = NDArray[Any]
 
@@ -38,7 +38,7 @@ def run_installed(
     BoardUnreachable, BoardBusy.
     """
     options = options or FlashOptions()
-    installed = status(board, options)
+    installed = slot_status(board, options)
     slot = installed.slot(installed.current)
     if slot is None:
         raise InputError(f"board {board.name} has no current bundle; flash one first")

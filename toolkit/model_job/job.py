@@ -23,7 +23,7 @@ from toolkit.bundle.sign import key_file, open_key
 from toolkit.bundle.verify import open_bundle
 from toolkit.errors import CoverageError, OutputError
 from toolkit.model_job import stages
-from toolkit.model_job.context import Bench, open_bench, stage
+from toolkit.model_job.context import JobContext, open_job, stage
 from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import JobListener, Latency, OperatorReport, TuneOptions, TuneReport
 from toolkit.model_job.tuning_plan import TuningPlan
@@ -52,21 +52,22 @@ def tune(
     output = Path(options.output or default_output(model, board))
     check_writable(output, model)
     open_key(key_file(options.config_dir))
-    with open_bench(model, board, target, options, on_event) as bench:
-        baseline = stages.prepare(bench)
+    with open_job(model, board, target, options, on_event) as job:
+        baseline = stages.prepare(job)
         fallback = baseline.fallback
         timed = options.seconds is not None
-        plan = stages.make_plan(bench, baseline) if timed or options.reuse else None
-        stages.announce(bench, plan)
-        results, bridges = stages.tune_tasks(bench, baseline, plan)
-        tuned = stages.confirm_tasks(bench, results, plan.total_s - plan.finish_s if plan and timed else None)
+        planned = timed or options.reuse
+        plan, reuse = stages.make_plan(job, baseline) if planned else (None, None)
+        stages.announce(job, plan)
+        results, bridges = stages.tune_tasks(job, baseline, plan, reuse)
+        tuned = stages.confirm_tasks(job, results, plan.total_s - plan.finish_s if plan and timed else None)
         operators = tuple(report_operator(item.task, item.result, item.winner) for item in tuned)
         _check_coverage(operators, options)
-        built = stages.build(bench, tuned)
+        built = stages.build(job, tuned)
         expected_s = sum(item.count * (item.best_s or 0.0) for item in operators)
         unchecked = [item.name for item in operators if not item.tuned]
-        latencies = stages.measure(bench, baseline, built, expected_s, unchecked)
-        report = _report(bench, [*results, *bridges], operators, latencies, model.stem, output)
+        latencies = stages.measure(job, baseline, built, expected_s, unchecked)
+        report = _report(job, [*results, *bridges], operators, latencies, model.stem, output)
         report = replace(report, fallback=fallback.report if fallback else None, bridges=len(bridges))
     with stage("pack", on_event) as running:
         models = (built, fallback.built) if fallback else (built,)
@@ -88,8 +89,9 @@ def plan_tuning(
     """
     options = options or TuneOptions()
     target = board.target(options.target or None)
-    with open_bench(Path(model), board, target, options, on_event) as bench:
-        return stages.make_plan(bench, stages.prepare(bench))
+    with open_job(Path(model), board, target, options, on_event) as job:
+        plan, _ = stages.make_plan(job, stages.prepare(job))
+        return plan
 
 
 def default_output(model: Path, board: Board) -> Path:
@@ -114,7 +116,7 @@ def check_writable(output: Path, model: Path) -> None:
 
 
 def _report(
-    bench: Bench,
+    job: JobContext,
     results: Sequence[TuningResult],
     operators: tuple[OperatorReport, ...],
     latencies: tuple[Latency | MeasureFailure, Latency],
@@ -126,10 +128,10 @@ def _report(
     accounts = sum((result.accounts for result in results), Accounts())
     return TuneReport(
         model=name,
-        board=bench.board.name,
-        target=bench.target.name,
-        emulated=bench.board.emulated,
-        peak_gflops=bench.target.peak_gflops,
+        board=job.board.name,
+        target=job.target.name,
+        emulated=job.board.emulated,
+        peak_gflops=job.target.peak_gflops,
         operators=operators,
         default_latency=default if isinstance(default, Latency) else None,
         default_failure=f"{default.kind}: {default.text}" if isinstance(default, MeasureFailure) else "",
@@ -140,11 +142,11 @@ def _report(
         device_s=accounts.device_s,
         accounts=accounts,
         wall_s=0.0,
-        records=Path(bench.options.records),
+        records=Path(job.options.records),
         bundle=output,
         bundle_id="",
-        kind=bench.target.kind,
-        pocl=bench.target.is_pocl,
+        kind=job.target.kind,
+        pocl=job.target.is_pocl,
     )
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from boards.target import Target
 from cross.compile import Argument, kernel_of
 from cross.expression.language.operator import Operator
-from cross.loopnest.program import Programs
 from device_runtime.protocol import GpuModule
 from toolkit.bundle.assemble import OperatorKernel, assemble
 from toolkit.bundle.manifest import KernelProvenance
@@ -21,35 +20,37 @@ from toolkit.bundle.model_plan import ModelPlan, PlannedKernel
 from toolkit.errors import ToolkitError
 from toolkit.measure.builder import Builder
 from toolkit.model.graph import Graph
-from toolkit.model.tasks import TuningTask
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.options import OperatorReport
 from toolkit.tuning.progress import TuningResult
+from toolkit.tuning.task import OperatorTask
 from toolkit.version import TOOL_VERSION
 
 
 @dataclass(frozen=True, slots=True)
-class TunedTask:
-    """A task, the programs of its schedule space, what the search found, and what goes into the bundle."""
+class TunedOperator:
+    """A task, what the search found, and the configuration that goes into the bundle."""
 
-    task: TuningTask
-    programs: Programs
+    task: OperatorTask
     result: TuningResult
     winner: Winner
 
 
-def plan_model(graph: Graph, tuned: Sequence[TunedTask], builder: Builder, target: Target) -> ModelPlan:
+def plan_model(graph: Graph, tuned: Sequence[TunedOperator], builder: Builder, target: Target) -> ModelPlan:
     """The model with one compiled kernel for each operator, in the configuration of its winner.
 
     Raises ToolkitError when a kernel cannot be compiled.
     """
-    nests = [(f"k_{item.task.key}", item.programs.nest(item.winner.configuration)) for item in tuned]
+    nests = [
+        (f"k_{item.task.key.operator_key}", item.task.programs.nest(item.winner.configuration))
+        for item in tuned
+    ]
     kernels = {}
     for item, (symbol, nest), code in zip(tuned, nests, builder.compile(nests), strict=True):
         if not isinstance(code, bytes):
             raise ToolkitError(
                 f"the kernel of {item.task.name} ({describe(item.task.operator)}) cannot be built in the "
-                f"configuration {item.programs.space.describe(item.winner.configuration)}: {code.text}"
+                f"configuration {item.task.space.describe(item.winner.configuration)}: {code.text}"
             )
         kernel = kernel_of(symbol, nest)
         packings = tuple(argument.packing for argument in kernel.arguments if argument.role != "output")
@@ -61,7 +62,7 @@ def plan_model(graph: Graph, tuned: Sequence[TunedTask], builder: Builder, targe
             provenance=provenance,
             argument_bytes=() if on_cpu else tuple(_size_bytes(argument) for argument in kernel.arguments),
         )
-        kernels[item.task.key] = OperatorKernel(planned, packings)
+        kernels[item.task.key.operator_key] = OperatorKernel(planned, packings)
     return assemble(graph, kernels, target)
 
 
@@ -80,15 +81,15 @@ def describe(operator: Operator) -> str:
     return f"{operator.name} {inputs} -> {_shape(operator.output.shape)}"
 
 
-def report_operator(task: TuningTask, result: TuningResult, winner: Winner | None = None) -> OperatorReport:
+def report_operator(task: OperatorTask, result: TuningResult, winner: Winner | None = None) -> OperatorReport:
     """What is known about a task, for people: the times are the winner's, or those that were recorded."""
     default_s = result.default.cost_s if result.default else None
     best_s = result.best.cost_s if result.best else None
     return OperatorReport(
         name=task.name,
         operator=describe(task.operator),
-        operator_key=task.key,
-        count=task.count,
+        operator_key=task.key.operator_key,
+        count=round(task.weight),
         flops=task.flops,
         default_s=winner.default_s if winner else default_s,
         best_s=winner.seconds if winner else best_s,
@@ -104,13 +105,13 @@ def _shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-def _provenance(tuned: TunedTask, symbol: str) -> KernelProvenance:
+def _provenance(tuned: TunedOperator, symbol: str) -> KernelProvenance:
     winner = tuned.winner
     return KernelProvenance(
         symbol=symbol,
-        operator_key=tuned.task.key,
+        operator_key=tuned.task.key.operator_key,
         operator=describe(tuned.task.operator),
-        configuration=dict(tuned.programs.space.describe(winner.configuration)),
+        configuration=dict(tuned.task.space.describe(winner.configuration)),
         tuned=winner.seconds is not None,
         seconds=winner.seconds,
         default_seconds=winner.default_s,

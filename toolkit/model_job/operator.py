@@ -10,8 +10,8 @@ from toolkit.measure.fit import fitted
 from toolkit.measure.session import open_session
 from toolkit.model_job.options import DEFAULT_RECORDS, DEFAULT_TRIALS
 from toolkit.records import Records
-from toolkit.tuning.algorithm import TuningOptions
 from toolkit.tuning.on_board import BoardOptions, tune_on_board
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget, Listener, TuningResult, silent
 
 

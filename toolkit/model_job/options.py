@@ -10,8 +10,8 @@ from typing import Literal
 
 from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.records.failures import FailureReason
-from toolkit.reuse.plan.bridges import Hops
-from toolkit.tuning.algorithm import TuningOptions
+from toolkit.reuse.names import Hops
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Event
 from toolkit.tuning.time_breakdown import Accounts
 

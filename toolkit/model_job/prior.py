@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from boards.description import Board
-from toolkit.cost_model.choose import DEFAULT, PRIOR_MODELS, TREE_MODELS, make_cost_model
+from toolkit.cost_model.choose import make_cost_model
 from toolkit.cost_model.model_file import FeatureFacts, Provenance, SavedModel, save
+from toolkit.cost_model.names import DEFAULT, PRIOR_MODELS, TREE_MODELS
 from toolkit.errors import InputError
+from toolkit.features.names import SHARED
 from toolkit.model_job.options import DEFAULT_RECORDS
 from toolkit.model_job.training_data import LeftOut, board_name, training_data
 from toolkit.records import Records
 from toolkit.version import TOOL_VERSION
-
-SHARED_FEATURES: Final = ("relation", "flattened", "tree")
-"""Features that mean the same for every operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +46,14 @@ def train_prior(
 ) -> PriorReport:
     """Train a cost model on a records file and write it to `output`; `tell` gets a line as each step begins.
 
-    boards: learn from their records only; none: from all. features: one of SHARED_FEATURES; empty: what suits
-    the model. Raises InputError when names do not fit or there is nothing to learn from, RecordsError,
-    OutputError, MissingExtra.
+    boards: learn from their records only; none: from all. features: one of toolkit.features.names.SHARED;
+    empty: what suits the model. Raises InputError when names do not fit or there is nothing to learn from,
+    RecordsError, OutputError, MissingExtra.
     """
     kind = features or ("tree" if cost_model in TREE_MODELS else "relation")
     if cost_model not in PRIOR_MODELS:
         raise InputError(f"a prior cannot be {cost_model!r}: expected one of {', '.join(PRIOR_MODELS)}")
-    if kind not in SHARED_FEATURES or (kind == "tree") != (cost_model in TREE_MODELS):
+    if kind not in SHARED or (kind == "tree") != (cost_model in TREE_MODELS):
         raise InputError(
             f"a prior that is {cost_model} cannot read {kind} features: expected tree features for "
             f"{', '.join(TREE_MODELS)}, relation or flattened ones for the others"

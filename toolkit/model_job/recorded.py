@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from boards.description import Board
+from toolkit.model.distinct import distinct_operators
 from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
-from toolkit.model.tasks import tasks
 from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import OperatorReport
 from toolkit.records import Records
-from toolkit.tuning.on_board import open_job
+from toolkit.tuning.on_board import open_task
 from toolkit.tuning.operator_search import known_books
 
 
@@ -31,7 +31,7 @@ def recorded_operators(
     """
     chosen = board.target(target or None)
     found = []
-    for task in tasks(stored_for(load_model(model, shapes), chosen)):
-        job, _ = open_job(task.name, task.operator, board, chosen, winograd=winograd)
-        found.append(report_operator(task, known_books(job, records).result()))
+    for item in distinct_operators(stored_for(load_model(model, shapes), chosen)):
+        task = open_task(item.name, item.operator, board, chosen, winograd=winograd, weight=item.count)
+        found.append(report_operator(task, known_books(task, records).result()))
     return tuple(found)

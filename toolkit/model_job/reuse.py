@@ -18,23 +18,15 @@ from cross.expression.language.operator import Operator
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
 from toolkit.explore.neighbourhood.loops import IrregularLoops, MajorLoops, major_loops
-from toolkit.measure.live import LiveRunner
-from toolkit.model.tasks import TuningTask
-from toolkit.model_job.context import Bench, OpenTask, open_task
+from toolkit.model_job.context import JobContext
 from toolkit.records import TuningRecord
 from toolkit.reuse.plan.bridge_operator import Bridge, bridge_operators
 from toolkit.reuse.plan.expected_trials import expected_cpu_rounds, expected_gpu_rounds
-from toolkit.reuse.plan.reuse_plan import (
-    Candidate,
-    ReuseOptions,
-    ReusePlan,
-    ReuseStep,
-    plan_reuse,
-)
+from toolkit.reuse.plan.reuse_plan import Candidate, ReuseOptions, ReusePlan, ReuseStep, plan_reuse
 from toolkit.reuse.rounds.program import Program
 from toolkit.reuse.rounds.proposer import reuse_proposer
-from toolkit.tuning.algorithm import TuningJob, tune_all
-from toolkit.tuning.on_board import target_key
+from toolkit.tuning.algorithm import tune_all
+from toolkit.tuning.on_board import OpenTask, target_key
 from toolkit.tuning.progress import Budget, Listener, TuningResult
 from toolkit.version import TOOL_VERSION
 
@@ -43,7 +35,7 @@ KNOWN_TRIALS = 32  # an operator with fewer records does not count as tuned
 
 @dataclass(frozen=True, slots=True)
 class KnownProgram:
-    """An operator that was tuned before: what it is called, and its fastest program."""
+    """The fastest program of an operator that was tuned before, and what the operator is called."""
 
     name: str
     operator_key: str
@@ -51,91 +43,98 @@ class KnownProgram:
     program: Program
 
 
+Source = OpenTask | KnownProgram | Bridge
+"""Whose program may be reused: a task of the model, an operator of the records, or a bridge."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelReuse:
-    """The plan of a model: its tasks come first among the candidates, then the programs of the records, then
-    the bridges."""
+    """Who reuses whom in a model. Positions in the plan are positions among `sources`."""
 
-    candidates: tuple[Candidate, ...]
-    known: tuple[KnownProgram, ...]
-    bridges: tuple[Bridge, ...]
+    options: ReuseOptions
+    sources: tuple[Source, ...]
     plan: ReusePlan
 
-    def bridge(self, position: int) -> Bridge | None:
-        """The bridge among the candidates; None for other candidates."""
-        first = len(self.candidates) - len(self.bridges)
-        return self.bridges[position - first] if position >= first else None
+    @property
+    def bridges(self) -> list[str]:
+        """Names of the bridges that the plan tunes."""
+        return [item.name for item in map(self.source, self.plan.steps) if isinstance(item, Bridge)]
 
-    def source_name(self, step: ReuseStep) -> str:
-        """Whom a step reuses; "" for nobody."""
-        return "" if step.parent is None else self.candidates[step.parent].name
-
-
-def plan_model_reuse(bench: Bench, options: ReuseOptions) -> ModelReuse:
-    """Who reuses whom in a model."""
-    work = sum(item.task.flops * item.task.count for item in bench.tasks)
-    mine = []
-    for item in bench.tasks:
-        count = len(bench.records.for_key(item.job.key))
-        mine.append(
-            Candidate(
-                item.job.name,
-                _loops(item.task.operator),
-                item.task.flops * item.task.count / max(1, work),
-                tuned=count >= min(options.trials, item.job.space.size),
-                most=float(item.job.space.size),
+    @property
+    def named_steps(self) -> dict[str, tuple[int, str]]:
+        """Of every operator that is to be tuned: expected trials, and whose program it begins with or ""."""
+        return {
+            _name(self.source(step)): (
+                round(step.trials),
+                "" if step.parent is None else _name(self.sources[step.parent]),
             )
+            for step in self.plan.steps
+        }
+
+    def source(self, step: ReuseStep) -> Source:
+        """Who is tuned in a step."""
+        return self.sources[step.position]
+
+
+def plan_model_reuse(job: JobContext, options: ReuseOptions) -> ModelReuse:
+    """The cheapest plan for the tasks of a model, with programs of the records and bridges to reuse."""
+    work = sum(task.flops * task.weight for task, _ in job.tasks)
+    mine = [
+        Candidate(
+            task.name,
+            _loops(task.operator),
+            task.flops * task.weight / max(1, work),
+            tuned=len(job.records.for_key(task.key)) >= min(options.trials, task.space.size),
+            most=float(task.space.size),
         )
-    own = {item.job.key.operator_key for item in bench.tasks}
-    bridges = _bridges(bench, mine, options)
-    recorded = _recorded(bench)
+        for task, _ in job.tasks
+    ]
+    own = {task.key.operator_key for task, _ in job.tasks}
+    bridges = [] if all(candidate.tuned for candidate in mine) else _bridges(job, mine, options)
+    recorded = _recorded(job)
     begun = {bridge.operator.key for bridge in bridges} & recorded.keys()
-    known = tuple(item for item in known_programs(bench) if item.operator_key not in own | begun)
-    candidates = (
+    known = [item for item in known_programs(job) if item.operator_key not in own | begun]
+    candidates = [
         *mine,
-        *(Candidate(program.name, program.loops, 0.0, tuned=True) for program in known),
+        *(Candidate(item.name, item.loops, 0.0, tuned=True) for item in known),
         *(
             Candidate(
-                bridge.name,
-                bridge.loops,
-                0.0,
-                tuned=recorded.get(bridge.operator.key, 0) >= options.trials,
-                bridge=True,
+                item.name, item.loops, 0.0,
+                tuned=recorded.get(item.operator.key, 0) >= options.trials, bridge=True,
             )
-            for bridge in bridges
+            for item in bridges
         ),
-    )
-    expected = expected_cpu_rounds if bench.target.kind == "cpu" else expected_gpu_rounds
-    return ModelReuse(candidates, known, bridges, plan_reuse(candidates, options, expected))
+    ]  # fmt: skip
+    expected = expected_cpu_rounds if job.target.kind == "cpu" else expected_gpu_rounds
+    return ModelReuse(options, (*job.tasks, *known, *bridges), plan_reuse(candidates, options, expected))
 
 
-def _bridges(bench: Bench, mine: Sequence[Candidate], options: ReuseOptions) -> tuple[Bridge, ...]:
-    """Bridges between a model's operators, where some are to be tuned; none that the model has itself."""
-    own = {item.job.key.operator_key for item in bench.tasks}
-    if all(candidate.tuned for candidate in mine):
-        return ()
-    pairs = [
-        (item.task.operator, candidate.loops)
-        for item, candidate in zip(bench.tasks, mine, strict=True)
-        if candidate.loops is not None
-    ]
-    found = bridge_operators(pairs, options.bridges)
-    return tuple(bridge for bridge in found if bridge.operator.key not in own)
+def _name(source: Source) -> str:
+    return source.task.name if isinstance(source, OpenTask) else source.name
 
 
-def _recorded(bench: Bench) -> dict[str, int]:
-    """How many records there are of each operator on the bench's board and target."""
-    mine = target_key(bench.board.name, bench.target)
+def _bridges(job: JobContext, mine: Sequence[Candidate], options: ReuseOptions) -> list[Bridge]:
+    """Bridges between a model's operators, without those that the model computes itself."""
+    operators = [task.operator for task, _ in job.tasks]
+    pairs = zip(operators, [candidate.loops for candidate in mine], strict=True)
+    found = bridge_operators([(one, loops) for one, loops in pairs if loops is not None], options.bridges)
+    own = {operator.key for operator in operators}
+    return [bridge for bridge in found if bridge.operator.key not in own]
+
+
+def _recorded(job: JobContext) -> dict[str, int]:
+    """How many records there are of each operator on the job's board and target."""
+    mine = target_key(job.board.name, job.target)
     found: dict[str, int] = {}
-    for key, count in bench.records.keys():  # noqa: SIM118 - not a mapping
+    for key, count in job.records.keys():  # noqa: SIM118 - not a mapping
         if key.target_key == mine and key.tool_version == TOOL_VERSION:
             found[key.operator_key] = max(count, found.get(key.operator_key, 0))
     return found
 
 
-def known_programs(bench: Bench) -> Iterator[KnownProgram]:
-    """Tuned programs of the records that are code for the bench's target."""
-    records, target = bench.records, bench.target
+def known_programs(job: JobContext) -> Iterator[KnownProgram]:
+    """Tuned programs of the records that are code for the job's target."""
+    records, target = job.records, job.target
     described = {line.operator_key: line.description for line in records.operators()}
     for key, count in records.keys():  # noqa: SIM118 - not a mapping
         family = key.target_key.partition(":")[2]
@@ -143,7 +142,7 @@ def known_programs(bench: Bench) -> Iterator[KnownProgram]:
             continue
         try:
             operator = from_json(described[key.operator_key])
-            space = space_of(operator, target, winograd=bench.options.winograd)
+            space = space_of(operator, target, winograd=job.winograd)
         except (KeyError, CrossError):
             continue
         program = best_program(space, records.best(key)) if space.key == key.space_key else None
@@ -157,61 +156,55 @@ def best_program(space: ScheduleSpace, best: TuningRecord | None) -> Program | N
 
 
 def tune_by_reuse(
-    bench: Bench,
-    options: ReuseOptions,
-    allowed_s: Callable[[], float] | None,
-    on_event: Listener,
+    job: JobContext, reuse: ModelReuse, allowed_s: Callable[[], float] | None, on_event: Listener
 ) -> tuple[list[TuningResult], list[TuningResult]]:
     """Tune all tasks and the bridges of the plan, and return what came of both.
 
     With `allowed_s` in about so many seconds, and what is left goes to the search of the tasks. Raises what
     `tune_all` raises.
     """
-    return _Reuse(bench, options, plan_model_reuse(bench, options), allowed_s, on_event).run()
+    return _ReuseRun(job, reuse, allowed_s, on_event).run()
 
 
-class _Reuse:
+class _ReuseRun:
     def __init__(
-        self,
-        bench: Bench,
-        options: ReuseOptions,
-        found: ModelReuse,
-        allowed_s: Callable[[], float] | None,
-        on_event: Listener,
+        self, job: JobContext, reuse: ModelReuse, allowed_s: Callable[[], float] | None, on_event: Listener
     ) -> None:
-        self.bench = bench
-        self.options = options
-        self.found = found
+        self.job = job
+        self.reuse = reuse
         self.allowed_s = allowed_s
         self.on_event = on_event
-        self.begun_s = bench.passed_s
-        self.results: dict[int, TuningResult] = {}
-        self.opened = dict(enumerate(bench.tasks))
+        self.begun_s = job.passed_s
+        self.results: dict[int, TuningResult] = {}  # by position among the sources; the tasks come first
+        self.opened: dict[int, OpenTask] = {}
 
     def run(self) -> tuple[list[TuningResult], list[TuningResult]]:
-        left = self.found.plan.trials
-        for generation in self.found.plan.generations:
+        left, count = self.reuse.plan.trials, len(self.job.tasks)
+        for generation in self.reuse.plan.generations:
             expected = sum(step.trials for step in generation)
             part = expected / left if left else 1.0
             failed = self.generation(generation, part)
             self.generation([ReuseStep(step.position, None, step.trials) for step in failed], part)
             left -= expected
-        rest = [ReuseStep(position, None, 0.0) for position in range(len(self.bench.tasks))]
+        rest = [ReuseStep(position, None, 0.0) for position in range(count)]
         if self.allowed_s is not None:
             self.generation(rest, 1.0)
         self.generation([step for step in rest if step.position not in self.results], 0.0)
         results = [self.results[position] for position in sorted(self.results)]
-        return results[: len(self.bench.tasks)], results[len(self.bench.tasks) :]
+        return results[:count], results[count:]
 
     def generation(self, steps: Sequence[ReuseStep], part: float) -> list[ReuseStep]:
         """Tune the operators of some steps together, in `part` of the time that is left; failed reuses."""
         if not steps:
             return []
+        searched_only = all(step.trials == 0.0 for step in steps)
+        # A reuse ends by itself before it has as many trials as a search.
+        trials = None if self.allowed_s else 0 if searched_only else self.reuse.options.trials
         results = tune_all(
-            [self.job(step) for step in steps],
-            self.bench.records,
-            Budget(None if self.allowed_s else self.limit(steps), self.seconds(part)),
-            options=self.bench.tuning,
+            [self.begun(step) for step in steps],
+            self.job.records,
+            Budget(trials, self.seconds(part)),
+            options=self.job.tuning,
             on_event=self.on_event,
         )
         for step, result in zip(steps, results, strict=True):
@@ -219,70 +212,51 @@ class _Reuse:
             self.results[step.position] = result if earlier is None else _together(earlier, result)
         return [step for step in steps if step.parent is not None and self.has_failed(step.position)]
 
-    def limit(self, steps: Sequence[ReuseStep]) -> int:
-        """Trials of each operator: a reuse ends by itself before it has as many as a search."""
-        return 0 if all(step.trials == 0.0 for step in steps) else self.options.trials
-
     def seconds(self, part: float) -> Callable[[], float] | None:
         """For a budget: seconds from now."""
         allowed_s = self.allowed_s
         if allowed_s is None:
             return None
-        now_s = self.bench.passed_s - self.begun_s
+        now_s = self.job.passed_s - self.begun_s
         return lambda: part * max(0.0, allowed_s() - now_s)
 
     def has_failed(self, position: int) -> bool:
         """Whether an operator was measured, but of what it reused nothing ran without failure."""
-        item = self.task(position)
-        space, records = item.job.space, self.bench.records.for_key(item.job.key)
-        untuned = [space.describe(default) for default in space.defaults()]
+        task = self.open(position).task
+        untuned = [task.space.describe(default) for default in task.space.defaults()]
+        records = self.job.records.for_key(task.key)
         tried = [record for record in records if record.configuration not in untuned]
         return bool(tried) and all(record.error_kind for record in tried)
 
-    def job(self, step: ReuseStep) -> tuple[TuningJob, LiveRunner]:
-        """A task as the tuner takes it, begun with the program of the step's parent where that has one."""
-        item = self.task(step.position)
-        program = None if step.parent is None else self.program(step.parent)
-        if step.parent is None or program is None:
-            return (item.job if step.trials > 0.0 else replace(item.job, rounds=None)), item.runner
-        rounds = functools.partial(reuse_proposer, item.programs.space, program, item.job.programs)
-        reused = self.key(step.parent)
-        return replace(item.job, rounds=rounds, rounds_alone=True, reused=reused), item.runner
+    def begun(self, step: ReuseStep) -> OpenTask:
+        """The task of a step, begun with the program of the step's parent where that has one."""
+        task, runner = self.open(step.position)
+        found = None if step.parent is None else self.program(step.parent)
+        if found is None:
+            return OpenTask(task if step.trials > 0.0 else replace(task, rounds=None), runner)
+        program, key = found
+        rounds = functools.partial(reuse_proposer, task.programs.space, program, task.identify)
+        return OpenTask(replace(task, rounds=rounds, rounds_alone=True, reused=key), runner)
 
-    def task(self, position: int) -> OpenTask:
+    def open(self, position: int) -> OpenTask:
         """A task of the model, or a bridge as one, opened when it is needed."""
+        source = self.reuse.sources[position]
+        if isinstance(source, OpenTask):
+            return source
+        assert isinstance(source, Bridge), "programs of the records are not tuned"
         if position not in self.opened:
-            bridge = self.found.bridge(position)
-            assert bridge is not None
-            self.opened[position] = _open_bridge(self.bench, bridge)
+            task, runner = self.job.open(source.name, source.operator)
+            self.opened[position] = OpenTask(replace(task, bridge=True), runner)
         return self.opened[position]
 
-    def is_known(self, position: int) -> bool:
-        """Whether a candidate is a program of the records."""
-        return position >= len(self.bench.tasks) and self.found.bridge(position) is None
-
-    def program(self, position: int) -> Program | None:
-        """The tuned program of a candidate, if anything of it ran."""
-        if self.is_known(position):
-            return self.found.known[position - len(self.bench.tasks)].program
-        item = self.task(position)
-        return best_program(item.programs.space, self.bench.records.best(item.job.key))
-
-    def key(self, position: int) -> str:
-        """The operator key of a candidate."""
-        if self.is_known(position):
-            return self.found.known[position - len(self.bench.tasks)].operator_key
-        return self.task(position).job.key.operator_key
-
-
-def _open_bridge(bench: Bench, bridge: Bridge) -> OpenTask:
-    """A bridge like a task that no group of the model computes."""
-    operator = bridge.operator
-    task = TuningTask(operator, operator.key, 0, (bridge.name,), operator.flops)
-    opened = open_task(
-        task, bench.board, bench.target, bench.builder, bench.session, bench.records, bench.options
-    )
-    return replace(opened, job=replace(opened.job, weight=1.0, bridge=True))
+    def program(self, position: int) -> tuple[Program, str] | None:
+        """The tuned program of a source and the key of its operator; None where nothing of it ran."""
+        source = self.reuse.sources[position]
+        if isinstance(source, KnownProgram):
+            return source.program, source.operator_key
+        task = self.open(position).task
+        program = best_program(task.programs.space, self.job.records.best(task.key))
+        return None if program is None else (program, task.key.operator_key)
 
 
 def _together(earlier: TuningResult, later: TuningResult) -> TuningResult:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from boards.board import load, names
+from boards.board import board_names, load
 from boards.description import Board
 from boards.target import Target
 from cross.errors import ExpressionError, ScheduleError
@@ -24,7 +24,7 @@ from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
 from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.cost_model.model_file import FeatureFacts, TrainedOperator
-from toolkit.features import make_features
+from toolkit.features.choose import make_features
 from toolkit.records import RecordKey, Records, TuningRecord
 from toolkit.tuning.on_board import target_key
 
@@ -157,7 +157,7 @@ def _space(
 def _targets(name: str, boards: Sequence[Board]) -> Iterator[tuple[str, Target]]:
     """The targets of the boards of this name, CPUs on all of their cores or only on the first ones."""
     known = [board for board in boards if board.name == name]
-    if not known and name in names():
+    if not known and name in board_names():
         known = [load(name)]
     for board in known:
         for target in board.targets:

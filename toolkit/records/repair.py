@@ -45,7 +45,7 @@ class StoreCheck:
     backup: Path | None = None
 
 
-def check(path: Path | str) -> StoreCheck:
+def check_records(path: Path | str) -> StoreCheck:
     """What is intact in a store and what is damaged; changes nothing.
 
     Raises RecordsError: no such file, another program's, of another version; OutputError: it cannot be read.
@@ -58,7 +58,7 @@ def check(path: Path | str) -> StoreCheck:
     return _checked(path, found)
 
 
-def repair(path: Path | str) -> StoreCheck:
+def repair_records(path: Path | str) -> StoreCheck:
     """Keep everything intact of a damaged store in a new file at its place; a sound one is left alone.
 
     Raises what `check` raises, and RecordsError where another process has the store open or nothing is left.

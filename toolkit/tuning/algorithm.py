@@ -19,12 +19,11 @@ import numpy as np
 from toolkit.explore.space import Batch
 from toolkit.measure.runner import Runner
 from toolkit.records import Records
-from toolkit.tuning.operator_search import OperatorSearch, TunableSpace, TuningJob, TuningOptions, batch_size
+from toolkit.tuning.operator_search import OperatorSearch, TuningOptions
 from toolkit.tuning.progress import Budget, Clock, Listener, TuningResult, silent
 from toolkit.tuning.run import Prepared, TuningRun
+from toolkit.tuning.task import Task
 from toolkit.tuning.time_breakdown import Ledger
-
-__all__ = ["TunableSpace", "TuningJob", "TuningOptions", "batch_size", "tune_all", "tune_operator"]
 
 NOTHING: Batch = np.zeros((0, 0), np.int64)
 SWITCH_S = 0.5e-3
@@ -32,7 +31,7 @@ _one_thread = functools.partial(ThreadPoolExecutor, max_workers=1, thread_name_p
 
 
 def tune_all(
-    jobs: Iterable[tuple[TuningJob, Runner]],
+    tasks: Iterable[tuple[Task, Runner]],
     records: Records,
     budget: Budget,
     *,
@@ -47,7 +46,7 @@ def tune_all(
     clock give the same course.
     """
     ledger = Ledger(clock)
-    searches = [OperatorSearch(job, runner, records, options) for job, runner in jobs]
+    searches = [OperatorSearch(task, runner, records, options) for task, runner in tasks]
     run = TuningRun(searches, records, budget, options, on_event, clock, ledger, clock())
     for batch in ahead_of_time(run) if options.overlap else in_turn(run):
         run.measure(batch)
@@ -55,7 +54,7 @@ def tune_all(
 
 
 def tune_operator(
-    job: TuningJob,
+    task: Task,
     runner: Runner,
     records: Records,
     budget: Budget,
@@ -65,7 +64,7 @@ def tune_operator(
     clock: Clock = time.monotonic,
 ) -> TuningResult:
     """`tune_all` for one operator."""
-    (result,) = tune_all([(job, runner)], records, budget, options=options, on_event=on_event, clock=clock)
+    (result,) = tune_all([(task, runner)], records, budget, options=options, on_event=on_event, clock=clock)
     return result
 
 

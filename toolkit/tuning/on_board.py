@@ -1,13 +1,15 @@
-"""From operators and a board to a tuning run: schedule spaces, features, record keys and live runners.
+"""Operators on a board: their tasks, the runners that measure them, and a tuning run of several.
 
-`tune_on_board` is the door; `open_job` is its step for one operator.
+`open_task` needs no board at hand. `OpenBoard` is a connected board with its compiler and records, and the
+one place where runners are made. `tune_on_board` tunes operators there.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +22,19 @@ from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
+from toolkit.explore.names import FIRST, TUNERS
 from toolkit.explore.neighbourhood.cpu import untuned_rounds
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.rounds import RoundsProposer
-from toolkit.explore.search import FIRST, TUNERS, SearchOptions, search_features
+from toolkit.explore.search import SearchOptions, search_features
 from toolkit.explore.space import Batch, Identify, Ids
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import BoardSession, LiveRunner, RunnerOptions, same_program
-from toolkit.measure.runner import Runner
 from toolkit.records import RecordKey, Records
-from toolkit.tuning.algorithm import TuningJob, TuningOptions, tune_all
+from toolkit.tuning.algorithm import tune_all
+from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget, Listener, TuningResult, silent
+from toolkit.tuning.task import OperatorTask
 from toolkit.version import TOOL_VERSION
 
 GIVE_WAY = 5
@@ -50,7 +54,7 @@ def target_key(board_name: str, target: Target) -> str:
     return f"{board_name}:{target.key}"
 
 
-def open_job(
+def open_task(
     name: str,
     operator: Operator,
     board: Board,
@@ -59,8 +63,8 @@ def open_job(
     winograd: bool = True,
     weight: float = 1.0,
     search: SearchOptions | None = None,
-) -> tuple[TuningJob, Programs]:
-    """What tuning needs to know about an operator on a board, and the programs of its schedule space.
+) -> OperatorTask:
+    """An operator as a task for a target of a board.
 
     Without `winograd`, convolutions are computed directly only. `weight`: how often a model computes it.
     `search` decides which features its cost model gets, and where it begins.
@@ -69,7 +73,7 @@ def open_job(
     space = space_of(operator, target, winograd=winograd)
     programs = Programs(space)
     identify = _ByProgram(programs)
-    job = TuningJob(
+    return OperatorTask(
         name=name,
         flops=operator.flops,
         space=space,
@@ -78,10 +82,10 @@ def open_job(
         weight=weight,
         kind=operator.name,
         description=to_json(operator),
-        programs=identify,
+        identify=identify,
         rounds=around_untuned(space, identify) if begins_untuned(search, target) else None,
+        programs=programs,
     )
-    return job, programs
 
 
 class _ByProgram:
@@ -124,6 +128,53 @@ def around_untuned(
     return functools.partial(RoundsProposer, space, rounds, programs, waits=waits)
 
 
+class OpenTask(NamedTuple):
+    """A task and the runner that measures it, as `tune_all` takes them."""
+
+    task: OperatorTask
+    runner: LiveRunner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenBoard:
+    """A connected board: what it takes to tune operators for one of its targets.
+
+    `timing` None: as the board's file says.
+    """
+
+    board: Board
+    target: Target
+    session: BoardSession
+    builder: Builder
+    records: Records
+    tuning: TuningOptions
+    timing: RunnerOptions | None = None
+    winograd: bool = True
+
+    def open(self, name: str, operator: Operator, weight: float = 1.0) -> OpenTask:
+        """An operator's task, and a runner that knows what the records hold of it."""
+        task = open_task(
+            name, operator, self.board, self.target,
+            winograd=self.winograd, weight=weight, search=self.tuning.search,
+        )  # fmt: skip
+        recorded = [record.measurement for record in self.records.for_key(task.key)]
+        timing = self.timing or RunnerOptions.of(self.board.measure)
+        runner = LiveRunner(
+            task.programs, self.builder, self.session, timing, seed=self.tuning.seed, recorded=recorded
+        )
+        return OpenTask(task, runner)
+
+
+def overlapping(board: Board, tuning: TuningOptions) -> TuningOptions:
+    """The options with compiling beside measuring, unless kernels run on the cores that also compile."""
+    return replace(tuning, overlap=tuning.overlap or board.link.has_address)
+
+
+def builder_for(target: Target, workers: int, tuning: TuningOptions) -> Builder:
+    """Compiler processes, which give way to the process that talks with the board where both run at once."""
+    return Builder(target, workers=workers, nice=GIVE_WAY if tuning.overlap else 0)
+
+
 @dataclass(frozen=True, slots=True)
 class BoardOptions:
     """How operators are tuned on a board; None: as its file says. `workers` compiler processes.
@@ -153,25 +204,17 @@ def tune_on_board(
     Compiling overlaps with measuring unless the board is this machine. Raises what `tune_all` raises.
     """
     options = options or BoardOptions()
-    target = options.target or board.target()
-    timing = options.timing or RunnerOptions.of(board.measure)
-    tuning = replace(options.tuning, overlap=options.tuning.overlap or not shares_cores(board))
-    with Builder(target, workers=options.workers, nice=GIVE_WAY if tuning.overlap else 0) as builder:
-
-        def jobs() -> Iterator[tuple[TuningJob, Runner]]:
-            for name, operator in operators:
-                job, programs = open_job(
-                    name, operator, board, target, winograd=options.winograd, search=tuning.search
-                )
-                recorded = [record.measurement for record in records.for_key(job.key)]
-                yield (
-                    job,
-                    LiveRunner(programs, builder, session, timing, seed=tuning.seed, recorded=recorded),
-                )
-
-        return tune_all(jobs(), records, budget, options=tuning, on_event=on_event)
-
-
-def shares_cores(board: Board) -> bool:
-    """Whether kernels run on the cores that also compile."""
-    return not board.link.has_address
+    target, tuning = options.target or board.target(), overlapping(board, options.tuning)
+    with builder_for(target, options.workers, tuning) as builder:
+        opened = OpenBoard(
+            board=board,
+            target=target,
+            session=session,
+            builder=builder,
+            records=records,
+            tuning=tuning,
+            timing=options.timing,
+            winograd=options.winograd,
+        )
+        tasks = (opened.open(name, operator) for name, operator in operators)
+        return tune_all(tasks, records, budget, options=tuning, on_event=on_event)

@@ -4,86 +4,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cross.errors import ScheduleError
 from toolkit.errors import RecordsError
-from toolkit.explore.annealing import Features
 from toolkit.explore.distinct import DistinctPrograms
 from toolkit.explore.in_turn import InTurn
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.search import SearchOptions, make_proposer
-from toolkit.explore.space import Batch, Identify, SearchSpace
+from toolkit.explore.space import Batch
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import Runner
-from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord
+from toolkit.records import OperatorLine, Records, TuningRecord
 from toolkit.records.lines import BRIDGE, REUSED, SPENT
 from toolkit.tuning.allocation import AllocationOptions, Course
 from toolkit.tuning.convergence import converged
 from toolkit.tuning.progress import Books, Budget
+from toolkit.tuning.task import Task
 from toolkit.tuning.time_breakdown import Accounts
 
 SMALLEST_BATCH = 8
-
-
-class TunableSpace(SearchSpace, Protocol):
-    """What tuning needs of a schedule space beyond what the search does."""
-
-    def default(self) -> Any:
-        """The configuration to use when nothing was measured."""
-        ...
-
-    def defaults(self) -> list[Any]:
-        """That one, and the untuned configurations of the other algorithms, to be measured first."""
-        ...
-
-    def configuration(self, row: NDArray[np.int64]) -> Any:
-        """One row of a batch."""
-        ...
-
-    def batch(self, configurations: list[Any]) -> Batch:
-        """Configurations as rows."""
-        ...
-
-    def describe(self, configuration: Any) -> dict[str, Any]:
-        """A configuration as JSON-able data."""
-        ...
-
-    def parse(self, described: dict[str, Any]) -> Any:
-        """The configuration that `describe` wrote. Raises ScheduleError."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class TuningJob:
-    """One operator to tune: its name for messages, its schedule space, and the key of its records.
-
-    `weight`: how often the model computes it. Operators of one `kind` reach similar throughputs.
-    `description`: the operator as text (language/description.py), kept beside its records, or empty.
-    `programs` tells which configurations make the same program; None: none do.
-    `rounds` begins the rounds that come before the search (toolkit.explore.rounds), or, with `rounds_alone`,
-    instead of it; `reused`, the key of the operator whose program they begin with, goes into the records, and
-    so does `bridge`: no model has the operator.
-    """
-
-    name: str
-    flops: int
-    space: TunableSpace
-    features: Features
-    key: RecordKey
-    weight: float = 1.0
-    kind: str = ""
-    description: str = ""
-    programs: Identify | None = None
-    rounds: Callable[[], Proposer] | None = None
-    rounds_alone: bool = False
-    reused: str = ""
-    bridge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,34 +54,34 @@ class OperatorSearch:
     Raises RecordsError when recorded configurations do not fit the space.
     """
 
-    def __init__(self, job: TuningJob, runner: Runner, records: Records, options: TuningOptions) -> None:
-        self.job = job
+    def __init__(self, task: Task, runner: Runner, records: Records, options: TuningOptions) -> None:
+        self.task = task
         self.runner = runner
-        self.books = known_books(job, records)
+        self.books = known_books(task, records)
         self._options = options
-        if job.description:
-            key = job.key.operator_key
-            records.describe(OperatorLine(operator_key=key, description=job.description))
-        known = records.for_key(job.key)
+        if task.description:
+            key = task.key.operator_key
+            records.describe(OperatorLine(operator_key=key, description=task.description))
+        known = records.for_key(task.key)
         self.resumed = self._planned = len(known)
         self._exhausted = False
         self.started = self.ended = False  # whether the listener was told
-        self._told = _configurations(job, known)
+        self._told = _configurations(task, known)
         self._proposer = self._begun()
 
     def _begun(self) -> Proposer:
         """The search, told what was measured; the same for the same records."""
-        job, options = self.job, self._options
+        task, options = self.task, self._options
         self._begun_with = len(self._told)
         rng = np.random.default_rng([options.seed, self._begun_with])
-        proposers = [job.rounds()] if job.rounds else []
-        if not job.rounds_alone:
-            proposers.append(make_proposer(job.space, job.features, rng, options.search))
-        untuned = job.space.batch(job.space.defaults())
-        proposer: Proposer = InTurn(job.space, untuned, proposers)
-        if job.programs is not None:
+        proposers = [task.rounds()] if task.rounds else []
+        if not task.rounds_alone:
+            proposers.append(make_proposer(task.space, task.features, rng, options.search))
+        untuned = task.space.batch(task.space.defaults())
+        proposer: Proposer = InTurn(task.space, untuned, proposers)
+        if task.identify is not None:
             drawing = np.random.default_rng([options.seed, self._begun_with, 1])
-            proposer = DistinctPrograms(job.space, proposer, job.programs, drawing)
+            proposer = DistinctPrograms(task.space, proposer, task.identify, drawing)
         proposer.tell(self._told, np.array(self.books.costs_s[: self._begun_with], np.float64))
         return proposer
 
@@ -172,9 +116,9 @@ class OperatorSearch:
         left = most if limit is None else min(most, limit - self._planned)
         stopped = options.early_stop and converged(books.costs_s, options.allocation.rule)
         return Course(
-            weight=self.job.weight,
-            flops=self.job.flops,
-            kind=self.job.kind,
+            weight=self.task.weight,
+            flops=self.task.flops,
+            kind=self.task.kind,
             costs_s=books.costs_s,
             pending=self._planned - books.trials,
             trial_s=books.trial_s,
@@ -183,7 +127,7 @@ class OperatorSearch:
 
     def record(self, row: NDArray[np.int64], measurement: Measurement, spent: Accounts) -> TuningRecord:
         """A measured configuration as a record, counted in the books."""
-        key, error, space = self.job.key, measurement.error, self.job.space
+        key, error, space = self.task.key, measurement.error, self.task.space
         record = TuningRecord(
             operator_key=key.operator_key,
             target_key=key.target_key,
@@ -198,8 +142,8 @@ class OperatorSearch:
             facts={
                 **measurement.facts,
                 SPENT: spent.plain(),
-                **({REUSED: self.job.reused} if self.job.reused else {}),
-                **({BRIDGE: True} if self.job.bridge else {}),
+                **({REUSED: self.task.reused} if self.task.reused else {}),
+                **({BRIDGE: True} if self.task.bridge else {}),
             },
             timestamp_s=time.time(),
             seed=self._options.seed,
@@ -209,10 +153,10 @@ class OperatorSearch:
         return record
 
 
-def known_books(job: TuningJob, records: Records) -> Books:
+def known_books(task: Task, records: Records) -> Books:
     """What the records know about an operator."""
-    books = Books(job.name, job.flops, untuned=job.space.describe(job.space.default()))
-    for record in records.for_key(job.key):
+    books = Books(task.name, task.flops, untuned=task.space.describe(task.space.default()))
+    for record in records.for_key(task.key):
         books.note(record)
     return books
 
@@ -235,15 +179,15 @@ def trials_left(searches: Sequence[OperatorSearch], budget: Budget) -> float:
     return max(0.0, left)
 
 
-def _configurations(job: TuningJob, known: list[TuningRecord]) -> Batch:
+def _configurations(task: Task, known: list[TuningRecord]) -> Batch:
     """Recorded configurations as a batch [N, K]. Raises RecordsError for one that the space cannot read."""
     found = []
     for record in known:
         try:
-            found.append(job.space.parse(record.configuration))
+            found.append(task.space.parse(record.configuration))
         except ScheduleError as error:
             raise RecordsError(
-                f"the recorded configuration of trial {record.trial} of {job.name} does not fit its schedule "
-                f"space: {error}; tune with a new records file"
+                f"the recorded configuration of trial {record.trial} of {task.name} does not fit its "
+                f"schedule space: {error}; tune with a new records file"
             ) from error
-    return job.space.batch(found)
+    return task.space.batch(found)

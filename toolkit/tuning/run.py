@@ -101,7 +101,7 @@ class TuningRun:
             with self.ledger.during(Activity.MEASURE):
                 measurement = next(batch.measurements)
             if measurement.error is not None and measurement.says_nothing:
-                raise _nothing_said(search.job.name, measurement.error)
+                raise _nothing_said(search.task.name, measurement.error)
             self.ledger.device(measurement.device_s)
             record = search.record(row, measurement, self.ledger.take())
             self.records.add(record)
@@ -134,7 +134,7 @@ class TuningRun:
         """Say, once, that an operator has its first turn."""
         if not search.started:
             search.started = True
-            self.on_event(OperatorStarted(search.job.name, search.resumed, self.budget.trials))
+            self.on_event(OperatorStarted(search.task.name, search.resumed, self.budget.trials))
 
     def trial_done(self, search: OperatorSearch, record: TuningRecord) -> TrialDone:
         """The event of a measured configuration."""
@@ -145,7 +145,7 @@ class TuningRun:
         if allowed_s is not None:
             left_s = min(left_s, max(0.0, allowed_s - wall_s))
         return TrialDone(
-            search.job.name, books.trials, budget.trials, record, books.best_gflops, rate, left_s
+            search.task.name, books.trials, budget.trials, record, books.best_gflops, rate, left_s
         )
 
     def end(self, search: OperatorSearch) -> None:
@@ -153,7 +153,7 @@ class TuningRun:
         self.start(search)
         if not search.ended:
             search.ended = True
-            self.on_event(OperatorDone(search.job.name, search.books.result()))
+            self.on_event(OperatorDone(search.task.name, search.books.result()))
 
     def ended(self) -> list[TuningResult]:
         """What is known about every operator now."""

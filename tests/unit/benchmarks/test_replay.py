@@ -19,9 +19,11 @@ from tests.loopback.tuning_process import board_in
 from toolkit.cost_model.gbt import GradientBoostedTrees
 from toolkit.cost_model.model_file import Provenance, SavedModel, TrainedOperator, facts, save
 from toolkit.errors import ReplayError
-from toolkit.explore.search import TUNERS, SearchOptions, make_proposer, search_features
+from toolkit.explore.names import TUNERS
+from toolkit.explore.search import SearchOptions, make_proposer, search_features
 from toolkit.explore.space import enumerated
-from toolkit.features import ContextFeatures, make_features
+from toolkit.features.choose import make_features
+from toolkit.features.context import ContextFeatures
 
 
 @pytest.fixture(scope="module", name="tiny")

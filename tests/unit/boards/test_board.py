@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boards.board import Board, load, names
+from boards.board import Board, board_names, load
 from boards.errors import BoardError
 from boards.probe import Caches, HostFacts, Vectors
 
@@ -25,7 +25,7 @@ FACTS = HostFacts(
 
 
 def test_every_board_of_the_design_ships() -> None:
-    assert set(names()) == OF_THE_DESIGN
+    assert set(board_names()) == OF_THE_DESIGN
 
 
 @pytest.mark.parametrize("name", sorted(OF_THE_DESIGN))
@@ -51,7 +51,7 @@ def test_estimated_peaks_agree_with_the_data_sheets(name: str, target: str, peak
 
 
 def test_only_the_emulated_board_says_emulated() -> None:
-    assert [name for name in names() if load(name, facts=FACTS).emulated] == ["emulated-a53"]
+    assert [name for name in board_names() if load(name, facts=FACTS).emulated] == ["emulated-a53"]
 
 
 def test_the_default_target_is_the_fastest_estimate() -> None:
@@ -98,6 +98,6 @@ def test_a_board_survives_json() -> None:
 @given(st.text(max_size=30))
 def test_no_name_leads_to_anything_but_a_board_or_a_board_error(name: str) -> None:
     try:
-        assert load(name, facts=FACTS).name in names()
+        assert load(name, facts=FACTS).name in board_names()
     except BoardError as error:
         assert str(error)

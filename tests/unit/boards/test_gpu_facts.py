@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from boards.board import Board, load, names
+from boards.board import Board, board_names, load
 from boards.target import GpuLimits, Target
 
 GPUS = {
     (board.name, target.name): (board, target)
-    for board in map(load, names())
+    for board in map(load, board_names())
     for target in board.targets
     if target.gpu is not None
 }

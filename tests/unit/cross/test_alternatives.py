@@ -25,7 +25,7 @@ from tests.feature_rows import check
 from tests.nests import argument, load, loop, store
 from tests.nests import nest as nest_of
 from tests.targets import AVX2_TWO_CORES as TARGET
-from toolkit.features import ContextFeatures
+from toolkit.features.context import ContextFeatures
 
 
 def convolution() -> Operator:

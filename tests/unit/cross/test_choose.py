@@ -9,7 +9,7 @@ import pytest
 from benchmarks.kernels.expressions import operator as workload_operator
 from benchmarks.kernels.workloads import WORKLOADS
 from benchmarks.replay.operators import operator
-from boards.board import load, names
+from boards.board import board_names, load
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.errors import ScheduleError
@@ -20,7 +20,7 @@ from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
 from tests.targets import AVX2
 
 POCL = load("pocl").target(None)
-GPUS = {f"{name} {item.name}": item for name in names() for item in load(name).targets if item.gpu}
+GPUS = {f"{name} {item.name}": item for name in board_names() for item in load(name).targets if item.gpu}
 
 
 def test_the_kind_of_target_decides() -> None:

@@ -14,7 +14,8 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, AxisKind, Read, Reduce, Tensor, placeholder
 from cross.expression.language.terms import Term, substitute
 from toolkit.explore.neighbourhood.loops import IrregularLoops, MajorLoops, main_stage, major_loops
-from toolkit.reuse.plan.bridges import Extents, Hops, bridges_of
+from toolkit.reuse.names import Hops
+from toolkit.reuse.plan.bridges import Extents, bridges_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Literal, assert_never
+from typing import assert_never
 
 from toolkit.explore.neighbourhood.loops import MajorLoops
+from toolkit.reuse.names import Hops
 
 Extents = tuple[int, ...]
-Hops = Literal["none", "one-hop", "all"]
 
 
 def reusable(one: MajorLoops, other: MajorLoops) -> bool:

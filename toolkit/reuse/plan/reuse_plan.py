@@ -17,7 +17,8 @@ import numpy as np
 from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.reuse.graph.arborescence import Costs
 from toolkit.reuse.graph.steiner import steiner_tree
-from toolkit.reuse.plan.bridges import Hops, reusable
+from toolkit.reuse.names import Hops
+from toolkit.reuse.plan.bridges import reusable
 
 LOSS = 0.005  # of an operator's speed: what a reuse is expected to miss, per factor of two between the loops
 WORTH = 100.0  # trials that one per cent of the model's latency is worth

@@ -16,7 +16,7 @@ from benchmarks.experiments.searching import search
 from benchmarks.experiments.source import Source, global_model
 from benchmarks.experiments.studies import STUDIES, possible
 from benchmarks.harness.statistics import rank_correlation
-from toolkit.features import make_features
+from toolkit.features.choose import make_features
 from toolkit.records import Records, TuningRecord
 from toolkit.tuning.on_board import record_key
 

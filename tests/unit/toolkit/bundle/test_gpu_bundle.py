@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from boards.board import load
-from cross.loopnest import Programs
 from cross.nvrtc import usage
-from cross.schedule.choose import space_of
 from device_runtime.protocol import GPU_ALIGNMENT, GpuModel
 from tests.gpu_bundles import gpu_contents, opencl_plan
 from tests.loopback.tune_board import write_network
@@ -23,11 +21,12 @@ from toolkit.bundle.model_plan import BufferRef, ModelPlan, Step
 from toolkit.bundle.verify import VerifiedBundle, open_bundle
 from toolkit.errors import InputError, VerificationError
 from toolkit.measure.builder import Builder
+from toolkit.model.distinct import distinct_operators
 from toolkit.model.load import load_model
-from toolkit.model.tasks import tasks
 from toolkit.model_job.confirm import Winner
-from toolkit.model_job.kernels import TunedTask, plan_model
+from toolkit.model_job.kernels import TunedOperator, plan_model
 from toolkit.model_job.latency import golden_data
+from toolkit.tuning.on_board import open_task
 from toolkit.tuning.progress import TuningResult
 from toolkit.tuning.time_breakdown import Accounts
 
@@ -87,10 +86,10 @@ def untuned(folder: Path, target_name: str, board: str) -> ModelPlan:
     target = load(board).target(target_name)
     graph = load_model(write_network(folder), {"x": (1, 3, 14, 14)})
     chosen = []
-    for task in tasks(graph):
-        programs = Programs(space_of(task.operator, target))
-        result = TuningResult(task.name, None, None, task.operator.flops, 0, (), 0, Accounts(), Accounts())
-        chosen.append(TunedTask(task, programs, result, Winner(programs.space.default(), None, None)))
+    for item in distinct_operators(graph):
+        task = open_task(item.name, item.operator, load(board), target)
+        result = TuningResult(task.name, None, None, task.flops, 0, (), 0, Accounts(), Accounts())
+        chosen.append(TunedOperator(task, result, Winner(task.space.default(), None, None)))
     with Builder(target, workers=1) as builder:
         return plan_model(graph, chosen, builder, target)
 

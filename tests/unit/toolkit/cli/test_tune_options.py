@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import click
 import pytest
 
 from toolkit import TuneOptions
-from toolkit.cli.tune import BRIDGES, FEATURES, tune, tune_options
-from toolkit.features import KINDS
+from toolkit.cli.tune import tune, tune_options
 from toolkit.model_job.options import DEFAULT_TRIALS
-from toolkit.reuse.plan.bridges import Hops
 
 
 def options(*words: str) -> TuneOptions:
-    return tune_options(tune.make_context("tune", ["m.onnx", "--board", "host", *words]).params)  # type: ignore[arg-type]
+    return tune_options(tune.make_context("tune", ["m.onnx", "--board", "host", *words]).params)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +41,6 @@ def test_early_stop_and_features() -> None:
     found = options("--early-stop", "--features", "relation")
     assert found.tuning.early_stop and found.tuning.search.features == "relation"
     assert options().tuning.search.features == ""
-    assert FEATURES == KINDS
 
 
 def test_options_that_the_tuner_does_not_read_are_refused() -> None:
@@ -54,4 +49,3 @@ def test_options_that_the_tuner_does_not_read_are_refused() -> None:
     with pytest.raises(click.UsageError, match="--tuner annealing reads no --bridges"):
         options("--bridges", "all")
     assert options("--tuner", "reuse", "--bridges", "all", "--alpha", "1").bridges == "all"
-    assert set(BRIDGES) == set(get_args(Hops))

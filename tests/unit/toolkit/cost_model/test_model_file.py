@@ -25,13 +25,13 @@ from toolkit.cost_model.model_file import (
     check_features,
     facts,
     from_bytes,
-    load,
-    load_card,
+    load_cost_model,
+    load_model_card,
     save,
     to_bytes,
 )
 from toolkit.errors import CostModelError, OutputError
-from toolkit.features import FEATURE_VERSION
+from toolkit.features.base import FEATURE_VERSION
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(60, 5)).astype(np.float32)
@@ -55,10 +55,10 @@ def sealed(payload: bytes) -> bytes:
 
 def test_a_saved_model_comes_back_whole(tmp_path: Path) -> None:
     path = save(tmp_path / "prior.tfbm", SAVED)
-    loaded = load(path)
+    loaded = load_cost_model(path)
     assert replace(loaded, model=SAVED.model) == SAVED
     assert np.array_equal(loaded.model.predict(FEATURES), SAVED.model.predict(FEATURES))
-    assert load_card(path) == ModelCard("gbt", SAVED.features, ORIGIN)
+    assert load_model_card(path) == ModelCard("gbt", SAVED.features, ORIGIN)
     assert path.stat().st_mode & 0o777 == 0o644
     assert to_bytes(loaded) == path.read_bytes() == to_bytes(trained())  # the same bytes for the same model
 
@@ -118,9 +118,9 @@ def test_a_model_that_cannot_be_used_here_can_be_looked_at(tmp_path: Path) -> No
     content = msgpack.unpackb(DATA[HEADER.size :]) | {"model": {"kind": "of tomorrow", "state": {}}}
     path = tmp_path / "p.tfbm"
     path.write_bytes(sealed(msgpack.packb(content)))
-    assert load_card(path).provenance == ORIGIN
+    assert load_model_card(path).provenance == ORIGIN
     with pytest.raises(CostModelError, match="expected a model of a kind among gbt, .*, found 'of tomorrow'"):
-        load(path)
+        load_cost_model(path)
 
 
 def test_other_features_are_refused() -> None:
@@ -138,7 +138,7 @@ def test_other_features_are_refused() -> None:
 
 def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     with pytest.raises(CostModelError, match="cannot be read: No such file"):
-        load(tmp_path / "none.tfbm")
+        load_cost_model(tmp_path / "none.tfbm")
     with pytest.raises(OutputError, match="cannot be written to .*none/prior.tfbm"):
         save(tmp_path / "none" / "prior.tfbm", SAVED)
     save(tmp_path / "prior.tfbm", SAVED)

@@ -15,7 +15,7 @@ from toolkit.cli.model import model
 from toolkit.cost_model.shipped import find_prior, load_prior, shipped_priors
 from toolkit.errors import CostModelError
 from toolkit.explore.search import SearchOptions, make_proposer, search_features
-from toolkit.features import make_features
+from toolkit.features.choose import make_features
 
 
 @pytest.mark.parametrize("name", sorted(shipped_priors()))

@@ -16,16 +16,16 @@ from cross.schedule.cpu_sketch import cpu_space
 from tests.targets import AVX2 as TARGET
 from toolkit.errors import InputError
 from toolkit.explore.annealing import PAPER, WIDE, AnnealingOptions
+from toolkit.explore.names import TUNERS
 from toolkit.explore.search import (
     NETWORK_CHAINS,
-    TUNERS,
     SearchOptions,
     affordable,
     annealing_options,
     make_proposer,
 )
 from toolkit.explore.space import components, enumerated
-from toolkit.features import ContextFeatures
+from toolkit.features.context import ContextFeatures
 
 
 def small_conv() -> Operator:

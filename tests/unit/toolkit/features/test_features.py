@@ -18,7 +18,9 @@ from tests.feature_rows import check, of_every_structure
 from tests.fuzz.operators import FAMILIES, random_operator
 from tests.targets import AVX2_TWO_CORES as TARGET
 from toolkit.errors import InputError
-from toolkit.features import KINDS, ContextFeatures, make_features
+from toolkit.features.choose import make_features
+from toolkit.features.context import ContextFeatures
+from toolkit.features.names import KINDS
 
 POCL = load("pocl").target(None)
 

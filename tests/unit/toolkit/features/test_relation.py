@@ -16,8 +16,8 @@ from cross.schedule import cpu_space
 from tests.nests import argument, loop, nest, store, times
 from tests.nests import load as element
 from tests.plain_features import plain_relation, plain_totals
-from toolkit.features import make_features
 from toolkit.features.chain import main_chain
+from toolkit.features.choose import make_features
 from toolkit.features.relation import BETAS, RELATIONS, RelationFeatures, fixed_features
 from toolkit.features.slots import SLOTS
 from toolkit.features.tree import CHANNELS, TreeFeatures

@@ -55,8 +55,8 @@ def test_nothing_is_found_where_nothing_was_fetched(tools: Path, tmp_path: Path)
 
 def test_both_parts_are_fetched_once(tools: Path, tmp_path: Path) -> None:
     cache, lines = tmp_path / "cache", list[str]()
-    paths = emulation.fetch(cache, lines.append)
-    assert emulation.find(cache) == paths == emulation.fetch(cache, lines.append)
+    paths = emulation.fetch_emulation(cache, lines.append)
+    assert emulation.find(cache) == paths == emulation.fetch_emulation(cache, lines.append)
     assert paths.qemu.exists() and paths.python.exists()
     assert [line.split(" ")[1] for line in lines] == ["qemu-aarch64-static", "an"]
     assert (tools / "log").read_text().split() == ["update", "download"] * 2
@@ -68,20 +68,22 @@ def test_both_parts_are_fetched_once(tools: Path, tmp_path: Path) -> None:
 )
 def test_a_damaged_part_is_fetched_again(tools: Path, tmp_path: Path, name: str) -> None:
     cache = tmp_path / "cache"
-    paths = emulation.fetch(cache)
+    paths = emulation.fetch_emulation(cache)
     (cache / name).write_bytes(b"damaged")
     assert emulation.find(cache) is None
-    assert emulation.fetch(cache) == emulation.find(cache) == paths
+    assert emulation.fetch_emulation(cache) == emulation.find(cache) == paths
     assert (tools / "log").read_text().count("download") == 3
 
 
 def test_the_systems_qemu_comes_first(tools: Path, tmp_path: Path) -> None:
     write_script(tools / "qemu-aarch64-static", RUNS)
-    assert emulation.fetch(tmp_path / "cache").qemu == tools / "qemu-aarch64-static"
+    assert emulation.fetch_emulation(tmp_path / "cache").qemu == tools / "qemu-aarch64-static"
 
 
 def test_of_two_at_once_one_fetches(tools: Path, tmp_path: Path) -> None:
-    threads = [threading.Thread(target=emulation.fetch, args=(tmp_path / "cache",)) for _ in range(2)]
+    threads = [
+        threading.Thread(target=emulation.fetch_emulation, args=(tmp_path / "cache",)) for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -107,7 +109,7 @@ def test_a_failed_step_leaves_nothing_and_says_what_to_do(
 ) -> None:
     write_script(tools / tool, script)
     with pytest.raises(BoardUnreachable, match=words) as caught:
-        emulation.fetch(tmp_path / "cache")
+        emulation.fetch_emulation(tmp_path / "cache")
     assert "gain" in str(caught.value) or "Check" in str(caught.value)
     assert emulation.find(tmp_path / "cache") is None
     assert not list((tmp_path / "cache").glob(".building-*"))
@@ -116,13 +118,13 @@ def test_a_failed_step_leaves_nothing_and_says_what_to_do(
 def test_without_apt_it_says_where_to_fetch(tools: Path, tmp_path: Path) -> None:
     (tools / "apt-get").unlink()
     with pytest.raises(BoardUnreachable, match="expected apt-get here, found none. Fetch on a Debian"):
-        emulation.fetch(tmp_path / "cache")
+        emulation.fetch_emulation(tmp_path / "cache")
 
 
 def test_a_cache_that_cannot_be_written_is_refused(tools: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BoardUnreachable, match="expected a folder that can be written"):
-        emulation.fetch(tmp_path / "file" / "cache")
+        emulation.fetch_emulation(tmp_path / "file" / "cache")
 
 
 def test_the_command_prints_the_paths_and_returns_the_exit_code(tools: Path, tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_every_placeholder_of_the_board_is_filled_in(tmp_path: Path) -> None:
 
 @pytest.mark.emulated
 def test_the_real_emulation_runs_what_the_runtime_needs() -> None:
-    paths = emulation.fetch()
+    paths = emulation.fetch_emulation()
     command = [*paths.command(load("emulated-a53").link.command), "-c"]
     program = (
         "import ctypes, hashlib, hmac, json, mmap, os, platform, resource, sys\n"
@@ -159,7 +161,7 @@ def test_the_real_emulation_runs_what_the_runtime_needs() -> None:
 @pytest.mark.emulated
 @pytest.mark.slow
 def test_the_real_python_is_fetched_into_an_empty_cache(tmp_path: Path) -> None:
-    paths = emulation.fetch(tmp_path)
+    paths = emulation.fetch_emulation(tmp_path)
     assert paths.sysroot.parent == tmp_path
     command = paths.command(
         ["{qemu}", "-L", "{sysroot}", "{python}", "-I", "-c", "import ctypes, ssl; print(1)"]

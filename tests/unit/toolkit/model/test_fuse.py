@@ -9,10 +9,10 @@ import numpy as np
 
 from cross.expression.language.operator import Operator
 from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save, worst_layer_error
+from toolkit.model.distinct import distinct_operators
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model
 from toolkit.model.reference import run_reference
-from toolkit.model.tasks import tasks
 
 RNG = np.random.default_rng(9)
 
@@ -148,7 +148,7 @@ def test_equal_operators_are_one_task(tmp_path: Path) -> None:
     ]
     weights = {name: weight(3, 3, 3, 3) for name in "wvu"} | {name: weight(3) for name in "bce"}
     graph = loaded(tmp_path, nodes, {"x": (1, 5, 5, 3)}, ["y"], weights)
-    found = tasks(graph)
+    found = distinct_operators(graph)
     assert [(task.count, task.groups) for task in found] == [(2, ("node_a", "node_d")), (1, ("node_f",))]
-    assert found[0].flops == 2 * 25 * 27 * 3 + 25 * 3
-    assert found[0].key == graph.groups[0].operator.key != found[1].key
+    assert found[0].operator.flops == 2 * 25 * 27 * 3 + 25 * 3
+    assert found[0].operator.key == graph.groups[0].operator.key != found[1].operator.key

@@ -18,9 +18,9 @@ from tests.model_libraries import kernels, run_library
 from tests.onnx_models import FLOAT, node, onnxruntime_values, save
 from toolkit.bundle.assemble import assemble
 from toolkit.bundle.model_plan import Copy, Loop, Step, leaves
+from toolkit.model.distinct import distinct_operators
 from toolkit.model.load import load_model
 from toolkit.model.reference import run_reference
-from toolkit.model.tasks import tasks
 
 Array = NDArray[Any]
 
@@ -148,5 +148,5 @@ def test_inputs_are_multiplied_outside_and_aligned_slices_are_used_in_place(tmp_
     assert (loop.count, sum(isinstance(step, Step) for step in loop.steps)) == (STEPS, 3)
     copies = [step for step, counts in leaves(plan.steps) if isinstance(step, Copy) and counts]
     assert len(copies) == 2  # of the states
-    counts = sorted((task.operator.name, task.count) for task in tasks(graph))
+    counts = sorted((task.operator.name, task.count) for task in distinct_operators(graph))
     assert counts == [("lstmcell", STEPS), ("lstmoutput", STEPS), ("matmul", 1), ("matmul", STEPS)]

@@ -24,12 +24,14 @@ from cross.schedule.cpu_sketch import cpu_space
 from toolkit.cli.main import main
 from toolkit.cost_model.gbt import GradientBoostedTrees
 from toolkit.cost_model.model_file import FeatureFacts, Provenance, SavedModel, check_features, facts, save
-from toolkit.cost_model.model_file import load as load_model
+from toolkit.cost_model.model_file import load_cost_model as load_model
 from toolkit.errors import CostModelError, InputError
 from toolkit.explore.annealing import AnnealingOptions
 from toolkit.explore.search import SearchOptions, make_model, make_proposer, search_features
-from toolkit.features import JointFeatures, make_features
-from toolkit.model_job.prior import SHARED_FEATURES, train_prior
+from toolkit.features.choose import make_features
+from toolkit.features.joint import JointFeatures
+from toolkit.features.names import SHARED
+from toolkit.model_job.prior import train_prior
 from toolkit.model_job.training_data import training_data
 from toolkit.records import OperatorLine, Records, TuningRecord
 from toolkit.tuning.on_board import record_key
@@ -160,7 +162,7 @@ def test_what_a_prior_cannot_be(store: Path, tmp_path: Path) -> None:
         train_prior(tmp_path / "p", records=store, cost_model="treegru", features="relation")
     with pytest.raises(InputError, match="to learn from: none are of ultra96, only of "):
         train_prior(tmp_path / "p", records=store, boards=[load("ultra96")])
-    assert SHARED_FEATURES == ("relation", "flattened", "tree") and not (tmp_path / "p").exists()
+    assert SHARED == ("relation", "flattened", "tree") and not (tmp_path / "p").exists()
 
 
 def test_a_prior_of_other_features_is_refused(tmp_path: Path) -> None:

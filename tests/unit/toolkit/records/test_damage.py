@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from tests.unit.toolkit.records.test_records import KEY, older_store, record
 from toolkit.cli.main import main
 from toolkit.errors import OutputError, RecordsError
-from toolkit.records import OperatorLine, RecordKey, Records, check, repair
+from toolkit.records import OperatorLine, RecordKey, Records, check_records, repair_records
 from toolkit.records.journal import journal_damage
 
 OPERATOR = OperatorLine(operator_key=KEY.operator_key, description='{"name":"conv2d"}')
@@ -171,8 +171,8 @@ def test_a_damaged_structure_is_refused_and_every_record_saved(
         with pytest.raises(RecordsError, match=r"damaged \(.*`toolkit records repair .*` keeps every intact"):
             Records(path, read_only=read_only)
     assert path.read_bytes() == data
-    assert check(path).records == MANY and check(path).damage
-    found = repair(path)
+    assert check_records(path).records == MANY and check_records(path).damage
+    found = repair_records(path)
     assert found.records == MANY and found.backup is not None and found.backup.read_bytes() == data
     assert sorted(trials(path)) == list(range(MANY))
     assert sorted(item.name for item in path.parent.iterdir()) == ["records.db", "records.db.damaged-1"]
@@ -183,7 +183,7 @@ def test_a_cut_store_gives_what_is_left(path: Path) -> None:
     path.write_bytes(data[: data.rindex(b'"tile_oc":0}') & -4096 | 2048])
     with pytest.raises(RecordsError, match="is damaged"):
         Records(path)
-    found = repair(path)
+    found = repair_records(path)
     assert 0 < found.records < MANY and len(trials(path)) == found.records
 
 
@@ -207,7 +207,7 @@ def test_a_journal_that_is_damaged_in_the_middle_is_not_cut_there_silently(
     journal.write_bytes(sound[:9000] + b"x" + sound[9000:])
     with pytest.raises(RecordsError, match="at frame 3: 9 transactions after"):
         Records(copy, read_only=True)
-    found = repair(copy)
+    found = repair_records(copy)
     assert found.records == MANY + 10
     assert sorted(trials(copy)) == list(range(MANY + 10))
 
@@ -233,7 +233,7 @@ def test_what_a_killed_writer_left_behind_the_end_is_not_damage(path: Path, tmp_
     assert len(long) > len(short) + 5 * 4120 and long[:32] == short[:32]
     copy.write_bytes(store)
     copy.with_name(f"{copy.name}-wal").write_bytes(short + long[len(short) :])
-    assert check(copy).damage == ()
+    assert check_records(copy).damage == ()
     assert trials(copy) == [*range(MANY + 10), 500]
 
 
@@ -249,7 +249,7 @@ def test_the_journal_of_another_store_is_refused(path: Path, tmp_path: Path) -> 
         with pytest.raises(RecordsError, match="its journal is another store's"):
             Records(path)
     assert path.read_bytes() == before
-    repair(path)
+    repair_records(path)
     assert trials(path) == list(range(MANY))
 
 
@@ -261,7 +261,7 @@ def test_a_journal_without_its_store_is_not_deleted(path: Path, tmp_path: Path, 
         copy.touch()
     with pytest.raises(RecordsError, match="its journal records.db-wal is there"):
         Records(copy)
-    assert {MANY, MANY + 9} <= set(range(MANY + 10)) and repair(copy).records >= 10
+    assert {MANY, MANY + 9} <= set(range(MANY + 10)) and repair_records(copy).records >= 10
     assert set(range(MANY, MANY + 10)) <= set(trials(copy))
 
 
@@ -274,13 +274,13 @@ def test_a_lost_or_damaged_shared_memory_file_changes_nothing(path: Path, tmp_pa
 def test_what_is_no_store_is_named(path: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, said in (("", "is a folder, not a records file"), ("pipe", "is a pipe, a socket or a device")):
-        for opened in (Records, check, repair, lambda place: Records(place, read_only=True)):
+        for opened in (Records, check_records, repair_records, lambda place: Records(place, read_only=True)):
             with pytest.raises(RecordsError, match=said):
                 opened(tmp_path / name)
     (tmp_path / "empty").touch()
     for name, said in (("missing", "no records file at"), ("empty", "empty holds no records yet")):
         with pytest.raises(RecordsError, match=said):
-            check(tmp_path / name)
+            check_records(tmp_path / name)
     noise = tmp_path / "noise.db"
     noise.write_bytes(b"not a database at all" * 100)
     assert cli("records", "check", noise)[0] == 6
@@ -303,10 +303,10 @@ def test_a_store_that_is_open_is_not_repaired(path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as reader:
         assert reader.stdout is not None and reader.stdout.readline() == b"\n"
         with pytest.raises(RecordsError, match="is open in another process"):
-            repair(path)
+            repair_records(path)
         reader.communicate()
     assert not list(path.parent.glob("*.db.*"))
-    assert repair(path).records == MANY - 1
+    assert repair_records(path).records == MANY - 1
 
 
 @pytest.mark.slow
@@ -316,16 +316,16 @@ def test_a_repair_that_is_killed_is_done_again(path: Path, tmp_path: Path, call:
     copy = with_journal(path, tmp_path / "copy")
     replace_in(copy, b'{"tile_oc":7}', b'{"tile_oc":9}')
     script = (
-        "import os, shutil, signal, sys\nfrom toolkit.records import repair\n"
+        "import os, shutil, signal, sys\nfrom toolkit.records import repair_records\n"
         f"{call} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "repair(sys.argv[1])\n"
+        "repair_records(sys.argv[1])\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(item for item in sys.path if item)}
     done = subprocess.run([sys.executable, "-c", script, str(copy)], env=environment)
     assert done.returncode == -9
     with pytest.raises(RecordsError, match="a repair of .* is under way or was interrupted"):
         Records(copy)
-    assert repair(copy).records == MANY + 9
+    assert repair_records(copy).records == MANY + 9
     assert trials(copy) == [trial for trial in range(MANY + 10) if trial != 7]
 
 

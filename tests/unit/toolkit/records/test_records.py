@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from toolkit.errors import OutputError, RecordsError
-from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord, check, repair
+from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord, check_records, repair_records
 from toolkit.records.lines import read_lines
 
 KEY = RecordKey("conv2d/1", "cpu/znver4", "ssrsrs/v1", "0.1.0")
@@ -212,7 +212,7 @@ def test_older_stores_are_read_and_brought_up_to_date(path: Path, version: int) 
         assert records.add(*found, record(2)) == 1
         records.describe(OperatorLine(operator_key="b", description="{}"))
         assert len(records.operators()) == len(operators) + 1
-    assert (check(path).records, check(path).damage) == (3, ())
+    assert (check_records(path).records, check_records(path).damage) == (3, ())
 
 
 def test_another_schema_version_is_refused(path: Path) -> None:
@@ -220,7 +220,7 @@ def test_another_schema_version_is_refused(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA user_version = 7")
         connection.execute("UPDATE store SET schema_version = 7")
-    for refused in (Records, check, repair):
+    for refused in (Records, check_records, repair_records):
         with pytest.raises(RecordsError, match="schema version 7, this tool reads version 1, 2, 3"):
             refused(path)
 

@@ -9,8 +9,7 @@ import pytest
 
 from boards.board import load
 from toolkit.errors import InputError
-from toolkit.flash import FlashEvent
-from toolkit.flash import flash as flash_bundle
+from toolkit.flash import FlashEvent, flash_bundle
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
 from toolkit.model_job.tuning_plan import OperatorPlan, TuningPlan
 from toolkit.records import TuningRecord

@@ -11,11 +11,12 @@ import pytest
 from boards.board import load
 from cross.expression import Operator, placeholder
 from cross.expression.families.dense import dense
+from cross.loopnest import program
 from toolkit.explore.neighbourhood.cpu import untuned_rounds
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.rounds import RoundsProposer
 from toolkit.explore.search import SearchOptions
-from toolkit.tuning.on_board import begins_untuned, open_job
+from toolkit.tuning.on_board import begins_untuned, open_task
 
 CPU, GPU = load("rpi3b"), load("jetson-nano")
 
@@ -26,18 +27,32 @@ def product() -> Operator:
 
 
 def test_annealing_on_a_cpu_begins_around_the_untuned_program() -> None:
-    job, programs = open_job("product", product(), CPU, CPU.target())
-    space = programs.space
-    assert job.rounds is not None and not job.rounds_alone
+    task = open_task("product", product(), CPU, CPU.target())
+    space = task.programs.space
+    assert task.rounds is not None and not task.rounds_alone
     untuned = space.batch(space.defaults())
 
     def asked(proposer: Proposer) -> np.ndarray:
         proposer.tell(untuned, np.full(len(untuned), 1e-3))
         return proposer.ask(16)
 
-    found = asked(job.rounds())
+    found = asked(task.rounds())
     assert len(found)
     assert np.array_equal(found, asked(RoundsProposer(space, partial(untuned_rounds, space))))
+
+
+def test_what_the_search_has_bound_is_not_bound_again_to_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[object] = []
+    right = program.bind
+    monkeypatch.setattr(program, "bind", lambda *given: bound.append(given) or right(*given))
+    task = open_task("product", product(), CPU, CPU.target())
+    assert task.identify is not None
+    rows = task.space.sample(np.random.default_rng(0), 16)
+    task.identify(rows)
+    before = len(bound)
+    for row in rows:
+        task.programs.nest(task.space.configuration(row))
+    assert len(bound) == before > 0
 
 
 @pytest.mark.parametrize(

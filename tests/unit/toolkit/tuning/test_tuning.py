@@ -24,10 +24,12 @@ from toolkit.explore.space import Batch
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import ReplayRunner
 from toolkit.records import RecordKey, Records, TuningRecord
-from toolkit.tuning.algorithm import TuningJob, TuningOptions, batch_size, tune_all, tune_operator
+from toolkit.tuning.algorithm import tune_all, tune_operator
 from toolkit.tuning.allocation import AllocationOptions
 from toolkit.tuning.convergence import ConvergenceRule, converged
+from toolkit.tuning.operator_search import TuningOptions, batch_size
 from toolkit.tuning.progress import Budget, Event, OperatorDone, OperatorStarted, TrialDone
+from toolkit.tuning.task import Task
 from toolkit.tuning.time_breakdown import Accounts
 
 KEY = RecordKey("matmul", "host:cpu", "tiling/1", "0.1.0")
@@ -63,7 +65,7 @@ class DescribedSpace(TilingSpace):
 
 
 SPACE = DescribedSpace()
-JOB = TuningJob("matmul", 2_000_000, SPACE, SPACE.features, KEY)
+JOB = Task("matmul", 2_000_000, SPACE, SPACE.features, KEY)
 OPTIONS = TuningOptions(batch=8, search=SearchOptions(annealing=AnnealingOptions(chains=64, steps=4)))
 
 
@@ -172,7 +174,7 @@ def test_what_ended_because_nothing_new_was_found_has_ended(records: Records, tu
         ids = SPACE.ids(rows)
         return np.where(ids % np.uint64(211) == 0, ids, np.uint64(1))
 
-    job = replace(JOB, programs=programs)
+    job = replace(JOB, identify=programs)
     options = replace(OPTIONS, search=replace(OPTIONS.search, tuner=tuner), seed=seed)
     result = tune_operator(job, replay(), records, Budget(400), options=options)
     rare = sum(number % 211 == 0 for number in TABLE)
@@ -299,7 +301,7 @@ def replace_record(records: Records, configuration: dict[str, object]) -> Tuning
     return msgspec.structs.replace(records.for_key(KEY)[0], configuration=configuration)
 
 
-def several(count: int = 3) -> list[tuple[TuningJob, ReplayRunner]]:
+def several(count: int = 3) -> list[tuple[Task, ReplayRunner]]:
     """Operators with the same landscape, the first one far heavier than the others."""
     slow = {number: replace(m, seconds=tuple(100 * s for s in m.seconds)) for number, m in TABLE.items()}
     jobs = []

@@ -1,4 +1,4 @@
-"""What there is to tune in a graph: each distinct operator once."""
+"""The distinct operators of a graph: each is tuned once, however many groups compute it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from toolkit.model.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
-class TuningTask:
-    """One distinct operator of a network.
+class DistinctOperator:
+    """An operator of a network.
 
-    It runs `count` times, `groups` names what computes it, in running order; `flops` is the work of a run.
+    It runs `count` times, `groups` names what computes it, in running order.
     """
 
     operator: Operator
-    key: str
     count: int
     groups: tuple[str, ...]
-    flops: int
 
     @property
     def name(self) -> str:
@@ -28,17 +26,16 @@ class TuningTask:
         return self.groups[0]
 
 
-def tasks(graph: Graph) -> list[TuningTask]:
+def distinct_operators(graph: Graph) -> list[DistinctOperator]:
     """The distinct operators of all groups of a graph in the order of their first use."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     counts: Counter[str] = Counter()
     operators: dict[str, Operator] = {}
     for group, times in graph.every_group():
         key = group.operator.key
         operators.setdefault(key, group.operator)
-        found.setdefault(key, []).append(group.name)
+        groups.setdefault(key, []).append(group.name)
         counts[key] += times
     return [
-        TuningTask(operator, key, counts[key], tuple(found[key]), operator.flops)
-        for key, operator in operators.items()
+        DistinctOperator(operator, counts[key], tuple(groups[key])) for key, operator in operators.items()
     ]
