@@ -95,15 +95,9 @@ class BadBoardFile(BoardError):
     """A board file breaks a rule; `file`, `key`, `expected` and `found` are those of the first problem."""
 
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
-        lines = [f"{file} is not a valid board file:", *(f"  {problem}" for problem in problems)]
-        super().__init__(
-            "\n".join(
-                [
-                    *lines,
-                    "Correct these keys; boards/description.py and boards/target.py say what each one means.",
-                ]
-            )
-        )
+        what = "Correct these keys; boards/description.py and boards/target.py say what each one means."
+        lines = [f"{file} is not a valid board file:", *(f"  {problem}" for problem in problems), what]
+        super().__init__("\n".join(lines))
         self.file = file
         self.problems = tuple(problems)
 

@@ -16,7 +16,7 @@ import hashlib
 import os
 import shutil
 import time
-from typing import Dict, Optional, Tuple
+from typing import Dict, Optional, Tuple, Union
 
 from device_runtime.protocol import BAD_HASH, NO_SPACE, NOT_FOUND, REFUSED, ProtocolError
 
@@ -156,10 +156,10 @@ class Store:
             used_bytes -= size
 
 
-def file_sha256(path: str) -> str:
-    """SHA-256 of a file's bytes, in hex."""
+def file_sha256(path: Union[str, int]) -> str:
+    """SHA-256 in hex of a file's bytes; of an open one, which stays open, from its offset on."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open(path, "rb", closefd=isinstance(path, str)) as file:
         for block in iter(lambda: file.read(HASH_BYTES), b""):
             digest.update(block)
     return digest.hexdigest()

@@ -7,6 +7,7 @@ import os
 import shutil
 from typing import Any, Dict
 
+from device_runtime.content_store import file_sha256
 from device_runtime.installed.checked_manifest import MAX_MANIFEST_BYTES
 from device_runtime.protocol import BAD_HASH, REFUSED, ProtocolError
 
@@ -44,15 +45,11 @@ def copy_part(source: str, path: str, part: Plain) -> None:
 
 def check_hash(fd: int, part: Plain) -> None:
     """ProtocolError(BAD_HASH) unless the open file is the part; leaves the offset at the end."""
-    digest = hashlib.sha256()
     os.lseek(fd, 0, os.SEEK_SET)
-    size_bytes = 0
-    for block in iter(lambda: os.read(fd, COPY_BYTES), b""):
-        digest.update(block)
-        size_bytes += len(block)
-    if size_bytes != part["size_bytes"] or digest.hexdigest() != part["sha256"]:
+    sha256, size_bytes = file_sha256(fd), os.fstat(fd).st_size
+    if size_bytes != part["size_bytes"] or sha256 != part["sha256"]:
         raise ProtocolError(
             BAD_HASH,
             f"part {part['path']}: expected {part['size_bytes']} bytes with SHA-256 {part['sha256']}, found "
-            f"{size_bytes} with {digest.hexdigest()}; flash the bundle again",
+            f"{size_bytes} with {sha256}; flash the bundle again",
         )
