@@ -38,6 +38,8 @@ from toolkit.records.lines import encoded
 
 MOST_TEXTS: Final = 100  # of what SQLite finds in one file
 SMALLEST_ROW_BYTES: Final = 64  # a digest and the shortest line
+FORMATS_AT: Final = 18  # bytes 18 and 19 of the header (https://sqlite.org/fileformat2.html)
+FILE_FORMATS: Final = {1, 2}  # with a rollback journal, with a write-ahead log
 _LINE_BEGINS: Final = re.compile(rb'\{"(?:record|operator)_version":')
 _LARGEST_PAGE_BYTES: Final = 1 << 16  # of SQLite; what does not fit a page is in several places
 
@@ -152,9 +154,19 @@ def _header_damage(
         )
     if SCHEMA_VERSION in (version, repeated) and schema != ours:
         yield "its schema is not the one that this tool writes"
+    formats = _formats(path)
+    if not formats <= FILE_FORMATS:
+        yield f"its header says file format {max(formats)}, which SQLite only reads"
     (encoding,) = connection.execute("PRAGMA encoding").fetchone()
     if encoding != b"UTF-8":
         yield f"its header says that its texts are {encoding.decode()}"
+
+
+def _formats(path: Path) -> set[int]:
+    """The file formats for writing and for reading that the file's header states."""
+    with path.open("rb") as file:
+        file.seek(FORMATS_AT)
+        return set(file.read(2))
 
 
 def _journal_damage(path: Path) -> str:

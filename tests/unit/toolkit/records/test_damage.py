@@ -131,6 +131,11 @@ def another_encoding(data: bytearray) -> None:
     data[59] = 2  # UTF-16
 
 
+def another_format(data: bytearray) -> None:
+    """SQLite would read such a file and refuse to write to it."""
+    data[18] = 9
+
+
 def swap_pages(data: bytearray) -> None:
     first, second = 4096, len(data) - 4096
     data[first : first + 4096], data[second:] = data[second:], data[first : first + 4096]
@@ -158,7 +163,7 @@ def hide_a_row(data: bytearray) -> None:
     "damage",
     [
         lose_header, lose_schema, lose_a_name, another_version, another_program, another_encoding,
-        swap_pages, zero_an_index, hide_a_row,
+        another_format, swap_pages, zero_an_index, hide_a_row,
     ],
 )  # fmt: skip
 def test_a_damaged_structure_is_refused_and_every_record_saved(
