@@ -72,7 +72,7 @@ def run(asked: Asked) -> None:
     for seed in range(asked.runs):
         os.sched_setaffinity(0, cores)
         results.append(tuned(asked, seed))
-    print(spread("measured trials", [r.measured / r.wall_s for r in results], "trials/s"))
+    print(spread("measured trials", [r.measured / r.accounts.wall_s for r in results], "trials/s"))
     accounts = [r.accounts for r in results]
     for name, shares in (
         ("board busy", [a.busy_share for a in accounts]),

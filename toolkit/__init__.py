@@ -103,7 +103,7 @@ if TYPE_CHECKING:
     from toolkit.tuning.operator_search import TuningOptions as TuningOptions
     from toolkit.tuning.progress import Budget as Budget
     from toolkit.tuning.progress import TuningResult as TuningResult
-    from toolkit.tuning.time_breakdown import Accounts as Accounts
+    from toolkit.tuning.time_breakdown import TimeBreakdown as TimeBreakdown
     from toolkit.version import TOOL_VERSION as TOOL_VERSION
 
 _CHECKED = next(node for node in ast.parse(Path(__file__).read_bytes()).body if isinstance(node, ast.If))

@@ -24,7 +24,7 @@ from toolkit.tuning.on_board import OpenBoard, around_untuned
 from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget
 from toolkit.tuning.task import OperatorTask
-from toolkit.tuning.time_breakdown import Accounts
+from toolkit.tuning.time_breakdown import TimeBreakdown
 
 NEAR = 1.01  # of the best time
 SEARCH = SearchOptions(first="random")  # as in the paper
@@ -161,4 +161,4 @@ def _until_within(factor: float, records: Sequence[TuningRecord]) -> tuple[int, 
 
 def wall_s(records: Sequence[TuningRecord]) -> float:
     """Seconds that all of these trials took, everything included."""
-    return sum(Accounts.of(record.facts.get(SPENT, {})).wall_s for record in records)
+    return sum(TimeBreakdown.of(record.facts.get(SPENT, {})).wall_s for record in records)

@@ -37,7 +37,7 @@ from toolkit.model_job.confirm import Winner
 from toolkit.model_job.kernels import TunedOperator, plan_model
 from toolkit.tuning.on_board import open_task
 from toolkit.tuning.progress import TuningResult
-from toolkit.tuning.time_breakdown import Accounts
+from toolkit.tuning.time_breakdown import TimeBreakdown
 
 Array = NDArray[Any]
 Pick = Callable[[ScheduleSpace, np.random.Generator], Configuration]
@@ -98,7 +98,7 @@ def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: P
     found = []
     for item in distinct_operators(graph):
         task = open_task(item.name, item.operator, board, target)
-        result = TuningResult(task.name, None, None, task.flops, 0, (), 0, Accounts(), Accounts())
+        result = TuningResult(task.name, None, None, task.flops, 0, (), 0, TimeBreakdown(), TimeBreakdown())
         found.append(TunedOperator(task, result, Winner(pick(task.programs.space, rng), None, None)))
 
     with Builder(target, workers=2, timeout_s=120.0) as builder:

@@ -41,7 +41,7 @@ def test_every_candidate_is_right_and_the_best_is_kept(tmp_path: Path, overlap: 
         assert result.best is not None and result.default is not None
         assert result.best.cost_s is not None and result.default.cost_s is not None
         assert result.best.cost_s <= result.default.cost_s
-        assert 0 < result.busy_share < 1
+        assert 0 < result.accounts.busy_share < 1
         (again,) = tune_on_board(jobs, board, session, records, Budget(32), options=options)
         assert (again.trials, again.measured) == (32, 8)
         assert len({str(record.configuration) for record in records}) == 32

@@ -39,7 +39,7 @@ def report(
     text = toolkit.operator_table(operators, emulated=board.emulated, peak_gflops=chosen.peak_gflops)
     if chosen.is_pocl:
         text += f"\n\n{board.name}: {toolkit.NO_GPU}"
-    spent = sum((item.spent for item in operators), toolkit.Accounts())
+    spent = sum((item.spent for item in operators), toolkit.TimeBreakdown())
     if spent.wall_s:
         text += f"\n\n{toolkit.accounts_text(spent)}"
     content = {

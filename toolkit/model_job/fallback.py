@@ -21,7 +21,7 @@ from toolkit.model_job.kernels import TunedOperator, plan_model
 from toolkit.model_job.latency import measure_model
 from toolkit.model_job.options import FallbackReport
 from toolkit.tuning.on_board import builder_for, open_task
-from toolkit.tuning.operator_search import known_books
+from toolkit.tuning.operator_search import recorded_statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def build_fallback(job: JobContext, golden: GoldenData) -> Fallback | None:
 def _from_records(job: JobContext, item: DistinctOperator, target: Target) -> TunedOperator:
     """The best that the records know of an operator on the CPU, or its default schedule."""
     task = open_task(item.name, item.operator, job.board, target, winograd=job.winograd, weight=item.count)
-    result = known_books(task, job.records).result()
+    result = recorded_statistics(task, job.records).result()
     best = result.best
     return TunedOperator(
         task,

@@ -28,7 +28,7 @@ from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import JobListener, Latency, OperatorReport, TuneOptions, TuneReport
 from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.tuning.progress import TuningResult
-from toolkit.tuning.time_breakdown import Accounts
+from toolkit.tuning.time_breakdown import TimeBreakdown
 from toolkit.version import TOOL_VERSION
 
 
@@ -125,7 +125,7 @@ def _report(
 ) -> TuneReport:
     """Everything but what the bundle's bytes decide."""
     default = latencies[0]
-    accounts = sum((result.accounts for result in results), Accounts())
+    accounts = sum((result.accounts for result in results), TimeBreakdown())
     return TuneReport(
         model=name,
         board=job.board.name,

@@ -13,7 +13,7 @@ from toolkit.records.failures import FailureReason
 from toolkit.reuse.names import Hops
 from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Event
-from toolkit.tuning.time_breakdown import Accounts
+from toolkit.tuning.time_breakdown import TimeBreakdown
 
 DEFAULT_TRIALS = 64
 DEFAULT_RECORDS = Path.home() / ".local" / "share" / "tune-for-board" / "records.db"
@@ -132,7 +132,7 @@ class OperatorReport:
     tuned: bool
     reasons: tuple[FailureReason, ...] = ()
     """Why the `failures` trials failed, by kind."""
-    spent: Accounts = field(default_factory=Accounts)
+    spent: TimeBreakdown = field(default_factory=TimeBreakdown)
     """Where the time of all its trials went, as far as the records know."""
 
     @property
@@ -195,7 +195,7 @@ class TuneReport:
     measured: int
     tuning_s: float
     device_s: float
-    accounts: Accounts
+    accounts: TimeBreakdown
     wall_s: float
     records: Path
     bundle: Path

@@ -13,7 +13,7 @@ from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import OperatorReport
 from toolkit.records import Records
 from toolkit.tuning.on_board import open_task
-from toolkit.tuning.operator_search import known_books
+from toolkit.tuning.operator_search import recorded_statistics
 
 
 def recorded_operators(
@@ -33,5 +33,5 @@ def recorded_operators(
     found = []
     for item in distinct_operators(stored_for(load_model(model, shapes), chosen)):
         task = open_task(item.name, item.operator, board, chosen, winograd=winograd, weight=item.count)
-        found.append(report_operator(task, known_books(task, records).result()))
+        found.append(report_operator(task, recorded_statistics(task, records).result()))
     return tuple(found)

@@ -36,9 +36,9 @@ from toolkit.model_job.tuning_plan import (
 from toolkit.records.lines import SPENT
 from toolkit.reuse.plan.reuse_plan import ReuseOptions
 from toolkit.tuning.algorithm import tune_all
-from toolkit.tuning.operator_search import known_books
-from toolkit.tuning.progress import Books, Budget, Event, TrialDone, TuningResult
-from toolkit.tuning.time_breakdown import Accounts
+from toolkit.tuning.operator_search import recorded_statistics
+from toolkit.tuning.progress import Budget, Event, OperatorStatistics, TrialDone, TuningResult
+from toolkit.tuning.time_breakdown import TimeBreakdown
 
 CALIBRATED = 3  # operators whose trials are timed before a plan is made, when the records know no times
 CALIBRATION_TRIALS = 4  # of each
@@ -69,8 +69,8 @@ def prepare(job: JobContext) -> Baseline:
     """The untuned model, ready to be measured, and the data that both models are checked with."""
     with stage("compile", job.on_event) as running:
         untuned = [
-            TunedOperator(item.task, books.result(), Winner(item.task.space.default(), None, None))
-            for item, books in zip(job.tasks, _books(job), strict=True)
+            TunedOperator(item.task, statistics.result(), Winner(item.task.space.default(), None, None))
+            for item, statistics in zip(job.tasks, _statistics(job), strict=True)
         ]
         times_s = [time.monotonic()]
         plan = plan_model(job.graph, untuned, job.builder, job.target)
@@ -120,7 +120,7 @@ def make_plan(job: JobContext, baseline: Baseline) -> tuple[TuningPlan, ModelReu
 
 def _calibrate(job: JobContext) -> int:
     """A few trials of operators with much, middling and little work, unless the times of some are known."""
-    if any(books.trial_s for books in _books(job)):
+    if any(statistics.trial_s for statistics in _statistics(job)):
         return 0
     by_work = sorted(job.tasks, key=lambda item: item.task.flops)
     chosen = {len(by_work) * part // (2 * CALIBRATED) for part in range(1, 2 * CALIBRATED, 2)}
@@ -132,8 +132,8 @@ def _calibrate(job: JobContext) -> int:
 
 def _demands(job: JobContext) -> list[Demand]:
     """What is known about the operators; one that was never timed takes what the others take."""
-    books = _books(job)
-    timed_s = [item.trial_s for item in books if item.trial_s]
+    statistics = _statistics(job)
+    timed_s = [item.trial_s for item in statistics if item.trial_s]
     usual_s = sum(timed_s) / max(1, len(timed_s))
     return [
         Demand(
@@ -144,7 +144,7 @@ def _demands(job: JobContext) -> list[Demand]:
             run_s=(known.best.cost_s if known.best else None) or math.nan,
             trial_s=known.trial_s or usual_s,
         )
-        for item, known in zip(job.tasks, books, strict=True)
+        for item, known in zip(job.tasks, statistics, strict=True)
     ]
 
 
@@ -159,7 +159,7 @@ def _model_round_s(job: JobContext, baseline: Baseline, demands: Sequence[Demand
 
 def _costs(job: JobContext, baseline: Baseline, round_s: float) -> Costs:
     """The seconds beside tuning: the tuned model takes what the untuned one took."""
-    answers_s = [books.answer_s for books in _books(job) if books.answer_s]
+    answers_s = [statistics.answer_s for statistics in _statistics(job) if statistics.answer_s]
     answer_s = sum(answers_s) / max(1, len(answers_s))
     packed_s = len(baseline.built.code) / PACKED_BYTES_PER_S
     built_s = TUNED_KERNELS * baseline.kernels_s + baseline.library_s + baseline.put_s
@@ -216,7 +216,7 @@ class _Answers:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TrialDone):
-            self._answers_s.append(Accounts.of(event.record.facts.get(SPENT, {})).measure_s)
+            self._answers_s.append(TimeBreakdown.of(event.record.facts.get(SPENT, {})).measure_s)
         self._listener(event)
 
 
@@ -362,5 +362,5 @@ def _wrong_model(
     )
 
 
-def _books(job: JobContext) -> list[Books]:
-    return [known_books(item.task, job.records) for item in job.tasks]
+def _statistics(job: JobContext) -> list[OperatorStatistics]:
+    return [recorded_statistics(item.task, job.records) for item in job.tasks]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
 from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.report.failures import failure_text
-from toolkit.tuning.time_breakdown import Accounts
+from toolkit.tuning.time_breakdown import TimeBreakdown
 
 EMULATED = "emulated"
 NO_GPU = "OpenCL on this machine's CPU, the times say nothing about a GPU"
@@ -141,12 +141,12 @@ def named(facts: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{name.ljust(width)}  {value}" for name, value in facts]
 
 
-def accounts_text(accounts: Accounts) -> str:
+def accounts_text(accounts: TimeBreakdown) -> str:
     """Where the time of tuning went."""
     return "\n".join(named(_accounts(accounts)))
 
 
-def _accounts(accounts: Accounts) -> list[tuple[str, str]]:
+def _accounts(accounts: TimeBreakdown) -> list[tuple[str, str]]:
     return [
         (
             "board busy",

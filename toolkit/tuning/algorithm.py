@@ -1,8 +1,8 @@
 """Algorithm 1 of AutoTVM: propose a batch, build it, measure it, learn from it; until the budget is spent.
 
 `tune_all` is the door; it tunes the operators of a model together, batch by batch, each batch where the whole
-model gets faster soonest (allocation.py). Everything measured is in the records before the next candidate
-runs, so that the same call continues where an interrupted one stopped, wherever that was.
+model gets faster soonest (allocation.py). Every measurement is stored before the next candidate runs, so that
+the same call continues where an interrupted one stopped.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from toolkit.tuning.operator_search import OperatorSearch, TuningOptions
 from toolkit.tuning.progress import Budget, Clock, Listener, TuningResult, silent
 from toolkit.tuning.run import Prepared, TuningRun
 from toolkit.tuning.task import Task
-from toolkit.tuning.time_breakdown import Ledger
+from toolkit.tuning.time_breakdown import ActivityTimer
 
 NOTHING: Batch = np.zeros((0, 0), np.int64)
-SWITCH_S = 0.5e-3
+SWITCH_S = 0.5e-3  # a tenth of Python's default; a quick trial takes a few milliseconds
 _one_thread = functools.partial(ThreadPoolExecutor, max_workers=1, thread_name_prefix="prepare")
 
 
@@ -43,11 +43,11 @@ def tune_all(
 
     Raises RecordsError when recorded configurations do not fit a space, BoardUnreachable when the board is
     lost; records up to then are kept, as they are after KeyboardInterrupt. The same seed, measurements and
-    clock give the same course.
+    clock give the same sequence of trials.
     """
-    ledger = Ledger(clock)
+    timer = ActivityTimer(clock)
     searches = [OperatorSearch(task, runner, records, options) for task, runner in tasks]
-    run = TuningRun(searches, records, budget, options, on_event, clock, ledger, clock())
+    run = TuningRun(searches, records, budget, options, on_event, clock, timer, clock())
     for batch in ahead_of_time(run) if options.overlap else in_turn(run):
         run.measure(batch)
     return run.ended()
@@ -71,8 +71,8 @@ def tune_operator(
 def in_turn(run: TuningRun) -> Iterator[Prepared]:
     """Prepared batches for a board that shares its cores with the compiler: nothing runs beside a kernel.
 
-    While the batch of one operator is built, that of another is proposed; the same operator's waits for
-    the measurements.
+    While the batch of one operator is built, that of another operator is proposed; the next batch of the same
+    operator is proposed after its measurements.
     """
     with _one_thread() as thread:
         turn = run.turn()
@@ -104,7 +104,7 @@ def ahead_of_time(run: TuningRun) -> Iterator[Prepared]:
 
 @contextmanager
 def _short_turns() -> Iterator[None]:
-    """Let the thread that talks with the board interrupt the one that searches sooner than after 5 ms."""
+    """Let Python switch threads after SWITCH_S, so that the one that talks with the board waits less."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     try:

@@ -1,4 +1,4 @@
-"""One operator in a tuning run: its search, its runner, what is known of it. algorithm.py has the order."""
+"""One operator in a tuning run: its search, its runner and its statistics. algorithm.py calls it in order."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import Runner
 from toolkit.records import OperatorLine, Records, TuningRecord
 from toolkit.records.lines import BRIDGE, REUSED, SPENT
-from toolkit.tuning.allocation import AllocationOptions, Course
+from toolkit.tuning.allocation import AllocationOptions, AllocationState
 from toolkit.tuning.convergence import converged
-from toolkit.tuning.progress import Books, Budget
+from toolkit.tuning.progress import Budget, OperatorStatistics
 from toolkit.tuning.task import Task
-from toolkit.tuning.time_breakdown import Accounts
+from toolkit.tuning.time_breakdown import TimeBreakdown
 
 SMALLEST_BATCH = 8
 
@@ -49,7 +49,7 @@ class TuningOptions:
 
 
 class OperatorSearch:
-    """What a run knows of one operator, begun with what the records know.
+    """The search, the runner and the statistics of one operator, begun with what is recorded of it.
 
     Raises RecordsError when recorded configurations do not fit the space.
     """
@@ -57,7 +57,7 @@ class OperatorSearch:
     def __init__(self, task: Task, runner: Runner, records: Records, options: TuningOptions) -> None:
         self.task = task
         self.runner = runner
-        self.books = known_books(task, records)
+        self.statistics = recorded_statistics(task, records)
         self._options = options
         if task.description:
             key = task.key.operator_key
@@ -82,7 +82,7 @@ class OperatorSearch:
         if task.identify is not None:
             drawing = np.random.default_rng([options.seed, self._begun_with, 1])
             proposer = DistinctPrograms(task.space, proposer, task.identify, drawing)
-        proposer.tell(self._told, np.array(self.books.costs_s[: self._begun_with], np.float64))
+        proposer.tell(self._told, np.array(self.statistics.costs_s[: self._begun_with], np.float64))
         return proposer
 
     @property
@@ -93,8 +93,8 @@ class OperatorSearch:
     def ask(self, n: int) -> Batch:
         """At most n configurations to measure, int64 [M, K]; none when the space is exhausted.
 
-        A search that finds nothing more is begun again, as a later run with its records would begin it: what
-        is at its end now is at its end then.
+        A search that finds nothing more is begun again once, from the records, as a later run would begin it:
+        so both runs end at the same point.
         """
         rows = self._proposer.ask(n)
         if not len(rows) and self._begun_with < len(self._told) == self._planned:
@@ -105,28 +105,28 @@ class OperatorSearch:
         return rows
 
     def tell(self, rows: Batch, costs_s: list[float]) -> None:
-        """What the rows cost: seconds per call, NaN for failures. A search that waited for it goes on."""
+        """Tell the search what the rows cost: seconds per call, NaN for failures."""
         self._exhausted = self._exhausted and not len(rows)
         self._told = np.concatenate([self._told, rows])
         self._proposer.tell(rows, np.array(costs_s, np.float64))
 
-    def course(self, limit: int | None, most: int) -> Course:
-        """For the allocation; `limit` trials in all, and `most` in the next batch."""
-        books, options = self.books, self._options
+    def allocation_state(self, limit: int | None, most: int) -> AllocationState:
+        """What the allocation needs, for at most `limit` trials in all and `most` in the next batch."""
+        statistics, options = self.statistics, self._options
         left = most if limit is None else min(most, limit - self._planned)
-        stopped = options.early_stop and converged(books.costs_s, options.allocation.rule)
-        return Course(
+        stopped = options.early_stop and converged(statistics.costs_s, options.allocation.rule)
+        return AllocationState(
             weight=self.task.weight,
             flops=self.task.flops,
             kind=self.task.kind,
-            costs_s=books.costs_s,
-            pending=self._planned - books.trials,
-            trial_s=books.trial_s,
+            costs_s=statistics.costs_s,
+            pending=self._planned - statistics.trials,
+            trial_s=statistics.trial_s,
             batch=0 if self._exhausted or stopped else max(0, min(left, batch_size(self._planned, options))),
         )
 
-    def record(self, row: NDArray[np.int64], measurement: Measurement, spent: Accounts) -> TuningRecord:
-        """A measured configuration as a record, counted in the books."""
+    def record(self, row: NDArray[np.int64], measurement: Measurement, spent: TimeBreakdown) -> TuningRecord:
+        """A measured configuration as a record, counted in the statistics."""
         key, error, space = self.task.key, measurement.error, self.task.space
         record = TuningRecord(
             operator_key=key.operator_key,
@@ -147,18 +147,18 @@ class OperatorSearch:
             },
             timestamp_s=time.time(),
             seed=self._options.seed,
-            trial=self.books.trials,
+            trial=self.statistics.trials,
         )
-        self.books.done(record)
+        self.statistics.done(record)
         return record
 
 
-def known_books(task: Task, records: Records) -> Books:
-    """What the records know about an operator."""
-    books = Books(task.name, task.flops, untuned=task.space.describe(task.space.default()))
+def recorded_statistics(task: Task, records: Records) -> OperatorStatistics:
+    """The statistics of an operator's records."""
+    statistics = OperatorStatistics(task.name, task.flops, untuned=task.space.describe(task.space.default()))
     for record in records.for_key(task.key):
-        books.note(record)
-    return books
+        statistics.note(record)
+    return statistics
 
 
 def batch_size(trials: int, options: TuningOptions) -> int:
@@ -173,9 +173,9 @@ def trials_left(searches: Sequence[OperatorSearch], budget: Budget) -> float:
     """Trials that the budget still allows; infinite where it limits none."""
     left = math.inf
     if budget.total is not None:
-        left = budget.total - sum(search.books.trials for search in searches)
+        left = budget.total - sum(search.statistics.trials for search in searches)
     if budget.trials is not None:
-        left = min(left, sum(max(0, budget.trials - search.books.trials) for search in searches))
+        left = min(left, sum(max(0, budget.trials - search.statistics.trials) for search in searches))
     return max(0.0, left)
 
 

@@ -11,11 +11,19 @@ from toolkit.measure.measurement import GIVEN_UP_S, IDENTICAL_CODE
 from toolkit.records import TuningRecord
 from toolkit.records.failures import FailureReason, failure_reasons
 from toolkit.records.lines import SPENT
-from toolkit.tuning.time_breakdown import Accounts, Clock
+from toolkit.tuning.time_breakdown import Clock, TimeBreakdown
 
 __all__ = [
-    "Books", "Budget", "Clock", "Event", "Listener", "OperatorDone", "OperatorStarted", "TrialDone",
-    "TuningResult", "silent",
+    "Budget",
+    "Clock",
+    "Event",
+    "Listener",
+    "OperatorDone",
+    "OperatorStarted",
+    "OperatorStatistics",
+    "TrialDone",
+    "TuningResult",
+    "silent",
 ]  # fmt: skip
 
 
@@ -34,7 +42,7 @@ class Budget:
 
     @property
     def allowed_s(self) -> float | None:
-        """The seconds, as they are now."""
+        """The seconds that the run may take, at this moment; None: any."""
         return self.seconds() if callable(self.seconds) else self.seconds
 
 
@@ -80,8 +88,8 @@ class TuningResult:
     trials: int
     reasons: tuple[FailureReason, ...]
     measured: int
-    accounts: Accounts
-    spent: Accounts
+    accounts: TimeBreakdown
+    spent: TimeBreakdown
     identical: int = 0
     given_up: int = 0
 
@@ -100,21 +108,6 @@ class TuningResult:
         """Throughput of the untuned schedule, 0 when it has no time."""
         return _gflops(self.flops, self.default)
 
-    @property
-    def wall_s(self) -> float:
-        """What the trials of this run took."""
-        return self.accounts.wall_s
-
-    @property
-    def device_s(self) -> float:
-        """During which the board was busy."""
-        return self.accounts.device_s
-
-    @property
-    def busy_share(self) -> float:
-        """Part of the run during which the board was measuring."""
-        return self.accounts.busy_share
-
 
 @dataclass(frozen=True, slots=True)
 class OperatorDone:
@@ -132,7 +125,7 @@ def silent(_: Event) -> None:
     """A listener that ignores every event."""
 
 
-class Books:
+class OperatorStatistics:
     """What is known about one operator: counts, times, the best so far; `untuned` is the default schedule."""
 
     def __init__(self, operator: str, flops: int, *, untuned: dict[str, Any]) -> None:
@@ -143,8 +136,8 @@ class Books:
         self.measured = self.identical = self.given_up = 0
         self._failed: list[TuningRecord] = []
         self.costs_s: list[float] = []  # of all trials in order, NaN for failures
-        self.accounts = Accounts()
-        self.spent = Accounts()
+        self.accounts = TimeBreakdown()
+        self.spent = TimeBreakdown()
         self._untuned = untuned
         self._timed = 0
 
@@ -160,7 +153,7 @@ class Books:
 
     @property
     def answer_s(self) -> float:
-        """Seconds of them that the board takes to answer; 0 when unknown."""
+        """Seconds of one trial in which the board's answer is waited for; 0 when unknown."""
         return self.spent.measure_s / self._timed if self._timed else 0.0
 
     @property
@@ -172,14 +165,14 @@ class Books:
         """Count a record of this run."""
         self.note(record)
         self.measured += 1
-        self.accounts += Accounts.of(record.facts.get(SPENT, {}))
+        self.accounts += TimeBreakdown.of(record.facts.get(SPENT, {}))
 
     def note(self, record: TuningRecord) -> None:
         """Count a record of this run or of an earlier one."""
         cost_s = record.cost_s
         self.costs_s.append(math.nan if cost_s is None else cost_s)
         if SPENT in record.facts:
-            self.spent += Accounts.of(record.facts[SPENT])
+            self.spent += TimeBreakdown.of(record.facts[SPENT])
             self._timed += 1
         self.identical += IDENTICAL_CODE in record.facts
         self.given_up += GIVEN_UP_S in record.facts
@@ -192,7 +185,7 @@ class Books:
             self.default = record
 
     def result(self) -> TuningResult:
-        """The state of the books."""
+        """The statistics as a frozen value."""
         return TuningResult(
             operator=self.operator,
             best=self.best,

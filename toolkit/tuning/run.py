@@ -27,7 +27,7 @@ from toolkit.tuning.progress import (
     TrialDone,
     TuningResult,
 )
-from toolkit.tuning.time_breakdown import Activity, Ledger
+from toolkit.tuning.time_breakdown import Activity, ActivityTimer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A batch that is built: its rows [N, K], the measurements to come, and the costs of those that came."""
+    """A built batch: its rows int64 [N, K], an iterator that measures them, seconds per call so far."""
 
     search: OperatorSearch
     rows: Batch
@@ -50,7 +50,7 @@ class Prepared:
 
 @dataclass(slots=True)
 class TuningRun:
-    """The steps of Algorithm 1, and what they share."""
+    """The steps of Algorithm 1 and the state that they share."""
 
     searches: list[OperatorSearch]
     records: Records
@@ -58,52 +58,52 @@ class TuningRun:
     options: TuningOptions
     on_event: Listener
     clock: Clock
-    ledger: Ledger
+    timer: ActivityTimer
     started_s: float
 
     def turn(self) -> Turn | None:
         """Whose batch is next, and how large it is; None when the budget allows no more."""
         planned = sum(search.planned for search in self.searches)
         most = self.options.batch
-        courses = [search.course(self.budget.trials, most) for search in self.searches]
+        states = [search.allocation_state(self.budget.trials, most) for search in self.searches]
         if self.budget.total is not None:
-            courses = shared(courses, self.budget.total - planned)
+            states = shared(states, self.budget.total - planned)
         allowed_s = self.budget.allowed_s
         if allowed_s is not None:
-            courses = fitting(courses, allowed_s - self.wall_s)
+            states = fitting(states, allowed_s - self.wall_s)
         rng = np.random.default_rng([self.options.seed, planned])
-        position = choose(courses, rng, self.options.allocation)
-        return None if position is None else Turn(self.searches[position], courses[position].batch)
+        position = choose(states, rng, self.options.allocation)
+        return None if position is None else Turn(self.searches[position], states[position].batch)
 
     def propose(self, turn: Turn) -> Batch:
         """Configurations of one operator, [N, K]; none when its space is exhausted."""
-        with self.ledger.during(Activity.PROPOSE):
+        with self.timer.during(Activity.PROPOSE):
             return turn.search.ask(turn.size)
 
     def build(self, turn: Turn, rows: Batch) -> Prepared:
-        """The same, compiled."""
-        with self.ledger.during(Activity.BUILD):
+        """Compile and link proposed configurations."""
+        with self.timer.during(Activity.BUILD):
             measurements = turn.search.runner.prepare(rows) if len(rows) else iter(())
         return Prepared(turn.search, rows, measurements, [])
 
     def prepare(self, turn: Turn | None) -> Prepared | None:
-        """Both."""
+        """Propose and build the batch of a turn."""
         return self.build(turn, self.propose(turn)) if turn else None
 
     def measure(self, batch: Prepared) -> None:
-        """One candidate after the other, each in the records before the next.
+        """Measure one candidate after the other, each stored before the next is measured.
 
-        Raises UnfitBoard for one that could not be measured by no fault of its own: so would the next ones.
+        Raises UnfitBoard when a candidate fails for a reason that is not its own: the next ones would, too.
         """
         search = batch.search
         self.start(search)
         for row in batch.rows:
-            with self.ledger.during(Activity.MEASURE):
+            with self.timer.during(Activity.MEASURE):
                 measurement = next(batch.measurements)
             if measurement.error is not None and measurement.says_nothing:
                 raise _nothing_said(search.task.name, measurement.error)
-            self.ledger.device(measurement.device_s)
-            record = search.record(row, measurement, self.ledger.take())
+            self.timer.device(measurement.device_s)
+            record = search.record(row, measurement, self.timer.take())
             self.records.add(record)
             batch.costs_s.append(measurement.cost_s)
             self.on_event(self.trial_done(search, record))
@@ -114,10 +114,13 @@ class TuningRun:
         """Tell the search what its batch cost."""
         search = batch.search
         search.tell(batch.rows[: len(batch.costs_s)], batch.costs_s)
-        if not search.course(self.budget.trials, 1).batch and search.planned == search.books.trials:
+        if (
+            not search.allocation_state(self.budget.trials, 1).batch
+            and search.planned == search.statistics.trials
+        ):
             self.end(search)
 
-    # -- what is said about it -----------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------
 
     @property
     def wall_s(self) -> float:
@@ -138,14 +141,14 @@ class TuningRun:
 
     def trial_done(self, search: OperatorSearch, record: TuningRecord) -> TrialDone:
         """The event of a measured configuration."""
-        books, wall_s, budget = search.books, self.wall_s, self.budget
-        rate = sum(item.books.measured for item in self.searches) / max(wall_s, 1e-9)
+        statistics, wall_s, budget = search.statistics, self.wall_s, self.budget
+        rate = sum(item.statistics.measured for item in self.searches) / max(wall_s, 1e-9)
         left_s = trials_left(self.searches, budget) / rate
         allowed_s = budget.allowed_s
         if allowed_s is not None:
             left_s = min(left_s, max(0.0, allowed_s - wall_s))
         return TrialDone(
-            search.task.name, books.trials, budget.trials, record, books.best_gflops, rate, left_s
+            search.task.name, statistics.trials, budget.trials, record, statistics.best_gflops, rate, left_s
         )
 
     def end(self, search: OperatorSearch) -> None:
@@ -153,13 +156,13 @@ class TuningRun:
         self.start(search)
         if not search.ended:
             search.ended = True
-            self.on_event(OperatorDone(search.task.name, search.books.result()))
+            self.on_event(OperatorDone(search.task.name, search.statistics.result()))
 
     def ended(self) -> list[TuningResult]:
         """What is known about every operator now."""
         for search in self.searches:
             self.end(search)
-        return [search.books.result() for search in self.searches]
+        return [search.statistics.result() for search in self.searches]
 
 
 def _nothing_said(name: str, failure: MeasureFailure) -> UnfitBoard:

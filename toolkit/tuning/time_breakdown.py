@@ -1,7 +1,7 @@
 """Where the time of a tuning run goes: every second of it is counted once.
 
-`Ledger.during` marks what the process does, from any thread. While several things go on at once, the time
-belongs to the one that the others hide behind: the board first, then the compiler, then the search.
+`ActivityTimer.during` marks an activity, from any thread. Time in which several activities run counts for the
+first of them in the order of `Activity`: measuring, then compiling, then searching.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Clock = Callable[[], float]
 
 
 class Activity(IntEnum):
-    """What a tuner does, in the order in which one hides the next."""
+    """What a tuner does; while several run, the time counts for the lowest."""
 
     MEASURE = 0
     BUILD = 1
@@ -25,7 +25,7 @@ class Activity(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Accounts:
+class TimeBreakdown:
     """Seconds of a run, or of a part of it.
 
     `wall_s` is the sum of `measure_s` (waiting for the board's answers), `build_s` (for the compiler, while
@@ -41,8 +41,8 @@ class Accounts:
     propose_s: float = 0.0
     hidden_s: float = 0.0
 
-    def __add__(self, other: Accounts) -> Accounts:
-        return Accounts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+    def __add__(self, other: TimeBreakdown) -> TimeBreakdown:
+        return TimeBreakdown(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     @property
     def busy_share(self) -> float:
@@ -69,13 +69,13 @@ class Accounts:
         return {name: round(value, 6) for name, value in asdict(self).items()}
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Accounts:
-        """What `plain` wrote; names that are not known are passed over."""
+    def of(cls, plain: Mapping[str, Any]) -> TimeBreakdown:
+        """The breakdown that `plain` wrote; unknown names are ignored."""
         return cls(**{f.name: float(plain.get(f.name, 0.0)) for f in fields(cls)})
 
 
-class Ledger:
-    """Books of one run. Thread-safe."""
+class ActivityTimer:
+    """Splits the time of one run into a TimeBreakdown. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -95,16 +95,16 @@ class Ledger:
             self._change(activity, -1)
 
     def device(self, seconds: float) -> None:
-        """The board says that it was busy."""
+        """Add seconds during which the board was busy, by its own clock."""
         with self._lock:
             self._device_s += seconds
 
-    def take(self) -> Accounts:
-        """What has gone by since this was called last, or since the beginning."""
+    def take(self) -> TimeBreakdown:
+        """The time since the last call of this, or since the beginning."""
         with self._lock:
             self._advance()
             measure_s, build_s, propose_s = self._exposed_s
-            taken = Accounts(self._wall_s, self._device_s, measure_s, build_s, propose_s, self._hidden_s)
+            taken = TimeBreakdown(self._wall_s, self._device_s, measure_s, build_s, propose_s, self._hidden_s)
             self._exposed_s = [0.0] * len(Activity)
             self._hidden_s = self._device_s = self._wall_s = 0.0
         return taken

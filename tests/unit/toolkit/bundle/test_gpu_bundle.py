@@ -28,7 +28,7 @@ from toolkit.model_job.kernels import TunedOperator, plan_model
 from toolkit.model_job.latency import golden_data
 from toolkit.tuning.on_board import open_task
 from toolkit.tuning.progress import TuningResult
-from toolkit.tuning.time_breakdown import Accounts
+from toolkit.tuning.time_breakdown import TimeBreakdown
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def untuned(folder: Path, target_name: str, board: str) -> ModelPlan:
     chosen = []
     for item in distinct_operators(graph):
         task = open_task(item.name, item.operator, load(board), target)
-        result = TuningResult(task.name, None, None, task.flops, 0, (), 0, Accounts(), Accounts())
+        result = TuningResult(task.name, None, None, task.flops, 0, (), 0, TimeBreakdown(), TimeBreakdown())
         chosen.append(TunedOperator(task, result, Winner(task.space.default(), None, None)))
     with Builder(target, workers=1) as builder:
         return plan_model(graph, chosen, builder, target)

@@ -16,7 +16,7 @@ from toolkit.records import TuningRecord
 from toolkit.report.flash_display import FlashDisplay
 from toolkit.report.tune_display import PLAIN_EVERY_S, TuneDisplay
 from toolkit.tuning.progress import OperatorDone, OperatorStarted, TrialDone, TuningResult
-from toolkit.tuning.time_breakdown import Accounts
+from toolkit.tuning.time_breakdown import TimeBreakdown
 
 RECORD = TuningRecord(
     operator_key="o", target_key="t", space_key="s", tool_version="0", configuration={}, seconds=(1e-3,),
@@ -43,7 +43,7 @@ def shown(events: list[tuple[float, JobEvent]], *, live: bool = False) -> str:
 
 def result(trials: int, best: TuningRecord | None = RECORD) -> TuningResult:
     return TuningResult(
-        "conv", best, best, 2_000_000, trials, (), trials, Accounts(1.0, 0.5), Accounts(1.0, 0.5)
+        "conv", best, best, 2_000_000, trials, (), trials, TimeBreakdown(1.0, 0.5), TimeBreakdown(1.0, 0.5)
     )
 
 
@@ -106,7 +106,9 @@ def test_an_operator_without_success_has_no_time() -> None:
 
 
 def test_an_operator_that_computes_nothing_has_a_time_and_no_speed() -> None:
-    moves = TuningResult("conv", RECORD, RECORD, 0, 4, (), 4, Accounts(1.0, 0.5), Accounts(1.0, 0.5))
+    moves = TuningResult(
+        "conv", RECORD, RECORD, 0, 4, (), 4, TimeBreakdown(1.0, 0.5), TimeBreakdown(1.0, 0.5)
+    )
     idle = TrialDone("conv", 1, 8, RECORD, 0.0, 4.0, 1.0)
     text = shown([(0.0, planned()), (11.0, idle), (12.0, OperatorDone("conv", moves))])
     assert text.splitlines()[1:] == [

@@ -16,7 +16,7 @@ from toolkit.records import Records, TuningRecord
 from toolkit.records.failures import FailureReason, failure_reasons
 from toolkit.report.tables import operator_table
 from toolkit.report.tune_display import TuneDisplay
-from toolkit.tuning.progress import Books, OperatorDone
+from toolkit.tuning.progress import OperatorDone, OperatorStatistics
 
 
 def failed(trial: int, kind: str, text: str) -> TuningRecord:
@@ -46,7 +46,7 @@ def test_the_most_frequent_kind_comes_first_with_its_first_text() -> None:
 
 
 def test_a_result_says_why_its_trials_failed() -> None:
-    books = Books("conv", 1, untuned={})
+    books = OperatorStatistics("conv", 1, untuned={})
     for record in (RECORD, *FAILED):
         books.note(record)
     assert books.result().reasons == REASONS

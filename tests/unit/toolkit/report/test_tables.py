@@ -8,7 +8,7 @@ from pathlib import Path
 
 from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
 from toolkit.report.tables import duration, table, time_text, tune_table
-from toolkit.tuning.time_breakdown import Accounts
+from toolkit.tuning.time_breakdown import TimeBreakdown
 
 CONV = OperatorReport(
     name="n3", operator="conv 1x55x55x64 1x1x64x16 16 -> 1x55x55x16", operator_key="6730c1479f2beb0d",
@@ -22,8 +22,8 @@ REPORT = TuneReport(
     model="small", board="rpi3b", target="cpu", emulated=False, peak_gflops=606.5, operators=(CONV, CONCAT),
     default_latency=Latency((2.5e-3, 2e-3), 1e-6), tuned_latency=Latency((1e-3, 1.25e-3), 2e-6), trials=32,
     measured=16, tuning_s=8.0, device_s=4.0,
-    accounts=Accounts(8.0, 4.0, 4.25, 3.0, 0.5), wall_s=12.0, records=Path("r.db"), bundle=Path("small.tfb"),
-    bundle_id="0123456789abcdef",
+    accounts=TimeBreakdown(8.0, 4.0, 4.25, 3.0, 0.5), wall_s=12.0, records=Path("r.db"),
+    bundle=Path("small.tfb"), bundle_id="0123456789abcdef",
 )  # fmt: skip
 
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from toolkit.tuning.allocation import AllocationOptions, Course, choose, expected_falls, fitting, shared
+from toolkit.tuning.allocation import (
+    AllocationOptions,
+    AllocationState,
+    choose,
+    expected_falls,
+    fitting,
+    shared,
+)
 from toolkit.tuning.convergence import ConvergenceRule
 
 BATCH = 16
@@ -31,9 +38,9 @@ class Law:
     def after(self, trials: int) -> float:
         return self.floor_s + (self.first_s - self.floor_s) * trials**-self.speed
 
-    def course(self, limit: int = 10_000) -> Course:
+    def state(self, limit: int = 10_000) -> AllocationState:
         batch = min(BATCH, limit - len(self.costs_s))
-        return Course(self.weight, self.flops, self.kind, self.costs_s, 0, self.trial_s, batch)
+        return AllocationState(self.weight, self.flops, self.kind, self.costs_s, 0, self.trial_s, batch)
 
     def measure(self) -> float:
         """One more batch; returns the seconds that it took."""
@@ -61,7 +68,7 @@ def allocated(laws: list[Law], seconds: float) -> list[int]:
     turns: list[int] = []
     while seconds > 0:
         rng = np.random.default_rng([0, len(turns)])
-        position = choose([law.course() for law in laws], rng)
+        position = choose([law.state() for law in laws], rng)
         assert position is not None
         turns.append(position)
         seconds -= laws[position].measure()
@@ -102,20 +109,20 @@ def test_converged_operators_get_nothing_while_others_have_not() -> None:
     going.measure()
     options = AllocationOptions(rule=rule)
     rng = np.random.default_rng(0)
-    assert {choose([done.course(), going.course()], rng, options) for _ in range(100)} == {1}
-    assert choose([done.course(), going.course(limit=BATCH)], rng, options) == 0  # nobody else is left
-    assert choose([done.course(limit=64), going.course(limit=BATCH)], rng, options) is None
+    assert {choose([done.state(), going.state()], rng, options) for _ in range(100)} == {1}
+    assert choose([done.state(), going.state(limit=BATCH)], rng, options) == 0  # nobody else is left
+    assert choose([done.state(limit=64), going.state(limit=BATCH)], rng, options) is None
 
 
 def test_epsilon_reaches_everyone() -> None:
     laws = [Law(1.0, 0.1, 0.5), Law(1e-6, 5e-7, 0.5)]
     for law in laws:
         law.measure()
-    courses = [law.course() for law in laws]
+    states = [law.state() for law in laws]
     rng = np.random.default_rng(0)
-    drawn = [choose(courses, rng, AllocationOptions(epsilon=0.2)) for _ in range(2000)]
+    drawn = [choose(states, rng, AllocationOptions(epsilon=0.2)) for _ in range(2000)]
     assert drawn.count(1) == pytest.approx(200, abs=50)
-    assert choose(courses, np.random.default_rng(0), NO_LUCK) == 0
+    assert choose(states, np.random.default_rng(0), NO_LUCK) == 0
 
 
 @pytest.mark.parametrize(
@@ -128,13 +135,13 @@ def test_epsilon_reaches_everyone() -> None:
     ],
 )
 def test_what_makes_an_operator_worth_more(better: dict[str, object]) -> None:
-    plain = Course(1.0, 0, "", [1e-3] * 4, 0, 0.1, 2)
+    plain = AllocationState(1.0, 0, "", [1e-3] * 4, 0, 0.1, 2)
     falls = expected_falls([plain, replace(plain, **better)], NO_LUCK)  # type: ignore[arg-type]
     assert falls[1] > falls[0] > 0.0
 
 
 def test_an_operator_far_below_its_kind_is_hoped_to_catch_up() -> None:
-    fast = Course(1.0, 8_000_000, "conv", [1e-3] * 8, 0, 0.1, 8)
+    fast = AllocationState(1.0, 8_000_000, "conv", [1e-3] * 8, 0, 0.1, 8)
     slow = replace(fast, flops=1_000_000)
     other = replace(fast, flops=1_000_000, kind="dense")
     falls = expected_falls([fast, slow, other], NO_LUCK)
@@ -143,7 +150,7 @@ def test_an_operator_far_below_its_kind_is_hoped_to_catch_up() -> None:
 
 
 def test_what_never_worked_is_treated_like_the_others() -> None:
-    fine = Course(1.0, 0, "", [1e-3] * 8, 0, 0.1, 8)
+    fine = AllocationState(1.0, 0, "", [1e-3] * 8, 0, 0.1, 8)
     broken = replace(fine, costs_s=[math.nan] * 8)
     alone = expected_falls([broken, broken], NO_LUCK)
     falls = expected_falls([fine, broken], NO_LUCK)
@@ -152,7 +159,7 @@ def test_what_never_worked_is_treated_like_the_others() -> None:
 
 
 def test_pending_trials_count_as_tried() -> None:
-    idle = Course(1.0, 0, "", [1e-3] * 8, 0, 0.1, 8)
+    idle = AllocationState(1.0, 0, "", [1e-3] * 8, 0, 0.1, 8)
     busy = replace(idle, pending=8)
     falls = expected_falls([idle, busy], NO_LUCK)
     assert falls[0] > falls[1]
@@ -165,23 +172,23 @@ def test_the_same_courses_give_the_same_turns() -> None:
 
 
 def test_first_batches_leave_some_for_the_others() -> None:
-    untried = Course(1.0, 0, "", [], 0, 0.0, 8)
+    untried = AllocationState(1.0, 0, "", [], 0, 0.0, 8)
     tried = replace(untried, costs_s=[1.0], batch=64)
-    sizes = [course.batch for course in shared([untried, untried, tried, replace(untried, batch=0)], 10)]
+    sizes = [state.batch for state in shared([untried, untried, tried, replace(untried, batch=0)], 10)]
     assert sizes == [5, 5, 10, 0]
-    assert [course.batch for course in shared([untried] * 20, 10)] == [1] * 20
-    assert [course.batch for course in shared([tried, untried], 0)] == [0, 0]
-    assert [course.batch for course in shared([tried], -3)] == [0]
+    assert [state.batch for state in shared([untried] * 20, 10)] == [1] * 20
+    assert [state.batch for state in shared([tried, untried], 0)] == [0, 0]
+    assert [state.batch for state in shared([tried], -3)] == [0]
 
 
 def test_batches_fit_the_time_that_is_left() -> None:
-    known = Course(1.0, 0, "", [1e-3], 0, 0.5, 64)
+    known = AllocationState(1.0, 0, "", [1e-3], 0, 0.5, 64)
     pending = replace(known, pending=4, trial_s=1.0)
     unknown = replace(known, trial_s=0.0)
-    assert [course.batch for course in fitting([known, pending, unknown], 10.0)] == [12, 6, 8]
-    assert [course.batch for course in fitting([known], 0.4)] == [0]
-    assert [course.batch for course in fitting([unknown], 0.4)] == [64]  # nobody knows
-    assert [course.batch for course in fitting([unknown], 0.0)] == [0]
+    assert [state.batch for state in fitting([known, pending, unknown], 10.0)] == [12, 6, 8]
+    assert [state.batch for state in fitting([known], 0.4)] == [0]
+    assert [state.batch for state in fitting([unknown], 0.4)] == [64]  # nobody knows
+    assert [state.batch for state in fitting([unknown], 0.0)] == [0]
     untried = replace(known, costs_s=[], batch=8)
-    assert [course.batch for course in fitting([untried, untried, known], 6.0)] == [6, 6, 12]
-    assert [course.batch for course in fitting([untried] * 9, 1.0)] == [1] * 9
+    assert [state.batch for state in fitting([untried, untried, known], 6.0)] == [6, 6, 12]
+    assert [state.batch for state in fitting([untried] * 9, 1.0)] == [1] * 9

@@ -30,7 +30,7 @@ from toolkit.tuning.convergence import ConvergenceRule, converged
 from toolkit.tuning.operator_search import TuningOptions, batch_size
 from toolkit.tuning.progress import Budget, Event, OperatorDone, OperatorStarted, TrialDone
 from toolkit.tuning.task import Task
-from toolkit.tuning.time_breakdown import Accounts
+from toolkit.tuning.time_breakdown import TimeBreakdown
 
 KEY = RecordKey("matmul", "host:cpu", "tiling/1", "0.1.0")
 
@@ -100,7 +100,7 @@ def test_the_budget_is_spent_and_everything_is_recorded_in_order(records: Record
     assert len({str(record.configuration) for record in stored}) == 30
     assert (result.trials, result.measured, result.failures) == (30, 30, 0)
     assert result.best == records.best(KEY)
-    assert result.device_s == pytest.approx(0.3)
+    assert result.accounts.device_s == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("kind", ["link", "transport"])
@@ -185,13 +185,13 @@ def test_what_ended_because_nothing_new_was_found_has_ended(records: Records, tu
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_one_seed_one_course(tmp_path: Path, overlap: bool) -> None:
-    courses = []
+    states = []
     for run in range(2):
         with Records(tmp_path / f"{run}.db") as records:
             tune_operator(JOB, replay(), records, Budget(40), options=replace(OPTIONS, overlap=overlap))
-            courses.append([record.configuration for record in records])
-    assert courses[0] == courses[1]
-    assert len({str(configuration) for configuration in courses[0]}) == 40
+            states.append([record.configuration for record in records])
+    assert states[0] == states[1]
+    assert len({str(configuration) for configuration in states[0]}) == 40
 
 
 @pytest.mark.parametrize("tuner", ["annealing", "genetic", "random", "grid"])
@@ -351,7 +351,7 @@ def test_few_shared_trials_reach_every_operator(records: Records) -> None:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_one_seed_one_course_over_several_operators(tmp_path: Path, overlap: bool) -> None:
-    courses = []
+    states = []
     for run in range(2):
         ticks = itertools.count()
         with Records(tmp_path / f"{run}.db") as records:
@@ -362,8 +362,8 @@ def test_one_seed_one_course_over_several_operators(tmp_path: Path, overlap: boo
                 options=replace(OPTIONS, overlap=overlap),
                 clock=lambda ticks=ticks: float(next(ticks)),
             )
-            courses.append([(record.operator_key, record.configuration) for record in records])
-    assert courses[0] == courses[1]
+            states.append([(record.operator_key, record.configuration) for record in records])
+    assert states[0] == states[1]
 
 
 def test_a_run_in_two_parts_gives_trials_to_the_same_operators(tmp_path: Path) -> None:
@@ -397,14 +397,14 @@ def test_converged_operators_end_early_when_asked_to(records: Records) -> None:
 def test_the_accounts_of_the_operators_make_the_whole(records: Records) -> None:
     ticks = itertools.count()
     results = tune_all(several(), records, Budget(20), options=OPTIONS, clock=lambda: float(next(ticks)))
-    whole = sum((result.accounts for result in results), Accounts())
+    whole = sum((result.accounts for result in results), TimeBreakdown())
     assert whole.wall_s <= next(ticks)
     assert whole.device_s == pytest.approx(0.6)
     assert min(whole.measure_s, whole.build_s, whole.propose_s) > 0.0
     assert whole.measure_s + whole.build_s + whole.propose_s <= whole.wall_s
     again = tune_all(several(), records, Budget(20), options=OPTIONS)
     assert [result.spent for result in again] == [result.accounts for result in results]
-    assert all(result.accounts == Accounts() for result in again)
+    assert all(result.accounts == TimeBreakdown() for result in again)
 
 
 class SlowRunner(ReplayRunner):
