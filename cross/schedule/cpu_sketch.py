@@ -4,7 +4,7 @@ The rules, in the order in which they are asked (Ansor's, for CPUs):
 
 0. A 3x3 convolution has Winograd's algorithms beside the direct one (winograd_sketch.py, alternatives.py).
    A reduction that would leave vectors empty is cut in two along memory (vector_axis.py), or runs several of
-   its steps side by side (filled_lanes.py).
+   its steps side by side in one vector (lane_packing.py).
 1. Elementwise stages are inlined into their consumers, but for long functions that several nests read. A
    stage that guards its reads (padding) before a reduction may also be materialized: a structural knob.
 2. A reduction followed by an elementwise stage over the same elements is fused with it: that stage owns the
@@ -33,9 +33,8 @@ from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Tensor
 from cross.schedule.alternatives import AlternativeSpaces
-from cross.schedule.beginning import one_core_is_enough, untuned_tiles, vector_sizes
-from cross.schedule.filled_lanes import with_filled_lanes
 from cross.schedule.knobs import Knob, single, structural
+from cross.schedule.lane_packing import with_packed_lanes
 from cross.schedule.plan import Group, Plan, make_plan, operand_axes, packable, wide_axes
 from cross.schedule.primitives import (
     CacheWrite,
@@ -62,6 +61,9 @@ from cross.schedule.untuned import (
     core_of,
     fits_registers,
     inner_reduction,
+    one_core_is_enough,
+    untuned_tiles,
+    vector_sizes,
 )
 from cross.schedule.vector_axis import crossed_axis, with_vector_axes
 from cross.schedule.winograd_sketch import winograd_space, winograd_spaces
@@ -87,7 +89,7 @@ def cpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> S
 
 
 def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
-    program = with_filled_lanes(with_vector_axes(operator, target), target)
+    program = with_packed_lanes(with_vector_axes(operator, target), target)
     plan = make_plan(program)
     constraints: list[Constraint] = []
     tiles = untuned_tiles(plan, target)

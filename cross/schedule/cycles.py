@@ -17,7 +17,7 @@ from boards.target import Target
 
 FMA_PER_CYCLE = 2  # of the cores at hand; loads per cycle are as many
 FMA_LATENCY_CYCLES = 4
-LOOP_CYCLES = 0.5  # of an iteration of a reduction loop that is not unrolled
+LOOP_CYCLES = 0.5  # of an iteration of a reduction loop beside its arithmetic
 TILE_CYCLES = 12.0  # leaving the reduction loop is a mispredicted branch
 STORE_CYCLES = 0.5  # stores of one tile run beside the multiply-adds of the next, but not all of them
 L2_BYTES_PER_CYCLE = 32.0
@@ -47,12 +47,11 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A reduction to tile: extents of its space axes, steps of the reduction and how many of them are
-    unrolled; its operands; whether vectors of the output straddle cache lines."""
+    """A reduction to tile: extents of its space axes, steps of the reduction, its operands, and whether
+    vectors of the output straddle cache lines."""
 
     extents: tuple[int, ...]
     steps: int
-    unrolled: int
     operands: tuple[Operand, ...]
     stores_straddle: bool
 
@@ -108,7 +107,7 @@ def _step_cycles(nest: Nest, machine: Machine, tile: Sequence[int], vectors: int
     multiplied = math.prod(tile[:-1]) * vectors
     busy = max(multiplied / FMA_PER_CYCLE, loads / FMA_PER_CYCLE, FMA_LATENCY_CYCLES)
     # Loads and multiply-adds share the front end: of two equally good tiles the one that loads less wins.
-    return busy + 0.05 * loads + LOOP_CYCLES / nest.unrolled
+    return busy + 0.05 * loads + LOOP_CYCLES
 
 
 def _straddling(size: int, lanes: int, vectors: int, anywhere: bool) -> float:

@@ -29,7 +29,6 @@ def nest_of(plan: Plan, group: Group, lanes: int) -> Nest:
     return Nest(
         extents=tuple(axis.extent for axis in wide),
         steps=math.prod(axis.extent for axis in reduction.reduce_axes),
-        unrolled=1,
         operands=operands,
         stores_straddle=wide[-1].extent % lanes != 0,
     )

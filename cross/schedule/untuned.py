@@ -10,21 +10,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from boards.target import Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
+from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis
 from cross.schedule.cycles import Machine, Nest, nest_cycles
-from cross.schedule.tiles import WASTE, divisors, factors, vector_count, waste
+from cross.schedule.plan import Group, Plan, operand_axes, wide_axes
+from cross.schedule.reads import nest_of, repeats_lanes
+from cross.schedule.tiles import WASTE, divisors, factors, vector_count, vector_tiles, waste
 
 OUT_OF_ORDER_STEPS = 8
 IN_ORDER_STEPS = 4
 SIDES = 0.02  # price of a tile's sides: between tiles of one size the one nearest to a square
 IN_ORDER_LATENCY_CYCLES = 8
 WIDEST_TILE = 16
+ONE_CORE_PREFERRED_FLOPS = 200_000
+ONE_CORE_PREFERRED_CYCLES = 7_000  # estimated, on one core; waking another takes half of that
 REORDERED = 1.03  # the natural order writes the output in the order of memory
 
 IN_ORDER_CPUS = ("cortex-a53",)
@@ -74,6 +79,58 @@ class Tile:
     cycles: float
 
 
+def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
+    """The tile of every reduction with space axes in the untuned program, by the owner of its group."""
+    tiles = {}
+    for group in plan.groups:
+        wide = wide_axes(group.owner.axes)
+        if group.reduction is None or not wide:
+            continue
+        core = core_of(target, group.owner.dtype)
+        vectors = vector_sizes(plan, group, core)
+        if core.in_order:
+            sizes = best_register_tile(wide, core, vectors, operand_axes(plan, group))
+            tiles[group.owner.name] = Tile(sizes, False, 0.0)
+        else:
+            nest, machine = nest_of(plan, group, core.lanes), Machine.of(target, core.lanes)
+            tiles[group.owner.name] = fastest_tile(wide, core, vectors, nest, machine)
+    return tiles
+
+
+def vector_sizes(plan: Plan, group: Group, core: Core) -> list[int]:
+    """What the vectorized loop of a reduction may be long; all of the axis where an operand fills lanes."""
+    axis = wide_axes(group.owner.axes)[-1]
+    if repeats_lanes(plan, group):
+        return [axis.extent]
+    return vector_tiles(axis.extent, core.lanes, masked=core.masks)
+
+
+def one_core_is_enough(operator: Operator, plan: Plan, target: Target, tiles: Mapping[str, Tile]) -> bool:
+    """Whether waking other cores would take longer than they save."""
+    if operator.flops < ONE_CORE_PREFERRED_FLOPS:
+        return True
+    cycles = [tiles[group.owner.name].cycles for group in plan.groups if group.owner.name in tiles]
+    if len(cycles) < len(plan.groups) or 0.0 in cycles:
+        return False
+    return target.threads * math.fsum(cycles) < ONE_CORE_PREFERRED_CYCLES
+
+
+def _register_tiles(
+    axes: Sequence[Axis], core: Core, vectors: Sequence[int], operands: Operands, repeats: bool = False
+) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Sizes of the innermost loops, in axis order, that stay in registers; vectors that the last one takes.
+
+    At most the last three of the axes, the vector axis last, have a size other than 1.
+    """
+    fixed = (1,) * (len(axes) - 1 - len(axes[-3:-1]))
+    choices = [_sensible(factors(axis.extent, WIDEST_TILE), axis) for axis in axes[-3:-1]]
+    for vector in _sensible(vectors, axes[-1]):
+        count, spare = core.vectors(vector), 0 if core.in_order else core.spare(vector, repeats)
+        for sizes in itertools.product(*choices):
+            if fits_registers((*fixed, *sizes, count), operands, core, spare):
+                yield (*fixed, *sizes, vector), count
+
+
 def fastest_tile(
     axes: Sequence[Axis], core: Core, vectors: Sequence[int], nest: Nest, machine: Machine
 ) -> Tile:
@@ -86,9 +143,6 @@ def fastest_tile(
         nest: the reduction.
         machine: the core's caches.
     """
-    tiled = len(axes[-3:-1])
-    fixed = (1,) * (len(axes) - 1 - tiled)
-    choices = [_sensible(factors(axis.extent, WIDEST_TILE), axis) for axis in axes[-3:-1]]
     operands = [operand.axes for operand in nest.operands]
     repeats = any(operand.repeated for operand in nest.operands)
     last = len(axes) - 1
@@ -97,17 +151,12 @@ def fastest_tile(
         # Otherwise every step of the outermost loop would read a few elements of each row of that operand.
         orders[(last, *range(last))] = True
     best = Tile((1,) * len(axes), False, math.inf)
-    for vector in _sensible(vectors, axes[-1]):
-        count = core.vectors(vector)
-        for sizes in itertools.product(*choices):
-            if not fits_registers((*fixed, *sizes, count), operands, core, core.spare(vector, repeats)):
-                continue
-            tile = (*fixed, *sizes, vector)
-            for order, vector_axis_first in orders.items():
-                cycles = nest_cycles(nest, machine, tile, count, order)
-                cycles *= REORDERED if vector_axis_first else 1.0
-                if cycles < best.cycles:
-                    best = Tile(tile, vector_axis_first, cycles)
+    for tile, count in _register_tiles(axes, core, vectors, operands, repeats):
+        for order, vector_axis_first in orders.items():
+            cycles = nest_cycles(nest, machine, tile, count, order)
+            cycles *= REORDERED if vector_axis_first else 1.0
+            if cycles < best.cycles:
+                best = Tile(tile, vector_axis_first, cycles)
     return best
 
 
@@ -116,31 +165,18 @@ def best_register_tile(
 ) -> tuple[int, ...]:
     """Sizes of the innermost loops, in axis order, with the largest merit on a core that runs in order.
 
-    Args:
-        axes: the space axes with more than one element, the vector axis last.
-        core: what the loop runs on.
-        vectors: the sizes that the vector loop may have.
-        operands: what the innermost statement reads.
+    Arguments as of `fastest_tile`; operands: what the innermost statement reads.
     """
-    tiled = len(axes[-3:-1])
-    fixed = (1,) * (len(axes) - 1 - tiled)
-    choices = [_sensible(factors(axis.extent, WIDEST_TILE), axis) for axis in axes[-3:-1]]
     best, best_merit = (1,) * len(axes), 0.0
-    for vector in _sensible(vectors, axes[-1]):
-        count = core.vectors(vector)
-        for sizes in itertools.product(*choices):
-            counts = (*fixed, *sizes, count)
-            if not fits_registers(counts, operands, core):
-                continue
-            merit = tile_merit(counts, operands) * vector / (count * core.lanes)
-            for axis, size in zip(axes, (*fixed, *sizes, vector), strict=True):
-                merit /= waste(axis.extent, size)
-            if not has_broadcasts(
-                counts, operands
-            ):  # a window: the sides of a tile are read for its neighbours
-                merit *= 1.0 - SIDES * sum(1.0 / size for size in sizes)
-            if merit > best_merit:
-                best, best_merit = (*fixed, *sizes, vector), merit
+    for tile, count in _register_tiles(axes, core, vectors, operands):
+        counts = (*tile[:-1], count)
+        merit = tile_merit(counts, operands) * tile[-1] / (count * core.lanes)
+        for axis, size in zip(axes, tile, strict=True):
+            merit /= waste(axis.extent, size)
+        if not has_broadcasts(counts, operands):  # a window: neighbours read the sides of a tile again
+            merit *= 1.0 - SIDES * sum(1.0 / size for size in tile[-3:-1])
+        if merit > best_merit:
+            best, best_merit = tile, merit
     return best
 
 

@@ -16,11 +16,13 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Read, Tensor
 from cross.expression.language.terms import Binary, Int, Term, walk
 from cross.expression.rewrites.rfactor import rfactor
-from cross.schedule.filled_lanes import filling
+from cross.schedule.lane_packing import packed_steps
 from cross.schedule.plan import guards_reads
 
 MOST_PARTIAL_VECTORS = 2
-GAIN = 1.5  # how much better the vectors must be filled to pay for combining the partial results
+GAIN = 1.5
+"""How much better vectors must be filled for a reduction to be cut in two. It stands for what the count leaves
+out, an estimate: too low, short reductions become slower; too high, long ones leave vectors empty."""
 
 
 def with_vector_axes(operator: Operator, target: Target) -> Operator:
@@ -36,7 +38,7 @@ def with_vector_axes(operator: Operator, target: Target) -> Operator:
 
 
 def _choice(operator: Operator, stage: Tensor, target: Target) -> tuple[Axis, int] | None:
-    if stage.body is None or not stage.reduce_axes or filling(stage, target) is not None:
+    if stage.body is None or not stage.reduce_axes or packed_steps(stage, target) is not None:
         return None
     lanes = target.vector_lanes(ITEM_BYTES[stage.dtype])
     reads = _reads(operator, stage)

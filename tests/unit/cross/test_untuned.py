@@ -25,7 +25,7 @@ from cross.loopnest.affine import affine, rejoined
 from cross.loopnest.nodes import Var, add, mul
 from cross.schedule import cpu_space
 from cross.schedule.cycles import Machine, Nest, Operand, nest_cycles
-from cross.schedule.filled_lanes import filling, with_filled_lanes
+from cross.schedule.lane_packing import packed_steps, with_packed_lanes
 from cross.schedule.plan import make_plan
 from cross.schedule.reads import nest_of
 from cross.schedule.tiles import vector_count, vector_tiles
@@ -139,19 +139,19 @@ def test_products_of_any_width_are_right_and_stay_in_bounds(columns: int, inner:
     ],
 )
 def test_narrow_outputs_run_several_steps_in_a_vector(operator: Operator, steps: int | None) -> None:
-    found = filling(operator.output, AVX512)
+    found = packed_steps(operator.output, AVX512)
     assert (found.steps if found else None) == steps
-    assert filling(operator.output, AVX2) is None
-    assert filling(operator.output, A53) is None
+    assert packed_steps(operator.output, AVX2) is None
+    assert packed_steps(operator.output, A53) is None
 
 
 @pytest.mark.parametrize("inner", [60, 63, 67])
-def test_filled_lanes_keep_the_meaning(inner: int) -> None:
+def test_packed_lanes_keep_the_meaning(inner: int) -> None:
     data, weight = placeholder((1, 9, 9, 24), "data"), placeholder((3, 3, 24, 3), "weight")
     window = Window(strides=(2, 2), pads=(1, 1, 1, 1))
     conv = Operator("conv", (data, weight), conv2d(data, weight, window), frozenset({1}))
     for operator in (product(2, 5, inner, 3), layer(6, inner, 2), conv):
-        changed = with_filled_lanes(operator, AVX512)
+        changed = with_packed_lanes(operator, AVX512)
         assert len(changed.stages) == len(operator.stages) + 1
         inputs = randoms(operator)
         np.testing.assert_allclose(
@@ -162,7 +162,7 @@ def test_filled_lanes_keep_the_meaning(inner: int) -> None:
 def test_operands_that_do_not_lie_in_steps_are_left_alone() -> None:
     a, b, k = placeholder((30, 64), "A"), placeholder((4, 64), "B"), reduce_axis(64, "k")
     across = compute((30, 4), lambda i, j: sum(a[i, k] * b[j, k], axis=k), name="across")
-    assert filling(across, AVX512) is None
+    assert packed_steps(across, AVX512) is None
 
 
 def test_quotient_and_remainder_are_put_together_again() -> None:
@@ -179,7 +179,7 @@ def test_quotient_and_remainder_are_put_together_again() -> None:
 
 def matmul_nest(m: int, k: int, n: int, *, straddles: bool = True, row_bytes: int = 0) -> Nest:
     left = Operand((0,), 4.0 * k, False, (row_bytes or 4 * k,))
-    return Nest((m, n), k, 1, (left, Operand((1,), 4.0 * k, straddles, (4,))), straddles)
+    return Nest((m, n), k, (left, Operand((1,), 4.0 * k, straddles, (4,))), straddles)
 
 
 def cycles(nest: Nest, rows: int, columns: int, order: tuple[int, ...] = (0, 1), threads: int = 1) -> float:

@@ -22,24 +22,27 @@ from cross.expression.language.tensor import Axis, Read, Reduce, Tensor
 from cross.expression.language.terms import Binary, Int, Term, substitute, walk
 
 MOST_VECTORS = 3  # of partial results side by side
-GAIN = 1.7  # in steps of a vector, to pay for the shuffles
-COMBINING = 3.0  # steps that adding up one vector of partial results is worth
+GAIN = 1.7
+"""What packing must save to be chosen, in steps of a vector as `packed_steps` counts them. It stands for the
+shuffles, which the count leaves out; an estimate, raised from 1.25 when masked vectors made the plain form
+cheaper. Too low, products that one masked vector serves well become slower; too high, lanes stay empty."""
+COMBINING = 3.0  # steps of a vector that adding up one vector of partial results is worth
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class PackedSteps:
     """So many steps of the reduction over `axis` side by side."""
 
     axis: Axis
     steps: int
 
 
-def with_filled_lanes(operator: Operator, target: Target) -> Operator:
-    """The operator with the steps side by side of every reduction for which `filling` finds some."""
+def with_packed_lanes(operator: Operator, target: Target) -> Operator:
+    """The operator with the steps side by side of every reduction for which `packed_steps` finds some."""
     renewed: dict[Tensor, Tensor] = {}
     for tensor in operator.stages:
         assert tensor.body is not None
-        found = filling(tensor, target)
+        found = packed_steps(tensor, target)
         body = replace_reads(
             tensor.body, lambda read: replace(read, tensor=renewed.get(read.tensor, read.tensor))
         )
@@ -48,7 +51,7 @@ def with_filled_lanes(operator: Operator, target: Target) -> Operator:
     return replace(operator, output=renewed[operator.output]) if operator.stages else operator
 
 
-def filling(stage: Tensor, target: Target) -> Filling | None:
+def packed_steps(stage: Tensor, target: Target) -> PackedSteps | None:
     """How many steps of which reduction axis to run side by side; None where that does not pay.
 
     It takes cheap vectors of which a part is used, and cheap shuffles.
@@ -72,7 +75,7 @@ def filling(stage: Tensor, target: Target) -> Filling | None:
             continue
         work = others * (axis.extent // steps) * vectors + COMBINING * vectors + steps + rest
         if work < fewest:
-            best, fewest = Filling(axis, steps), work
+            best, fewest = PackedSteps(axis, steps), work
     return best
 
 
@@ -102,7 +105,7 @@ def _axes(term: Term) -> set[Axis]:
     return {item for item in walk(term) if isinstance(item, Axis)}
 
 
-def _combined(stage: Tensor, found: Filling) -> Tensor:
+def _combined(stage: Tensor, found: PackedSteps) -> Tensor:
     body, steps = stage.body, found.steps
     assert isinstance(body, Reduce)
     columns = stage.axes[-1]
@@ -116,7 +119,7 @@ def _combined(stage: Tensor, found: Filling) -> Tensor:
     return replace(stage, body=functools.reduce(lambda left, right: left + right, terms))
 
 
-def _partial(stage: Tensor, found: Filling) -> Tensor:
+def _partial(stage: Tensor, found: PackedSteps) -> Tensor:
     body = stage.body
     assert isinstance(body, Reduce)
     columns = stage.axes[-1].extent
