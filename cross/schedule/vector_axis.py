@@ -21,8 +21,8 @@ from cross.schedule.plan import guards_reads
 
 MOST_PARTIAL_VECTORS = 2
 GAIN = 1.5
-"""How much better vectors must be filled for a reduction to be cut in two. It stands for what the count leaves
-out, an estimate: too low, short reductions become slower; too high, long ones leave vectors empty."""
+"""How much better vectors must be filled for a reduction to be cut in two. It stands for what the count
+leaves out, an estimate: too low, short reductions become slower; too high, long ones leave vectors empty."""
 
 
 def with_vector_axes(operator: Operator, target: Target) -> Operator:

@@ -43,8 +43,8 @@ from toolkit.tuning.time_breakdown import TimeBreakdown
 CALIBRATED = 3  # operators whose trials are timed before a plan is made, when the records know no times
 CALIBRATION_TRIALS = 4  # of each
 TUNED_KERNELS = 1.3
-"""How much longer tuned kernels take to compile than untuned ones, which are timed: an estimate for the plan of
-a budget. Too low, a job with a budget ends late; too high, it stops tuning early."""
+"""How much longer tuned kernels take to compile than untuned ones, which are timed: an estimate for the
+plan of a budget. Too low, a job with a budget ends late; too high, it stops tuning early."""
 PACKED_BYTES_PER_S = 2e8
 MODEL_ROUNDS = 4  # times that a model is measured, twice the untuned and twice the tuned one
 CONFIRM_ROUNDS = 2
