@@ -1,4 +1,4 @@
-"""One decision of a schedule space."""
+"""Knobs: the decisions of a schedule space."""
 
 from __future__ import annotations
 

@@ -142,7 +142,12 @@ def wide_axes(axes: Sequence[Axis]) -> list[Axis]:
 
 
 def operand_axes(plan: Plan, group: Group) -> list[tuple[int, ...]]:
-    """For every distinct operand of a reduction, the wide space axes that it varies along, by position.
+    """For every distinct operand of a reduction, the wide space axes that it varies along, by position."""
+    return [positions for _, positions in operands(plan, group)]
+
+
+def operands(plan: Plan, group: Group) -> dict[tuple[str, tuple[int, ...]], Read]:
+    """A read of every distinct operand of a reduction, by its name and the axes that it varies along.
 
     An operand whose elements are repeated along the vector axis counts as one that does not vary along it:
     it takes one register at a time.
@@ -150,11 +155,8 @@ def operand_axes(plan: Plan, group: Group) -> list[tuple[int, ...]]:
     reduction = group.reduction
     assert reduction is not None
     wide = wide_axes(reduction.axes)
-    found: dict[tuple[str, tuple[int, ...]], None] = {}
-    for term in walk(plan.body(reduction)):
-        if isinstance(term, Read):
-            found[(term.tensor.name, varying_axes(term, wide))] = None
-    return [positions for _, positions in found]
+    reads = [term for term in walk(plan.body(reduction)) if isinstance(term, Read)]
+    return {(read.tensor.name, varying_axes(read, wide)): read for read in reads}
 
 
 def varying_axes(read: Read, wide: Sequence[Axis]) -> tuple[int, ...]:

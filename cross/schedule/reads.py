@@ -8,7 +8,7 @@ from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Axis, Read
 from cross.expression.language.terms import walk
 from cross.schedule.cycles import Nest, Operand
-from cross.schedule.plan import Group, Plan, operand_axes, packable, repeats, varying_axes, wide_axes
+from cross.schedule.plan import Group, Plan, operands, packable, repeats, wide_axes
 from cross.schedule.vector_axis import stride
 
 
@@ -17,26 +17,18 @@ def nest_of(plan: Plan, group: Group, lanes: int) -> Nest:
     reduction = group.reduction
     assert reduction is not None
     wide = wide_axes(reduction.axes)
-    body = plan.body(reduction)
-    packed = set(packable(plan, body))
-    found: dict[tuple[str, tuple[int, ...]], Operand] = {}
-    for term in walk(body):
-        if isinstance(term, Read):
-            operand = _operand(term, wide, lanes, term.tensor.name in packed)
-            found[(term.tensor.name, operand.axes)] = operand
-    operands = tuple(found.values())
-    assert [operand.axes for operand in operands] == operand_axes(plan, group)
+    packed = set(packable(plan, plan.body(reduction)))
+    read = operands(plan, group).items()
     return Nest(
         extents=tuple(axis.extent for axis in wide),
         steps=math.prod(axis.extent for axis in reduction.reduce_axes),
-        operands=operands,
+        operands=tuple(_operand(item, axes, wide, lanes, name in packed) for (name, axes), item in read),
         stores_straddle=wide[-1].extent % lanes != 0,
     )
 
 
-def _operand(read: Read, wide: list[Axis], lanes: int, packed: bool) -> Operand:
+def _operand(read: Read, axes: tuple[int, ...], wide: list[Axis], lanes: int, packed: bool) -> Operand:
     used = {axis for index in read.indices for axis in walk(index) if isinstance(axis, Axis)}
-    axes = varying_axes(read, wide)
     elements = math.prod(read.tensor.shape) / math.prod(wide[position].extent for position in axes)
     steps = [stride(read, axis) for axis in used if axis is not wide[-1]]
     straddles = not packed and any(step is None or step % lanes != 0 for step in steps)

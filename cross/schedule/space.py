@@ -222,7 +222,7 @@ class ScheduleSpace:
         return result
 
     def needs(self, configuration: Configuration) -> dict[str, int]:
-        """What of their limits the constraints expect a configuration to take, by their names."""
+        """How much of its limit each constraint expects a configuration to take, by the constraint's name."""
         constraints = self.part_of(np.array(configuration.indices)).space.constraints
         values = self.values(self.batch([configuration]))
         return {item.name: int(item.needed(values)[0]) for item in constraints if item.needed is not None}

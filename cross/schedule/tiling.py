@@ -32,7 +32,7 @@ class StageKnobs:
     is_padding: bool = False
 
     def tiles(self, knobs: Sequence[Knob]) -> TiledStage:
-        """The same with the places and choices of the knobs in a space."""
+        """The tiles of the stage in a space with these knobs."""
         columns = {knob.name: column for column, knob in enumerate(knobs)}
 
         def loops(axes: tuple[Axis, ...], names: Mapping[Axis, str]) -> tuple[TiledLoop, ...]:

@@ -98,7 +98,7 @@ def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
 
 
 def vector_sizes(plan: Plan, group: Group, core: Core) -> list[int]:
-    """What the vectorized loop of a reduction may be long; all of the axis where an operand fills lanes."""
+    """Lengths of the vectorized loop of a reduction: the whole axis where an operand repeats its lanes."""
     axis = wide_axes(group.owner.axes)[-1]
     if repeats_lanes(plan, group):
         return [axis.extent]

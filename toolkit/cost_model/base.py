@@ -53,7 +53,7 @@ class Saveable(CostModel, Protocol):
 
 
 def throughput(costs_s: Costs, groups: Groups | None = None) -> NDArray[np.float64]:
-    """What models learn: best time of the group over each time, float64 [N] in (0, 1]; 0 for failures."""
+    """The labels of models: best time of the group over each time, float64 [N] in (0, 1]; 0 for failures."""
     worked = np.isfinite(costs_s)
     labels = np.zeros(len(costs_s))
     group = np.zeros(len(costs_s), np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]

@@ -1,1 +1,1 @@
-"""What to try next. proposer.py holds the contract, annealing.py the learned search; baselines beside it."""
+"""Searches: which configurations to measure next. proposer.py holds their contract, search.py is the door."""

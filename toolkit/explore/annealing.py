@@ -184,7 +184,7 @@ class Best:
         return True
 
     def candidates(self) -> Candidates:
-        """What was kept."""
+        """The kept ones, best first."""
         return Candidates(self._batch, self._scores)
 
 

@@ -1,1 +1,1 @@
-"""What the loops look like in numbers. choose.py is the door; tests/plain_features.py the specification."""
+"""Features of loop nests for cost models. Start at choose.py; tests/plain_features.py is the specification."""

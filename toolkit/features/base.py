@@ -1,4 +1,4 @@
-"""What every kind of features has in common: the contract, the version, and a nest for each structure."""
+"""The contract of features, their version, and the base of those that are read off loop nests."""
 
 from __future__ import annotations
 

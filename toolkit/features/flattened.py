@@ -27,7 +27,7 @@ _SLOTTED: Final = tuple(f"{slot} {name}" for slot in SLOTS for name in ACCESS_FE
 
 
 def row_features(vocabulary: Vocabulary) -> tuple[str, ...]:
-    """What is said about a loop."""
+    """Names of the features of one loop."""
     return vocabulary.loop_features + _SLOTTED
 
 

@@ -17,7 +17,7 @@ class JointFeatures:
 
     @property
     def kind(self) -> str:
-        """Both kinds, for messages."""
+        """The names of the two kinds, for messages."""
         return f"{self.shared.kind}+{self.own.kind}"
 
     @property

@@ -35,7 +35,7 @@ KIND: Final = "tree"
 
 
 def channels(vocabulary: Vocabulary) -> tuple[str, ...]:
-    """What is said about a loop in its row."""
+    """The columns of one row."""
     return ("exists", "parent", "variable", "operations", *row_features(vocabulary))
 
 

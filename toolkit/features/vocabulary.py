@@ -1,4 +1,4 @@
-"""What there is to say about a nest: of a CPU program other things than of a GPU program.
+"""Names of the features of a nest; GPU programs have other ones than CPU programs.
 
 A model reads programs of one vocabulary: the tables of the two have different widths, and a stored model
 refuses features of another width.
@@ -40,7 +40,7 @@ class Vocabulary:
 
     @property
     def loop_features(self) -> tuple[str, ...]:
-        """What is said about each loop, apart from the buffers touched inside it."""
+        """Names of the features of each loop, without those of the buffers touched inside it."""
         kinds = (kind.name.lower() for kind in self.kinds)
         return ("length", *kinds, "top_down", "bottom_up")
 

@@ -22,7 +22,7 @@ class IrregularLoops(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One dimension of an input: its extent, padding included, and {position of a loop: elements a step}."""
+    """One dimension of an input: its extent, padding included, and (position, step) of the loops along it."""
 
     extent: int
     steps: tuple[tuple[int, int], ...]
@@ -116,6 +116,6 @@ def _steps(operator: Operator, index: Term, place: Mapping[Axis, int]) -> tuple[
     if found is None:
         raise IrregularLoops(
             f"operator {operator.name}: an index of its main stage is not affine, so that its loops say "
-            "nothing of what it touches; tune it without reuse"
+            "nothing of the data it touches; tune it without reuse"
         )
     return tuple(sorted((place[axis], abs(step)) for axis, step in found[0].items() if step))

@@ -20,14 +20,14 @@ from toolkit.reuse.plan.bridges import Extents, bridges_of
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """An operator that nobody asked for, with its major loops."""
+    """A bridge operator with its major loops."""
 
     operator: Operator
     loops: MajorLoops
 
     @property
     def name(self) -> str:
-        """What plans call it: its kind and its loops."""
+        """Its name in plans: its kind and its loops."""
         return f"bridge {self.loops.kind} {'x'.join(map(str, self.loops.extents))}"
 
 

@@ -1,4 +1,4 @@
-"""Which tuned program came from which: read off the records."""
+"""Which operator's tuning began with whose program, as the records say."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def lineage(records: Records) -> list[Descent]:
 
 
 def lineage_tree(descents: Iterable[Descent]) -> str:
-    """The same as text: a tree for every operator that began with nobody's program, target by target."""
+    """The lineage as text: for each target one tree for every operator that was tuned without reuse."""
     listed = list(descents)
     lines = []
     for target in dict.fromkeys(item.target_key for item in listed):
@@ -65,7 +65,7 @@ def lineage_tree(descents: Iterable[Descent]) -> str:
 
 
 def _roots(listed: list[Descent]) -> list[Descent]:
-    """Those that began with nobody's program, and of operators that began with each other's the first one."""
+    """Operators that were tuned without reuse, and the first one of each ring that reuses each other."""
     known = {item.operator_key: item for item in listed}
     found = set()
     for item in listed:

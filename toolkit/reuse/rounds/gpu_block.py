@@ -32,7 +32,7 @@ from toolkit.reuse.rounds.sizes import thread_counts
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """What the searches of all sizes share: the space and its tiles, the loops and features of the reused
+    """Shared by the searches of all block sizes: the space and its tiles, loops and features of the reused
     program, and the configuration that gives all other knobs their values."""
 
     space: ScheduleSpace

@@ -20,7 +20,7 @@ CLOSE = 1e-9  # how far the range of the default fetches is widened: it has no e
 
 @dataclass(frozen=True, slots=True)
 class GpuFeatures:
-    """What a tuned GPU program says of the hardware.
+    """The sizes of a tuned GPU program that reuse keeps to on the same hardware.
 
     `block` points of a block, `threads` of one, `fetches` along the split loop, `loaded` elements that a
     block loads in one of them, `registers` of the unrolled body, and the `unroll` option itself.

@@ -55,7 +55,7 @@ class TileSides:
 
     @property
     def body(self) -> ThreadBody:
-        """What a thread runs for one fetch."""
+        """The loops that a thread runs for one fetch."""
         return thread_body(self.virtual, self.outer, self.inner, self.middle, self.innermost, written=True)
 
 
@@ -90,7 +90,7 @@ class GpuTiles:
         return TileSides(*(tuple(level) for level in (*space.tolist(), *reduce.tolist())))
 
     def features(self, row: Row) -> GpuFeatures:
-        """What a configuration, int64 [K], says of the hardware."""
+        """The features of a configuration, int64 [K]."""
         sides, loops = self.sides(row), self.loops
         steps = 1 if loops.split is None else sides.fetched[loops.split]
         unroll = UNROLL_LIMITS[row[self.unroll]]

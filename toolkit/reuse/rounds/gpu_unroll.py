@@ -93,7 +93,7 @@ def default_unroll(
 
 
 def other_unrolls(body: ThreadBody, chosen: int, options: Mapping[int, int]) -> tuple[int, ...]:
-    """One option for each other effect."""
+    """The smallest option for each set of unrolled loops other than that of `chosen`."""
     found = {body.unrolled(options[chosen]): chosen}
     for option in sorted(options):
         found.setdefault(body.unrolled(options[option]), option)
