@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -140,10 +141,7 @@ class ScheduleSpace:
     @cached_property
     def size(self) -> int:
         """Number of configurations before constraints."""
-        total = 1
-        for count in self.shape:
-            total *= count
-        return total
+        return math.prod(self.shape)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -301,9 +299,8 @@ class ScheduleSpace:
         for position, knob in enumerate(self.knobs):
             if self.valid(batch)[0]:
                 break
-            smallest = min(range(len(knob.choices)), key=lambda index: _volume(knob.choices[index]))
             if not knob.structural:
-                batch[0, position] = smallest
+                batch[0, position] = np.maximum(knob.choices, 1).prod(axis=1).argmin()
         for position, index in enumerate(row):  # what need not have been made smaller
             larger = batch.copy()
             larger[0, position] = index
@@ -358,10 +355,3 @@ class ScheduleSpace:
                 raise ScheduleError(f"knob {knob.name}: {value!r} is none of its {len(knob.choices)} choices")
             indices.append(knob.choices.index(choice))
         return Configuration(tuple(indices))
-
-
-def _volume(choice: tuple[int, ...]) -> int:
-    total = 1
-    for value in choice:
-        total *= max(value, 1)
-    return total

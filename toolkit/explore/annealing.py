@@ -16,8 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.cost_model.base import CostModel
+<<<<<<< HEAD
 from toolkit.explore.names import PRESET_NAMES
 from toolkit.explore.proposer import History
+=======
+from toolkit.explore.proposer import Remembering
+>>>>>>> 985341a (Look tiles up in a dict; give proposers with a history one base)
 from toolkit.explore.selection import Candidates, best_first, epsilon_greedy
 from toolkit.explore.space import (
     Batch,
@@ -73,7 +77,7 @@ def shortened(options: AnnealingOptions, n: int) -> AnnealingOptions:
     return replace(options, steps=max(min(options.steps, FEWEST_STEPS), round(options.steps * share)))
 
 
-class AnnealingProposer:
+class AnnealingProposer(Remembering):
     """The learned search of Algorithm 1. `scored` counts the candidates scored so far.
 
     features: int64 [N, K] -> float32 [N, F]; model: fitted anew when it has been told something. An
@@ -90,19 +94,18 @@ class AnnealingProposer:
         *,
         informed: bool = False,
     ) -> None:
-        self._space = space
+        super().__init__(space)
         self._informed = informed
         self._features = features
         self._model = model
         self._rng = rng
         self._options = options
-        self._history = History(space)
         self._stale = False
         self._chains: Batch = np.zeros((0, len(space.shape)), np.int64)
         self.scored = 0
 
     def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
-        self._history.told(batch, costs_s)
+        super().tell(batch, costs_s)
         self._stale = self._stale or len(batch) > 0
 
     def ask(self, n: int) -> Batch:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.explore.proposer import History
+from toolkit.explore.proposer import Remembering
 from toolkit.explore.space import Batch, SearchSpace, draw_unseen, fresh
 
 _BROODS: Final = 8  # of children, until enough of them are new
@@ -30,20 +30,15 @@ class GeneticOptions:
     mutation: float = 0.5
 
 
-class GeneticProposer:
+class GeneticProposer(Remembering):
     """Breeds from what was told; children that were measured before are mutated until they are new."""
 
     def __init__(
         self, space: SearchSpace, rng: np.random.Generator, options: GeneticOptions = GeneticOptions()
     ) -> None:
-        self._space = space
+        super().__init__(space)
         self._rng = rng
         self._options = options
-        self._history = History(space)
-
-    def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
-        """See Proposer.tell."""
-        self._history.told(batch, costs_s)
 
     def ask(self, n: int) -> Batch:
         """See Proposer.ask."""

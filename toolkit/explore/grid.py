@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.explore.proposer import History
+from toolkit.explore.proposer import Remembering
 from toolkit.explore.space import Batch, SearchSpace, enumerated, fresh
 
 
-class GridProposer:
+class GridProposer(Remembering):
     """Walks the space once; ends when every valid configuration has been asked for."""
 
     def __init__(self, space: SearchSpace) -> None:
-        self._space = space
-        self._history = History(space)
+        super().__init__(space)
         self._blocks = enumerated(space)
         self._ahead: Batch = np.zeros((0, len(space.shape)), np.int64)
 
@@ -26,6 +24,3 @@ class GridProposer:
                 break
             self._ahead = np.concatenate([self._ahead, fresh(self._space, block, self._history.seen)])
         return self._history.asked(self._ahead[:n])
-
-    def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
-        self._history.told(batch, costs_s)

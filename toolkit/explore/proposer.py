@@ -80,3 +80,15 @@ class History:
         """The at most n fastest configurations, fastest first; failures are never among them."""
         worked = np.flatnonzero(np.isfinite(self.costs_s))
         return self.batch[worked[np.argsort(self.costs_s[worked], kind="stable")[:n]]]
+
+
+class Remembering:
+    """The base of proposers that keep a History of all that they asked for and were told."""
+
+    def __init__(self, space: SearchSpace, programs: Identify | None = None) -> None:
+        self._space = space
+        self._history = History(space, programs)
+
+    def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
+        """See Proposer.tell."""
+        self._history.told(batch, costs_s)

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.explore.proposer import History
+from toolkit.explore.proposer import Remembering
 from toolkit.explore.space import Batch, Identify, SearchSpace, unseen
 
 Known = Callable[[Batch], NDArray[np.float64]]
@@ -82,7 +82,7 @@ def fastest(rows: Batch, known: Known) -> NDArray[np.int64]:
     return found
 
 
-class RoundsProposer:
+class RoundsProposer(Remembering):
     """Rounds as a search: it keeps to the contract of toolkit.explore.proposer.
 
     `rounds` begins them; what a round holds depends on what is known when it is asked for. `programs` tells
@@ -103,7 +103,7 @@ class RoundsProposer:
         waits: bool = True,
         patience: int | None = PATIENCE,
     ) -> None:
-        self._history = History(space, programs)
+        super().__init__(space, programs)
         self._rounds = rounds(self._known)
         self._waits = waits
         self._patience = patience
@@ -121,10 +121,6 @@ class RoundsProposer:
             self._round = unseen(following, self._history.identify(following), self._history.seen)
         found, self._round = self._round[:n], self._round[n:]
         return self._history.asked(found)
-
-    def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
-        """See Proposer.tell."""
-        self._history.told(batch, costs_s)
 
     def _settled(self) -> bool:
         """Whether the programs told last gained too little to go on, now or before."""

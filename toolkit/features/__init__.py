@@ -1,1 +1,1 @@
-"""Features of loop nests for cost models. Start at choose.py; tests/plain_features.py is the specification."""
+"""Features of loop nests. Start at choose.py; tests/plain_features.py is the specification."""
