@@ -16,12 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.cost_model.base import CostModel
-<<<<<<< HEAD
 from toolkit.explore.names import PRESET_NAMES
-from toolkit.explore.proposer import History
-=======
 from toolkit.explore.proposer import Remembering
->>>>>>> 985341a (Look tiles up in a dict; give proposers with a history one base)
 from toolkit.explore.selection import Candidates, best_first, epsilon_greedy
 from toolkit.explore.space import (
     Batch,
