@@ -26,7 +26,6 @@ from device_runtime.wire.entries import (
     entry,
     one_of,
     take,
-    take_choice,
     take_sha,
     to_plain,
     unexpected,
@@ -40,16 +39,12 @@ from device_runtime.wire.frames import (
     DEADLINE,
     FAILED,
     FRAME_DEADLINE_S,
-    INTERNAL,
     MAX_BUFFERS,
-    MAX_HEADER_BYTES,
-    MAX_PAYLOAD_BYTES,
     NO_LEASE,
     NO_SPACE,
     NOT_ALLOWED,
     NOT_FOUND,
     REFUSED,
-    TOO_LARGE,
     UNKNOWN_METHOD,
     UNTRUSTED,
     Buffer,
@@ -60,9 +55,8 @@ from device_runtime.wire.frames import (
     Stream,
     encode_frame,
 )
-from device_runtime.wire.gpu_model_file import GPU_ALIGNMENT, GPU_MODEL_VERSION, GpuBuffer, GpuModel, GpuStep
+from device_runtime.wire.gpu_model_file import GPU_ALIGNMENT, GpuBuffer, GpuModel
 from device_runtime.wire.gpu_module import (
-    GPU_MODULE_VERSION,
     LANGUAGES,
     WORKSPACE,
     GpuKernel,

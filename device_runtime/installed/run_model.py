@@ -41,7 +41,7 @@ def limits(model: InstalledModel, timeout_s: float) -> Limits:
     return Limits(timeout_s, memory_bytes)
 
 
-def run_model(
+def in_child(
     work: Callable[[InstalledModel], Plain],
     model: InstalledModel,
     device_dir: str,

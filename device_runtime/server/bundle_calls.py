@@ -92,7 +92,7 @@ def call_self_test(context: Context, params: Plain, buffers: List[bytes]) -> Rep
     slots.check_trusted(bundle_id)
     model = run_model.installed_model(slots, bundle_id, take(params, "target", str), context.watch_fd)
     limits = run_model.limits(model, take(params, "timeout_s", float, 0.001, MAX_TIMEOUT_S))
-    outcome = run_model.run_model(run_model.check_golden, model, context.device_dir, limits, context.watch_fd)
+    outcome = run_model.in_child(run_model.check_golden, model, context.device_dir, limits, context.watch_fd)
     with slots.locked():
         slots.tested(bundle_id, _text(outcome))
     return Reply(_plain(outcome, model))
@@ -187,7 +187,7 @@ def _start(
     with slots.locked():
         slots.begin_start()
     try:
-        outcome = run_model.run_model(work, model, context.device_dir, limits, context.watch_fd)
+        outcome = run_model.in_child(work, model, context.device_dir, limits, context.watch_fd)
     except PeerGone:
         with slots.locked():
             slots.give_up_start(bundle_id)
