@@ -133,21 +133,21 @@ class AlternativeSpaces(ScheduleSpace):
             start += part.space.size
         return result
 
-    def sample(self, rng: np.random.Generator, count: int, attempts: int = 200) -> Batch:
+    def sample(self, rng: np.random.Generator, count: int) -> Batch:
         """Up to `count` valid configurations, as many of each algorithm (but for one), [N, K]."""
         turns = (np.arange(count) + rng.integers(len(self.parts))) % len(self.parts)
         shares = np.bincount(turns, minlength=len(self.parts))
         drawn = [
-            part.embedded(part.space.sample(rng, int(share), attempts))
+            part.embedded(part.space.sample(rng, int(share)))
             for part, share in zip(self.parts, shares, strict=True)
         ]
         return rng.permutation(np.concatenate(drawn))
 
-    def mutate(self, rng: np.random.Generator, batch: Batch, attempts: int = 4) -> Batch:
+    def mutate(self, rng: np.random.Generator, batch: Batch) -> Batch:
         """A valid neighbour of every configuration: a knob redrawn, or now and then another algorithm."""
         result = batch.copy()
         for part, rows in self._by_algorithm(batch):
-            result[rows] = part.embedded(part.space.mutate(rng, part.of(batch[rows]), attempts))
+            result[rows] = part.embedded(part.space.mutate(rng, part.of(batch[rows])))
         switched = np.flatnonzero(rng.random(len(batch)) < SWITCHED)
         drawn = self.sample(rng, len(switched))
         result[switched[: len(drawn)]] = drawn

@@ -25,6 +25,8 @@ from cross.schedule.primitives import Schedule
 from cross.schedule.tiling import StageKnobs, TiledStage
 
 SPACE_VERSION = 2
+DRAWS = 200  # of random configurations, until valid ones count as all but impossible to hit
+MUTATIONS = 4  # of one configuration, until it stays as it is
 DIRECT = "direct"  # the algorithm that is the definition of the operator
 
 Batch = NDArray[np.int64]
@@ -235,14 +237,14 @@ class ScheduleSpace:
                 result = result * np.uint64(radix) + batch[:, position].astype(np.uint64)
         return result
 
-    def sample(self, rng: np.random.Generator, count: int, attempts: int = 200) -> Batch:
+    def sample(self, rng: np.random.Generator, count: int) -> Batch:
         """Up to `count` valid configurations drawn uniformly, with repetition, [N, K].
 
         Fewer than `count` rows come back only where random draws all but never hit a valid one.
         """
         found: list[Batch] = []
         have = 0
-        for _ in range(attempts):
+        for _ in range(DRAWS):
             drawn = self._draw(rng, max(4 * (count - have), 64))
             drawn = drawn[self.valid(drawn)]
             found.append(drawn[: count - have])
@@ -254,7 +256,7 @@ class ScheduleSpace:
     def _draw(self, rng: np.random.Generator, count: int) -> Batch:
         return np.stack([rng.integers(0, choices, count) for choices in self.shape], axis=1)
 
-    def mutate(self, rng: np.random.Generator, batch: Batch, attempts: int = 4) -> Batch:
+    def mutate(self, rng: np.random.Generator, batch: Batch) -> Batch:
         """A valid neighbour of every configuration: one knob redrawn, [N, K]. Rows without luck stay."""
         result = batch.copy()
         free = np.array([position for position, count in enumerate(self.shape) if count > 1])
@@ -262,7 +264,7 @@ class ScheduleSpace:
             return result
         counts = np.array(self.shape)
         pending = np.arange(len(batch))
-        for _ in range(attempts):
+        for _ in range(MUTATIONS):
             rows = batch[pending]
             knob = free[rng.integers(0, len(free), len(pending))]
             here = np.arange(len(pending))

@@ -8,18 +8,12 @@ from numpy.typing import NDArray
 from toolkit.explore.space import Batch
 
 
-def objective(batch: Batch, scores: NDArray[np.float64], alpha: float) -> float:
-    """L(S) of eq. 3: the sum of the scores, and alpha for every distinct choice of every knob in S.
-
-    batch: int64 [N, K] choices, negative where a row makes none; scores: float64 [N], higher = faster (the
-    paper's f̂ is a cost, hence its minus).
-    """
-    covered = sum(len(np.unique(column[column >= 0])) for column in batch.T)
-    return float(scores.sum()) + alpha * covered
-
-
 def greedy_submodular(batch: Batch, scores: NDArray[np.float64], n: int, alpha: float) -> NDArray[np.intp]:
     """Positions of at most n rows that make L(S) large, in the order of the choice; equals: the first row.
+
+    L(S) of eq. 3 is the sum of the scores of S, and alpha for every distinct choice of every knob in S.
+    batch: int64 [N, K] choices, negative where a row makes none; scores: float64 [N], higher = faster (the
+    paper's f̂ is a cost, hence its minus).
 
     Each step takes the row that adds most. L is submodular, and adding a constant to all scores changes no
     choice of a given size; so, scores counted from the lowest, L of the answer is at least 1 - 1/e of the

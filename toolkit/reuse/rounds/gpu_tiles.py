@@ -27,7 +27,6 @@ from toolkit.reuse.rounds.gpu_unroll import ThreadBody, thread_body
 BELOW = {option: option + 1 for option in UNROLL_LIMITS}
 """Our `unroll` knob allows as many statements as it says (cross.loopnest.bind)."""
 
-Table = NDArray[np.int64]
 Row = NDArray[np.int64]
 
 

@@ -8,7 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from toolkit.explore.diversity import greedy_submodular, objective, standardized
+from toolkit.explore.diversity import greedy_submodular, standardized
+
+
+def objective(batch: np.ndarray, scores: np.ndarray, alpha: float) -> float:
+    """L(S) of eq. 3."""
+    covered = sum(len(np.unique(column[column >= 0])) for column in batch.T)
+    return float(scores.sum()) + alpha * covered
 
 
 def candidates(seed: int, rows: int, knobs: int, choices: int) -> tuple[np.ndarray, np.ndarray]:
