@@ -12,6 +12,7 @@ from toolkit.cli.answers import (
     answering,
     board_option,
     board_to_run,
+    duration,
     json_option,
     say,
     trust_option,
@@ -26,13 +27,15 @@ from toolkit.cli.answers import (
               help="Folder for one .npy file per output.  [default: here]")  # fmt: skip
 @click.option("--target", default="", help="Variant; default: the first that the board has a device for.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Runs to time.")
+@click.option("--timeout", "timeout_s", type=duration, default="120s", metavar="TIME", show_default=True,
+              help="Longest that all runs may take.")  # fmt: skip
 @wait_option
 @trust_option
 @json_option
 @answering
 def run(
-    *, inputs: tuple[str, ...], board_name: str, output: Path, target: str, repeat: int, wait_s: float,
-    as_json: bool,
+    *, inputs: tuple[str, ...], board_name: str, output: Path, target: str, repeat: int, timeout_s: float,
+    wait_s: float, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the model that is installed on a board on arrays of your own."""
     board = board_to_run(board_name)
@@ -44,7 +47,7 @@ def run(
             raise click.UsageError(f"{which} is given twice: name each one once, as NAME=FILE.npy")
         arrays[name] = toolkit.read_array(Path(path))
     say(f"running the model on {board.name}")
-    options = toolkit.FlashOptions(target=target, wait_s=wait_s)
+    options = toolkit.FlashOptions(target=target, wait_s=wait_s, test_timeout_s=timeout_s)
     result = toolkit.run_installed(board, arrays, repeat=repeat, options=options)
     paths = toolkit.write_arrays(result.outputs, output)
     mark = " (emulated)" if result.emulated else ""

@@ -49,7 +49,7 @@ class FlashOptions:
     target: str = ""
     """Variant to start, by target name; empty: the first whose device the board has."""
     test_timeout_s: float = 120.0
-    """Longest that a self-test or health check may take."""
+    """Longest that a self-test, a health check or the runs of `run_installed` may take."""
     wait_s: float = 0.0
     """How long to wait for the board's lease."""
     config_dir: Path | None = None
