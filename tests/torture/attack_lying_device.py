@@ -73,8 +73,8 @@ FLOWS = (
     flow("flash --board BOARD --status", "slots", installed=True),
     flow("flash --board BOARD --rollback --test-timeout 5s", "lease slots rollback health_check",
          installed=True),
-    flow("run FOLDER/x.npy --board BOARD -o FOLDER/out --json --timeout 5s", "lease slots status put run read",
-         installed=True),
+    flow("run FOLDER/x.npy --board BOARD -o FOLDER/out --json --timeout 5s",
+         "lease slots status put run read", installed=True),
 )  # fmt: skip
 
 

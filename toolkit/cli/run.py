@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,16 +28,15 @@ from toolkit.cli.answers import (
               help="Folder for one .npy file per output.  [default: here]")  # fmt: skip
 @click.option("--target", default="", help="Variant; default: the first that the board has a device for.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Runs to time.")
-@click.option("--timeout", "timeout_s", type=duration, default="120s", metavar="TIME", show_default=True,
+@click.option("--timeout", "test_timeout_s", type=duration, default="120s", metavar="TIME", show_default=True,
               help="Longest that all runs may take.")  # fmt: skip
 @wait_option
 @trust_option
 @json_option
 @answering
 def run(
-    *, inputs: tuple[str, ...], board_name: str, output: Path, target: str, repeat: int, timeout_s: float,
-    wait_s: float, as_json: bool,
-) -> None:  # fmt: skip
+    *, inputs: tuple[str, ...], board_name: str, output: Path, repeat: int, as_json: bool, **options: Any
+) -> None:
     """Run the model that is installed on a board on arrays of your own."""
     board = board_to_run(board_name)
     arrays = {}
@@ -47,8 +47,7 @@ def run(
             raise click.UsageError(f"{which} is given twice: name each one once, as NAME=FILE.npy")
         arrays[name] = toolkit.read_array(Path(path))
     say(f"running the model on {board.name}")
-    options = toolkit.FlashOptions(target=target, wait_s=wait_s, test_timeout_s=timeout_s)
-    result = toolkit.run_installed(board, arrays, repeat=repeat, options=options)
+    result = toolkit.run_installed(board, arrays, repeat=repeat, options=toolkit.FlashOptions(**options))
     paths = toolkit.write_arrays(result.outputs, output)
     mark = " (emulated)" if result.emulated else ""
     lines = [str(path) for path in paths]
