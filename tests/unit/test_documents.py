@@ -16,6 +16,11 @@ from toolkit.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOR_MAINTAINERS = [
+    *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+]
+ROOMS = "boards|cross|device_runtime|toolkit|benchmarks|tests|docs"
 NAMES = {"toolkit": [], "tune-for-board": ["tune"], "flash": ["flash"]}
 EVERYWHERE = {"--help", "--json", "--board", "--trust-board-file", "--wait"}
 """Options that docs/cli.md explains once, before the commands."""
@@ -89,7 +94,26 @@ def test_options_are_documented_and_documented_ones_exist(
     assert [one for one in options if not one & documented] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*DOCUMENTS, *FOR_MAINTAINERS], ids=lambda path: path.name)
+def test_paths_that_are_named_exist(path: Path) -> None:
+    named = set(re.findall(rf"`((?:{ROOMS})/[\w./*-]+)`", path.read_text()))
+    assert [name for name in sorted(named) if "NAME" not in name and not any(ROOT.glob(name))] == []
+
+
+def test_versions_are_where_the_table_says() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Which version invalidates what")[2]
+    checked = []
+    for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE):
+        words = re.findall(r"`([\w./]+)`", row)
+        paths = [ROOT / word for word in words if "/" in word]
+        files = [path for found in paths for path in ([found] if found.is_file() else found.glob("*.py"))]
+        for name in (word for word in words if word.isupper()):
+            checked.append(name)
+            assert any(re.search(rf"^{name}\b.* = ", file.read_text(), re.MULTILINE) for file in files), row
+    assert len(checked) >= 20
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, *FOR_MAINTAINERS], ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
         assert link.startswith("http") or (path.parent / link).exists(), link
