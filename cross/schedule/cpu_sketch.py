@@ -2,7 +2,7 @@
 
 The rules, in the order in which they are asked (Ansor's, for CPUs):
 
-0. A 3x3 convolution has Winograd's algorithms beside the direct one (winograd_sketch.py, alternatives.py).
+0. A 3x3 convolution has Winograd's algorithms beside the direct one (winograd/cpu.py, alternatives.py).
    A reduction that would leave vectors empty is cut in two along memory (vector_axis.py), or runs several of
    its steps side by side in one vector (lane_packing.py).
 1. Elementwise stages are inlined into their consumers, but for long functions that several nests read. A
@@ -66,7 +66,7 @@ from cross.schedule.untuned import (
     vector_sizes,
 )
 from cross.schedule.vector_axis import crossed_axis, with_vector_axes
-from cross.schedule.winograd_sketch import winograd_space, winograd_spaces
+from cross.schedule.winograd.cpu import winograd_space, winograd_spaces
 
 UNROLL_LIMITS = (0, 16, 64, 192)
 LOCAL_TILE_BYTES = 128 * 1024

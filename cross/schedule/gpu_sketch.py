@@ -10,7 +10,7 @@ The rules, in the order in which they are asked (Ansor's, for GPUs):
 3. Any other stage is split over blocks and threads (gpu_two_level.py), each thread a vector of elements. A
    sum of many terms may also be cut in two, another algorithm: the threads of a block share it, or, without
    shared memory on the chip, a first launch makes partial sums and a second adds them up.
-4. A 3x3 convolution has Winograd's algorithms beside the direct one (gpu_winograd.py).
+4. A 3x3 convolution has Winograd's algorithms beside the direct one (winograd/gpu.py).
 
 What no launch may exceed (boards.target.GpuLimits) is a constraint of the space. Start at `gpu_space`.
 """
@@ -48,12 +48,12 @@ from cross.schedule.gpu_two_level import (
     two_level,
     two_level_knobs,
 )
-from cross.schedule.gpu_winograd import gpu_winograd_spaces
 from cross.schedule.knobs import Knob, structural
 from cross.schedule.plan import Group, Plan, make_plan
 from cross.schedule.primitives import CacheWrite, Inline, Primitive, Schedule
 from cross.schedule.space import DIRECT, Constraint, ScheduleSpace
 from cross.schedule.tiling import StageKnobs
+from cross.schedule.winograd.gpu import gpu_winograd_spaces
 
 SHORTEST_SHARED_SUM = 32  # terms, below which one thread does not take long
 PARTIAL = ".rf"  # how rfactor calls partial results

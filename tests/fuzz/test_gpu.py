@@ -20,7 +20,7 @@ from cross.loopnest import LoopNest, Programs, interpret, to_text, verify
 from cross.nvrtc import compile_cubin, usage
 from cross.schedule import ScheduleSpace, gpu_space
 from cross.schedule.gpu_operands import shared_size
-from cross.schedule.gpu_winograd import gpu_winograd_spaces
+from cross.schedule.winograd.gpu import gpu_winograd_spaces
 from device_runtime.protocol import GpuKernel, GpuModule
 from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
 from tests.fuzz.pocl import Pocl, PoclJob, pocl

@@ -26,7 +26,7 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
-from cross.schedule.winograd_sketch import winograd_spaces
+from cross.schedule.winograd.cpu import winograd_spaces
 from tests.targets import AVX2_TWO_CORES
 
 Golden = Callable[[str, str], None]

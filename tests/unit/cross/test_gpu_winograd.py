@@ -25,8 +25,8 @@ from cross.loopnest import Programs, interpret, lower, verify
 from cross.loopnest.bind import bind
 from cross.nvrtc import compile_cubin, usage
 from cross.schedule import ScheduleSpace, gpu_space, space_of
-from cross.schedule.gpu_winograd import gpu_winograd_spaces
 from cross.schedule.space import Configuration
+from cross.schedule.winograd.gpu import gpu_winograd_spaces
 from tests.unit.cross.test_winograd import convolution, every_structure, relative_error, uniform
 
 POCL, MALI, NANO = (

@@ -26,7 +26,7 @@ from cross.expression.rewrites.winograd.matrices import TAPS, TILES, filtering
 from cross.loopnest import Programs, interpret, lower, verify
 from cross.loopnest.bind import bind
 from cross.schedule import ScheduleSpace
-from cross.schedule.winograd_sketch import winograd_space, winograd_spaces
+from cross.schedule.winograd.cpu import winograd_space, winograd_spaces
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 
 Array = NDArray[Any]

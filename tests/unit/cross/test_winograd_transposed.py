@@ -23,17 +23,17 @@ from cross.expression.families.transposed import (
     transposed_conv,
 )
 from cross.expression.reference import evaluate
-from cross.expression.rewrites.winograd.convolution import transform_weights
-from cross.expression.rewrites.winograd.form import winograd_form
-from cross.expression.rewrites.winograd.matrices import TILES, filtering
-from cross.expression.rewrites.winograd.transposed import (
+from cross.expression.rewrites.winograd.convolution import (
     PhaseReads,
     shared_positions,
+    transform_weights,
     winograd_transposed_conv2d,
 )
+from cross.expression.rewrites.winograd.form import winograd_form
+from cross.expression.rewrites.winograd.matrices import TILES, filtering
 from cross.loopnest import Programs
 from cross.schedule import cpu_space
-from cross.schedule.winograd_sketch import winograd_spaces
+from cross.schedule.winograd.cpu import winograd_spaces
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.unit.cross.test_winograd import assert_every_structure_computes, relative_error, uniform
 

@@ -1,20 +1,25 @@
-"""Winograd convolution F(m x m, 3x3) for m = 2 and 4 (Lavin and Gray, "Fast Algorithms for Convolutional
+"""Convolutions by Winograd's algorithm F(m x m, r x r) (Lavin and Gray, "Fast Algorithms for Convolutional
 Neural Networks"): Y = A^T [(G w G^T) * (B^T d B)] A for every m x m tile of the output.
 
     d [n, h, w, ci]  -- B^T d B -->  V [x, y, tile, ci]  -- times U [x, y, ci, co] -->  M [x, y, tile, co]
                      -- A^T M A -->  out [n, h, w, co]
 
-U = G w G^T is computed ahead of time in float64 (`transform_weights`). x and y run over the m + 2 positions
-of a transformed tile. Both transforms are separable, so each is two sums over one matrix of literals. The
-tiles are rounded up: the last ones read zeros beyond the padding, and nobody reads what they compute there.
+U = G w G^T is computed ahead of time in float64 (`transform_weights`). x and y run over the m + r - 1
+positions of a transformed tile. Both transforms are separable, so each is two sums over one matrix of
+literals. The tiles are rounded up: the last ones read zeros beyond the padding, and nobody reads what they
+compute there.
 
-Start at `winograd_conv2d`; transposed.py has transposed convolutions, form.py rewrites an
-operator that holds a direct convolution.
+Of a transposed convolution every phase (families/transposed.py) is a convolution with stride 1 and a small
+kernel of its own: 2 x 2 taps for a 4x4 kernel with stride 2. U, M and the output then have two more axes,
+for the phases (a, b) of rows and columns, and a tile is the m x m outputs of all phases over the same input
+pixels. Neighbouring phases read inputs that overlap; what their transforms have in common is computed once
+(`shared_positions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,10 +30,25 @@ from cross.expression.families.data_movement import pad
 from cross.expression.families.window import Window
 from cross.expression.language.functions import reduce_axis, sum
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import lookup
+from cross.expression.language.terms import Term, lookup
 from cross.expression.rewrites.winograd.matrices import TILES, Filtering, Matrix, filtering
 
 KERNEL = 3
+PHASES, POSITIONS, TILE = ("py", "px"), ("x", "y"), ("b", "ty", "tx")  # names of axes
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseReads:
+    """Where the phases of one dimension read: output (i, a) sums the inputs at i + first + step * a + t.
+
+    There are `count` values of i, `phases` of a, and as many of t as the algorithm has taps. `first` counts
+    from the first element of the input without padding. A convolution that is not transposed has one phase.
+    """
+
+    count: int
+    phases: int
+    first: int
+    step: int
 
 
 def transform_weights(weight: NDArray[Any], algorithm: Filtering, first: int = 0) -> NDArray[Any]:
@@ -65,29 +85,95 @@ def winograd_conv2d(data: Tensor, weights: Tensor, window: Window, name: str = "
             f"winograd_conv2d {name}: expected strides and dilations of 1, found {window.strides} and "
             f"{window.dilations}; use conv2d"
         )
-    image = data.shape[1], data.shape[2]
-    oh, ow = window.output(image, (KERNEL, KERNEL))
-    tiles = -(-oh // tile), -(-ow // tile)
+    counts = window.output(data.shape[1:3], (KERNEL, KERNEL))
+    reads = [PhaseReads(count, 1, -before, 0) for count, before in zip(counts, window.before, strict=True)]
+    return _convolution(data, weights, reads, filtering(tile, KERNEL), name)
+
+
+def winograd_transposed_conv2d(
+    data: Tensor,
+    weights: Tensor,
+    reads: Sequence[PhaseReads],
+    algorithm: Filtering,
+    name: str = "transposed_conv",
+) -> Tensor:
+    """Transposed convolution of data [n, h, w, ci] by transformed weights [phases..., side, side, ci, co]
+    -> [n, count, phase, count, phase, co].
+
+    Raises:
+        ExpressionError: shapes that do not fit.
+    """
+    expected = (*(item.phases for item in reads), algorithm.side, algorithm.side, *data.shape[3:])
+    if len(data.shape) != 4 or len(weights.shape) != 6 or weights.shape[:5] != expected:
+        raise ExpressionError(
+            f"winograd_transposed_conv2d {name}: expected data of rank 4 and weights [phases..., side, side, "
+            f"ci, co] of {algorithm.name}, found shapes {data.shape} and {weights.shape}"
+        )
+    return _convolution(data, weights, reads, algorithm, name)
+
+
+def _convolution(
+    data: Tensor, weights: Tensor, reads: Sequence[PhaseReads], algorithm: Filtering, name: str
+) -> Tensor:
+    """Either of the two: with axes for the phases where the weights have them."""
+    phases, tile = weights.shape[:-4], algorithm.outputs
+    tiles = [-(-item.count // tile) for item in reads]
+    shared = [shared_positions(algorithm, item) for item in reads]
+    before = [max(0, -item.first) for item in reads]
+    starts = [max(0, item.first) for item in reads]
     # Tiles that reach beyond the padded image read zeros there.
-    after = (tiles[i] * tile + KERNEL - 1 - window.before[i] - image[i] for i in range(2))
-    padded = pad(data, (0, *window.before, 0), (0, *after, 0))
-    algorithm = filtering(tile, KERNEL)
-    transformed = data_transform(padded, tiles, tile, (algorithm.data, algorithm.data), name)
-    inverse = _inverse_transform(_products(transformed, weights, name), algorithm, name)
+    ends = [(tiles[i] - 1) * tile + starts[i] + len(shared[i][0]) for i in range(2)]
+    after = [max(0, ends[i] - before[i] - data.shape[1 + i]) for i in range(2)]
+    padded = pad(data, (0, *before, 0), (0, *after, 0))
+    transformed = _data_transform(padded, tiles, tile, [matrix for matrix, _ in shared], starts, name)
+    products = _products(transformed, weights, [shift for _, shift in shared], name)
+    inverse = _inverse_transform(products, algorithm, name)
+    if not phases:
+        return compute(
+            (data.shape[0], reads[0].count, reads[1].count, weights.shape[-1]),
+            lambda b, y, x, c: inverse[b, y // tile, x // tile, y % tile, x % tile, c],
+            name=name,
+        )
     return compute(
-        (data.shape[0], oh, ow, weights.shape[3]),
-        lambda b, y, x, c: inverse[b, y // tile, x // tile, y % tile, x % tile, c],
+        (data.shape[0], reads[0].count, phases[0], reads[1].count, phases[1], weights.shape[-1]),
+        lambda b, y, py, x, px, c: inverse[b, y // tile, x // tile, py, px, y % tile, x % tile, c],
         name=name,
     )
 
 
-def data_transform(
+def shared_positions(algorithm: Filtering, reads: PhaseReads) -> tuple[Matrix, int]:
+    """B of all phases at once [inputs, positions], and how many positions one phase lies behind another.
+
+    Position x of phase a is number shift * a + x. Phases that read the same inputs share all positions; of
+    two that read one input apart, the last position (infinity) of the first is the first (0) of the second.
+    """
+    shifts = range(algorithm.side + 1)
+    shift, columns = next(
+        (shift, columns) for shift in shifts if (columns := _columns(algorithm, reads, shift)) is not None
+    )
+    return tuple(zip(*columns, strict=True)), shift
+
+
+def _columns(algorithm: Filtering, reads: PhaseReads, shift: int) -> list[tuple[float, ...]] | None:
+    """The columns of B by number, None where two that differ would have the same number."""
+    inputs = algorithm.side + reads.step * (reads.phases - 1)
+    found: dict[int, tuple[float, ...]] = {}
+    for phase in range(reads.phases):
+        for position, column in enumerate(zip(*algorithm.data, strict=True)):
+            before = (0.0,) * (reads.step * phase)
+            whole = (*before, *column, *(0.0,) * (inputs - len(before) - len(column)))
+            if found.setdefault(shift * phase + position, whole) != whole:
+                return None
+    return [found[number] for number in range(len(found))]
+
+
+def _data_transform(
     data: Tensor,
-    tiles: tuple[int, int],
+    tiles: Sequence[int],
     step: int,
-    matrices: tuple[Matrix, Matrix],
+    matrices: Sequence[Matrix],
+    starts: Sequence[int],
     name: str,
-    starts: Sequence[int] = (0, 0),
 ) -> Tensor:
     """V[x, y, b, ty, tx, c] = sum over i, j of B[i, x] B'[j, y] d[b, ty step + i + s, tx step + j + s', c].
 
@@ -112,30 +198,43 @@ def data_transform(
     )
 
 
-def _products(data: Tensor, weights: Tensor, name: str) -> Tensor:
-    """M[x, y, b, ty, tx, o] = sum over c of V[x, y, b, ty, tx, c] U[x, y, c, o]: one product a position."""
-    kc = reduce_axis(weights.shape[2], "kc")
-    return compute(
-        (*data.shape[:-1], weights.shape[3]),
-        lambda x, y, b, ty, tx, c: sum(data[x, y, b, ty, tx, kc] * weights[x, y, kc, c], kc),
-        name=f"{name}.products",
-    )
+def _products(data: Tensor, weights: Tensor, shifts: Sequence[int], name: str) -> Tensor:
+    """M[py, px, x, y, b, ty, tx, o] = sum over c of V[x', y', b, ty, tx, c] U[py, px, x, y, c, o].
+
+    Position x of phase py is number x' = py shift + x of V. Without phases there is no py and px.
+    """
+    kc = reduce_axis(weights.shape[-2], "kc")
+    phases = PHASES if len(weights.shape) == 6 else ()
+
+    def body(*axes: Term) -> Term:
+        *phase, x, y, b, ty, tx, c = axes
+        starts = [axis * shift for axis, shift in zip(phase, shifts, strict=False)]
+        place = [start + axis for start, axis in zip(starts, (x, y), strict=True)] if starts else (x, y)
+        return sum(data[(*place, b, ty, tx, kc)] * weights[(*phase, x, y, kc, c)], kc)
+
+    shape = (*weights.shape[:-2], *data.shape[2:5], weights.shape[-1])
+    return compute(shape, body, f"{name}.products", (*phases, *POSITIONS, *TILE, "c"))
 
 
 def _inverse_transform(products: Tensor, algorithm: Filtering, name: str) -> Tensor:
-    """Y[b, ty, tx, u, v, c] = sum over x, y of A[x, u] A[y, v] M[x, y, b, ty, tx, c]."""
-    tile, matrix = algorithm.outputs, algorithm.output
-    side, _, n, rows, columns, channels = products.shape
+    """Y[b, ty, tx, py, px, u, v, c] = sum over x, y of A[x, u] A[y, v] M[py, px, x, y, b, ty, tx, c]."""
+    tile, side, matrix = algorithm.outputs, algorithm.side, algorithm.output
+    grid, channels = products.shape[-4:-1], products.shape[-1]
+    shape, phases = products.shape[:-6], PHASES if len(products.shape) == 8 else ()
     i, j = reduce_axis(side, "i"), reduce_axis(side, "j")
+
+    def half_of(b: Term, ty: Term, tx: Term, *axes: Term) -> Term:
+        *phase, u, y, c = axes
+        return sum(lookup(matrix, i, u, products.dtype) * products[(*phase, i, y, b, ty, tx, c)], i)
+
     half = compute(
-        (n, rows, columns, tile, side, channels),
-        lambda b, ty, tx, u, y, c: sum(
-            lookup(matrix, i, u, products.dtype) * products[i, y, b, ty, tx, c], i
-        ),
-        name=f"{name}.half",
+        (*grid, *shape, tile, side, channels), half_of, f"{name}.half", (*TILE, *phases, "u", "y", "c")
     )
+
+    def whole(*axes: Term) -> Term:
+        *outer, v, c = axes
+        return sum(lookup(matrix, j, v, products.dtype) * half[(*outer, j, c)], j)
+
     return compute(
-        (n, rows, columns, tile, tile, channels),
-        lambda b, ty, tx, u, v, c: sum(lookup(matrix, j, v, products.dtype) * half[b, ty, tx, u, j, c], j),
-        name=f"{name}.tile",
+        (*grid, *shape, tile, tile, channels), whole, f"{name}.tile", (*TILE, *phases, "u", "v", "c")
     )

@@ -18,9 +18,14 @@ from cross.expression.language.naming import replace_reads
 from cross.expression.language.operator import Operator, reads, to_text
 from cross.expression.language.tensor import Axis, Read, Reduce, Tensor, placeholder
 from cross.expression.language.terms import Binary, Int, Select, Term
-from cross.expression.rewrites.winograd.convolution import KERNEL, transform_weights, winograd_conv2d
+from cross.expression.rewrites.winograd.convolution import (
+    KERNEL,
+    PhaseReads,
+    transform_weights,
+    winograd_conv2d,
+    winograd_transposed_conv2d,
+)
 from cross.expression.rewrites.winograd.matrices import TAPS, Filtering, filtering
-from cross.expression.rewrites.winograd.transposed import PhaseReads, winograd_transposed_conv2d
 
 
 @dataclass(frozen=True, slots=True)

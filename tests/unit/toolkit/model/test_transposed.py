@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from boards.board import load
-from cross.schedule.winograd_sketch import winograd_spaces
+from cross.schedule.winograd.cpu import winograd_spaces
 from tests.onnx_models import model, node, random_inputs, save, worst_layer_error
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model

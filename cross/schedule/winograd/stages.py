@@ -1,14 +1,15 @@
 """What a Winograd convolution consists of: its stages by role, and whether it is worth computing so.
 
-The sketches of CPUs (winograd_sketch.py) and GPUs (gpu_winograd.py) start from `winograd_stages`. Stages have
-the axes that rewrites/winograd/convolution.py gives them, or, for GPUs, one axis for all tiles
-(flat.py); those of a transposed convolution have its phases besides (transposed.py).
+The sketches of CPUs (cpu.py) and GPUs (gpu.py) start from `algorithms`. Stages have the axes that
+cross/expression/rewrites/winograd/convolution.py gives them, or, for GPUs, one axis for all tiles (flat.py
+there); those of a transposed convolution have its phases besides.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
@@ -16,6 +17,9 @@ from cross.expression.language.naming import unique_tensors
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Read, Tensor
 from cross.expression.language.terms import Lookup, Select, walk
+from cross.expression.rewrites.winograd.flat import with_flat_tiles
+from cross.expression.rewrites.winograd.form import winograd_form
+from cross.expression.rewrites.winograd.matrices import TILES
 from cross.schedule.packing import Maps
 
 RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with them
@@ -64,6 +68,24 @@ class WinogradStages:
     def tiles(self) -> int:
         """Tiles of all images."""
         return math.prod(self.data.shape[2:-1])
+
+
+def algorithms(
+    operator: Operator, target: Target, *, flat: bool
+) -> Iterator[tuple[str, Operator, WinogradStages]]:
+    """The Winograd forms of an operator that are worth a look: algorithm, program, and its stages.
+
+    They take the weights as they are; packing transforms them. `flat`: with one axis for all tiles.
+    """
+    for tile in TILES:
+        form = winograd_form(operator, tile)
+        if form is None:
+            continue
+        program = with_flat_tiles(form.operator) if flat else form.operator
+        stages = winograd_stages(program, FLAT_RANKS if flat else RANKS)
+        if stages is not None and is_worth_a_look(stages, form.algorithm.taps, target):
+            maps = tuple((dimension, form.algorithm.weight) for dimension in (form.first, form.first + 1))
+            yield form.algorithm.name, program, replace(stages, weight_maps=maps)
 
 
 def winograd_stages(operator: Operator, known: tuple[tuple[int, int], ...] = RANKS) -> WinogradStages | None:

@@ -10,16 +10,13 @@ Under "blocks" V and M hold the tiles of one block, so that they stay in the cac
 matrices of the transforms are literals in the unrolled code (Ansor's rule for constant tensors).
 
 Start at `winograd_spaces` for an operator with a direct convolution: it takes the weights as they are, and
-packing transforms them. `winograd_space` is for an operator that is in Winograd form already. Stages have
-the names and axes that winograd/convolution.py gives them; those of a transposed convolution have its
-phases besides (winograd_transposed.py).
+packing transforms them. `winograd_space` is for an operator that is in Winograd form already.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -29,8 +26,6 @@ from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor
-from cross.expression.rewrites.winograd.form import winograd_form
-from cross.expression.rewrites.winograd.matrices import TILES
 from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.primitives import (
     CacheWrite,
@@ -47,7 +42,7 @@ from cross.schedule.primitives import (
 )
 from cross.schedule.space import Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, waste
-from cross.schedule.winograd_stages import WinogradStages, is_worth_a_look, winograd_stages
+from cross.schedule.winograd.stages import WinogradStages, algorithms, winograd_stages
 
 LOCAL_BYTES = 1 << 20  # at most: V and M of a block are on the stack of a thread, which has a few MiB
 MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector operations
@@ -59,16 +54,10 @@ PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide 
 
 def winograd_spaces(operator: Operator, target: Target) -> dict[str, ScheduleSpace]:
     """The spaces of the Winograd forms of an operator by algorithm; empty where none is worth a look."""
-    found = {}
-    for tile in TILES:
-        form = winograd_form(operator, tile)
-        stages = winograd_stages(form.operator) if form is not None else None
-        if form is None or stages is None or not is_worth_a_look(stages, form.algorithm.taps, target):
-            continue
-        maps = tuple((dimension, form.algorithm.weight) for dimension in (form.first, form.first + 1))
-        stages = replace(stages, weight_maps=maps)
-        found[form.algorithm.name] = _space(operator, form.operator, stages, target)
-    return found
+    return {
+        name: _space(operator, program, stages, target)
+        for name, program, stages in algorithms(operator, target, flat=False)
+    }
 
 
 def winograd_space(operator: Operator, target: Target) -> ScheduleSpace | None:

@@ -25,9 +25,6 @@ from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Read, Tensor
 from cross.expression.language.terms import walk
-from cross.expression.rewrites.winograd.flat import with_flat_tiles
-from cross.expression.rewrites.winograd.form import winograd_form
-from cross.expression.rewrites.winograd.matrices import TILES
 from cross.schedule.gpu_multi_level import (
     OTHER_REGISTERS,
     Contraction,
@@ -56,7 +53,7 @@ from cross.schedule.primitives import (
 from cross.schedule.space import Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import WASTE, divisors, waste
 from cross.schedule.tiling import StageKnobs
-from cross.schedule.winograd_stages import FLAT_RANKS, WinogradStages, is_worth_a_look, winograd_stages
+from cross.schedule.winograd.stages import WinogradStages, algorithms
 
 FEWEST_CHANNELS = 16  # read or computed: with fewer, V and M cost more to move than the products save
 PREFERRED_CHANNEL_THREADS = 32
@@ -108,18 +105,10 @@ class _Sketch:
 def gpu_winograd_spaces(operator: Operator, target: Target, limits: GpuLimits) -> dict[str, ScheduleSpace]:
     """The spaces of the Winograd forms of an operator by algorithm; empty where none is worth a look."""
     found = {}
-    for tile in TILES:
-        form = winograd_form(operator, tile)
-        if form is None:
-            continue
-        program = with_flat_tiles(form.operator)
-        stages = winograd_stages(program, FLAT_RANKS)
-        if stages is None or not is_worth_a_look(stages, form.algorithm.taps, target):
-            continue
-        maps = tuple((dimension, form.algorithm.weight) for dimension in (form.first, form.first + 1))
-        sketch = _sketch(program, replace(stages, weight_maps=maps), limits)
+    for name, program, stages in algorithms(operator, target, flat=True):
+        sketch = _sketch(program, stages, limits)
         if _fits(sketch, limits):
-            found[form.algorithm.name] = _space(operator, program, sketch, target, limits)
+            found[name] = _space(operator, program, sketch, target, limits)
     return found
 
 
