@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.loopnest import LoopNest, Programs, bind
-from cross.loopnest.nodes import ONE
+from cross.loopnest.nodes import ONE, stores
 from cross.schedule.space import Batch, Configuration
 from tests.plain_features import (
     plain_configuration,
@@ -18,7 +18,6 @@ from tests.plain_features import (
     plain_tree,
 )
 from toolkit.features.base import Features
-from toolkit.features.chain import stores
 from toolkit.features.context import ContextFeatures
 from toolkit.features.tree import TreeFeatures
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.terms import Int
-from cross.loopnest.nodes import Expr, For, LoopNest
-from toolkit.features.chain import Access, Chain, chain, main_chain, main_store, stores
+from cross.loopnest.nodes import Expr, For, LoopNest, stores
+from toolkit.features.chain import Access, Chain, chain, main_chain, main_store
 from toolkit.features.flattened import FLATTENED_LOOPS, row_features
 from toolkit.features.nest import totals
 from toolkit.features.relation import BETAS

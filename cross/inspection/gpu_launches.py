@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from boards.target import GpuLimits, Target
@@ -19,7 +18,7 @@ from cross.codegen.buffers import size_bytes
 from cross.codegen.c.gpu_code import compiled, gpu_program
 from cross.codegen.c.registers import own_dimensions
 from cross.expression.language.terms import Int
-from cross.loopnest.nodes import Allocate, Block, Buffer, For, LoopNest, Statement
+from cross.loopnest.nodes import Allocate, Buffer, LoopNest, statements
 from cross.loopnest.threads import THREAD_PRIVATE, LaunchShape, launches
 from cross.nvrtc import usage
 
@@ -107,20 +106,12 @@ def _up(count: int, unit: int) -> int:
 def _private_bytes(shape: LaunchShape) -> int:
     """What a thread allocates for itself: of what outlives a loop over threads, its own part."""
     own = own_dimensions(shape.body)
-    return sum(_part_bytes(buffer, own.get(buffer.name, frozenset())) for buffer in _private(shape.body))
-
-
-def _private(statement: Statement) -> Iterator[Buffer]:
-    match statement:
-        case For(_, _, _, body):
-            yield from _private(body)
-        case Allocate(buffer, body):
-            if buffer.scope in THREAD_PRIVATE:
-                yield buffer
-            yield from _private(body)
-        case Block(statements):
-            for item in statements:
-                yield from _private(item)
+    private = [item.buffer for item in statements(shape.body) if isinstance(item, Allocate)]
+    return sum(
+        _part_bytes(buffer, own.get(buffer.name, frozenset()))
+        for buffer in private
+        if buffer.scope in THREAD_PRIVATE
+    )
 
 
 def _part_bytes(buffer: Buffer, own: frozenset[int]) -> int:

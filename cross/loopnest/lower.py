@@ -34,6 +34,7 @@ from cross.loopnest.nodes import (
     Store,
     Var,
     add,
+    all_of,
     mul,
 )
 from cross.loopnest.stage import Loop, Stage, resolved_body
@@ -181,7 +182,7 @@ class _Lowering:
         return tuple(values.get(axis, ZERO) for axis in stage.tensor.axes)
 
     def store(self, stage: Stage, loops: Sequence[Loop], value: Expr) -> Statement:
-        guard = _both(_inside(stage, stage.rounded_up), _before_ends(stage, loops))
+        guard = all_of((_inside(stage, stage.rounded_up), _before_ends(stage, loops)))
         return Store(self.buffers[stage.name], self.indices(stage, loops), value, guard)
 
     def value(self, stage: Stage, body: Term) -> Expr:
@@ -274,25 +275,12 @@ class _Lowering:
 def _before_ends(stage: Stage, loops: Sequence[Loop]) -> Expr | None:
     """That no guarded axis is past its end; None without any."""
     values = stage.counters(loops)
-    result: Expr | None = None
-    for axis, extent in stage.guarded:
-        result = _both(result, Binary("<", values[axis], extent))
-    return result
-
-
-def _both(left: Expr | None, right: Expr | None) -> Expr | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return Binary("and", left, right)
+    return all_of(Binary("<", values[axis], extent) for axis, extent in stage.guarded)
 
 
 def _inside(stage: Stage, axes: Sequence[Axis]) -> Expr | None:
     """That no axis is past its end; None without axes."""
-    result: Expr | None = None
-    for axis in axes:
-        inside = Binary("<", stage.axis_values[axis], Int(axis.extent))
-        result = inside if result is None else Binary("and", result, inside)
-    return result
+    return all_of(Binary("<", stage.axis_values[axis], Int(axis.extent)) for axis in axes)
 
 
 def _argument(tensor: Tensor, constant: bool) -> Buffer:

@@ -14,8 +14,9 @@ Start here, then lower.py (schedule to nest), bind.py, verify.py, printer.py, in
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cross.expression.language.dtypes import INDEX
@@ -132,6 +133,11 @@ class Store:
     value: Expr
     guard: Expr | None = None
 
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """All its expressions."""
+        return (self.value, *self.indices, *(() if self.guard is None else (self.guard,)))
+
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
@@ -235,12 +241,51 @@ def loads(expr: Expr) -> tuple[Load, ...]:
     return tuple(item for item in walk(expr) if isinstance(item, Load))
 
 
-def statements(statement: Statement) -> Iterator[Statement]:
-    """The statement and all that it holds, outermost first, in program order."""
-    yield statement
+Loops = tuple[For, ...]
+
+
+def nested(statement: Statement, around: Loops = ()) -> Iterator[tuple[Loops, Statement]]:
+    """The statement and all that it holds, outermost first, each with the loops around it."""
+    yield around, statement
     match statement:
+        case For(_, _, _, body):
+            yield from nested(body, (*around, statement))
         case Block(inner):
             for item in inner:
-                yield from statements(item)
-        case For(_, _, _, body) | Allocate(_, body):
-            yield from statements(body)
+                yield from nested(item, around)
+        case Allocate(_, body):
+            yield from nested(body, around)
+
+
+def statements(statement: Statement) -> Iterator[Statement]:
+    """The statement and all that it holds, outermost first, in program order."""
+    return (item for _, item in nested(statement))
+
+
+def stores(statement: Statement, around: Loops = ()) -> Iterator[tuple[Loops, Store]]:
+    """Every store with the loops around it, outermost first, in program order."""
+    return ((loops, item) for loops, item in nested(statement, around) if isinstance(item, Store))
+
+
+def with_inner(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
+    """The statement with those that it directly holds changed."""
+    match statement:
+        case For() | Allocate():
+            return replace(statement, body=change(statement.body))
+        case Block(inner):
+            return Block(tuple(map(change, inner)))
+        case _:
+            return statement
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The conditions that one joins by `and`, in order."""
+    if isinstance(condition, Binary) and condition.op == "and":
+        return [*conjuncts(condition.left), *conjuncts(condition.right)]
+    return [condition]
+
+
+def all_of(conditions: Iterable[Expr | None]) -> Expr | None:
+    """The conditions joined by `and`; None without any."""
+    known = [condition for condition in conditions if condition is not None]
+    return functools.reduce(functools.partial(Binary, "and"), known) if known else None

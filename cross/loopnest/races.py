@@ -35,14 +35,14 @@ from cross.loopnest.bounds import UNKNOWN, Interval, Linear, Ranges, form_bounds
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
-    Block,
     Buffer,
     Expr,
     For,
     Statement,
-    Store,
     Var,
     loads,
+    statements,
+    stores,
     variables,
 )
 
@@ -90,7 +90,7 @@ def conflict(loop: For, ranges: Ranges) -> tuple[Buffer, str] | None:
         ranges: inclusive intervals of the variables of the loops outside.
     """
     shared: dict[str, tuple[Buffer, list[Access]]] = {}
-    for buffer, access in _accesses(loop.body, dict(ranges), frozenset()):
+    for buffer, access in _accesses(loop.body, dict(ranges)):
         shared.setdefault(buffer.name, (buffer, []))[1].append(access)
     for buffer, accesses in shared.values():
         if any(access.writes for access in accesses):
@@ -100,27 +100,22 @@ def conflict(loop: For, ranges: Ranges) -> tuple[Buffer, str] | None:
     return None
 
 
-def _accesses(
-    statement: Statement, ranges: dict[str, Interval], private: frozenset[str]
-) -> Iterator[tuple[Buffer, Access]]:
+def _accesses(statement: Statement, ranges: dict[str, Interval]) -> Iterator[tuple[Buffer, Access]]:
     """All accesses to buffers that are not allocated within the statement."""
-    match statement:
-        case For(var, extent, _, body):
-            last = extent.value - 1 if isinstance(extent, Int) else float("inf")
-            yield from _accesses(body, ranges | {var: (0, last)}, private)
-        case Block(statements):
-            for item in statements:
-                yield from _accesses(item, ranges, private)
-        case Allocate(buffer, body):
-            yield from _accesses(body, ranges, private | {buffer.name})
-        case Store(buffer, indices, value, guard):
-            known = {} if guard is None else _clamps_without_effect(guard)
-            touched: list[tuple[Buffer, bool, tuple[Expr, ...]]] = [(buffer, True, indices)]
-            for load in (item for part in (*indices, value) for item in loads(part)):
-                touched.append((load.buffer, False, load.indices))
-            for used, writes, places in touched:
-                if used.name not in private:
-                    yield used, Access(tuple(_known(place, known) for place in places), writes, ranges)
+    private = {item.buffer.name for item in statements(statement) if isinstance(item, Allocate)}
+    for loops, store in stores(statement):
+        known = {} if store.guard is None else _clamps_without_effect(store.guard)
+        inside = {
+            loop.var: (0, loop.extent.value - 1 if isinstance(loop.extent, Int) else math.inf)
+            for loop in loops
+        }
+        touched: list[tuple[Buffer, bool, tuple[Expr, ...]]] = [(store.buffer, True, store.indices)]
+        for load in (item for part in (*store.indices, store.value) for item in loads(part)):
+            touched.append((load.buffer, False, load.indices))
+        for used, writes, places in touched:
+            if used.name not in private:
+                indices = tuple(_known(place, known) for place in places)
+                yield used, Access(indices, writes, ranges | inside)
 
 
 Clamps = dict[Expr, list[int]]

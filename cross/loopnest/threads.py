@@ -30,17 +30,19 @@ from cross.loopnest.nodes import (
     For,
     LoopKind,
     LoopNest,
+    Loops,
     Scope,
     Statement,
     Store,
     Var,
     loads,
+    statements,
+    stores,
 )
 
 THREAD_PRIVATE = (Scope.REGISTER, Scope.LOCAL)
 GPU_KINDS = (LoopKind.BLOCK, LoopKind.THREAD, LoopKind.VIRTUAL_THREAD)
 Extents = tuple[int, ...]
-Loops = tuple[For, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,25 +102,15 @@ def is_gpu(nest: LoopNest) -> bool:
     """Whether a nest is meant for a GPU: it has loops over blocks or threads, or barriers."""
     return any(
         isinstance(item, Barrier) or (isinstance(item, For) and item.kind in GPU_KINDS)
-        for item in _walk(nest.body)
+        for item in statements(nest.body)
     )
-
-
-def _walk(statement: Statement) -> Iterator[Statement]:
-    yield statement
-    match statement:
-        case For(_, _, _, body) | Allocate(_, body):
-            yield from _walk(body)
-        case Block(statements):
-            for item in statements:
-                yield from _walk(item)
 
 
 def is_done_together(statement: Statement) -> bool:
     """Whether all threads of a block come to a statement: it has loops over threads, or barriers."""
     return any(
         isinstance(item, Barrier) or (isinstance(item, For) and item.kind is LoopKind.THREAD)
-        for item in _walk(statement)
+        for item in statements(statement)
     )
 
 
@@ -128,8 +120,8 @@ def _region_sizes(statement: Statement) -> Iterator[int]:
             yield math.prod(extent_of(loop) for loop in region(statement)[0])
         case For(_, _, _, body) | Allocate(_, body):
             yield from _region_sizes(body)
-        case Block(statements):
-            for item in statements:
+        case Block(inner):
+            for item in inner:
                 yield from _region_sizes(item)
 
 
@@ -165,8 +157,8 @@ def _kinds(statement: Statement, loops: Loops, inside: bool) -> Problem | None:
             if buffer.scope is Scope.SHARED and inside:
                 return Problem("loop-kinds", f"shared buffer {buffer.name} allocated by one thread", loops)
             return _kinds(body, loops, inside)
-        case Block(statements):
-            return next((found for item in statements if (found := _kinds(item, loops, inside))), None)
+        case Block(inner):
+            return next((found for item in inner if (found := _kinds(item, loops, inside))), None)
         case Barrier():
             return Problem("loop-kinds", "a barrier inside what a thread runs", loops) if inside else None
         case Store():
@@ -182,7 +174,7 @@ def _places(statement: Statement, blocks: Loops) -> Problem | None:
     if not outliving:
         return None
     owners: dict[str, tuple[Extents, tuple[int, ...]]] = {}
-    for loops, store in _stores(statement, blocks):
+    for loops, store in stores(statement, blocks):
         threads = tuple(loop for loop in loops if loop.kind is LoopKind.THREAD)
         for buffer, indices in _accesses(store):
             if buffer.name not in outliving:
@@ -224,30 +216,15 @@ def _outside(statement: Statement) -> Iterator[Allocate]:
         case Allocate(_, body):
             yield statement
             yield from _outside(body)
-        case Block(statements):
-            for item in statements:
+        case Block(inner):
+            for item in inner:
                 yield from _outside(item)
-
-
-def _stores(statement: Statement, loops: Loops) -> Iterator[tuple[Loops, Store]]:
-    """Stores with the loops around them."""
-    match statement:
-        case For(_, _, _, body):
-            yield from _stores(body, (*loops, statement))
-        case Allocate(_, body):
-            yield from _stores(body, loops)
-        case Block(statements):
-            for item in statements:
-                yield from _stores(item, loops)
-        case Store():
-            yield loops, statement
 
 
 def _accesses(store: Store) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
     yield store.buffer, store.indices
-    for part in (store.value, *store.indices, *([] if store.guard is None else [store.guard])):
-        for load in loads(part):
-            yield load.buffer, load.indices
+    for load in (load for part in store.parts for load in loads(part)):
+        yield load.buffer, load.indices
 
 
 # ----------------------------------------------------------------------------------------------- barriers
@@ -277,8 +254,8 @@ def _run(statement: Statement, loops: Loops, since: _Since) -> Problem | None:
             since.written.clear()
             since.read.clear()
             return None
-        case Block(statements):
-            return next((found for item in statements if (found := _run(item, loops, since))), None)
+        case Block(inner):
+            return next((found for item in inner if (found := _run(item, loops, since))), None)
         case Allocate(_, body):
             return _run(body, loops, since)
         case For(_, _, kind, body) if kind is not LoopKind.THREAD:
@@ -292,7 +269,7 @@ def _run(statement: Statement, loops: Loops, since: _Since) -> Problem | None:
 def _meet(statement: Statement, loops: Loops, since: _Since) -> Problem | None:
     """A region, or a store of thread 0, after what has been accessed since the last barrier."""
     own = THREAD_0 if isinstance(statement, Store) else id(statement)
-    for around, store in _stores(statement, loops):
+    for around, store in stores(statement, loops):
         for position, (buffer, _) in enumerate(_accesses(store)):
             if buffer.scope in THREAD_PRIVATE:
                 continue
@@ -303,7 +280,7 @@ def _meet(statement: Statement, loops: Loops, since: _Since) -> Problem | None:
             if others - {own} or (others and own != THREAD_0 and buffer.scope is Scope.SHARED):
                 text = f"threads may meet in {buffer.name}: no barrier since it was accessed"
                 return Problem("barrier", text, around)
-    for _, store in _stores(statement, loops):
+    for _, store in stores(statement, loops):
         for position, (buffer, _) in enumerate(_accesses(store)):
             kept = since.read if position else since.written
             kept.setdefault(buffer.name, set()).add(own)

@@ -15,8 +15,6 @@ from cross.expression.language.terms import Binary, Select
 from cross.loopnest.affine import affine
 from cross.loopnest.nodes import (
     ZERO,
-    Allocate,
-    Block,
     Buffer,
     Expr,
     For,
@@ -28,6 +26,7 @@ from cross.loopnest.nodes import (
     add,
     fold,
     mul,
+    stores,
     variables,
 )
 
@@ -82,24 +81,6 @@ def main_store(statement: Statement) -> tuple[tuple[For, ...], Store]:
 
 def _combines(store: Store) -> bool:
     return len({buffer.name for buffer, _ in _loads(store.value)} - {store.buffer.name}) >= 2
-
-
-def stores(statement: Statement) -> Iterator[tuple[tuple[For, ...], Store]]:
-    """Every innermost statement with the loops around it, outermost loop first, in program order."""
-    return ((loops, item) for loops, item in nested(statement) if isinstance(item, Store))
-
-
-def nested(statement: Statement, around: tuple[For, ...] = ()) -> Iterator[tuple[tuple[For, ...], Statement]]:
-    """Every statement with the loops around it, those that hold others before them, in program order."""
-    yield around, statement
-    match statement:
-        case For(_, _, _, body):
-            yield from nested(body, (*around, statement))
-        case Block(statements):
-            for item in statements:
-                yield from nested(item, around)
-        case Allocate(_, body):
-            yield from nested(body, around)
 
 
 def _loads(expr: Expr) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:

@@ -26,10 +26,11 @@ from cross.loopnest.nodes import (
     add,
     loads,
     mul,
+    nested,
     product,
     statements,
+    stores,
 )
-from toolkit.features.chain import nested, stores
 
 # The columns of stored cost models, in their order: one more here makes every stored model useless.
 COUNTED: Final = ("float16", "float32", "float64", "int8", "int32", "int64", "uint8")

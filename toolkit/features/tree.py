@@ -22,10 +22,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.loopnest.nodes import ONE, For, LoopNest
+from cross.loopnest.nodes import ONE, For, LoopNest, nested
 from cross.loopnest.program import Programs
 from toolkit.features.base import Knobs, NestFeatures, Table
-from toolkit.features.chain import Chain, chain, main_store, nested
+from toolkit.features.chain import Chain, chain, main_store
 from toolkit.features.flattened import context_rows, row_features
 from toolkit.features.nest import NestColumns
 from toolkit.features.totals import operations

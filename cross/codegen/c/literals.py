@@ -28,6 +28,7 @@ from cross.loopnest.nodes import (
     Var,
     fold,
     loads,
+    stores,
 )
 
 Known = Mapping[str, int]
@@ -43,15 +44,7 @@ def without_matrices(nest: LoopNest) -> LoopNest:
 
 
 def _looks_up(statement: Statement) -> bool:
-    match statement:
-        case For(_, _, _, body) | Allocate(_, body):
-            return _looks_up(body)
-        case Block(statements):
-            return any(map(_looks_up, statements))
-        case Store(_, _, value, _):
-            return any(isinstance(item, Lookup) for item in walk(value))
-        case Barrier():
-            return False
+    return any(isinstance(item, Lookup) for _, store in stores(statement) for item in walk(store.value))
 
 
 def _block(statements: Sequence[Statement]) -> Statement:
@@ -118,7 +111,7 @@ def _begun(statements: list[Statement]) -> list[Statement]:
             first[id(statement)] = added
         elif store is not None and store.guard is None and _is_zero(store.value):
             zeros[place] = statement
-        for name in set(_touched(statement)):
+        for name in _touched(statement):
             if store is None or name != place[0]:
                 zeros = {item: zero for item, zero in zeros.items() if item[0] != name}
     return [item for statement in statements for item in _changed(statement, needless, first)]
@@ -181,19 +174,12 @@ def _is_zero(value: Expr) -> bool:
     return isinstance(value, Const) and value.dtype in FLOATS and value.value == 0
 
 
-def _touched(statement: Statement) -> Iterator[str]:
-    match statement:
-        case For(_, _, _, body) | Allocate(_, body):
-            yield from _touched(body)
-        case Block(statements):
-            for item in statements:
-                yield from _touched(item)
-        case Store(buffer, indices, value, guard):
-            yield buffer.name
-            for part in (value, *indices, *(() if guard is None else (guard,))):
-                yield from (load.buffer.name for load in loads(part))
-        case Barrier():
-            return
+def _touched(statement: Statement) -> set[str]:
+    """The buffers that a statement accesses."""
+    found = set()
+    for _, store in stores(statement):
+        found |= {store.buffer.name, *(load.buffer.name for part in store.parts for load in loads(part))}
+    return found
 
 
 # ------------------------------------------------------------------------------------------ expressions

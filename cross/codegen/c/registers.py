@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from cross.expression.language.terms import Int
 from cross.loopnest.nodes import (
     Allocate,
-    Barrier,
-    Block,
     Buffer,
     Expr,
     For,
@@ -19,6 +17,8 @@ from cross.loopnest.nodes import (
     Store,
     Var,
     loads,
+    nested,
+    stores,
     variables,
 )
 from cross.loopnest.threads import THREAD_PRIVATE, extent_of
@@ -37,28 +37,23 @@ class Use:
     loops: tuple[For, ...]
 
 
-def uses(statement: Statement, loops: tuple[For, ...] = ()) -> Iterator[Use]:
+def uses(statement: Statement) -> Iterator[Use]:
     """Every access of a statement, in program order; a store's own one last."""
-    match statement:
-        case For(_, _, _, body):
-            yield from uses(body, (*loops, statement))
-        case Allocate(_, body):
-            yield from uses(body, loops)
-        case Block(statements):
-            for item in statements:
-                yield from uses(item, loops)
-        case Store(buffer, indices, value, guard):
-            for part in (value, *indices, *(() if guard is None else (guard,))):
-                for load in loads(part):
-                    yield Use(load.buffer, load.indices, False, loops)
-            yield Use(buffer, indices, True, loops)
-        case Barrier():
-            return
+    for loops, store in stores(statement):
+        for load in (load for part in store.parts for load in loads(part)):
+            yield Use(load.buffer, load.indices, False, loops)
+        yield Use(store.buffer, store.indices, True, loops)
 
 
 def own_dimensions(statement: Statement) -> dict[str, frozenset[int]]:
     """By buffer that outlives loops over threads: the dimensions of which a thread has one element."""
-    outside = {item.name for item in _allocated_outside(statement)}
+    outside = {
+        item.buffer.name
+        for loops, item in nested(statement)
+        if isinstance(item, Allocate)
+        and item.buffer.scope in THREAD_PRIVATE
+        and not any(loop.kind is LoopKind.THREAD for loop in loops)
+    }
     found: dict[str, frozenset[int]] = {}
     for use in uses(statement):
         if use.buffer.name in outside:
@@ -66,22 +61,6 @@ def own_dimensions(statement: Statement) -> dict[str, frozenset[int]]:
             own = frozenset(place for place, index in enumerate(use.indices) if index in threads)
             found[use.buffer.name] = found.get(use.buffer.name, frozenset()) | own
     return found
-
-
-def _allocated_outside(statement: Statement) -> Iterator[Buffer]:
-    """Registers and local memory allocated outside of loops over threads."""
-    match statement:
-        case For(_, _, kind, body) if kind is not LoopKind.THREAD:
-            yield from _allocated_outside(body)
-        case Allocate(buffer, body):
-            if buffer.scope in THREAD_PRIVATE:
-                yield buffer
-            yield from _allocated_outside(body)
-        case Block(statements):
-            for item in statements:
-                yield from _allocated_outside(item)
-        case _:
-            return
 
 
 def runs_as_vector(loop: For) -> bool:

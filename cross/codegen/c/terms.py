@@ -15,15 +15,6 @@ def known_with(condition: Expr) -> set[Expr]:
     return {condition}
 
 
-def conjuncts(condition: Expr) -> Iterator[Expr]:
-    """The conditions that one joins by `and`, in order."""
-    if isinstance(condition, Binary) and condition.op == "and":
-        yield from conjuncts(condition.left)
-        yield from conjuncts(condition.right)
-    else:
-        yield condition
-
-
 def without_parentheses(text: str) -> str:
     """A text without the parentheses around all of it that is a comparison or sum: (a < b), not (a) + (b)."""
     depth = 0

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from cross.codegen.c.arrays import Array
 from cross.codegen.c.dialect import Dialect
 from cross.codegen.c.names import Names
-from cross.codegen.c.terms import conjuncts, without_parentheses
+from cross.codegen.c.terms import without_parentheses
 from cross.errors import CompileError
 from cross.expression.language.dtypes import DTYPES, FLOATS
 from cross.expression.language.operations import OPERATIONS
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, call
 from cross.loopnest.affine import affine
 from cross.loopnest.bounds import Interval, bounds, is_index
-from cross.loopnest.nodes import ONE, Buffer, Expr, Load, Var, variables
+from cross.loopnest.nodes import ONE, Buffer, Expr, Load, Var, conjuncts, variables
 
 _COMPARISONS = ("<", "<=", "==")
 _FLOOR = {

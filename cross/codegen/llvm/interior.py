@@ -15,18 +15,13 @@ A tile that always touches the border has guards that no tile fulfils; they stay
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
-from cross.codegen.llvm.uses import statements, stores
-from cross.expression.language.terms import Binary, Const, Int, Lookup, Select
+from cross.expression.language.terms import Binary, Const, Int, Lookup, Select, walk
 from cross.loopnest.affine import Interval, affine, from_affine, interval
 from cross.loopnest.nodes import (
     ZERO,
-    Allocate,
-    Barrier,
-    Block,
     Expr,
     For,
     Load,
@@ -35,8 +30,13 @@ from cross.loopnest.nodes import (
     Statement,
     Store,
     add,
+    all_of,
+    conjuncts,
     loads,
+    statements,
+    stores,
     variables,
+    with_inner,
 )
 
 
@@ -68,10 +68,9 @@ def versions(statement: Statement, ranges: Mapping[str, Interval]) -> Versions |
         assumed.add(guard)
         if bounds[0] < 0:
             asked[outer] = None
-    if not asked:
+    condition = all_of(Binary("<=", ZERO, outer) for outer in asked)
+    if condition is None:
         return None
-    holds: list[Expr] = [Binary("<=", ZERO, outer) for outer in asked]
-    condition = functools.reduce(_both, holds)
     return Versions(condition, _without(statement, assumed), _running(statement))
 
 
@@ -95,7 +94,7 @@ def _for_all(guard: Expr, inner: Mapping[str, Interval]) -> Expr | None:
 
 def _guards(statement: Statement) -> Iterator[Expr]:
     """The comparisons of indices that choose whether something is read."""
-    for store in stores(statement):
+    for _, store in stores(statement):
         for condition in _conditions(store.value):
             yield from _conjuncts(condition)
 
@@ -107,12 +106,9 @@ def _conditions(expr: Expr) -> Iterator[Expr]:
         yield from _conditions(part)
 
 
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    if isinstance(condition, Binary) and condition.op == "and":
-        yield from _conjuncts(condition.left)
-        yield from _conjuncts(condition.right)
-    elif not loads(condition):
-        yield condition
+def _conjuncts(condition: Expr) -> list[Expr]:
+    """Those of the conditions that one joins by `and` that read nothing."""
+    return [item for item in conjuncts(condition) if not loads(item)]
 
 
 def idle_unless(body: Statement) -> tuple[Expr, Statement] | None:
@@ -123,12 +119,11 @@ def idle_unless(body: Statement) -> tuple[Expr, Statement] | None:
     """
     inside = {item.var for item in statements(body) if isinstance(item, For)}
     shared: list[Expr] | None = None
-    for store in stores(body):
+    for _, store in stores(body):
         found = [guard for guard in _factors(store) if not variables(guard) & inside]
         shared = found if shared is None else [guard for guard in shared if guard in found]
-    if not shared:
-        return None
-    return functools.reduce(_both, shared), _without(body, set(shared))
+    condition = all_of(shared or ())
+    return None if condition is None else (condition, _without(body, set(shared or ())))
 
 
 def _factors(store: Store) -> list[Expr]:
@@ -153,39 +148,21 @@ def _is_zero(expr: Expr) -> bool:
 
 def _without(statement: Statement, assumed: Set[Expr]) -> Statement:
     """The statement with guards that hold left out."""
-    match statement:
-        case For() | Allocate():
-            return replace(statement, body=_without(statement.body, assumed))
-        case Block(items):
-            return Block(tuple(_without(item, assumed) for item in items))
-        case Store():
-            return replace(statement, value=_unguarded(statement.value, assumed))
-        case Barrier():
-            return statement
+    if isinstance(statement, Store):
+        return replace(statement, value=_unguarded(statement.value, assumed))
+    return with_inner(statement, lambda item: _without(item, assumed))
 
 
 def _unguarded(expr: Expr, assumed: Set[Expr]) -> Expr:
     match expr:
         case Select(condition, then, otherwise):
-            left = [guard for guard in _conjuncts_of(condition) if guard not in assumed]
+            left = all_of(guard for guard in conjuncts(condition) if guard not in assumed)
             value = _unguarded(then, assumed)
-            if not left:
-                return value
-            return Select(functools.reduce(_both, left), value, _unguarded(otherwise, assumed))
+            return value if left is None else Select(left, value, _unguarded(otherwise, assumed))
         case Load() | Lookup():
             return expr
         case _:
             return expr.mapped(lambda part: _unguarded(part, assumed))
-
-
-def _conjuncts_of(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Binary) and condition.op == "and":
-        return [*_conjuncts_of(condition.left), *_conjuncts_of(condition.right)]
-    return [condition]
-
-
-def _both(left: Expr, right: Expr) -> Expr:
-    return Binary("and", left, right)
 
 
 def _running(statement: Statement) -> Statement:
@@ -193,16 +170,9 @@ def _running(statement: Statement) -> Statement:
     known = _known_variables(statement)
 
     def changed(item: Statement) -> Statement:
-        match item:
-            case For():
-                unrolled = item.kind is LoopKind.UNROLLED and item.var not in known
-                return replace(item, kind=LoopKind.SERIAL if unrolled else item.kind, body=changed(item.body))
-            case Allocate():
-                return replace(item, body=changed(item.body))
-            case Block(items):
-                return Block(tuple(changed(part) for part in items))
-            case Store() | Barrier():
-                return item
+        if isinstance(item, For) and item.kind is LoopKind.UNROLLED and item.var not in known:
+            item = replace(item, kind=LoopKind.SERIAL)
+        return with_inner(item, changed)
 
     return changed(statement)
 
@@ -210,18 +180,11 @@ def _running(statement: Statement) -> Statement:
 def _known_variables(statement: Statement) -> frozenset[str]:
     """The variables that name registers, and those that choose factors of a linear map."""
     found: frozenset[str] = frozenset()
-    for store in stores(statement):
+    for _, store in stores(statement):
         places = list(store.indices) if store.buffer.scope is Scope.REGISTER else []
         for load in loads(store.value):
             places += load.indices if load.buffer.scope is Scope.REGISTER else ()
-        for lookup in _lookups(store.value):
-            places += [lookup.row, lookup.column]
+        for lookup in walk(store.value):
+            places += lookup.parts if isinstance(lookup, Lookup) else ()
         found = found.union(*map(variables, places))
     return found
-
-
-def _lookups(expr: Expr) -> Iterator[Lookup]:
-    if isinstance(expr, Lookup):
-        yield expr
-    for part in expr.parts:
-        yield from _lookups(part)

@@ -25,7 +25,7 @@ from cross.codegen.llvm.frame import Frame
 from cross.codegen.llvm.interior import idle_unless, versions
 from cross.codegen.llvm.memory import stored_dtype
 from cross.codegen.llvm.stores import Stores
-from cross.codegen.llvm.uses import buffers, dtypes, free_variables, statements, stored
+from cross.codegen.llvm.uses import buffers, dtypes, free_variables, stored
 from cross.codegen.llvm.values import Values
 from cross.codegen.llvm.writer import Block as OpenBlock
 from cross.codegen.llvm.writer import Writer
@@ -43,6 +43,7 @@ from cross.loopnest.nodes import (
     Scope,
     Statement,
     Store,
+    statements,
 )
 
 ATTRIBUTES = 'nounwind "no-trapping-math"="true"'

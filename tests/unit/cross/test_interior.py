@@ -25,7 +25,6 @@ from cross.codegen.instructions import (
 from cross.codegen.llvm.interior import idle_unless, versions
 from cross.codegen.llvm.memory import ZEROS
 from cross.codegen.llvm.module import llvm_module
-from cross.codegen.llvm.uses import statements, stores
 from cross.codegen.scheduling.steps import counted_from_bases, paced
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv2d
@@ -36,7 +35,7 @@ from cross.expression.language.terms import Binary, Select
 from cross.expression.reference import evaluate
 from cross.inspection.cpu_loops import inspect
 from cross.loopnest import LoopNest, Programs
-from cross.loopnest.nodes import Allocate, Expr, For, LoopKind, Statement
+from cross.loopnest.nodes import Allocate, Expr, For, LoopKind, Statement, statements, stores
 from cross.schedule.cpu_sketch import cpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.fuzz.test_compiler import HOST
@@ -174,7 +173,7 @@ def conditions(statement: Statement) -> list[Expr]:
         here = [expr.condition] if isinstance(expr, Select) else []
         return here + [item for part in expr.parts for item in walk(part)]
 
-    return [condition for store in stores(statement) for condition in walk(store.value)]
+    return [condition for _, store in stores(statement) for condition in walk(store.value)]
 
 
 def test_the_interior_has_no_guard_and_the_border_all() -> None:
