@@ -54,10 +54,10 @@ def test_commands_parse(line: str) -> None:
         assert words[0] in ("make", ".")
         return
     arguments, command = [*NAMES[words[0]], *words[1:]], main
-    context = click.Context(main)
+    context = click.Context(main, **main.context_settings)
     while isinstance(command, click.Group):
         command = command.commands[arguments.pop(0)]
-        context = click.Context(command, parent=context)
+        context = click.Context(command, parent=context, **command.context_settings)
     command.make_parser(context).parse_args(arguments)
 
 
