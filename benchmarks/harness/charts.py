@@ -106,7 +106,7 @@ def _layered(
         "type": "nominal",
         "title": None,
         "scale": {"domain": labels, "range": COLOURS[: len(labels)]},
-        "legend": {"orient": "top", "labelLimit": 0},
+        "legend": {"orient": "top", "labelLimit": 0, "symbolOpacity": 1},
     }
     drawn = [{**shape, "encoding": {**place, "color": colour, **shape["encoding"]}} for shape in shapes]
     if level is not None:

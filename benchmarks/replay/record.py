@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import platform
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import msgspec
 import numpy as np
 
-from benchmarks.harness.place import Place, open_place
-from benchmarks.harness.progress import Bar
+from benchmarks.harness.place import Place, fastest, open_place
 from benchmarks.replay.operators import operator
 from benchmarks.replay.reduce import Kept, Size, reduced_choices
 from boards.description import Board
@@ -27,20 +25,23 @@ from boards.probe import read_host_facts
 from boards.target import Target
 from cross.loopnest.program import Programs
 from cross.schedule.cpu_sketch import cpu_space
-from cross.schedule.space import Configuration, ScheduleSpace
+from cross.schedule.space import ScheduleSpace
 from toolkit.errors import ReplayError
-from toolkit.explore.search import SearchOptions, make_proposer
+from toolkit.explore.in_turn import InTurn
 from toolkit.explore.space import Batch, enumerated
 from toolkit.features.context import ContextFeatures
 from toolkit.measure.live import LiveRunner, RunnerOptions
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.replay import Provenance, ReplayTable, make_table
+from toolkit.model_job.options import TuningPlanned
 from toolkit.records import Records, TuningRecord
+from toolkit.report.tune_display import TuneDisplay
+from toolkit.tuning.algorithm import tune_all
 from toolkit.tuning.on_board import record_key
+from toolkit.tuning.operator_search import TuningOptions
+from toolkit.tuning.progress import Budget
+from toolkit.tuning.task import Task
 from toolkit.version import TOOL_VERSION
-
-BATCH: Final = 64
-SEARCH_BATCH: Final = 16
 
 
 def record(name: str, size: Size, board: Board, target: Target, work: Path, seed: int = 0) -> ReplayTable:
@@ -80,12 +81,10 @@ def chosen(full: ScheduleSpace, size: Size, recorder: Recorder, path: Path) -> K
             f"{path} was chosen in another schedule space: expected {full.key}, found {key}; "
             f"remove it and record again"
         )
-    rng = np.random.default_rng(recorder.seed)
-    bar = Bar(f"{full.operator.name}: a short search", size.tuned)
-    known = dict(bar(recorder.searched(full, size.tuned, rng)))
-    worked = [row for row, cost_s in known.items() if np.isfinite(cost_s)]
-    fastest = [Configuration(row) for row in sorted(worked, key=lambda row: known[row])]
-    kept = reduced_choices(full, fastest, size, rng)
+    records = recorder.tuned(f"{full.operator.name}: a short search", full, size.tuned)
+    kept = reduced_choices(
+        full, fastest(full, records, size.tuned), size, np.random.default_rng(recorder.seed)
+    )
     path.write_bytes(msgspec.json.encode((kept, full.key)))
     return kept
 
@@ -99,67 +98,37 @@ class Recorder:
     timing: RunnerOptions
     seed: int
 
-    def searched(
-        self, space: ScheduleSpace, trials: int, rng: np.random.Generator
-    ) -> Iterator[tuple[tuple[int, ...], float]]:
-        """Choice indices and cost of each trial of a search that begins with the untuned programs."""
-        search = make_proposer(space, ContextFeatures(Programs(space)), rng, SearchOptions())
-        measured, taken = self._measuring(space), 0
-        rows = space.batch(space.defaults())
-        while len(rows):
-            found = [measurement.cost_s for measurement in measured(rows)]
-            search.tell(rows, np.array(found))
-            yield from zip(map(tuple, rows.tolist()), found, strict=True)
-            taken += len(rows)
-            rows = search.ask(min(SEARCH_BATCH, trials - taken))
-
     def whole(self, name: str, space: ScheduleSpace, batch: Batch) -> list[Measurement]:
         """A measurement of each row, [N]; what is recorded already is not measured again.
 
         The others are measured in a random order: a drifting clock should hit no knob alone.
         """
-        known = self._known(space)
-        missing = batch[~np.isin(space.ids(batch), np.fromiter(known, np.uint64, len(known)))]
-        rows = np.random.default_rng(self.seed).permutation(missing)
-        measured, bar = self._measuring(space), Bar(f"{name}: {len(batch)} configurations", len(rows))
-        blocks = (rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
-        for _ in bar(measurement for block in blocks for measurement in measured(block)):
-            pass
-        known = self._known(space)
+        rows = np.random.default_rng(self.seed).permutation(batch)
+        found = self.tuned(f"{name}: all configurations", space, len(batch), rows)
+        ids = space.ids(space.batch([space.parse(item.configuration) for item in found])).tolist()
+        known = dict(zip(ids, (item.measurement for item in found), strict=True))
         return [known[number] for number in space.ids(batch).tolist()]
 
-    def _measuring(self, space: ScheduleSpace) -> Callable[[Batch], Iterator[Measurement]]:
-        """A function that measures rows, and has recorded each when it yields it."""
-        place, recorded = self.place, self._known(space).values()
-        runner = LiveRunner(
-            Programs(space), place.builder, place.session, self.timing, seed=self.seed, recorded=recorded
+    def tuned(
+        self, name: str, space: ScheduleSpace, trials: int, given: Batch | None = None
+    ) -> list[TuningRecord]:
+        """The records of a space after so many trials, of the given rows or else of a search."""
+        place, programs = self.place, Programs(space)
+        task = Task(
+            name,
+            space.operator.flops,
+            space,
+            ContextFeatures(programs),
+            record_key(space, place.board),
+            rounds=None if given is None else functools.partial(InTurn, space, given, ()),
+            rounds_alone=given is not None,
         )
-        key = dataclasses.asdict(record_key(space, place.board))
-
-        def measured(rows: Batch) -> Iterator[Measurement]:
-            for row, measurement in zip(rows, runner.prepare(rows), strict=True):
-                error = measurement.error
-                self.records.add(
-                    TuningRecord(
-                        **key,
-                        configuration=space.describe(space.configuration(row)),
-                        seconds=measurement.seconds,
-                        number=measurement.number,
-                        error_kind=error.kind if error else "",
-                        error_text=error.text if error else "",
-                        max_abs_error=measurement.max_abs_error,
-                        facts=measurement.facts,
-                        timestamp_s=time.time(),
-                        seed=self.seed,
-                        trial=0,
-                    )
-                )
-                yield measurement
-
-        return measured
-
-    def _known(self, space: ScheduleSpace) -> dict[int, Measurement]:
-        """Recorded measurements by the id of their configuration."""
-        found = self.records.for_key(record_key(space, self.place.board))
-        ids = space.ids(space.batch([space.parse(item.configuration) for item in found]))
-        return dict(zip(ids.tolist(), (item.measurement for item in found), strict=True))
+        known = [record.measurement for record in self.records.for_key(task.key)]
+        runner = LiveRunner(
+            programs, place.builder, place.session, self.timing, seed=self.seed, recorded=known
+        )
+        with TuneDisplay() as display:
+            display(TuningPlanned((name,), trials, None, len(known), place.board.emulated))
+            tuning = TuningOptions(seed=self.seed)
+            tune_all([(task, runner)], self.records, Budget(trials), options=tuning, on_event=display)
+        return self.records.for_key(task.key)

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cross.schedule.space import ScheduleSpace
 from cross.schedule.tiles import divisors
+from toolkit.explore.in_turn import InTurn
 from toolkit.explore.neighbourhood.loops import MajorLoops
-from toolkit.explore.proposer import History
 from toolkit.explore.space import Batch, fresh
 from toolkit.reuse.rounds.program import Program, inherited, same_algorithm
 
@@ -53,22 +52,11 @@ def representatives(loops: Sequence[MajorLoops]) -> list[int | None]:
     return [None if number in tuned else best[number] for number in range(count)]
 
 
-class Replay:
-    """A search (toolkit.explore.proposer) that asks for the replayed programs, and for no others."""
-
-    def __init__(self, space: ScheduleSpace, programs: Sequence[Program]) -> None:
-        self._space = space
-        none = np.zeros((0, len(space.knobs)), np.int64)
-        self._rows: Batch = np.concatenate([none, *(replayed(space, program) for program in programs)])
-        self._history = History(space)
-
-    def ask(self, n: int) -> Batch:
-        """See Proposer.ask."""
-        return self._history.asked(fresh(self._space, self._rows, self._history.seen)[:n])
-
-    def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
-        """See Proposer.tell."""
-        self._history.told(batch, costs_s)
+def replaying(space: ScheduleSpace, programs: Sequence[Program]) -> InTurn:
+    """A search that asks for the replayed programs, and for no others."""
+    none = np.zeros((0, len(space.knobs)), np.int64)
+    rows = np.concatenate([none, *(replayed(space, program) for program in programs)])
+    return InTurn(space, fresh(space, rows, np.zeros(0, np.uint64)), ())
 
 
 def replayed(space: ScheduleSpace, program: Program) -> Batch:

@@ -18,7 +18,7 @@ from typing import Final, get_args
 
 from benchmarks.harness.place import fastest
 from benchmarks.reuse.pairs import Setting, around, wall_s
-from benchmarks.reuse.selective import TOP, Replay, representatives
+from benchmarks.reuse.selective import TOP, replaying, representatives
 from benchmarks.reuse.sets import SetOperator
 from cross.schedule.space import Configuration
 from toolkit.explore.search import SearchOptions
@@ -134,7 +134,7 @@ def _replay(bench: JobContext, reused: Sequence[int | None]) -> None:
             other = bench.tasks[source].task
             best = fastest(other.programs.space, bench.records.for_key(other.key), TOP)
             programs = [Program(other.programs.space, configuration) for configuration in best]
-            replay = functools.partial(Replay, task.programs.space, programs)
+            replay = functools.partial(replaying, task.programs.space, programs)
             key = other.key.operator_key
             jobs.append((replace(task, rounds=replay, rounds_alone=True, reused=key), runner))
     tune_all(jobs, bench.records, Budget(), options=bench.tuning)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.operators import Convolution, Product
-from benchmarks.reuse.selective import SIMILAR, Replay, replayed, representatives, similarity
+from benchmarks.reuse.selective import SIMILAR, replayed, replaying, representatives, similarity
 from benchmarks.reuse.sets import operator_set
 from boards.board import load
 from cross.schedule.choose import space_of
@@ -62,7 +62,7 @@ def test_only_the_replayed_programs_are_asked_for() -> None:
     programs = [
         Program(source, source.configuration(row)) for row in source.sample(np.random.default_rng(1), 3)
     ]
-    search = Replay(target, programs)
+    search = replaying(target, programs)
     first = search.ask(2)
     second = search.ask(8)
     assert 1 <= len(first) + len(second) <= 3
