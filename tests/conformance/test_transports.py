@@ -66,6 +66,16 @@ def connected(board: Board) -> Iterator[Session]:
         yield session
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt also where a shell started the tests with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def wait_until_gone(pid: int) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while state_and_parent(pid)[0] not in "ZX":
@@ -118,7 +128,7 @@ def test_an_interrupted_host_takes_its_measurement_with_it(
             measuring.update(descendants(runtime))
         os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt), connected(board) as session:
+    with interruptible(), pytest.raises(KeyboardInterrupt), connected(board) as session:
         kernels = Kernels(session, compile_kernels(session.hello.machine))
         runtime = session.hello.pid
         threading.Thread(target=interrupt, args=(runtime,), daemon=True).start()
