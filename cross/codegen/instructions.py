@@ -67,7 +67,7 @@ class Instruction(NamedTuple):
         return [operand.text for operand in self.operands if operand.text.startswith("%")]
 
     def renamed(self, names: dict[str, str]) -> Instruction:
-        """The same with other names for operands."""
+        """This instruction with operands renamed: old names to new ones."""
         if not any(operand.text in names for operand in self.operands):
             return self
         return self._replace(
@@ -115,7 +115,7 @@ def conversion(op: str, value: Value, dtype: str) -> Instruction:
 
 
 def selection(condition: Value, then: Value, otherwise: Value) -> Instruction:
-    """One of two values, lane by lane where the condition has lanes."""
+    """`then` where the condition holds, else `otherwise`; lane by lane if the condition is a vector."""
     return Instruction("select", then.dtype, then.lanes, (condition, then, otherwise))
 
 

@@ -31,7 +31,7 @@ class Programs:
         return tuple(configuration.indices[position] for position in self.space.structural)
 
     def structures(self, batch: Batch) -> Batch:
-        """The same for a batch, [N, number of structural knobs]."""
+        """The choices of the structural knobs for each row of a batch, int64 [N, structural knobs]."""
         return batch[:, list(self.space.structural)]
 
     def parametric(self, structure: tuple[int, ...]) -> ParametricNest:

@@ -14,8 +14,8 @@ loops that were fused, the row-major position in memory is looked at in the same
 
 One overlap is allowed: a shifted last tile, min(i * T, E - T) + rest, lies partly on the tile before it. Both
 iterations then store the same value into a shared element, because lowering computes an element from its
-own index alone, and an aligned store of one scalar is never seen half done; so whoever comes last changes
-nothing. That holds only for elements that are written and never read inside the loop (a sum kept in
+own index alone, and an aligned store of one scalar is never seen half done; so the order of the two stores
+changes nothing. That holds only for elements that are written and never read inside the loop (a sum kept in
 such a buffer would be torn), which is checked.
 """
 

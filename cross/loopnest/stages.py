@@ -12,8 +12,8 @@ from dataclasses import replace
 from cross.errors import ScheduleError
 from cross.expression.language.naming import unique_tensors
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Read, Reduce, Tensor
-from cross.expression.language.terms import Binary, Const, Int, walk
+from cross.expression.language.tensor import Read, Reduce, Tensor, reads_in
+from cross.expression.language.terms import Binary, Const, Int
 from cross.loopnest.affine import affine, from_affine, sum_of_terms
 from cross.loopnest.nodes import ONE, ZERO, Expr, LoopKind, Var, add, ceildiv, mul, product, variables
 from cross.loopnest.stage import Attachment, Loop, Stage, Stages, factor, plain_stage, resolved_body
@@ -209,7 +209,7 @@ def _reader(current: Stages, stage: Stage, consumer: Stage) -> Stage:
 
 
 def _read_names(current: Stages, stage: Stage) -> set[str]:
-    return {term.tensor.name for term in walk(resolved_body(current, stage)) if isinstance(term, Read)}
+    return {read.tensor.name for read in reads_in(resolved_body(current, stage))}
 
 
 def _loops_inside(current: Stages, reader: Stage, consumer: Stage, loop_name: str) -> dict[str, Loop]:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from cross.errors import ScheduleError
 from cross.expression.language.naming import replace_reads
-from cross.expression.language.tensor import Axis, Read, Tensor
-from cross.expression.language.terms import Term, walk
+from cross.expression.language.tensor import Axis, Read, Tensor, reads_in
+from cross.expression.language.terms import Term
 from cross.loopnest.nodes import ONE, LoopKind, Var, product
 from cross.loopnest.stage import Fusion, Loop, Stage, Stages, plain_stage, resolved_body
 from cross.schedule.primitives import Bind, CacheRead, Fuse, Primitive, TileLike
@@ -69,7 +69,7 @@ def cache_read(current: Stages, stage: Stage, primitive: Primitive) -> None:
 
 
 def _reads(body: Term) -> list[Read]:
-    return [term for term in walk(body) if isinstance(term, Read)]
+    return reads_in(body)
 
 
 def tile_like(current: Stages, stage: Stage, primitive: Primitive) -> None:

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from boards.target import GpuLimits
 from cross.expression.language.dtypes import ITEM_BYTES
-from cross.expression.language.tensor import Axis, Read
-from cross.expression.language.terms import walk
+from cross.expression.language.tensor import Axis, reads_in
 from cross.schedule.gpu_operands import SharedOperand, Sizes, shared_operands
 from cross.schedule.gpu_tiles import powers_of_two, reduction_tiles, thread_tiles
 from cross.schedule.knobs import Knob, single
@@ -107,7 +106,7 @@ def contraction(plan: Plan, group: Group, limits: GpuLimits) -> Contraction:
     assert reduction is not None
     found = shared_operands(plan.body(reduction)) if wide_axes(reduction.reduce_axes) else []
     paddings = {padding.name for padding in plan.paddings}
-    read = {term.tensor.name for term in walk(plan.body(reduction)) if isinstance(term, Read)}
+    read = {item.tensor.name for item in reads_in(plan.body(reduction))}
     operands = tuple(found) if limits.shared_memory_on_chip else ()
     return Contraction(group, operands, not paddings.isdisjoint(read))
 

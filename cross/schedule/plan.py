@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cross.expression.language.naming import inlined_body, unique_tensors
+from cross.expression.language.operations import OPERATIONS
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Axis, Read, Tensor
+from cross.expression.language.tensor import Axis, Read, Tensor, reads_in
 from cross.expression.language.terms import Binary, Call, Int, Select, Term, walk
-
-LONG_FUNCTIONS = frozenset({"exp", "log", "tanh", "sigmoid", "erf", "pow"})  # of many instructions each
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,7 @@ def make_plan(operator: Operator) -> Plan:
 def _is_worth_keeping(tensor: Tensor, stages: Mapping[str, Tensor]) -> bool:
     """Whether several nests read the results of a long function, such as softmax's exponentials."""
     assert tensor.body is not None
-    calls = [term for term in walk(tensor.body) if isinstance(term, Call)]
-    if not any(call.function in LONG_FUNCTIONS for call in calls):
+    if not any(isinstance(term, Call) and OPERATIONS[term.function].long for term in walk(tensor.body)):
         return False
     readers = [
         item for item in stages.values() if item.body is not None and tensor.name in _read_names(item.body)
@@ -98,7 +96,7 @@ def _groups(plan: Plan, output: Tensor, kept: Sequence[Tensor]) -> tuple[Group, 
 
 
 def _read_names(body: Term) -> set[str]:
-    return {term.tensor.name for term in walk(body) if isinstance(term, Read)}
+    return {read.tensor.name for read in reads_in(body)}
 
 
 def guards_reads(tensor: Tensor) -> bool:
@@ -181,7 +179,7 @@ def _divides(term: Term, axis: Axis) -> bool:
 
 def packable(plan: Plan, body: Term) -> list[str]:
     """Constants that are read at one place, unguarded, every axis in one dimension (rule 4)."""
-    reads = [term for term in walk(body) if isinstance(term, Read)]
+    reads = reads_in(body)
     guarded = {
         inner.tensor.name
         for term in walk(body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cross.expression.language.dtypes import ITEM_BYTES
-from cross.expression.language.tensor import Axis, Read
+from cross.expression.language.tensor import Axis, Read, reads_in
 from cross.expression.language.terms import walk
 from cross.schedule.cycles import Nest, Operand
 from cross.schedule.plan import Group, Plan, operands, packable, repeats, wide_axes
@@ -42,4 +42,4 @@ def repeats_lanes(plan: Plan, group: Group) -> bool:
     reduction = group.reduction
     assert reduction is not None
     axis = wide_axes(reduction.axes)[-1]
-    return any(repeats(term, axis) for term in walk(plan.body(reduction)) if isinstance(term, Read))
+    return any(repeats(read, axis) for read in reads_in(plan.body(reduction)))

@@ -13,7 +13,7 @@ from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.naming import inlined_body
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Axis, Read, Tensor
+from cross.expression.language.tensor import Axis, Read, Tensor, reads_in
 from cross.expression.language.terms import Binary, Int, Term, walk
 from cross.expression.rewrites.rfactor import rfactor
 from cross.schedule.lane_packing import packed_steps
@@ -70,7 +70,7 @@ def crossed_axis(body: Term, owner: Tensor) -> Axis | None:
     Elements next to each other there share cache lines, so it is tiled together with the innermost axis.
     """
     wide = [axis for axis in owner.axes if axis.extent > 1]
-    reads = [term for term in walk(body) if isinstance(term, Read)]
+    reads = reads_in(body)
     for axis in wide[:-1]:
         for read in reads:
             if stride(read, axis) == 1 and stride(read, wide[-1]) not in (0, 1, None):
@@ -95,7 +95,7 @@ def _reads(operator: Operator, stage: Tensor) -> list[Read]:
         if not tensor.reduce_axes and tensor is not operator.output and not guards_reads(tensor)
     }
     body = inlined_body(stage, inlined.get)
-    return [term for term in walk(body) if isinstance(term, Read)]
+    return reads_in(body)
 
 
 def _is_packable(read: Read, constants: set[Tensor]) -> bool:

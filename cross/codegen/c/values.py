@@ -182,7 +182,7 @@ class Values:
     def _all_of(self, condition: Expr) -> str:
         """A condition of several, those that are known to hold left out."""
         left = self._open(condition)
-        assert left is not None  # whoever asks for it leaves out what is known altogether
+        assert left is not None  # callers leave out conditions of which everything is known
         texts = []
         for item in conjuncts(left):
             text = self.scalar(item)
@@ -246,7 +246,7 @@ class Values:
         return OPERATIONS[name].c[kind].format(*operands, f=ends, one=one)
 
     def _open(self, condition: Expr) -> Expr | None:
-        """What of a condition is not known to hold; None: all of it is."""
+        """The part of a condition that is not known to hold here; None where all of it is known to hold."""
         if condition in self.assumed:
             return None
         if isinstance(condition, Binary) and condition.op == "and":

@@ -11,7 +11,7 @@ from cross.codegen.instructions import Instruction, Value, element_pointer, inte
 from cross.codegen.llvm.integers import Environment
 from cross.codegen.llvm.writer import Writer
 
-SLOT_BYTES = 8
+SLOT_BYTES = 8  # of a pointer or an int64
 POINTER = Value("%frame", "pointer")
 
 

@@ -14,7 +14,7 @@ from cross.codegen.llvm.arithmetic import Arithmetic
 
 FLOAT = "float32"
 ROUNDER = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits of a float32
-ROUNDER_BITS = 0x4B400000
+ROUNDER_BITS = 0x4B400000  # of ROUNDER as a float32
 LN2_HIGH = 0.693359375  # exact in 12 bits, so that its product with a small integer is exact
 LN2_LOW = math.log(2.0) - LN2_HIGH
 EXP_TERMS = tuple(1.0 / math.factorial(power) for power in range(8))
@@ -22,9 +22,9 @@ ERF_SMALL = 1.0  # below, the series; above, Abramowitz and Stegun 7.1.26
 ERF_SERIES = tuple(
     2.0 / math.sqrt(math.pi) * (-1.0) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(11)
 )
-ERF_P = 0.3275911
+ERF_P = 0.3275911  # p of 7.1.26, and a1 to a5
 ERF_TAIL = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
-TANH_SMALL = 0.55
+TANH_SMALL = 0.55  # below, the Taylor series of tanh(x) / x in x^2, whose coefficients follow
 TANH_SERIES = (
     1.0,
     -1.0 / 3.0,

@@ -29,7 +29,7 @@ from cross.loopnest.affine import Affine, affine, rejoined, substitute
 from cross.loopnest.nodes import ZERO, Buffer, Expr, Load, Scope, Var, add, fold, mul, variables
 
 ZEROS = Value("@tfb.zeros", "pointer")  # zeros that guarded loads read instead of memory they may not touch
-ZERO_BYTES = 512
+ZERO_BYTES = 512  # no single load is longer
 
 
 @dataclass(frozen=True, slots=True)

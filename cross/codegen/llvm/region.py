@@ -22,9 +22,9 @@ from cross.codegen.instructions import (
 )
 from cross.codegen.llvm.frame import POINTER as FRAME
 from cross.codegen.llvm.frame import Frame
-from cross.codegen.llvm.interior import idle_unless, versions
 from cross.codegen.llvm.memory import stored_dtype
 from cross.codegen.llvm.stores import Stores
+from cross.codegen.llvm.tile_versions import idle_unless, versions
 from cross.codegen.llvm.uses import buffers, dtypes, free_variables, stored
 from cross.codegen.llvm.values import Values
 from cross.codegen.llvm.writer import Block as OpenBlock

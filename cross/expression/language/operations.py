@@ -53,6 +53,7 @@ class Operation:
     integer: Callable[[int, int], int] | None = None  # on Python integers, if index arithmetic may hold it
     result: str = ""  # dtype of the value; "": that of the operands
     cost: int = 1  # operations that it counts as in FLOP and features
+    long: bool = False  # takes many instructions: worth storing where several nests read it
     precedence: int = 0  # of a `Binary` in printed nests; 0: the row is of a `Call`
 
 
@@ -74,14 +75,10 @@ def _named(name: str, *, llvm: dict[str, str], **rest: Any) -> Operation:
     return Operation(name=name, arity=2, kinds=NUMBER, llvm=llvm, **({"precedence": CALLED} | rest))
 
 
-def _function(
-    name: str, numpy: Any, llvm: str = "", c: str = "", expansion: Expansion | None = None, arity: int = 1
-) -> Operation:
-    """A row of a function on floats; C has it under the same name unless another text is given."""
-    written = _by_kind(c or f"{name}{{f}}({{0}})")
-    return Operation(
-        name=name, arity=arity, kinds=FLOAT, numpy=numpy, llvm=_by_kind(llvm), c=written, expansion=expansion
-    )
+def _function(name: str, numpy: Any, llvm: str = "", c: str = "", **rest: Any) -> Operation:
+    """A row of a function on floats, of one argument unless `arity` is given; C has its name, or text `c`."""
+    arity, written = rest.pop("arity", 1), _by_kind(c or f"{name}{{f}}({{0}})")
+    return Operation(name=name, arity=arity, kinds=FLOAT, numpy=numpy, llvm=_by_kind(llvm), c=written, **rest)
 
 
 def _ceildiv(left: Any, right: Any, out: Any = None) -> Any:
@@ -135,16 +132,16 @@ OPERATIONS: Final = {
             c=_by_kind("fabs{f}({0})", "({0} < 0 ? -{0} : {0})"),  # OpenCL's abs is unsigned
             expansion=lambda call, value: call("max", value, -value),
         ),
-        _function("exp", np.exp, "llvm.exp"),
-        _function("log", np.log, "llvm.log"),
+        _function("exp", np.exp, "llvm.exp", long=True),
+        _function("log", np.log, "llvm.log", long=True),
         _function("sqrt", np.sqrt, "llvm.sqrt"),
-        _function("tanh", np.tanh, "llvm.tanh"),
-        _function("erf", _erf, "@erf"),
+        _function("tanh", np.tanh, "llvm.tanh", long=True),
+        _function("erf", _erf, "@erf", long=True),
         _function("floor", np.floor, "llvm.floor"),
         _function("ceil", np.ceil, "llvm.ceil"),
-        _function("pow", np.power, "llvm.pow", "pow{f}({0}, {1})", arity=2),
+        _function("pow", np.power, "llvm.pow", "pow{f}({0}, {1})", arity=2, long=True),
         _function(
-            "sigmoid", lambda x: 1 / (1 + np.exp(-x)), c="({one} / ({one} + exp{f}(-{0})))",
+            "sigmoid", lambda x: 1 / (1 + np.exp(-x)), c="({one} / ({one} + exp{f}(-{0})))", long=True,
             expansion=lambda call, x: 1.0 / (1.0 + call("exp", -x)),
         ),
     )

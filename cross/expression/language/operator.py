@@ -10,7 +10,7 @@ from functools import cached_property
 from cross.errors import ExpressionError
 from cross.expression.language.dtypes import FLOATS
 from cross.expression.language.operations import OPERATIONS
-from cross.expression.language.tensor import Axis, Read, Reduce, Tensor
+from cross.expression.language.tensor import Axis, Read, Reduce, Tensor, reads_in
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term, walk
 
 KEY_VERSION = 1
@@ -96,9 +96,7 @@ def _flops(term: Term) -> int:
 
 def reads(stage: Tensor) -> tuple[Read, ...]:
     """All reads in the body of a computed tensor, in order of appearance."""
-    if stage.body is None:
-        return ()
-    return tuple(term for term in walk(stage.body) if isinstance(term, Read))
+    return () if stage.body is None else tuple(reads_in(stage.body))
 
 
 def reachable(output: Tensor) -> tuple[Tensor, ...]:

@@ -113,6 +113,11 @@ class Tensor:
         return self.body.axes if isinstance(self.body, Reduce) else ()
 
 
+def reads_in(term: Term) -> list[Read]:
+    """All reads in a term, also inside the indices of other reads, in order of appearance."""
+    return [part for part in walk(term) if isinstance(part, Read)]
+
+
 def placeholder(shape: tuple[int, ...], name: str, dtype: str = "float32") -> Tensor:
     """An input tensor.
 

@@ -38,11 +38,11 @@ class Term:
         return ()
 
     def with_parts(self, *parts: Any) -> Term:
-        """The same node with other sub-terms."""
+        """A node of the same kind with other sub-terms."""
         return self
 
     def mapped(self, change: Callable[[Term], Term]) -> Term:
-        """The same node with its direct sub-terms changed."""
+        """A node of the same kind whose direct sub-terms are those of this one, changed."""
         parts = self.parts
         return self.with_parts(*map(change, parts)) if parts else self
 

@@ -48,7 +48,7 @@ LOCAL_BYTES = 1 << 20  # at most: V and M of a block are on the stack of a threa
 MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector operations
 LARGEST_BLOCK = 64  # tiles in one dimension
 LARGEST_TILE = 14  # of registers, in one dimension
-BLOCK_WASTE = 1.25
+BLOCK_WASTE = 1.25  # tiles computed to tiles needed: blocks that overlap more are left out of the space
 PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
 
 

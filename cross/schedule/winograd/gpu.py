@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from boards.target import GpuLimits, Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Read, Tensor
-from cross.expression.language.terms import walk
+from cross.expression.language.tensor import Tensor, reads_in
 from cross.schedule.gpu_multi_level import (
     OTHER_REGISTERS,
     Contraction,
@@ -56,7 +55,7 @@ from cross.schedule.tiling import StageKnobs
 from cross.schedule.winograd.stages import WinogradStages, algorithms
 
 FEWEST_CHANNELS = 16  # read or computed: with fewer, V and M cost more to move than the products save
-PREFERRED_CHANNEL_THREADS = 32
+PREFERRED_CHANNEL_THREADS = 32  # a warp: its threads read the channels of one tile side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +228,7 @@ def _transform_constraints(item: _Transform, limits: GpuLimits) -> list[Constrai
 
 def _schedule(sketch: _Sketch, structure: Mapping[str, int]) -> Schedule:
     stages = sketch.stages
-    source = next(term.tensor for term in walk(sketch.plan.body(stages.rows)) if isinstance(term, Read))
+    source = reads_in(sketch.plan.body(stages.rows))[0].tensor
     result: list[Primitive] = [Inline(name) for name in stages.inlined if name != source.name]
     result += [CacheWrite(stage.name) for stage in (stages.data, stages.products)]
     stored = [item for item in stages.paddings if structure["padding"] == 0]

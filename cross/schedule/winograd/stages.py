@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.naming import unique_tensors
-from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Axis, Read, Tensor
+from cross.expression.language.operator import Operator, reads
+from cross.expression.language.tensor import Axis, Tensor
 from cross.expression.language.terms import Lookup, Select, walk
 from cross.expression.rewrites.winograd.flat import with_flat_tiles
 from cross.expression.rewrites.winograd.form import winograd_form
@@ -98,7 +98,7 @@ def winograd_stages(operator: Operator, known: tuple[tuple[int, int], ...] = RAN
     rows, data, products, half, tile = reductions
     output = renamed[operator.output]
     constants = {renamed[operator.inputs[position]].name for position in operator.constants}
-    read = {term.tensor.name for term in _reads(products)}
+    read = {term.tensor.name for term in reads(products)}
     weights = read - {data.name}
     ranks = len(output.shape), len(tile.shape)
     if ranks not in known or len(weights) != 1 or not weights <= constants:
@@ -114,16 +114,11 @@ def _has_literals(stage: Tensor) -> bool:
     return any(isinstance(term, Lookup) for term in walk(stage.body))
 
 
-def _reads(stage: Tensor) -> list[Read]:
-    assert stage.body is not None
-    return [term for term in walk(stage.body) if isinstance(term, Read)]
-
-
 def _pads(stage: Tensor, rows: Tensor) -> bool:
     """Whether a stage is the padding that the input transform reads."""
     assert stage.body is not None
     guards = any(isinstance(term, Select) for term in walk(stage.body))
-    return guards and any(read.tensor.name == stage.name for read in _reads(rows))
+    return guards and any(read.tensor.name == stage.name for read in reads(rows))
 
 
 def is_worth_a_look(stages: WinogradStages, taps: int, target: Target) -> bool:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.expression.language.tensor import Read
-from cross.expression.language.terms import walk
+from cross.expression.language.tensor import reads_in
 from cross.schedule.gpu_multi_level import LEVELS
 from cross.schedule.gpu_tiles import UNROLL_LIMITS
 from cross.schedule.plan import Plan, make_plan
@@ -118,7 +117,7 @@ def _iterations(stage: TiledStage) -> int:
 def _tiles_of(space: ScheduleSpace, plan: Plan, stage: TiledStage) -> GpuTiles | None:
     assert stage.reduction is not None
     columns = {knob.name: column for column, knob in enumerate(space.knobs)}
-    reads = list(dict.fromkeys(term for term in walk(plan.body(stage.reduction)) if isinstance(term, Read)))
+    reads = list(dict.fromkeys(reads_in(plan.body(stage.reduction))))
     inputs = {read.tensor.name: position for position, read in enumerate(reads)}
     try:
         loops = stage_loops(space.program, space.operator.name, stage.reduction, reads)

@@ -115,7 +115,7 @@ def winograd_transposed_conv2d(
 def _convolution(
     data: Tensor, weights: Tensor, reads: Sequence[PhaseReads], algorithm: Filtering, name: str
 ) -> Tensor:
-    """Either of the two: with axes for the phases where the weights have them."""
+    """The stages of a convolution; with axes for the phases where the weights have them."""
     phases, tile = weights.shape[:-4], algorithm.outputs
     tiles = [-(-item.count // tile) for item in reads]
     shared = [shared_positions(algorithm, item) for item in reads]

@@ -70,7 +70,7 @@ class _Convolution:
         return self.weight.shape[self.first]
 
     def by(self, algorithm: Filtering, weights: Tensor) -> Tensor:
-        """The same result by an algorithm."""
+        """What the convolution computes, computed by an algorithm."""
         if self.reads is None:
             return winograd_conv2d(self.data, weights, self.window, self.stage.name)
         return winograd_transposed_conv2d(self.data, weights, self.reads, algorithm, self.stage.name)

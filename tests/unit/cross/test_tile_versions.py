@@ -22,9 +22,9 @@ from cross.codegen.instructions import (
     printed,
     selection,
 )
-from cross.codegen.llvm.interior import idle_unless, versions
 from cross.codegen.llvm.memory import ZEROS
 from cross.codegen.llvm.module import llvm_module
+from cross.codegen.llvm.tile_versions import idle_unless, versions
 from cross.codegen.scheduling.steps import counted_from_bases, paced
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv2d
