@@ -35,8 +35,8 @@ from cross.schedule.cpu_sketch import cpu_space
 from toolkit.inspection.cpu_report import static_content, static_table, static_text
 from toolkit.inspection.gpu_report import static_gpu_content, static_gpu_table
 from toolkit.records import Records
+from toolkit.report.columns import table
 from toolkit.report.documents import document
-from toolkit.report.tables import table
 from toolkit.tuning.on_board import open_task
 
 CHANNELS = 16

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from toolkit.measure.session import Session as Session
     from toolkit.measure.session import open_session as open_session
     from toolkit.model.distinct import distinct_operators as distinct_operators
+    from toolkit.model.labels import operator_names as operator_names
     from toolkit.model.load import load_model as load_model
     from toolkit.model_job.installed import ModelRun as ModelRun
     from toolkit.model_job.installed import read_array as read_array
@@ -85,6 +86,8 @@ if TYPE_CHECKING:
     from toolkit.records import check_records as check_records
     from toolkit.records import repair_records as repair_records
     from toolkit.records.failures import recorded_failures as recorded_failures
+    from toolkit.report.columns import fold as fold
+    from toolkit.report.columns import table as table
     from toolkit.report.documents import document as document
     from toolkit.report.failures import recorded_text as recorded_text
     from toolkit.report.flash_display import FlashDisplay as FlashDisplay
@@ -93,7 +96,6 @@ if TYPE_CHECKING:
     from toolkit.report.tables import accounts_text as accounts_text
     from toolkit.report.tables import operator_table as operator_table
     from toolkit.report.tables import plan_table as plan_table
-    from toolkit.report.tables import table as table
     from toolkit.report.tables import time_text as time_text
     from toolkit.report.tables import tune_table as tune_table
     from toolkit.report.tune_display import TuneDisplay as TuneDisplay

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ P = ParamSpec("P")
 
 INTERNAL: Final = 1
 TRUST: Final = "trust_board_file"
+WIDE: Final = "wide"
 INTERRUPTED: Final = 130
 
 
@@ -63,9 +65,35 @@ def fail(text: str, exit_code: int, kind: str, *, as_json: bool) -> None:
     raise SystemExit(exit_code)
 
 
-def answer(schema: str, content: object, text: str, *, as_json: bool) -> None:
-    """The command's data on stdout: `text` for people, `content` as a JSON document for programs."""
-    click.echo(toolkit.document(schema, content) if as_json else toolkit.printable(text))
+def answer(schema: str, content: object, text: str, *, as_json: bool, folded: bool = True) -> None:
+    """The command's data on stdout: `text` for people, `content` as a JSON document for programs.
+
+    Lines that are longer than the terminal are `folded` at words.
+    """
+    shown = toolkit.printable(text)
+    click.echo(
+        toolkit.document(schema, content) if as_json else toolkit.fold(shown, columns() if folded else 0)
+    )
+
+
+def columns() -> int:
+    """Of the terminal that stdout is; 0, no limit, for files and pipes, and with --wide."""
+    context = click.get_current_context(silent=True)
+    wide = context is not None and context.meta.get(WIDE)
+    return 0 if wide or not on_terminal() else shutil.get_terminal_size().columns
+
+
+def on_terminal() -> bool:
+    """Whether the answer is read on a terminal."""
+    return sys.stdout.isatty()
+
+
+def wide_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The option --wide of the commands that print tables, which `columns` reads."""
+    return click.option(
+        "--wide", WIDE, is_flag=True, expose_value=False, callback=_note(WIDE),
+        help="Print whole tables, however wide the terminal is.",
+    )(function)  # fmt: skip
 
 
 def say(text: str) -> None:
@@ -91,13 +119,18 @@ def board_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def trust_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """The option --trust-board-file of the commands that connect to a board, which `board_to_run` reads."""
     return click.option(
-        "--trust-board-file", TRUST, is_flag=True, expose_value=False, callback=_note_trust,
+        "--trust-board-file", TRUST, is_flag=True, expose_value=False, callback=_note(TRUST),
         help="Agree for good to the program that the board's file has the tool run.",
     )(function)  # fmt: skip
 
 
-def _note_trust(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    context.meta[TRUST] = given
+def _note(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+    """A callback that keeps a flag in the context instead of handing it to the command."""
+
+    def note(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+        context.meta[name] = given
+
+    return note
 
 
 def board_to_run(name: str) -> Board:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, board_to_run, json_option, say, trust_option, wait_option
+from toolkit.cli.answers import (
+    answer,
+    answering,
+    board_to_run,
+    columns,
+    json_option,
+    say,
+    trust_option,
+    wait_option,
+    wide_option,
+)
 
 if TYPE_CHECKING:
     from toolkit import Board, Probe, Target
@@ -19,6 +29,7 @@ def boards() -> None:
 
 
 @boards.command("list")
+@wide_option
 @json_option
 @answering
 def list_boards(*, as_json: bool) -> None:
@@ -28,7 +39,7 @@ def list_boards(*, as_json: bool) -> None:
         (board.name, board.title, board.link.kind, ", ".join(f"{t.name} ({t.kind})" for t in board.targets))
         for board in known
     ]
-    text = toolkit.table(("board", "what it is", "link", "targets"), rows, left=4)
+    text = toolkit.table(("board", "what it is", "link", "targets"), rows, left=4, width=columns())
     answer("boards-list", {"boards": known}, text, as_json=as_json)
 
 

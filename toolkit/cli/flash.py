@@ -13,10 +13,12 @@ from toolkit.cli.answers import (
     answering,
     board_option,
     board_to_run,
+    columns,
     duration,
     json_option,
     trust_option,
     wait_option,
+    wide_option,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ MIB = 1 << 20
 @click.option("--test-timeout", "test_timeout_s", type=duration, default="120s", metavar="TIME",
               show_default=True, help="Longest that the self-test may take.")  # fmt: skip
 @wait_option
+@wide_option
 @trust_option
 @json_option
 @answering
@@ -112,4 +115,5 @@ def status_text(board: str, status: SlotStatus) -> str:
     if not rows:
         return f"{head}\nno bundle is installed"
     reasons = "".join(f"\nrefused: {slot.refused}" for slot in status.slots if slot.refused)
-    return f"{head}\n{toolkit.table(('bundle', 'model', 'size', 'state'), rows, left=4)}{reasons}"
+    table = toolkit.table(("bundle", "model", "size", "state"), rows, left=4, width=columns())
+    return f"{head}\n{table}{reasons}"

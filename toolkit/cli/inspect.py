@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, json_option
+from toolkit.cli.answers import answer, answering, columns, json_option, wide_option
 from toolkit.cli.records import records_option
 
 SECTIONS = ("schedule", "nest", "source", "code")
@@ -23,6 +23,7 @@ SECTIONS = ("schedule", "nest", "source", "code")
 @click.option("--show", "sections", multiple=True, type=click.Choice(SECTIONS), default=SECTIONS,
               help="Only this section; may be repeated.  [default: all]")  # fmt: skip
 @records_option
+@wide_option
 @json_option
 @answering
 def inspect(
@@ -39,9 +40,9 @@ def inspect(
     if not wanted and len(found) != 1:
         content = [{"operator": item.name, "operator_key": item.operator_key, "tuned": item.tuned,
                     "seconds": item.seconds, "layers": item.layers} for item in found]  # fmt: skip
-        text = toolkit.kernel_table(found) if found else f"{file} has no kernel for this board"
+        text = toolkit.kernel_table(found, columns()) if found else f"{file} has no kernel for this board"
         answer("inspect-list", {"kernels": content}, text, as_json=as_json)
         return
     inspection = toolkit.inspected(toolkit.chosen_kernel(found, wanted) if wanted else found[0])
     text = toolkit.inspection_text(inspection, sections)
-    answer("inspect", toolkit.inspection_content(inspection), text, as_json=as_json)
+    answer("inspect", toolkit.inspection_content(inspection), text, as_json=as_json, folded=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, json_option, say
+from toolkit.cli.answers import answer, answering, columns, json_option, say, wide_option
 from toolkit.cli.records import records_option
 from toolkit.cost_model.names import DEFAULT, PRIOR_MODELS
 from toolkit.features.names import SHARED
@@ -55,6 +55,7 @@ def train(
 
 
 @model.command("list")
+@wide_option
 @json_option
 @answering
 def list_(*, as_json: bool) -> None:
@@ -65,12 +66,15 @@ def list_(*, as_json: bool) -> None:
         {"name": name, "model": card.name, "features": card.features, "provenance": card.provenance}
         for name, card in cards.items()
     ]
-    text = toolkit.table(("name", "model", "features", "records", "operators", "targets"), rows, left=3)
+    text = toolkit.table(
+        ("name", "model", "features", "records", "operators", "targets"), rows, left=3, width=columns()
+    )
     answer("model-list", {"models": content}, text, as_json=as_json)
 
 
 @model.command()
 @click.argument("file", type=click.Path(path_type=Path))
+@wide_option
 @json_option
 @answering
 def show(*, file: Path, as_json: bool) -> None:
@@ -99,7 +103,9 @@ def described(path: Path, name: str, features: FeatureFacts, provenance: Provena
         (item.name, item.operator_key, item.target_key, str(item.records), str(item.failures))
         for item in provenance.operators
     ]
-    table = toolkit.table(("operator", "key", "board and target", "records", "failed"), rows, left=3)
+    table = toolkit.table(
+        ("operator", "key", "board and target", "records", "failed"), rows, left=3, width=columns()
+    )
     records = sum(item.records for item in provenance.operators)
     return (
         f"{path}: {name}, {features.kind} features of version {features.version}, trained by version "

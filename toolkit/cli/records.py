@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, json_option
+from toolkit.cli.answers import answer, answering, columns, json_option, wide_option
 
 DAMAGED = 6
 file_argument = click.argument(
@@ -35,17 +35,20 @@ def records_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @records.command("list")
 @records_option
+@wide_option
 @json_option
 @answering
 def list_records(*, store: Path | None, as_json: bool) -> None:
     """List operators and targets with the number of records and the best time."""
     lines = []
     with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+        names = toolkit.operator_names(opened)
         for key, count in opened.keys():  # noqa: SIM118 - not a mapping
             best = opened.best(key)
             lines.append((key, count, best.cost_s if best else None))
     rows = [
         (
+            names.get(key.operator_key, ""),
             key.operator_key,
             key.target_key,
             key.tool_version,
@@ -54,20 +57,26 @@ def list_records(*, store: Path | None, as_json: bool) -> None:
         )
         for key, count, best in lines
     ]
-    text = toolkit.table(("operator", "board and target", "tool", "records", "best"), rows, left=3)
-    content = [{"key": key, "records": count, "best_seconds": best} for key, count, best in lines]
+    headers = ("operator", "key", "board and target", "tool", "records", "best")
+    text = toolkit.table(headers, rows, left=4, width=columns(), optional=(3, 1))
+    content = [
+        {"key": key, "name": names.get(key.operator_key, ""), "records": count, "best_seconds": best}
+        for key, count, best in lines
+    ]
     answer("records-list", {"operators": content}, text, as_json=as_json)
 
 
 @records.command("failures")
 @records_option
+@wide_option
 @json_option
 @answering
 def list_failures(*, store: Path | None, as_json: bool) -> None:
     """Say why recorded trials failed: kind, count, and the first message with its configuration."""
     with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
-        found = toolkit.recorded_failures(opened)
-    text = toolkit.recorded_text(found, [item.key.operator_key for item in found])
+        found, names = toolkit.recorded_failures(opened), toolkit.operator_names(opened)
+    shown = [names.get(item.key.operator_key, item.key.operator_key) for item in found]
+    text = toolkit.recorded_text(found, shown, columns())
     answer("records-failures", {"operators": found}, text, as_json=as_json)
 
 

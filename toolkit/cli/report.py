@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, board_option, json_option, say, shape
+from toolkit.cli.answers import answer, answering, board_option, columns, json_option, say, shape, wide_option
 from toolkit.cli.records import records_option
 
 
@@ -22,6 +22,7 @@ from toolkit.cli.records import records_option
 @click.option("--winograd/--no-winograd", default=True,
               help="As for `tune`: its records are kept apart.  [default: winograd]")  # fmt: skip
 @records_option
+@wide_option
 @json_option
 @answering
 def report(
@@ -36,7 +37,9 @@ def report(
             model, board, opened, target=target, shapes=dict(shapes), winograd=winograd
         )
     chosen = board.target(target or None)
-    text = toolkit.operator_table(operators, emulated=board.emulated, peak_gflops=chosen.peak_gflops)
+    text = toolkit.operator_table(
+        operators, emulated=board.emulated, peak_gflops=chosen.peak_gflops, width=columns()
+    )
     if chosen.is_pocl:
         text += f"\n\n{board.name}: {toolkit.NO_GPU}"
     spent = sum((item.spent for item in operators), toolkit.TimeBreakdown())

@@ -16,12 +16,14 @@ from toolkit.cli.answers import (
     answering,
     board_option,
     board_to_run,
+    columns,
     duration,
     json_option,
     say,
     shape,
     trust_option,
     wait_option,
+    wide_option,
 )
 from toolkit.cost_model.names import COST_MODELS, DEFAULT
 from toolkit.explore.names import FIRST, PRESET_NAMES, TUNERS
@@ -82,6 +84,7 @@ BRIDGES: Hops = "one-hop"
 @click.option("--counter", type=click.IntRange(0, (1 << 53) - 1), metavar="N",
               help="A board takes no bundle with a lower one.  [default: seconds since 1970]")  # fmt: skip
 @wait_option
+@wide_option
 @trust_option
 @json_option
 @answering
@@ -96,13 +99,13 @@ def tune(**given: Any) -> None:
     if given["dry_run"]:
         with toolkit.TuneDisplay() as display:
             plan = toolkit.plan_tuning(given["model"], board, options, display)
-        answer("plan", plan, toolkit.plan_table(plan), as_json=given["as_json"])
+        answer("plan", plan, toolkit.plan_table(plan, columns()), as_json=given["as_json"])
         return
     with toolkit.TuneDisplay() as display:
         tune_model = toolkit.tune  # loads what the work takes
         options = replace(options, spent_s=time.monotonic() - started_s)
         report = tune_model(given["model"], board, options, display)
-    answer("tune", report, toolkit.tune_table(report), as_json=given["as_json"])
+    answer("tune", report, toolkit.tune_table(report, columns()), as_json=given["as_json"])
     say(f"to put it on the board: flash {report.bundle} --board {given['board_name']}")
 
 

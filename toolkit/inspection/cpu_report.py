@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from cross.inspection.cpu_loops import CodeReport, LoopReport
 from cross.inspection.instructions import Kind
-from toolkit.report.tables import NOTHING, table
+from toolkit.report.columns import table
+from toolkit.report.tables import NOTHING
 
 
 def static_table(kernels: Sequence[tuple[str, CodeReport]]) -> str:

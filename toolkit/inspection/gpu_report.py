@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from boards.target import Target
 from cross.inspection.gpu_launches import LaunchReport
-from toolkit.report.tables import NOTHING, table
+from toolkit.report.columns import table
+from toolkit.report.tables import NOTHING
 
 Kernels = Sequence[tuple[str, Sequence[LaunchReport]]]
 

@@ -24,7 +24,8 @@ from toolkit.inspection.cpu_report import static_content, static_text
 from toolkit.inspection.gpu_report import static_gpu_content, static_gpu_table
 from toolkit.inspection.kernels import FoundKernel
 from toolkit.inspection.words import schedule_words
-from toolkit.report.tables import named, table, time_text
+from toolkit.report.columns import table
+from toolkit.report.tables import named, time_text
 
 SYMBOL: Final = "kernel"
 SECTIONS: Final = ("schedule", "nest", "source", "code")
@@ -93,14 +94,16 @@ def roof_of(operator: Operator, target: Target, seconds: float) -> Roof:
     return Roof(least_s[bound] / seconds, bound, gflops, peak, target.peak_gflops is not None)
 
 
-def kernel_table(found: Sequence[FoundKernel]) -> str:
+def kernel_table(found: Sequence[FoundKernel], width: int = 0) -> str:
     """A numbered line for each kernel, the numbers those of `chosen_kernel`."""
     rows = [
         [str(number), item.name, item.operator_key[:12], "tuned" if item.tuned else "default",
          time_text(item.seconds), ", ".join(item.layers)]
         for number, item in enumerate(found, 1)
     ]  # fmt: skip
-    return table(["", "operator", "key", "schedule", "time", "layers"], rows, left=4)
+    return table(
+        ["", "operator", "key", "schedule", "time", "layers"], rows, left=4, width=width, optional=(2, 5)
+    )
 
 
 def inspection_text(found: Inspection, sections: Sequence[str] = SECTIONS) -> str:

@@ -23,7 +23,7 @@ from toolkit.bundle.sign import PublicKey
 from toolkit.bundle.verify import open_bundle
 from toolkit.errors import InputError
 from toolkit.measure.peak import load_board
-from toolkit.model_job.kernels import describe
+from toolkit.model.labels import short_name
 from toolkit.records import Records
 from toolkit.tuning.on_board import target_key
 from toolkit.version import TOOL_VERSION
@@ -49,8 +49,8 @@ class FoundKernel:
 
     @property
     def name(self) -> str:
-        """For people: `conv 1x55x55x16 3x3x16x64 64 -> 1x55x55x64`."""
-        return describe(self.operator)
+        """For people: `conv 3x3 55x55 16->64`."""
+        return short_name(self.operator)
 
     def programs(self) -> tuple[Programs, Configuration]:
         """The programs of its schedule space, with or without Winograd's algorithms, and its configuration.

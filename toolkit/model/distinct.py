@@ -7,23 +7,26 @@ from dataclasses import dataclass
 
 from cross.expression.language.operator import Operator
 from toolkit.model.graph import Graph
+from toolkit.model.labels import short_name, short_places
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctOperator:
     """An operator of a network.
 
-    It runs `count` times, `groups` names what computes it, in running order.
+    It runs `count` times, `groups` names what computes it, in running order; `place` is the first of them in
+    few characters.
     """
 
     operator: Operator
     count: int
     groups: tuple[str, ...]
+    place: str
 
     @property
     def name(self) -> str:
-        """The name of the first group, for people."""
-        return self.groups[0]
+        """What it computes and where, in one line for people: `conv 3x3 s2 112x112 64->128 (layer2/Conv)`."""
+        return f"{short_name(self.operator)} ({self.place})"
 
 
 def distinct_operators(graph: Graph) -> list[DistinctOperator]:
@@ -36,6 +39,8 @@ def distinct_operators(graph: Graph) -> list[DistinctOperator]:
         operators.setdefault(key, group.operator)
         groups.setdefault(key, []).append(group.name)
         counts[key] += times
+    places = short_places([found[0] for found in groups.values()])
     return [
-        DistinctOperator(operator, counts[key], tuple(groups[key])) for key, operator in operators.items()
+        DistinctOperator(operator, counts[key], tuple(groups[key]), place)
+        for (key, operator), place in zip(operators.items(), places, strict=True)
     ]

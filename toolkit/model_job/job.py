@@ -22,6 +22,7 @@ from toolkit.bundle.pack import BundleContents, GoldenData, pack, write
 from toolkit.bundle.sign import key_file, open_key
 from toolkit.bundle.verify import open_bundle
 from toolkit.errors import CoverageError, OutputError
+from toolkit.model.distinct import distinct_operators
 from toolkit.model_job import stages
 from toolkit.model_job.context import JobContext, open_job, stage
 from toolkit.model_job.kernels import report_operator
@@ -61,7 +62,11 @@ def tune(
         stages.announce(job, plan)
         results, bridges = stages.tune_tasks(job, baseline, plan, reuse)
         tuned = stages.confirm_tasks(job, results, plan.total_s - plan.finish_s if plan and timed else None)
-        operators = tuple(report_operator(item.task, item.result, item.winner) for item in tuned)
+        layers = {item.operator.key: item.groups for item in distinct_operators(job.graph)}
+        operators = tuple(
+            report_operator(item.task, item.result, layers[item.task.operator.key], item.winner)
+            for item in tuned
+        )
         _check_coverage(operators, options)
         built = stages.build(job, tuned)
         expected_s = sum(item.count * (item.best_s or 0.0) for item in operators)

@@ -81,8 +81,13 @@ def describe(operator: Operator) -> str:
     return f"{operator.name} {inputs} -> {_shape(operator.output.shape)}"
 
 
-def report_operator(task: OperatorTask, result: TuningResult, winner: Winner | None = None) -> OperatorReport:
-    """What is known about a task, for people: the times are the winner's, or those that were recorded."""
+def report_operator(
+    task: OperatorTask, result: TuningResult, layers: tuple[str, ...], winner: Winner | None = None
+) -> OperatorReport:
+    """What is known about a task, for people: the times are the winner's, or those that were recorded.
+
+    `layers` are the names of the nodes that compute it.
+    """
     default_s = result.default.cost_s if result.default else None
     best_s = result.best.cost_s if result.best else None
     return OperatorReport(
@@ -97,6 +102,7 @@ def report_operator(task: OperatorTask, result: TuningResult, winner: Winner | N
         failures=result.failures,
         tuned=result.best is not None,
         reasons=result.reasons,
+        layers=layers,
         spent=result.spent,
     )
 

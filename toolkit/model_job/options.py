@@ -114,7 +114,8 @@ JobListener = Callable[[JobEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """One distinct operator of the model: `count` groups compute it, `name` is the first of them.
+    """One distinct operator of the model: `count` groups compute it, `name` says in few words what it
+    computes and where, `operator` all its shapes.
 
     `default_s` and `best_s` are seconds of one call of the default schedule and of the chosen one, None
     where nothing of that kind ran without failure. `tuned`: the choice was made from measurements.
@@ -132,6 +133,8 @@ class OperatorReport:
     tuned: bool
     reasons: tuple[FailureReason, ...] = ()
     """Why the `failures` trials failed, by kind."""
+    layers: tuple[str, ...] = ()
+    """The nodes of the model that compute it, by their whole names."""
     spent: TimeBreakdown = field(default_factory=TimeBreakdown)
     """Where the time of all its trials went, as far as the records know."""
 

@@ -33,5 +33,6 @@ def recorded_operators(
     found = []
     for item in distinct_operators(stored_for(load_model(model, shapes), chosen)):
         task = open_task(item.name, item.operator, board, chosen, winograd=winograd, weight=item.count)
-        found.append(report_operator(task, recorded_statistics(task, records).result()))
+        result = recorded_statistics(task, records).result()
+        found.append(report_operator(task, result, item.groups))
     return tuple(found)

@@ -15,8 +15,9 @@ TEXT_LIMIT: Final = 480  # characters of a message or configuration that are sho
 INDENT: Final = "  "
 
 
-def failure_text(name: str, trials: int, reasons: Sequence[FailureReason], width: int = WIDTH) -> str:
-    """The reasons of one operator, wrapped at `width` columns."""
+def failure_text(name: str, trials: int, reasons: Sequence[FailureReason], width: int = 0) -> str:
+    """The reasons of one operator, wrapped at `width` columns, at WIDTH where that is 0."""
+    width = width or WIDTH
     failures = sum(reason.count for reason in reasons)
     lines = textwrap.wrap(f"{name}: {failures} of {trials} trials failed", width, subsequent_indent=INDENT)
     for reason in reasons:
@@ -30,7 +31,7 @@ def brief(reason: FailureReason) -> str:
     return f"{reason.count} x {reason.kind}: {' '.join(printable(reason.text).split())}"
 
 
-def recorded_text(found: Sequence[RecordedFailures], names: Sequence[str], width: int = WIDTH) -> str:
+def recorded_text(found: Sequence[RecordedFailures], names: Sequence[str], width: int = 0) -> str:
     """Every operator of a store with failures; `names` are those of the operators."""
     if not found:
         return "no recorded trial failed"

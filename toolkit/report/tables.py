@@ -6,42 +6,34 @@ from collections.abc import Sequence
 
 from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
 from toolkit.model_job.tuning_plan import TuningPlan
+from toolkit.report.columns import table
 from toolkit.report.failures import failure_text
 from toolkit.tuning.time_breakdown import TimeBreakdown
 
 EMULATED = "emulated"
 NO_GPU = "OpenCL on this machine's CPU, the times say nothing about a GPU"
 NOTHING = "-"
-OPERATOR_WIDTH = 46
+RUNS, GFLOPS = 1, 5  # columns of the table of operators
 ABOVE_PEAK = (
     "Above the peak: GFLOP/s count the operations of the operator's definition, and Winograd's algorithm "
     "does fewer."
 )
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Columns as wide as their widest cell, two spaces apart; the first `left` ones flush left."""
-    cells = [[cell.replace("\n", "\\n") for cell in row] for row in (headers, *rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
-    rule = ["-" * width for width in widths]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (cells[0], rule, *cells[1:])
-    ]
-    return "\n".join(lines)
-
-
 def operator_table(
-    operators: Sequence[OperatorReport], *, emulated: bool, peak_gflops: float | None = None
+    operators: Sequence[OperatorReport],
+    *,
+    emulated: bool,
+    peak_gflops: float | None = None,
+    width: int = 0,
 ) -> str:
-    """One line for each distinct operator: times before and after tuning, throughput, trials."""
+    """One line for each distinct operator: times before and after tuning, throughput, trials.
+
+    `width` here and below: columns of the terminal, 0 for no limit.
+    """
     mark = f" ({EMULATED})" if emulated else ""
     headers = [
         "operator",
-        "what it computes",
         "runs",
         f"before{mark}",
         f"after{mark}",
@@ -52,19 +44,20 @@ def operator_table(
     headers += ["trials", "failed"]
     rows = []
     for item in operators:
-        row = [item.name, _cut(item.operator), str(item.count), time_text(item.default_s)]
+        row = [item.name, str(item.count), time_text(item.default_s)]
         row += [time_text(item.best_s), _times(item.speedup), _number(item.gflops)]
         if peak_gflops:
             row.append(_number(100 * item.gflops / peak_gflops if item.gflops else None))
         rows.append([*row, str(item.trials), str(item.failures)])
-    text = table(headers, rows, left=2)
+    least_wanted = [len(headers) - 1, len(headers) - 2, *range(len(headers) - 3, GFLOPS - 1, -1), RUNS]
+    text = table(headers, rows, width=width, optional=least_wanted)
     if peak_gflops and any((item.gflops or 0.0) > peak_gflops for item in operators):
         text += f"\n{ABOVE_PEAK}"
-    failed = [failure_text(item.name, item.trials, item.reasons) for item in operators if item.reasons]
+    failed = [failure_text(item.name, item.trials, item.reasons, width) for item in operators if item.reasons]
     return "\n\n".join([text, *failed])
 
 
-def tune_table(report: TuneReport) -> str:
+def tune_table(report: TuneReport, width: int = 0) -> str:
     """The operators, then the model as a whole."""
     mark = f" ({EMULATED})" if report.emulated else ""
     before, after = report.default_latency, report.tuned_latency
@@ -93,7 +86,9 @@ def tune_table(report: TuneReport) -> str:
         title += f": {NO_GPU}"
     return "\n".join([
         title, "",
-        operator_table(report.operators, emulated=report.emulated, peak_gflops=report.peak_gflops), "",
+        operator_table(
+            report.operators, emulated=report.emulated, peak_gflops=report.peak_gflops, width=width
+        ), "",
         *named(facts),
     ])  # fmt: skip
 
@@ -107,12 +102,14 @@ def _fallback(fallback: FallbackReport | None, mark: str) -> list[tuple[str, str
     return [(name, f"{_latency_text(fallback.latency)}; {kernels}")]
 
 
-def plan_table(plan: TuningPlan) -> str:
+def plan_table(plan: TuningPlan, width: int = 0) -> str:
     """What a job is going to do: each operator's trials and minutes, then the stages."""
-    headers = ["operator", "runs", "recorded", "trials", "time"]
+    reuses = any(item.reuses for item in plan.operators)
+    headers = ["operator", *["begins with the program of"] * reuses, "runs", "recorded", "trials", "time"]
     rows = [
         [
             item.name,
+            *[item.reuses] * reuses,
             "bridge" if item.bridge else str(item.count),
             str(item.recorded),
             str(item.trials),
@@ -120,10 +117,6 @@ def plan_table(plan: TuningPlan) -> str:
         ]
         for item in plan.operators
     ]
-    if any(item.reuses for item in plan.operators):
-        headers.append("begins with the program of")
-        for row, item in zip(rows, plan.operators, strict=True):
-            row.append(item.reuses)
     budget = "" if plan.budget_s is None else f", of {duration(plan.budget_s)} given"
     facts = [
         ("prepared", duration(plan.prepared_s)),
@@ -132,7 +125,7 @@ def plan_table(plan: TuningPlan) -> str:
         ("finishing", f"{duration(plan.finish_s)}, to compile, measure and pack the model"),
         ("in all", f"{duration(plan.total_s)}{budget}"),
     ]
-    return "\n".join([table(headers, rows), "", *named(facts)])
+    return "\n".join([table(headers, rows, 1 + reuses, width=width), "", *named(facts)])
 
 
 def named(facts: Sequence[tuple[str, str]]) -> list[str]:
@@ -184,7 +177,3 @@ def _number(value: float | None) -> str:
 
 def _times(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}x"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= OPERATOR_WIDTH else text[: OPERATOR_WIDTH - 3] + "..."

@@ -18,7 +18,8 @@ from rich.text import Text
 from toolkit.escaping import printable
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
 from toolkit.model_job.tuning_plan import TuningPlan
-from toolkit.report.failures import WIDTH, brief
+from toolkit.report.columns import LEAST, cut
+from toolkit.report.failures import brief
 from toolkit.report.tables import EMULATED, duration, plan_table, time_text
 from toolkit.tuning.progress import Clock, OperatorDone, OperatorStarted, TrialDone
 
@@ -66,7 +67,7 @@ class TuneDisplay:
                 self._plan = event
                 self._started_s = self._clock()
                 if event.plan:
-                    self._say(plan_table(event.plan))
+                    self._say(plan_table(event.plan, self._console.width))
                     self._after_s = event.plan.confirm_s + event.plan.finish_s
                 self._say(self._planned(event))
             case OperatorStarted(trials=trials):
@@ -79,12 +80,13 @@ class TuneDisplay:
                 if self._each is not None:
                     self._spared += max(0, self._each - result.trials)
                 best = result.best.cost_s if result.best else None
-                self._say(
-                    f"{self._where(operator)}  {result.trials:4d} trials  best {time_text(best):>11}"
-                    f"{_speed('  ', result.best_gflops)}{self._mark}"
+                self._line(
+                    f"{self._where}  {result.trials:4d} trials  best {time_text(best):>11}"
+                    f"{_speed('  ', result.best_gflops)}{self._mark}",
+                    operator,
                 )
                 for reason in result.reasons:
-                    self._say(_cut(f"    failed: {brief(reason)}"))
+                    self._line("    failed:", brief(reason), gap=" ")
 
     def _planned(self, plan: TuningPlanned) -> str:
         wanted = (
@@ -104,15 +106,17 @@ class TuneDisplay:
 
     def _trial(self, event: TrialDone) -> None:
         limit = "" if event.trials is None else f"/{event.trials}"
-        operator = (
-            f"{self._where(event.operator)}  trial {event.trial:4d}{limit}"
-            f"{_speed('  best ', event.best_gflops)}{self._mark}"
-        )
+        speed = _speed("  ", event.best_gflops)
         job = f"{self._rate:5.1f} trials/s  {duration(self._left_s)} left"
         if self._drawn:
-            self._draw(f"{self._bar} {self._share:4.0%} {job}\n{operator}")
+            self._draw(
+                f"{self._bar} {self._share:4.0%} {job}\n"
+                f"{self._where}  {event.operator}  trial {event.trial:4d}{limit}{speed}{self._mark}"
+            )
         elif self._clock() - self._last_s >= PLAIN_EVERY_S:
-            self._say(f"{operator}  {job}")
+            self._line(
+                f"{self._where}  trial {event.trial:4d}{limit}{speed}{self._mark}  {job}", event.operator
+            )
 
     @property
     def _mark(self) -> str:
@@ -147,11 +151,19 @@ class TuneDisplay:
         filled = round(BAR * self._share)
         return "█" * filled + "░" * (BAR - filled)
 
-    def _where(self, operator: str) -> str:
-        """How many operators are done, and which one this is about."""
+    @property
+    def _where(self) -> str:
+        """How many operators are done."""
         total = len(self._plan.operators)
-        width = max((len(name) for name in self._plan.operators), default=0)
-        return f"[{self._done:{len(str(total))}d}/{total}] {operator:<{width}}"
+        return f"[{self._done:{len(str(total))}d}/{total}]"
+
+    def _line(self, facts: str, text: str, gap: str = "  ") -> None:
+        """A line that stays, with as much of a text at its end as fits; below where nothing would."""
+        room = self._console.width - len(facts) - len(gap)
+        if room >= LEAST:
+            self._say(f"{facts}{gap}{cut(text, room)}")
+        else:
+            self._say(f"{facts}\n    {cut(text, self._console.width - 4)}")
 
     def _say(self, line: str) -> None:
         """A line that stays."""
@@ -167,7 +179,3 @@ class TuneDisplay:
 def _speed(before: str, gflops: float) -> str:
     """Nothing where nothing ran, and for an operator that computes nothing, such as a transpose."""
     return f"{before}{gflops:7.1f} GFLOP/s" if gflops else ""
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
-from toolkit.report.tables import duration, table, time_text, tune_table
+from toolkit.report.columns import table
+from toolkit.report.tables import duration, time_text, tune_table
 from toolkit.tuning.time_breakdown import TimeBreakdown
 
 CONV = OperatorReport(
