@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence, Tuple, Ty
 from device_runtime.wire.frames import BAD_REQUEST, ProtocolError
 
 Plain = Dict[str, Any]
+Reader = Callable[[Any], Any]  # of a received value; ProtocolError
 _Message = TypeVar("_Message", bound="Message")
 
 
@@ -63,54 +64,71 @@ class Message:
         will do), or not what its field's type and rule say."""
         if not isinstance(plain, dict):
             raise unexpected(cls.__name__, "a map", plain)
-        fields = _fields(cls)
-        if not set(plain) <= set(fields):
-            unknown = ", ".join(sorted(map(str, set(plain) - set(fields))))
+        readers = _readers(cls)
+        if not plain.keys() <= readers.keys():
+            unknown = ", ".join(sorted(map(str, plain.keys() - readers.keys())))
             raise ProtocolError(BAD_REQUEST, f"{cls.__name__}: unknown entries {unknown}")
-        values = {
-            item.name: _decoded(plain.get(key), hint, item.metadata, f"'{key}'")
-            for key, (item, hint) in fields.items()
-        }
-        return cls(**values)
+        return cls(**{name: read(plain.get(key)) for key, (name, read) in readers.items()})
 
 
-_KNOWN: Dict[Any, Dict[str, Any]] = {}  # what `_fields` has found out
+_KNOWN: Dict[Any, Dict[str, Tuple[str, Reader]]] = {}  # what `_readers` has made
 
 
-def _fields(message: Any) -> Dict[str, Any]:
-    """By key in a map: the field, and its type."""
+def _readers(message: Any) -> Dict[str, Tuple[str, Reader]]:
+    """By key in a map: the field's name, and what checks its value. Made once: modules have many maps."""
     if message not in _KNOWN:
-        hints, items = typing.get_type_hints(message), dataclasses.fields(message)
-        _KNOWN[message] = {item.metadata.get("key") or item.name: (item, hints[item.name]) for item in items}
+        hints = typing.get_type_hints(message)
+        keys = {item.metadata.get("key") or item.name: item for item in dataclasses.fields(message)}
+        _KNOWN[message] = {
+            key: (item.name, _reader(hints[item.name], item.metadata, f"'{key}'"))
+            for key, item in keys.items()
+        }
     return _KNOWN[message]
 
 
-def _decoded(value: Any, hint: Any, options: Mapping[str, Any], where: str) -> Any:
-    """A received value as the type that a field is annotated with."""
-    if hint is Any:
-        return value
+def _reader(hint: Any, options: Mapping[str, Any], where: str) -> Reader:
+    """What makes a received value the type that a field is annotated with."""
     origin = getattr(hint, "__origin__", None)
     kinds: Tuple[Any, ...] = getattr(hint, "__args__", ())
+    rule = options.get("rule", ANY)
+    if hint is Any:
+        return lambda value: value
     if origin is Union and type(None) in kinds:
-        return None if value is None else _decoded(value, kinds[0], options, where)
-    least, most = options.get("length", (0, MOST))
+        present = _reader(kinds[0], options, where)
+        return lambda value: None if value is None else present(value)
     if origin is tuple:
-        if kinds[-1] is Ellipsis:
-            kinds = (kinds[0],) * (len(value) if isinstance(value, (list, tuple)) else 0)
-        else:
-            least = most = len(kinds)
+        return _tuple_reader(kinds, options, where)
+    if origin is dict:
+        return _map_reader(_reader(kinds[1], {}, where), options, where)
+    if isinstance(hint, type) and issubclass(hint, Message):
+        return hint.from_plain
+    kind, holds = kinds if origin is Union else hint, rule.holds
+    return lambda value: value if type(value) is kind and holds(value) else checked(value, kind, rule, where)
+
+
+def _tuple_reader(kinds: Tuple[Any, ...], options: Mapping[str, Any], where: str) -> Reader:
+    """Of a list of any length, or of a fixed one, whose values are all of one type."""
+    read = _reader(kinds[0], options, where)
+    least, most = options.get("length", (0, MOST)) if kinds[-1] is Ellipsis else (len(kinds), len(kinds))
+
+    def taken(value: Any) -> Tuple[Any, ...]:
         if not isinstance(value, (list, tuple)) or not least <= len(value) <= most:
             raise unexpected(where, f"a list of {least} to {most}", value)
-        return tuple(_decoded(item, kind, options, where) for item, kind in zip(value, kinds))
+        return tuple(map(read, value))
+
+    return taken
+
+
+def _map_reader(read: Reader, options: Mapping[str, Any], where: str) -> Reader:
+    least, most = options.get("length", (0, MOST))
     rule = options.get("rule", ANY)
-    if origin is dict:
+
+    def taken(value: Any) -> Dict[str, Any]:
         if not isinstance(value, dict) or not least <= len(value) <= most:
             raise unexpected(where, f"a map of {least} to {most}", value)
-        names = [checked(key, str, rule, where) for key in value]
-        return {name: _decoded(value[name], kinds[1], {}, where) for name in names}
-    if isinstance(hint, type) and issubclass(hint, Message):
-        return hint.from_plain(value)
-    return checked(value, kinds if origin is Union else origin or hint, rule, where)
+        return {checked(key, str, rule, where): read(item) for key, item in value.items()}
+
+    return taken
 
 
 def checked(value: Any, kind: Any, rule: Rule, where: str) -> Any:
@@ -151,7 +169,7 @@ def take_choice(plain: Mapping[str, Any], name: str, choices: Sequence[str]) -> 
 
 def to_plain(message: Message) -> Plain:
     """A message as a map that msgpack can carry."""
-    return {key: _plain(getattr(message, item.name)) for key, (item, _) in _fields(type(message)).items()}
+    return {key: _plain(getattr(message, name)) for key, (name, _) in _readers(type(message)).items()}
 
 
 def _plain(value: Any) -> Any:
