@@ -75,7 +75,7 @@ replay: venv  ## measure the recorded spaces again that searches are compared on
 	$(BIN)/python -m benchmarks.replay record C6 C9 M1024 tiny
 
 emulation: venv  ## fetch qemu and an aarch64 Python for the board emulated-a53
-	@$(BIN)/python -m toolkit.measure.emulation
+	@$(BIN)/toolkit runtime emulation
 
 golden: venv  ## rewrite the golden files from what the code prints now
 	$(BIN)/python -m pytest -m "not slow and not emulated and not board" --update-golden $(PYTEST_ARGS)

@@ -16,7 +16,6 @@ from cross.loopnest.program import Programs
 from cross.schedule.space import Configuration
 from toolkit.explore.search import SearchOptions
 from toolkit.records import Records, TuningRecord
-from toolkit.records.lines import SPENT
 from toolkit.reuse.rounds.program import Program
 from toolkit.reuse.rounds.proposer import reuse_proposer
 from toolkit.tuning.algorithm import tune_all
@@ -24,7 +23,7 @@ from toolkit.tuning.on_board import OpenBoard, around_untuned
 from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget
 from toolkit.tuning.task import OperatorTask
-from toolkit.tuning.time_breakdown import TimeBreakdown
+from toolkit.tuning.time_breakdown import trial_time
 
 NEAR = 1.01  # of the best time
 SEARCH = SearchOptions(first="random")  # as in the paper
@@ -161,4 +160,4 @@ def _until_within(factor: float, records: Sequence[TuningRecord]) -> tuple[int, 
 
 def wall_s(records: Sequence[TuningRecord]) -> float:
     """Seconds that all of these trials took, everything included."""
-    return sum(TimeBreakdown.of(record.facts.get(SPENT, {})).wall_s for record in records)
+    return sum(trial_time(record).wall_s for record in records)

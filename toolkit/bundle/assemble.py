@@ -160,7 +160,7 @@ class _Steps:
         return Step(kernel.planned.symbol, tuple(refs), group.name)
 
     def _choice(self, region: Region, choose: Choose) -> Choice:
-        """Either graph writes the outputs where the graph around wants them."""
+        """The steps of both branches; each writes its outputs where the surrounding graph reads them."""
         base = self.buffers[region.scratch].at if region.scratch in self.buffers else 0
         branches: list[tuple[PlanStep, ...]] = []
         for body in choose.bodies:

@@ -57,7 +57,7 @@ def answering(function: Callable[P, None]) -> Callable[P, None]:
 
 
 def fail(text: str, exit_code: int, kind: str, *, as_json: bool) -> None:
-    """Say what is wrong on stderr, as JSON on stdout too when that was asked for, and exit."""
+    """Print an error on stderr, with --json also as a JSON document on stdout, and exit."""
     say(f"error: {text}")
     if as_json:
         content = {"error": {"kind": kind, "message": text, "exit_code": exit_code}}

@@ -6,7 +6,7 @@ them.
 Each part is built in a temporary folder, tried out, sealed with the hashes of its files, and renamed into
 place. `find` checks the hashes: a folder that is damaged is as good as none, and fetched again.
 
-    python -m toolkit.measure.emulation          fetches, and prints the three paths
+`toolkit runtime emulation` is the command.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import click
 
 from boards.files import is_whole, seal
 from toolkit.errors import BoardUnreachable
@@ -218,21 +216,3 @@ def _run(command: Sequence[str], folder: Path, failure: str) -> str:
             "Check the network and the free space, then run `make emulation` again."
         )
     return done.stdout
-
-
-@click.command()
-@click.option("--cache-dir", type=click.Path(path_type=Path), default=DEFAULT_CACHE_DIR, show_default=True)
-@click.option("--mirror", default=_MIRROR, show_default=True, help="Where Debian's packages come from.")
-def main(cache_dir: Path, mirror: str) -> None:
-    """Fetch what the board emulated-a53 runs on, unless it is there already."""
-    try:
-        paths = fetch_emulation(cache_dir, lambda line: click.echo(line, err=True), mirror=mirror)
-    except BoardUnreachable as error:
-        click.echo(str(error), err=True)
-        raise SystemExit(error.exit_code) from error
-    for name, path in (("qemu", paths.qemu), ("sysroot", paths.sysroot), ("python", paths.python)):
-        click.echo(f"{name:8}{path}")
-
-
-if __name__ == "__main__":
-    main()

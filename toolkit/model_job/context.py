@@ -1,4 +1,4 @@
-"""What the stages of a job share: the model, the board's session, the compiler, the records, the time."""
+"""The context of a job: the model, the board's session, the compiler, the records and the clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from toolkit.tuning.on_board import OpenBoard, OpenTask, builder_for, overlappin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext(OpenBoard):
-    """What the stages of a job share; the job began at `started_s` by time.monotonic."""
+    """What the stages of a job work with; the job began at `started_s` by time.monotonic."""
 
     session: Session
     model: Graph
@@ -38,20 +38,20 @@ class JobContext(OpenBoard):
 
     @property
     def passed_s(self) -> float:
-        """Seconds since the job began, and those that were over before."""
+        """Seconds since the job began, `options.spent_s` included."""
         return time.monotonic() - self.started_s + self.options.spent_s
 
 
 @dataclass(slots=True)
 class Stage:
-    """A stage while it runs; `summary` says in a few words what came of it."""
+    """A running stage; `summary`: its result in a few words."""
 
     summary: str = ""
 
 
 @contextmanager
 def stage(name: StageName, on_event: JobListener) -> Iterator[Stage]:
-    """Say that a stage begins, and when it is over what came of it."""
+    """Tell the listener that a stage begins, and, when it is over, its time and summary."""
     started_s = time.monotonic()
     on_event(StageStarted(name))
     running = Stage()

@@ -128,7 +128,7 @@ def _report(
     name: str,
     output: Path,
 ) -> TuneReport:
-    """Everything but what the bundle's bytes decide."""
+    """The report of a job, without the bundle's id and the job's total time."""
     default = latencies[0]
     accounts = sum((result.accounts for result in results), TimeBreakdown())
     return TuneReport(

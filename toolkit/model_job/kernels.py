@@ -84,7 +84,7 @@ def describe(operator: Operator) -> str:
 def report_operator(
     task: OperatorTask, result: TuningResult, layers: tuple[str, ...], winner: Winner | None = None
 ) -> OperatorReport:
-    """What is known about a task, for people: the times are the winner's, or those that were recorded.
+    """What is known about a task, for people: its times are the winner's, without one those of the records.
 
     `layers` are the names of the nodes that compute it.
     """

@@ -1,4 +1,4 @@
-"""One operator instead of a model: the same search, the same records, and the loops of the best kernel."""
+"""Tune one operator instead of a model, with the same search and records."""
 
 from __future__ import annotations
 

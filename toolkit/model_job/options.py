@@ -1,4 +1,4 @@
-"""What a whole-model job is asked for, what it says while it runs, and what it reports at the end."""
+"""Options, events and report of a job that tunes a whole model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ StageName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    """How to tune a model; the defaults are what the command does.
+    """How to tune a model; the defaults are those of the command.
 
     `trials` measurements for each distinct operator, or `total` for all of them together, or `seconds` for
     the whole job (then `trials` is None). Configurations that an earlier run recorded count as trials.
@@ -47,7 +47,7 @@ class TuneOptions:
     total: int | None = None
     seconds: float | None = None
     spent_s: float = 0.0
-    """What of `seconds` was over before the job began."""
+    """Seconds of `seconds` that were used before the job began."""
     tuning: TuningOptions = field(default_factory=TuningOptions)
     """Search, batch size, seed."""
     reuse: bool = False
@@ -86,7 +86,7 @@ class StageStarted:
 
 @dataclass(frozen=True, slots=True)
 class StageDone:
-    """A stage of the job has ended after `seconds`; `summary` says in a few words what came of it."""
+    """A stage of the job has ended after `seconds`; `summary`: its result in a few words."""
 
     stage: StageName
     seconds: float
@@ -163,7 +163,7 @@ class Latency:
 
     @property
     def median_s(self) -> float:
-        """What a run takes in the middle, with whatever else the board does."""
+        """Median seconds of a run, disturbances by other processes of the board included."""
         return statistics.median(self.seconds)
 
 
@@ -179,7 +179,7 @@ class FallbackReport:
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """What came of a job.
+    """The result of a job.
 
     `measured` trials were run now, during `tuning_s`, of which the board was busy for `device_s`; `accounts`
     says where the rest went. Where `emulated` is set, no time in here says anything about a chip; where

@@ -1,9 +1,9 @@
 """Tune the operators of a model by reuse: generation by generation, as the plan says (ETO).
 
-The operators that nothing is reused for are searched first; those that begin with their programs follow, and
-so on. An operator whose reuse fails is searched itself, and what hangs on it follows from there. Programs
-that the records know of other operators, tuned for the same code on this board or on one of its family, are
-reused too.
+The first generation are operators that reuse nothing: they are searched. The operators of each later one
+begin with programs of earlier generations. An operator whose reuse fails is searched before the next one.
+Programs of other operators in the records are reused too, when they are code for the same target, measured on
+this board or on another one with that target.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class _ReuseRun:
         return lambda: part * max(0.0, allowed_s() - now_s)
 
     def has_failed(self, position: int) -> bool:
-        """Whether an operator was measured, but of what it reused nothing ran without failure."""
+        """Whether every program that an operator tried beside its untuned ones failed."""
         task = self.open(position).task
         untuned = [task.space.describe(default) for default in task.space.defaults()]
         records = self.job.records.for_key(task.key)

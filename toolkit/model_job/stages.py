@@ -33,30 +33,29 @@ from toolkit.model_job.tuning_plan import (
     plan_seconds,
     plan_trials,
 )
-from toolkit.records.lines import SPENT
 from toolkit.reuse.plan.reuse_plan import ReuseOptions
 from toolkit.tuning.algorithm import tune_all
 from toolkit.tuning.operator_search import recorded_statistics
 from toolkit.tuning.progress import Budget, Event, OperatorStatistics, TrialDone, TuningResult
-from toolkit.tuning.time_breakdown import TimeBreakdown
+from toolkit.tuning.time_breakdown import trial_time
 
 CALIBRATED = 3  # operators whose trials are timed before a plan is made, when the records know no times
 CALIBRATION_TRIALS = 4  # of each
 TUNED_KERNELS = 1.3
 """How much longer tuned kernels take to compile than untuned ones, which are timed: an estimate for the
 plan of a budget. Too low, a job with a budget ends late; too high, it stops tuning early."""
-PACKED_BYTES_PER_S = 2e8
+PACKED_BYTES_PER_S = 2e8  # to hash, sign and write a bundle: an estimate for the plan of a budget
 MODEL_ROUNDS = 4  # times that a model is measured, twice the untuned and twice the tuned one
 CONFIRM_ROUNDS = 2
-LATELY = 64  # trials
+RECENT_TRIALS = 64  # whose mean says how long the board takes to answer now
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The model with default schedules, compiled and on the board, and the seconds that each step took;
-    `fallback` is the CPU's model beside a GPU's.
+    """The model with default schedules, compiled and on the board; `fallback`: the CPU model beside a GPU's.
 
-    The tuned model will need the same steps: their seconds are what is set aside for it.
+    `kernels_s`, `library_s` and `put_s` are the seconds that compiling, linking and uploading took: as many
+    are set aside for the tuned model.
     """
 
     built: BuiltModel
@@ -95,10 +94,10 @@ def prepare(job: JobContext) -> Baseline:
 
 
 def make_plan(job: JobContext, baseline: Baseline) -> tuple[TuningPlan, ModelReuse | None]:
-    """What the job will do, from measured seconds per trial: the records', or those of a few trials now.
+    """What the job will do, and with reuse the plan of it that `tune_tasks` carries out.
 
-    Those trials are records like all others. With reuse also who begins with whose program, for `tune_tasks`
-    to carry out. Raises InputError when the budget is too small.
+    Seconds per trial come from the records; where there are none, a few trials are run now and recorded.
+    Raises InputError when the budget is too small.
     """
     with stage("plan", job.on_event) as running:
         measured = _calibrate(job)
@@ -121,7 +120,10 @@ def make_plan(job: JobContext, baseline: Baseline) -> tuple[TuningPlan, ModelReu
 
 
 def _calibrate(job: JobContext) -> int:
-    """A few trials of operators with much, middling and little work, unless the times of some are known."""
+    """Run a few trials of operators with much, medium and little work, unless some trial times are recorded.
+
+    Returns the number of trials that were run.
+    """
     if any(statistics.trial_s for statistics in _statistics(job)):
         return 0
     by_work = sorted(job.tasks, key=lambda item: item.task.flops)
@@ -133,7 +135,7 @@ def _calibrate(job: JobContext) -> int:
 
 
 def _demands(job: JobContext) -> list[Demand]:
-    """What is known about the operators; one that was never timed takes what the others take."""
+    """What is known about the operators; an unknown time of a trial is the mean of the others'."""
     statistics = _statistics(job)
     timed_s = [item.trial_s for item in statistics if item.trial_s]
     usual_s = sum(timed_s) / max(1, len(timed_s))
@@ -151,7 +153,7 @@ def _demands(job: JobContext) -> list[Demand]:
 
 
 def _model_round_s(job: JobContext, baseline: Baseline, demands: Sequence[Demand]) -> float:
-    """Seconds that measuring the whole model once takes, here the untuned one, even if it fails."""
+    """Seconds that one measurement of the whole untuned model takes, whether it succeeds or fails."""
     known_s = [demand.run_s for demand in demands if math.isfinite(demand.run_s)]
     expected_s = sum(demand.count for demand in demands) * sum(known_s) / max(1, len(known_s))
     started_s = time.monotonic()
@@ -160,7 +162,7 @@ def _model_round_s(job: JobContext, baseline: Baseline, demands: Sequence[Demand
 
 
 def _costs(job: JobContext, baseline: Baseline, round_s: float) -> Costs:
-    """The seconds beside tuning: the tuned model takes what the untuned one took."""
+    """Seconds of everything but tuning; those of the tuned model are estimated from the untuned one."""
     answers_s = [statistics.answer_s for statistics in _statistics(job) if statistics.answer_s]
     answer_s = sum(answers_s) / max(1, len(answers_s))
     packed_s = len(baseline.built.code) / PACKED_BYTES_PER_S
@@ -205,29 +207,30 @@ def announce(job: JobContext, plan: TuningPlan | None) -> None:
 
 
 class _Answers:
-    """A listener that knows how long the board takes to answer, of late; it passes the events on."""
+    """A listener that measures how long the board takes to answer a trial; it passes the events on."""
 
     def __init__(self, listener: JobListener) -> None:
         self._listener = listener
-        self._answers_s: deque[float] = deque(maxlen=LATELY)
+        self._answers_s: deque[float] = deque(maxlen=RECENT_TRIALS)
 
     @property
     def mean_s(self) -> float:
-        """Seconds of one trial; 0 before the first."""
+        """Mean seconds of the last RECENT_TRIALS trials; 0 before the first."""
         return sum(self._answers_s) / max(1, len(self._answers_s))
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TrialDone):
-            self._answers_s.append(TimeBreakdown.of(event.record.facts.get(SPENT, {})).measure_s)
+            self._answers_s.append(trial_time(event.record).measure_s)
         self._listener(event)
 
 
 def tune_tasks(
     job: JobContext, baseline: Baseline, plan: TuningPlan | None, reuse: ModelReuse | None
 ) -> tuple[list[TuningResult], list[TuningResult]]:
-    """Algorithm 1 for all tasks together: what came of them, and of bridges that were tuned beside them.
+    """Tune all tasks together; the results of the tasks, and of bridges that were tuned to be reused.
 
-    With a plan, tuning ends when what follows needs the rest of the budget, by the board's pace of late.
+    With a budget in seconds, tuning ends when confirming and finishing need the rest of it; the time of
+    confirming is estimated again and again from the last trials.
     """
     options, begun_s, answers = job.options, job.passed_s, _Answers(job.on_event)
 
@@ -261,9 +264,9 @@ def tune_tasks(
 def confirm_tasks(
     job: JobContext, results: Sequence[TuningResult], deadline_s: float | None
 ) -> list[TunedOperator]:
-    """The winner of each task from its finalists, those that the model spends most time in first.
+    """The winner of each task from its finalists, beginning with the tasks that take most of a model's run.
 
-    After `deadline_s` on the job's clock the records decide.
+    After `deadline_s` on the job's clock nothing is measured and the recorded times decide.
     """
     timing = confirming(job.board)
     count = _finalist_count(job)
@@ -293,7 +296,7 @@ def confirm_tasks(
 
 
 def _spent_in(job: JobContext, results: Sequence[TuningResult], position: int) -> float:
-    """Seconds of a model's run that an operator takes; those without a time come last."""
+    """Seconds of a model's run that an operator takes; 0 where it has no time."""
     best = results[position].best
     return job.tasks[position].task.weight * ((best.cost_s if best else None) or 0.0)
 

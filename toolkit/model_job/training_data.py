@@ -96,7 +96,7 @@ def training_data(records: Records, kind: str, boards: Sequence[Board] = ()) -> 
 
 
 def _of_one_vocabulary(known: _Known) -> tuple[_Known, list[LeftOut]]:
-    """Those of the programs, a CPU's or a GPU's, with more records: features say other things about each."""
+    """The records of CPU programs or those of GPU programs, whichever are more: their features differ."""
     counts: Counter[bool] = Counter()
     for _, count, space in known:
         counts[space.target.kind == "cpu"] += count
@@ -116,7 +116,7 @@ def _of_one_vocabulary(known: _Known) -> tuple[_Known, list[LeftOut]]:
 
 
 def _operators(records: Records) -> dict[str, list[Operator]]:
-    """The described operators by key; one that cannot be read, or is another's, is as good as none."""
+    """The described operators by key, without descriptions that cannot be read or do not have that key."""
     found: dict[str, list[Operator]] = {}
     for line in records.operators():
         try:

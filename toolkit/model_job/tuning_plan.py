@@ -1,4 +1,4 @@
-"""What a job is going to do, from measured times: how many trials each operator gets, and when it ends.
+"""The plan of a job, from measured times: how many trials each operator gets, and when the job ends.
 
 Pure arithmetic: stages.py measures what goes in (`Demand`, `Costs`), job.py keeps to what comes out.
 """
@@ -13,7 +13,7 @@ from toolkit.errors import InputError
 
 FIRST_TRIALS = 2  # of each operator in the smallest sensible budget: the default schedule and another one
 CONFIRM_SHARE = 0.15  # of a budget at most
-ROUND_S = 5.0  # what a budget that is proposed is a multiple of
+ROUND_S = 5.0  # a proposed budget is rounded up to a multiple of this
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def plan_reuses(
 
 
 def _within(demands: Sequence[Demand], seconds: float) -> list[int]:
-    """Trials that fit the time; none where nobody knows how long one takes."""
+    """Trials of each operator that fit into `seconds`; 0 where the time of a trial is unknown."""
     return [
         round(share * seconds / demand.trial_s) if demand.trial_s else 0
         for share, demand in zip(_shares(demands), demands, strict=True)

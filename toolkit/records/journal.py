@@ -72,7 +72,7 @@ def _damage_in(data: bytes, mark: Mark | None) -> tuple[int, str]:
 
 
 def _damage_of_frames(data: bytes, mark: Mark, page_bytes: int, words: str) -> tuple[int, str]:
-    """The same, of the frames of N pages; they are where the header's salts are."""
+    """What `_damage_in` returns, for a log whose header is sound; frames are found by the header's salts."""
     frame_bytes, salts = _FRAME_BYTES + page_bytes, data[16:24]
     found = [match.start() + 16 for match in re.finditer(re.escape(salts), data[24:])]
     places = [place for place in found if _HEADER.size <= place <= len(data) - frame_bytes]

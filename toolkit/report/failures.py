@@ -32,7 +32,7 @@ def brief(reason: FailureReason) -> str:
 
 
 def recorded_text(found: Sequence[RecordedFailures], names: Sequence[str], width: int = 0) -> str:
-    """Every operator of a store with failures; `names` are those of the operators."""
+    """The operators of a store that have failures; `names`: what to call each of them."""
     if not found:
         return "no recorded trial failed"
     return "\n\n".join(

@@ -88,7 +88,7 @@ def _free_space(storage: Storage) -> Check:
 
 
 def _confinement(board: Board, found: Protection) -> Check:
-    """What a kernel that goes wild, or is meant to, can reach."""
+    """Which protections confine a faulty or hostile kernel on the board."""
     names = [name for name in ("namespaces", "landlock") if getattr(found, name)]
     if len(names) == 2:
         return Check(

@@ -11,7 +11,7 @@ from toolkit.measure.measurement import GIVEN_UP_S, IDENTICAL_CODE
 from toolkit.records import TuningRecord
 from toolkit.records.failures import FailureReason, failure_reasons
 from toolkit.records.lines import SPENT
-from toolkit.tuning.time_breakdown import Clock, TimeBreakdown
+from toolkit.tuning.time_breakdown import Clock, TimeBreakdown, trial_time
 
 __all__ = [
     "Budget",
@@ -165,14 +165,14 @@ class OperatorStatistics:
         """Count a record of this run."""
         self.note(record)
         self.measured += 1
-        self.accounts += TimeBreakdown.of(record.facts.get(SPENT, {}))
+        self.accounts += trial_time(record)
 
     def note(self, record: TuningRecord) -> None:
         """Count a record of this run or of an earlier one."""
         cost_s = record.cost_s
         self.costs_s.append(math.nan if cost_s is None else cost_s)
         if SPENT in record.facts:
-            self.spent += TimeBreakdown.of(record.facts[SPENT])
+            self.spent += trial_time(record)
             self._timed += 1
         self.identical += IDENTICAL_CODE in record.facts
         self.given_up += GIVEN_UP_S in record.facts

@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from typing import Any
 
+from toolkit.records import TuningRecord
+from toolkit.records.lines import SPENT
+
 Clock = Callable[[], float]
 
 
@@ -72,6 +75,11 @@ class TimeBreakdown:
     def of(cls, plain: Mapping[str, Any]) -> TimeBreakdown:
         """The breakdown that `plain` wrote; unknown names are ignored."""
         return cls(**{f.name: float(plain.get(f.name, 0.0)) for f in fields(cls)})
+
+
+def trial_time(record: TuningRecord) -> TimeBreakdown:
+    """The time of a recorded trial; zeros where the record does not say."""
+    return TimeBreakdown.of(record.facts.get(SPENT, {}))
 
 
 class ActivityTimer:

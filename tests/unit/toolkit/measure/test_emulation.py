@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import toolkit
 from boards.board import load
+from toolkit.cli.main import main
 from toolkit.errors import BoardUnreachable
 from toolkit.measure import emulation
 
@@ -127,11 +130,16 @@ def test_a_cache_that_cannot_be_written_is_refused(tools: Path, tmp_path: Path) 
         emulation.fetch_emulation(tmp_path / "file" / "cache")
 
 
-def test_the_command_prints_the_paths_and_returns_the_exit_code(tools: Path, tmp_path: Path) -> None:
-    done = CliRunner().invoke(emulation.main, ["--cache-dir", str(tmp_path / "cache")])
+def test_the_command_prints_the_paths_and_returns_the_exit_code(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = emulation.fetch_emulation
+    monkeypatch.setattr(toolkit, "fetch_emulation", partial(fetch, tmp_path / "cache"), raising=False)
+    done = CliRunner().invoke(main, ["runtime", "emulation"])
     assert done.exit_code == 0 and "aarch64-bookworm-2" in done.stdout
     (tools / "apt-get").unlink()
-    done = CliRunner().invoke(emulation.main, ["--cache-dir", str(tmp_path / "other")])
+    monkeypatch.setattr(toolkit, "fetch_emulation", partial(fetch, tmp_path / "other"))
+    done = CliRunner().invoke(main, ["runtime", "emulation"])
     assert done.exit_code == 3 and "Traceback" not in done.output
 
 
