@@ -59,7 +59,7 @@ _TOML_WORDS = {"array": "a list", "object": "a table", "str": "text in quotes", 
                "float": "a number", "bool": "true or false"}  # fmt: skip
 _RETIRED = {  # keys of earlier versions, and what to do instead
     "link.secret_file": "link.tls_file instead: `toolkit runtime archive` makes the credentials that both "
-    "sides need now in place of a shared secret",
+    "sides need now in place of a shared secret"
 }
 _SHIPPED = Path(__file__).parent
 MAX_FILE_BYTES = 1 << 16  # the ones that ship have 3,000; more only takes a parser's time

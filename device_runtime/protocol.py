@@ -56,14 +56,7 @@ from device_runtime.wire.frames import (
     encode_frame,
 )
 from device_runtime.wire.gpu_model_file import GPU_ALIGNMENT, GpuBuffer, GpuModel
-from device_runtime.wire.gpu_module import (
-    LANGUAGES,
-    WORKSPACE,
-    GpuKernel,
-    GpuModule,
-    Launch,
-    merged,
-)
+from device_runtime.wire.gpu_module import LANGUAGES, WORKSPACE, GpuKernel, GpuModule, Launch, merged
 from device_runtime.wire.streams import DescriptorStream
 from device_runtime.wire.tls import HEADLINE, TRUSTS, Credentials, TlsStream, read_credentials
 

@@ -32,10 +32,7 @@ def parse_manifest(data: bytes) -> Plain:
     """A manifest whose signature or hash holds; ProtocolError(REFUSED) when this runtime cannot use it."""
     try:
         manifest = json.loads(
-            data.decode("utf-8"),
-            parse_int=_integer,
-            parse_constant=_no_constant,
-            object_pairs_hook=_distinct,
+            data.decode("utf-8"), parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=_distinct
         )
     except (ValueError, RecursionError) as error:
         raise _malformed(f"it is no JSON that can be read ({error})") from None

@@ -32,10 +32,7 @@ from device_runtime.server import board_calls, bundle_calls
 from device_runtime.server.lease import Lease
 from device_runtime.server.method import Context, Method, Reply
 
-METHODS: Dict[str, Method] = {
-    **board_calls.METHODS,
-    **bundle_calls.METHODS,
-}
+METHODS: Dict[str, Method] = {**board_calls.METHODS, **bundle_calls.METHODS}
 
 SYSTEM_ERRORS = {  # by errno: the code of the answer, and what to do; anything else is FAILED
     **dict.fromkeys(DISK_FULL, (NO_SPACE, "free space or inodes on the board and try again")),
@@ -58,11 +55,7 @@ def make_context(device_dir: str, watch_fd: int) -> Context:
 def serve(connection: Connection, context: Context, idle_s: Optional[float] = None) -> None:
     """Greet, then answer until the other side closes, or without the lease asks nothing for `idle_s`."""
     greeting = Greeting(
-        PROTOCOL_VERSION,
-        RUNTIME_VERSION,
-        platform.python_version(),
-        platform.machine(),
-        os.getpid(),
+        PROTOCOL_VERSION, RUNTIME_VERSION, platform.python_version(), platform.machine(), os.getpid()
     )
     try:
         connection.send({"greeting": to_plain(greeting)})

@@ -188,11 +188,7 @@ class ReplayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def make_table(
-    name: str,
-    space: ScheduleSpace,
-    batch: Batch,
-    measurements: Sequence[Measurement],
-    provenance: Provenance,
+    name: str, space: ScheduleSpace, batch: Batch, measurements: Sequence[Measurement], provenance: Provenance
 ) -> ReplayTable:
     """The table of a reduced space: rows int64 [N, K], all that are valid, and a measurement of each."""
     for measurement in measurements:

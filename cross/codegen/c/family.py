@@ -38,14 +38,7 @@ from cross.loopnest.nodes import (
     Store,
 )
 from cross.loopnest.printer import buffer_text
-from cross.loopnest.threads import (
-    THREAD_PRIVATE,
-    LaunchShape,
-    extent_of,
-    is_done_together,
-    launches,
-    region,
-)
+from cross.loopnest.threads import THREAD_PRIVATE, LaunchShape, extent_of, is_done_together, launches, region
 from cross.schedule.gpu_operands import shared_size
 
 UNROLLED = (LoopKind.UNROLLED, LoopKind.VIRTUAL_THREAD, LoopKind.VECTORIZED)
@@ -302,10 +295,7 @@ class _FunctionWriter(Lines):
         extent = extent_of(loop)
         if loop.kind in UNROLLED:
             self.line("#pragma unroll")
-        with (
-            self._variable(loop) as name,
-            self.braces(f"for (int {name} = 0; {name} < {extent}; ++{name})"),
-        ):
+        with self._variable(loop) as name, self.braces(f"for (int {name} = 0; {name} < {extent}; ++{name})"):
             body(loop.body)
 
     @contextmanager
