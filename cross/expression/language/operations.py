@@ -70,9 +70,17 @@ def _infix(name: str, *, llvm: dict[str, str], c: str = "", **rest: Any) -> Oper
     return Operation(name=name, arity=2, kinds=kinds, llvm=llvm, c=written, **rest)
 
 
-def _named(name: str, *, llvm: dict[str, str], **rest: Any) -> Operation:
-    """A row of an operator on two numbers that C has no operator for."""
-    return Operation(name=name, arity=2, kinds=NUMBER, llvm=llvm, **({"precedence": CALLED} | rest))
+def _integer(name: str, **rest: Any) -> Operation:
+    """A row of an operator on two integers."""
+    return Operation(name=name, arity=2, kinds=INTEGER, **rest)
+
+
+def _extreme(name: str, numpy: Any, integer: Callable[[int, int], int]) -> Operation:
+    """A row of "min" or "max"; a NaN on either side is the result."""
+    return Operation(
+        name=name, arity=2, kinds=NUMBER, numpy=numpy, integer=integer, precedence=CALLED,
+        llvm=_by_kind(f"llvm.{name}imum", f"llvm.s{name}", f"llvm.u{name}"),
+    )  # fmt: skip
 
 
 def _function(name: str, numpy: Any, llvm: str = "", c: str = "", **rest: Any) -> Operation:
@@ -90,6 +98,7 @@ def _erf(value: Any) -> Any:
     return np.asarray(_erf_of_each(value)).astype(np.asarray(value).dtype)[()]
 
 
+_UNEVEN = "({0} % {1} != 0 && ({0} < 0) != ({1} < 0))"  # in C: 1 where a quotient was rounded up, else 0
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
 
 OPERATIONS: Final = {
@@ -99,15 +108,18 @@ OPERATIONS: Final = {
         _infix("-", numpy=np.subtract, integer=operator.sub, llvm=_by_kind("fsub", "sub"), precedence=4),
         _infix("*", numpy=np.multiply, integer=operator.mul, llvm=_by_kind("fmul", "mul"), precedence=5),
         _infix("/", numpy=np.divide, llvm=_by_kind("fdiv"), precedence=5),
-        # of integers; towards minus infinity, and the remainder has the sign of the divisor
-        _named(
-            "//", numpy=np.floor_divide, integer=operator.floordiv, llvm={"unsigned": "udiv"}, precedence=5
+        # Quotients towards minus infinity, and remainders with the sign of the divisor.
+        _integer(
+            "//", numpy=np.floor_divide, integer=operator.floordiv, llvm={"unsigned": "udiv"}, precedence=5,
+            c=_by_kind("", f"({{0}} / {{1}} - {_UNEVEN})", "({0} / {1})"),
         ),
-        _named("%", numpy=np.remainder, integer=operator.mod, llvm={"unsigned": "urem"}, precedence=5),
-        _named("ceildiv", numpy=_ceildiv, integer=lambda left, right: -(-left // right), llvm={}),
-        # a NaN on either side is the result
-        _named("min", numpy=np.minimum, integer=min, llvm=_by_kind("llvm.minimum", "llvm.smin", "llvm.umin")),
-        _named("max", numpy=np.maximum, integer=max, llvm=_by_kind("llvm.maximum", "llvm.smax", "llvm.umax")),
+        _integer(
+            "%", numpy=np.remainder, integer=operator.mod, llvm={"unsigned": "urem"}, precedence=5,
+            c=_by_kind("", f"({{0}} % {{1}} + {_UNEVEN} * {{1}})", "({0} % {1})"),
+        ),
+        _integer("ceildiv", numpy=_ceildiv, integer=lambda left, right: -(-left // right), precedence=CALLED),
+        _extreme("min", np.minimum, min),
+        _extreme("max", np.maximum, max),
         _infix(
             "<", numpy=np.less, integer=operator.lt, result="bool", precedence=3,
             llvm=_by_kind("fcmp olt", "icmp slt", "icmp ult", "icmp ult"),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cross.expression.families.data_movement import pad
 from cross.expression.families.window import Window
+from cross.expression.language.affine import affine
 from cross.expression.language.naming import replace_reads
 from cross.expression.language.operator import Operator, reads, to_text
 from cross.expression.language.tensor import Axis, Read, Reduce, Tensor, placeholder
@@ -134,31 +135,14 @@ def _batch(axis: Axis) -> tuple[Term, ...]:
 
 def _phase_reads(index: Term, count: Axis, phase: Axis, tap: Axis, padding: int) -> PhaseReads | None:
     """Where an index count + step * phase + tap + constant of a padded input reads; None for any other."""
-    found = _terms(index)
+    found = affine(index)
     if found is None:
         return None
-    factors, offset = found
+    factors, offset = dict(found[0]), found[1]
     step = factors.pop(phase, 0)
     if factors != {count: 1, tap: 1} or step not in (0, 1):
         return None
     return PhaseReads(count.extent, phase.extent, offset - padding, step)
-
-
-def _terms(index: Term) -> tuple[dict[Axis, int], int] | None:
-    """The factor of every axis in a sum, and its constant; None where it is no such sum."""
-    match index:
-        case Axis():
-            return {index: 1}, 0
-        case Int(value):
-            return {}, int(value)
-        case Binary("*", Axis() as axis, Int(value)):
-            return {axis: int(value)}, 0
-        case Binary("+", left, right):
-            first, second = _terms(left), _terms(right)
-            if first is None or second is None or first[0].keys() & second[0].keys():
-                return None
-            return first[0] | second[0], first[1] + second[1]
-    return None
 
 
 def _uses(operator: Operator, tensor: Tensor) -> int:
@@ -184,10 +168,8 @@ def _unpadded(data: Tensor) -> tuple[Tensor, Window]:
 
 def _offset(index: Term, axis: Axis) -> int:
     """b of axis - b; -1 for anything else."""
-    match index:
-        case Binary("-", left, Int(value)) if left is axis:
-            return int(value)
-    return 0 if index is axis else -1
+    found = affine(index)
+    return -found[1] if found is not None and found[0] == {axis: 1} else -1
 
 
 def _text(tensor: Tensor) -> str:

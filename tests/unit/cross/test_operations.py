@@ -1,0 +1,84 @@
+"""Every row of the table of operations, for every kind of dtype that it takes: machine code and C."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from boards.board import load
+from cross.codegen.c.gpu_code import gpu_program
+from cross.errors import ExpressionError
+from cross.expression import Operator, Tensor, compute, placeholder
+from cross.expression.language.dtypes import DTYPES
+from cross.expression.language.operations import OPERATIONS, Operation
+from cross.expression.language.terms import call
+from cross.expression.reference import evaluate
+from cross.loopnest import Programs, interpret, verify
+from cross.schedule import cpu_space, gpu_space
+from tests.fuzz.kernels import Job, compile_jobs, run_here
+
+ELEMENTS = 21  # no multiple of any vector: whole vectors and a rest
+DTYPES_OF = {
+    "float": ("float32", "float64"),
+    "signed": ("int8", "int32"),
+    "unsigned": ("uint8",),
+    "bool": ("bool",),
+}
+ROWS = [row for row in OPERATIONS.values() if row.name != "ceildiv"]  # of extents alone: binding computes it
+CASES = [(row, dtype) for row in ROWS for kind in row.kinds for dtype in DTYPES_OF[kind]]
+
+
+def operator(row: Operation, dtype: str) -> Operator:
+    """The operation, element by element."""
+    inputs = tuple(placeholder((ELEMENTS,), f"X{number}", dtype) for number in range(row.arity))
+    return Operator(
+        "row", inputs, compute((ELEMENTS,), lambda i: call(row.name, *(item[i] for item in inputs)))
+    )
+
+
+def values(tensor: Tensor, rng: np.random.Generator) -> NDArray[np.generic]:
+    """Numbers of both signs where integers have them; no 0, by which a division has no value to compare."""
+    kind = DTYPES[tensor.dtype].kind
+    if kind == "bool":
+        return rng.random(tensor.shape) < 0.5
+    drawn = rng.uniform(0.25, 3.0, tensor.shape) if kind == "float" else rng.integers(1, 10, tensor.shape)
+    return np.asarray(drawn * (rng.choice([-1, 1], tensor.shape) if kind == "signed" else 1)).astype(
+        tensor.dtype
+    )
+
+
+def test_machine_code_and_interpreter_agree_with_the_reference(tmp_path: Path) -> None:
+    target, rng, jobs, expected = load("host").target(None), np.random.default_rng(3), [], []
+    for row, dtype in CASES:
+        made = operator(row, dtype)
+        inputs = [values(item, rng) for item in made.inputs]
+        space = cpu_space(made, target)
+        nest = Programs(space).nest(space.default())
+        verify(nest)
+        jobs.append(Job(nest, inputs))
+        expected.append(evaluate(made, inputs))
+    outputs = run_here(compile_jobs(jobs, target), jobs, tmp_path)
+    for (row, dtype), job, output, want in zip(CASES, jobs, outputs, expected, strict=True):
+        for got in (interpret(job.nest, job.inputs), output):
+            assert got.dtype == np.dtype(row.result or dtype)
+            np.testing.assert_allclose(got, want, rtol=2e-6, err_msg=f"{row.name} of {dtype}")
+
+
+@pytest.mark.parametrize("board", ["pocl", "jetson-nano"])
+def test_every_row_is_written_in_c(board: str) -> None:
+    target = load(board).target("gpu" if board == "jetson-nano" else None)
+    for row, dtype in CASES:
+        space = gpu_space(operator(row, dtype), target)
+        source = gpu_program("kernel", Programs(space).nest(space.default()), target).source
+        assert "{" + "0}" not in source and "row" in source
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("exp", "int32"), ("//", "float32"), ("and", "float32"), ("+", "bool")]
+)
+def test_a_dtype_that_a_row_does_not_take_is_refused(name: str, dtype: str) -> None:
+    with pytest.raises(ExpressionError, match=f"works on .* values, found {dtype}"):
+        operator(OPERATIONS[name], dtype)
