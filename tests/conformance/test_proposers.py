@@ -13,12 +13,10 @@ from tests.synthetic_space import TilingSpace, everything
 from toolkit.cost_model.gbt import GradientBoostedTrees, TreeOptions
 from toolkit.cost_model.random_model import RandomModel
 from toolkit.explore.annealing import AnnealingOptions, AnnealingProposer
+from toolkit.explore.baselines import GeneticOptions, GeneticProposer, GridProposer, RandomProposer
 from toolkit.explore.distinct import DistinctPrograms
-from toolkit.explore.genetic import GeneticOptions, GeneticProposer
-from toolkit.explore.grid import GridProposer
 from toolkit.explore.in_turn import InTurn
 from toolkit.explore.proposer import Proposer
-from toolkit.explore.random import RandomProposer
 
 Make = Callable[[TilingSpace, int], Proposer]
 NARROW = AnnealingOptions(chains=64, steps=6, patience=4)

@@ -17,11 +17,9 @@ from toolkit.cost_model.shipped import load_prior
 from toolkit.cost_model.transfer import Transfer
 from toolkit.errors import InputError
 from toolkit.explore.annealing import PRESETS, AnnealingOptions, AnnealingProposer, Features
-from toolkit.explore.genetic import GeneticOptions, GeneticProposer
-from toolkit.explore.grid import GridProposer
+from toolkit.explore.baselines import GeneticOptions, GeneticProposer, GridProposer, RandomProposer
 from toolkit.explore.names import FIRST, TUNERS
 from toolkit.explore.proposer import Proposer
-from toolkit.explore.random import RandomProposer
 from toolkit.explore.space import SearchSpace
 from toolkit.features.base import Features as NamedFeatures
 from toolkit.features.choose import make_features

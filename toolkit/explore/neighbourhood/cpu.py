@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -81,12 +82,9 @@ def first_round(part: Part, like: Row, sizes: Sizes, blocks: BlockSizes) -> Batc
     space, stage = part.space, tiled_reduction(part.space)
     rows = [like]
     if stage is not None and sizes:
-        try:
+        with suppress(IrregularLoops):
             loops = major_loops(space.program, space.operator.name)
             wanted = _spread(blocks(loops), points(sizes, BLOCK))
-        except IrregularLoops:
-            wanted = []
-        else:
             shapes = TileShapes(space, stage, loops, sizes, like)
             found = [shapes.block(tile, size) for size, tile in itertools.product(wanted, shapes.registers())]
             rows += [row for row in found if row is not None]

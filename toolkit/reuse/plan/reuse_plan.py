@@ -20,8 +20,10 @@ from toolkit.reuse.graph.steiner import steiner_tree
 from toolkit.reuse.names import Hops
 from toolkit.reuse.plan.bridges import reusable
 
-LOSS = 0.005  # of an operator's speed: what a reuse is expected to miss, per factor of two between the loops
-WORTH = 100.0  # trials that one per cent of the model's latency is worth
+LOSS = 0.005
+"""Share of an operator's speed that a reuse is expected to miss, for each factor of two between the loops; an
+estimate. Too low, operators that differ much reuse each other and stay slower; too high, all are searched."""
+WORTH = 100.0  # trials that one per cent of the model's latency is worth; a choice of the user's
 
 Expected = Callable[[MajorLoops, MajorLoops], float]
 """Expected trials of the rounds for the first operator that begin with a program of the second."""

@@ -7,7 +7,7 @@ import numpy as np
 from tests.synthetic_space import TilingSpace, best_after, everything
 from toolkit.cost_model.gbt import GradientBoostedTrees, TreeOptions
 from toolkit.explore.annealing import AnnealingOptions, AnnealingProposer, Best, anneal
-from toolkit.explore.random import RandomProposer
+from toolkit.explore.baselines import RandomProposer
 
 SPACE = TilingSpace()
 NONE_SEEN = np.zeros(0, np.uint64)

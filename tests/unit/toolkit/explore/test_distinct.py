@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tests.synthetic_space import TilingSpace
+from toolkit.explore.baselines import GridProposer, RandomProposer
 from toolkit.explore.distinct import ATTEMPTS, DistinctPrograms
-from toolkit.explore.grid import GridProposer
 from toolkit.explore.proposer import History, Proposer
-from toolkit.explore.random import RandomProposer
 from toolkit.explore.space import Batch, Identify, Ids
 
 SPACE = TilingSpace()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.synthetic_space import TilingSpace, best_after
-from toolkit.explore.genetic import GeneticOptions, GeneticProposer
-from toolkit.explore.random import RandomProposer
+from toolkit.explore.baselines import GeneticOptions, GeneticProposer, RandomProposer
 
 SPACE = TilingSpace()
 

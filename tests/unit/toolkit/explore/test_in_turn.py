@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.synthetic_space import TilingSpace, everything
-from toolkit.explore.grid import GridProposer
+from toolkit.explore.baselines import GridProposer
 from toolkit.explore.in_turn import InTurn
 from toolkit.explore.rounds import RoundsProposer
 

@@ -20,8 +20,8 @@ from cross.schedule import Configuration, ScheduleSpace, gpu_space
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.space import Batch
 from tests.unit.toolkit.reuse.operators import conv_operator
+from toolkit.explore.baselines import RandomProposer
 from toolkit.explore.in_turn import InTurn
-from toolkit.explore.random import RandomProposer
 from toolkit.explore.rounds import RoundsProposer
 from toolkit.reuse.rounds.gpu_block import begin_reuse
 from toolkit.reuse.rounds.gpu_rounds import gpu_rounds, tiled_rounds

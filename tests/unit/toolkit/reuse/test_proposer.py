@@ -15,6 +15,7 @@ from cross.expression.families.dense import dense
 from cross.expression.families.window import Window
 from cross.schedule import Configuration, ScheduleSpace, cpu_space, gpu_space
 from tests.targets import AVX2 as TARGET
+from toolkit.explore.baselines import RandomProposer
 from toolkit.explore.distinct import DistinctPrograms
 from toolkit.explore.in_turn import InTurn
 from toolkit.explore.neighbourhood.cpu import (
@@ -26,7 +27,6 @@ from toolkit.explore.neighbourhood.cpu import (
 )
 from toolkit.explore.neighbourhood.tile_shapes import BLOCK, REGISTER, points, tile_sizes, tiled_reduction
 from toolkit.explore.proposer import Proposer
-from toolkit.explore.random import RandomProposer
 from toolkit.explore.rounds import RoundsProposer
 from toolkit.explore.space import Identify
 from toolkit.reuse.rounds.program import Program

@@ -17,7 +17,7 @@ from device_runtime.protocol import MeasureFailure
 from tests.synthetic_space import TilingSpace, everything
 from toolkit.errors import InputError, RecordsError, UnfitBoard
 from toolkit.explore.annealing import AnnealingOptions
-from toolkit.explore.grid import GridProposer
+from toolkit.explore.baselines import GridProposer
 from toolkit.explore.proposer import History
 from toolkit.explore.search import SearchOptions
 from toolkit.explore.space import Batch

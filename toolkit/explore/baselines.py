@@ -1,8 +1,4 @@
-"""Baseline: a genetic algorithm, as AutoTVM compares with (section 6.1, Figure 4). It needs no cost model.
-
-The population is made of the fastest configurations measured so far, so that the elite never dies. Parents
-win tournaments; a child takes each knob from one of its two parents, and may then have a knob drawn anew.
-"""
+"""Baselines without a cost model: random and index order, and a genetic algorithm (AutoTVM, section 6.1)."""
 
 from __future__ import annotations
 
@@ -13,9 +9,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.explore.proposer import Remembering
-from toolkit.explore.space import Batch, SearchSpace, draw_unseen, fresh
+from toolkit.explore.space import Batch, SearchSpace, draw_unseen, enumerated, fresh
 
 _BROODS: Final = 8  # of children, until enough of them are new
+
+
+class RandomProposer(Remembering):
+    """Draws configurations at random, each once, whatever it is told."""
+
+    def __init__(self, space: SearchSpace, rng: np.random.Generator) -> None:
+        super().__init__(space)
+        self._rng = rng
+
+    def ask(self, n: int) -> Batch:
+        """See Proposer.ask."""
+        return self._history.asked(draw_unseen(self._space, self._rng, n, self._history.seen))
+
+
+class GridProposer(Remembering):
+    """Walks the space once, in index order; ends when every valid configuration has been asked for."""
+
+    def __init__(self, space: SearchSpace) -> None:
+        super().__init__(space)
+        self._blocks = enumerated(space)
+        self._ahead: Batch = np.zeros((0, len(space.shape)), np.int64)
+
+    def ask(self, n: int) -> Batch:
+        """See Proposer.ask."""
+        self._ahead = fresh(self._space, self._ahead, self._history.seen)
+        while len(self._ahead) < n:
+            block = next(self._blocks, None)
+            if block is None:
+                break
+            self._ahead = np.concatenate([self._ahead, fresh(self._space, block, self._history.seen)])
+        return self._history.asked(self._ahead[:n])
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +58,11 @@ class GeneticOptions:
 
 
 class GeneticProposer(Remembering):
-    """Breeds from what was told; children that were measured before are mutated until they are new."""
+    """The population is made of the fastest configurations measured so far, so that the elite never dies.
+
+    Parents win tournaments; a child takes each knob from one of its two parents, and may then have a knob
+    drawn anew. Children that were measured before are mutated until they are new.
+    """
 
     def __init__(
         self, space: SearchSpace, rng: np.random.Generator, options: GeneticOptions = GeneticOptions()
