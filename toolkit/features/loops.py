@@ -47,8 +47,10 @@ class LoopColumns:
         rows[:, 0] = self.lengths
         rows[:, 1 : own - 2] = self.kinds  # 0 and 1, which log2(1 + x) leaves as they are
         rows[:, own - 2], rows[:, own - 1] = self.top_down, self.inside
-        for place, values in enumerate((touch, reuse, stride)):
-            rows[:, own + place :: 3] = values.swapaxes(0, 1)
+        accesses = rows[:, own:]
+        accesses[:, 0::3] = touch.swapaxes(0, 1)
+        accesses[:, 1::3] = reuse.swapaxes(0, 1)
+        accesses[:, 2::3] = stride.swapaxes(0, 1)
 
 
 class LoopContext:

@@ -90,8 +90,13 @@ def _function(name: str, numpy: Any, llvm: str = "", c: str = "", **rest: Any) -
 
 
 def _ceildiv(left: Any, right: Any, out: Any = None) -> Any:
-    """The quotient rounded up, as a numpy function: of what is no array, too."""
-    return np.negative(np.floor_divide(np.negative(left), right), out)
+    """The quotient rounded up, as a numpy function: of what is no array, too.
+
+    `out` is float64, as the operands are then: exact below 2**53.
+    """
+    if out is not None:
+        return np.ceil(np.divide(left, right, out), out)
+    return np.negative(np.floor_divide(np.negative(left), right))
 
 
 def _erf(value: Any) -> Any:
