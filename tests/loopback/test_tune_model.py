@@ -43,10 +43,11 @@ from toolkit.bundle.verify import open_bundle, trusted_keys
 from toolkit.cli.main import main
 from toolkit.errors import RecordsError
 from toolkit.measure import emulation
+from toolkit.measure.comparison import compare
 from toolkit.measure.session import Session
 from toolkit.model_job import stages
 from toolkit.model_job.context import JobContext
-from toolkit.model_job.latency import SYMBOL
+from toolkit.model_job.latency import PAIRS, SYMBOL
 
 pytestmark = pytest.mark.slow
 
@@ -117,10 +118,14 @@ def test_tune_flash_and_run(run: Run, tmp_path: Path) -> None:
         assert told["seconds"] > 0 and told["hot_loop"] and told["schedule"]
 
 
-def test_the_bundle_holds_the_bytes_that_were_measured(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_the_bundle_holds_the_bytes_that_were_measured_of_the_model_that_is_not_slower(
+    factor: float, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each call of this linker gives other bytes, so that a model that is linked again is another one."""
+    """Each call of this linker gives other bytes, so that a model that is linked again is another one.
+
+    The tuned model, here the same program, counts as one that takes `factor` times as long.
+    """
     links, measured = itertools.count(), []
 
     def link_once(*arguments: Any, **named: Any) -> bytes:
@@ -134,10 +139,19 @@ def test_the_bundle_holds_the_bytes_that_were_measured(
     monkeypatch.setattr(link, "link", link_once)
     monkeypatch.setattr(Session, "measure", measure)
     write_network(tmp_path)
-    run(*tune(board_file(tmp_path, HOST), "--trials", 1))
+    monkeypatch.setattr(
+        stages, "compare", lambda before, after: compare(before, [factor * seconds for seconds in before])
+    )
+    report = json.loads(run(*tune(board_file(tmp_path, HOST), "--trials", 1, "--json")).stdout)
     variant, parts = shipped(tmp_path / "small-host.tfb")
     models = [request.module for request in measured if request.symbol == SYMBOL]
-    assert parts[variant.library] == models[-2] != models[-1]  # in the order default, tuned, tuned, default
+    untuned, tuned = models[-1], models[-2]  # of the last pair the tuned one comes first
+    assert untuned != tuned
+    assert report["packed"] == ("untuned" if factor > 1 else "tuned")
+    assert parts[variant.library] == (untuned if factor > 1 else tuned)
+    assert report["comparison"]["verdict"] == ("slower" if factor > 1 else "faster")
+    assert len(report["default_latency"]["first_s"]) == report["comparison"]["pairs"] == PAIRS
+    assert len(report["tuned_latency"]["seconds"]) == len(report["default_latency"]["seconds"]) >= 5 * PAIRS
 
 
 def shipped(path: Path) -> tuple[CpuVariant, dict[str, str]]:

@@ -71,11 +71,12 @@ def tune(
         built = stages.build(job, tuned)
         expected_s = sum(item.count * (item.best_s or 0.0) for item in operators)
         unchecked = [item.name for item in operators if not item.tuned]
-        latencies = stages.measure(job, baseline, built, expected_s, unchecked)
-        report = _report(job, [*results, *bridges], operators, latencies, model.stem, output)
+        measured = stages.measure(job, baseline, built, expected_s, unchecked)
+        report = _report(job, [*results, *bridges], operators, measured, model.stem, output)
         report = replace(report, fallback=fallback.report if fallback else None, bridges=len(bridges))
     with stage("pack", on_event) as running:
-        models = (built, fallback.built) if fallback else (built,)
+        packed = built if report.packed == "tuned" else baseline.built
+        models = (packed, fallback.built) if fallback else (packed,)
         identity = _packed(report, models, baseline.golden, options)
         running.summary = str(output)
     return replace(report, bundle_id=identity, wall_s=time.monotonic() - started_s)
@@ -124,12 +125,13 @@ def _report(
     job: JobContext,
     results: Sequence[TuningResult],
     operators: tuple[OperatorReport, ...],
-    latencies: tuple[Latency | MeasureFailure, Latency],
+    measured: stages.MeasuredModels,
     name: str,
     output: Path,
 ) -> TuneReport:
     """The report of a job, without the bundle's id and the job's total time."""
-    default = latencies[0]
+    default, comparison = measured.default, measured.comparison
+    slower = comparison is not None and comparison.verdict == "slower"
     accounts = sum((result.accounts for result in results), TimeBreakdown())
     return TuneReport(
         model=name,
@@ -140,7 +142,10 @@ def _report(
         operators=operators,
         default_latency=default if isinstance(default, Latency) else None,
         default_failure=f"{default.kind}: {default.text}" if isinstance(default, MeasureFailure) else "",
-        tuned_latency=latencies[1],
+        tuned_latency=measured.tuned,
+        comparison=comparison,
+        packed="untuned" if slower else "tuned",
+        disturbed=measured.disturbed,
         trials=sum(result.trials for result in results),
         measured=sum(result.measured for result in results),
         tuning_s=accounts.wall_s,
@@ -184,6 +189,7 @@ def _packed(
             "pocl": report.pocl,
             "default_seconds": report.default_latency.best_s if report.default_latency else None,
             "seconds": report.tuned_latency.best_s,
+            "packed": report.packed,
         },
     )
     key = open_key(key_file(options.config_dir))

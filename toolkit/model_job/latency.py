@@ -16,8 +16,10 @@ from toolkit.model.reference import run_reference
 from toolkit.model_job.options import Latency
 
 SYMBOL = "tfb_model"
-MEASURED_S = 1.0  # that many seconds of single runs, between the two numbers of repeats
-LEAST_REPEATS, MOST_REPEATS = 10, 300
+PAIRS = 16  # blocks of runs of either model, in turn: one that is disturbed hides no difference yet
+MEASURED_S = 2.0  # that many seconds of single runs of a model, between the two numbers of runs in a block
+LEAST_RUNS, MOST_RUNS = 5, 60
+WARMUP = 3  # runs of a block that are not counted, the first one among them
 TIMEOUT_S = 60.0
 
 
@@ -31,13 +33,15 @@ def golden_data(graph: Graph, rng: np.random.Generator) -> GoldenData:
 def measure_model(
     built: BuiltModel, golden: GoldenData, session: Session, *, expected_s: float
 ) -> Latency | MeasureFailure:
-    """Check one run of the model against the golden outputs on the board, then time single runs.
+    """Check one run of the model against the golden outputs on the board, then time a block of single runs.
 
-    `expected_s` is about what a run takes; it decides how many there are. A model that fails, or whose
+    `expected_s` is about what a run takes; it decides how many there are. The first one and those that warm
+    up are not among `seconds`. A model that fails, or whose
     outputs are wrong, is a value: what that means depends on which model it is.
     """
     board, plan, variant = session.board, built.plan, built.variant
-    repeats = 1 if board.emulated else _repeats(expected_s)
+    warmup = 0 if board.emulated else WARMUP
+    repeats = 1 if board.emulated else warmup + _runs(expected_s)
 
     def measured() -> MeasureResult:
         request = MeasureRequest(
@@ -45,7 +49,7 @@ def measure_model(
             symbol=SYMBOL,
             buffers=_buffers(golden, session),
             workspace_bytes=plan.workspace_bytes,
-            timing=Timing(number=1, repeat=repeats, min_repeat_ms=0.0, warmup=0 if board.emulated else 3),
+            timing=Timing(number=1, repeat=repeats, min_repeat_ms=0.0, warmup=0),
             threads=plan.threads,
             cores=() if isinstance(variant, GpuVariant) else plan.cores,
             timeout_s=max(TIMEOUT_S, board.measure.timeout_s),
@@ -58,17 +62,19 @@ def measure_model(
     result = put_again(measured)
     if result.error is not None:
         return result.error
-    return Latency(result.seconds, result.max_abs_error / max(result.max_abs_reference, 1e-30))
+    error = result.max_abs_error / max(result.max_abs_reference, 1e-30)
+    return Latency(result.seconds[warmup:], error, result.seconds[:1])
 
 
-def _repeats(expected_s: float) -> int:
-    return int(min(MOST_REPEATS, max(LEAST_REPEATS, MEASURED_S / max(expected_s, 1e-9))))
+def _runs(expected_s: float) -> int:
+    return int(min(MOST_RUNS, max(LEAST_RUNS, MEASURED_S / PAIRS / max(expected_s, 1e-9))))
 
 
 def joined(several: Sequence[Latency]) -> Latency:
     """Several measurements of one model as one."""
     seconds = tuple(second for item in several for second in item.seconds)
-    return Latency(seconds, max(item.max_relative_error for item in several))
+    first_s = tuple(second for item in several for second in item.first_s)
+    return Latency(seconds, max(item.max_relative_error for item in several), first_s)
 
 
 def _buffers(golden: GoldenData, session: Session) -> tuple[BufferRequest, ...]:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
+from toolkit.measure.comparison import Comparison
 from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.records.failures import FailureReason
 from toolkit.reuse.names import Hops
@@ -151,10 +154,14 @@ class OperatorReport:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds of each run of the whole model, and its largest relative error."""
+    """Seconds of each run of the whole model, and its largest relative error.
+
+    `first_s` are the first runs after each check, which warm up and are not among `seconds`.
+    """
 
     seconds: tuple[float, ...]
     max_relative_error: float
+    first_s: tuple[float, ...] = ()
 
     @property
     def best_s(self) -> float:
@@ -165,6 +172,10 @@ class Latency:
     def median_s(self) -> float:
         """Median seconds of a run, disturbances by other processes of the board included."""
         return statistics.median(self.seconds)
+
+    def percentile_s(self, percent: float) -> float:
+        """The time that `percent` of the runs do not exceed."""
+        return float(np.percentile(self.seconds, percent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +219,12 @@ class TuneReport:
     fallback: FallbackReport | None = None
     default_failure: str = ""
     """Why there is no `default_latency`: the untuned model does not run here, or computes something wrong."""
+    comparison: Comparison | None = None
+    """The tuned model against the untuned one; None where that failed."""
+    packed: Literal["tuned", "untuned"] = "tuned"
+    """Which model the bundle has: the untuned one where the tuned one is slower."""
+    disturbed: tuple[str, ...] = ()
+    """What disturbed the times of the models, in sentences."""
     bridges: int = 0
     """How many bridges were tuned for reuse; `trials`, `measured` and the times count theirs too."""
 

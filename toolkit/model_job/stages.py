@@ -16,12 +16,14 @@ from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.build import build as build_code
 from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
 from toolkit.errors import VerificationError
+from toolkit.measure.comparison import Comparison, compare
 from toolkit.measure.live import short_repeats
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
 from toolkit.model_job.context import JobContext, stage
+from toolkit.model_job.disturbances import disturbances
 from toolkit.model_job.fallback import Fallback, build_fallback
 from toolkit.model_job.kernels import TunedOperator, plan_model
-from toolkit.model_job.latency import golden_data, joined, measure_model
+from toolkit.model_job.latency import PAIRS, golden_data, joined, measure_model
 from toolkit.model_job.options import DEFAULT_TRIALS, JobListener, Latency, TuningPlanned
 from toolkit.model_job.reuse import ModelReuse, plan_model_reuse, tune_by_reuse
 from toolkit.model_job.tuning_plan import (
@@ -45,8 +47,8 @@ TUNED_KERNELS = 1.3
 """How much longer tuned kernels take to compile than untuned ones, which are timed: an estimate for the
 plan of a budget. Too low, a job with a budget ends late; too high, it stops tuning early."""
 PACKED_BYTES_PER_S = 2e8  # to hash, sign and write a bundle: an estimate for the plan of a budget
-MODEL_ROUNDS = 4  # times that a model is measured, twice the untuned and twice the tuned one
 CONFIRM_ROUNDS = 2
+MODEL_SHARE = 0.1  # of a budget at most, for comparing the untuned and the tuned model
 RECENT_TRIALS = 64  # whose mean says how long the board takes to answer now
 
 
@@ -170,7 +172,7 @@ def _costs(job: JobContext, baseline: Baseline, round_s: float) -> Costs:
     return Costs(
         prepared_s=job.passed_s,
         confirm_s=_confirm_s(job, baseline, answer_s),
-        finish_s=built_s + (2 if job.board.emulated else MODEL_ROUNDS) * round_s + packed_s,
+        finish_s=built_s + 2 * _planned_pairs(job, round_s) * round_s + packed_s,
     )
 
 
@@ -318,14 +320,24 @@ def build(job: JobContext, tuned: Sequence[TunedOperator]) -> BuiltModel:
     return built
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredModels:
+    """The untuned model's times, or why it has none, the tuned one's, and how they compare."""
+
+    default: Latency | MeasureFailure
+    tuned: Latency
+    comparison: Comparison | None
+    disturbed: tuple[str, ...]
+
+
 def measure(
     job: JobContext,
     baseline: Baseline,
     built: BuiltModel,
     expected_s: float,
     unchecked: Sequence[str] = (),
-) -> tuple[Latency | MeasureFailure, Latency]:
-    """Seconds of the default and of the tuned model, measured in turn; or why there are none of the default.
+) -> MeasuredModels:
+    """The default and the tuned model, measured in turn; which of a pair comes first changes every time.
 
     `unchecked`: the operators whose kernel never ran by itself. Raises VerificationError when the tuned model
     fails.
@@ -334,24 +346,41 @@ def measure(
         models = (baseline.built, built)
         found: list[list[Latency]] = [[], []]
         failure: MeasureFailure | None = None
-        for number in (0, 1) if job.board.emulated else (0, 1, 1, 0):
+        for pair in range(_pairs(job)):
             late = job.options.seconds is not None and job.passed_s >= job.options.seconds
-            if found[number] and late:
+            if found[1] and (late or failure is not None):
                 break
-            if number == 0 and failure is not None:
-                continue
-            latency = measure_model(models[number], baseline.golden, job.session, expected_s=expected_s)
-            if isinstance(latency, Latency):
-                found[number].append(latency)
-            elif number == 0:
-                failure = latency
-            else:
-                raise _wrong_model(job, built.plan.name, latency, unchecked)
+            for number in (1, 0) if pair % 2 else (0, 1):
+                latency = measure_model(models[number], baseline.golden, job.session, expected_s=expected_s)
+                if isinstance(latency, Latency):
+                    found[number].append(latency)
+                elif number == 0:
+                    failure = latency
+                else:
+                    raise _wrong_model(job, built.plan.name, latency, unchecked)
         tuned = joined(found[1])
         running.summary = f"relative error {tuned.max_relative_error:.1e}"
+        default, comparison = failure or joined(found[0]), None
         if failure is not None:
             running.summary += f"; the untuned model failed: {failure.kind}: {failure.text}"
-    return failure or joined(found[0]), tuned
+        else:
+            comparison = compare(*([item.median_s for item in blocks] for blocks in found))
+            running.summary += f", {comparison.verdict}"
+        known = [item for item in (default, tuned) if isinstance(item, Latency)]
+        disturbed = () if job.board.emulated else disturbances(known, job.session.probe(gpus=False))
+    return MeasuredModels(default, tuned, comparison, disturbed)
+
+
+def _planned_pairs(job: JobContext, round_s: float) -> int:
+    """The pairs that a budget has time for, at least one; `round_s` measures one model once."""
+    if job.options.seconds is None:
+        return _pairs(job)
+    return max(1, min(_pairs(job), int(MODEL_SHARE * job.options.seconds / (2 * round_s))))
+
+
+def _pairs(job: JobContext) -> int:
+    """How often either model is measured; emulated times are not compared."""
+    return 1 if job.board.emulated else PAIRS
 
 
 def _wrong_model(

@@ -14,11 +14,10 @@ from toolkit.measure.fit import Check, needs
 from toolkit.measure.links.kinds import remedy
 from toolkit.measure.replies import Core, Probe, Protection, Storage, ThermalZone
 from toolkit.measure.session import open_session
+from toolkit.model_job.disturbances import HOT_CELSIUS, SLOW_CLOCK
 
 LEAST_PYTHON: Final = (3, 8)
 LEAST_FREE_BYTES: Final = 256 << 20
-HOT_CELSIUS: Final = 75.0
-SLOW_CLOCK: Final = 0.9  # of the highest one
 BUSY_LOAD: Final = 0.5  # processes that want to run, per core
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from toolkit.measure.comparison import CONFIDENCE
 from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
 from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.report.columns import table
@@ -63,13 +64,13 @@ def tune_table(report: TuneReport, width: int = 0) -> str:
     before, after = report.default_latency, report.tuned_latency
     rate = report.measured / report.tuning_s if report.tuning_s else 0.0
     peak = f"{report.peak_gflops:.1f} GFLOP/s float32" if report.peak_gflops else "not measured"
-    gain = f"; {_times(before.best_s / after.best_s)} as fast" if before else ""
     facts = [
         (
             f"end to end before{mark}",
             _latency_text(before) if before else f"failed: {report.default_failure}",
         ),
-        (f"end to end after{mark}", f"{_latency_text(after)}{gain}"),
+        (f"end to end after{mark}", _latency_text(after)),
+        *_verdict(report),
         ("largest relative error", f"{report.tuned_latency.max_relative_error:.1e}"),
         ("trials", f"{report.measured} now, {report.trials} in all, {rate:.1f} a second"),
         *_accounts(report.accounts),
@@ -150,9 +151,25 @@ def _accounts(accounts: TimeBreakdown) -> list[tuple[str, str]]:
     ]
 
 
+def _verdict(report: TuneReport) -> list[tuple[str, str]]:
+    """What the times of both models allow to say, and what disturbed them."""
+    facts, found = [], report.comparison
+    if found is not None:
+        interval = f"{CONFIDENCE:.0%} interval {found.low:.2f} to {found.high:.2f}"
+        compared = f"{_times(found.ratio)} as fast, {interval}, of {found.pairs} pairs measured in turn"
+        facts.append(("verdict", found.verdict + (f": {compared}" if found.low else "")))
+    if report.packed == "untuned":
+        facts.append(("bundled", "the untuned schedules, because the tuned model is slower"))
+    return facts + [("disturbed by", text) for text in report.disturbed]
+
+
 def _latency_text(latency: Latency) -> str:
-    runs = f"{len(latency.seconds)} runs" if len(latency.seconds) > 1 else "one run"
-    return f"{time_text(latency.best_s)}, the fastest of {runs} (median {time_text(latency.median_s)})"
+    """Median, two percentiles and the first run; a single run is all that there is to say."""
+    if len(latency.seconds) == 1:
+        return f"{time_text(latency.median_s)}, one run"
+    high = ", ".join(f"p{percent} {time_text(latency.percentile_s(percent))}" for percent in (90, 99))
+    first = f"; the first run {time_text(min(latency.first_s))}" if latency.first_s else ""
+    return f"{time_text(latency.median_s)}, the median of {len(latency.seconds)} runs ({high}){first}"
 
 
 def time_text(seconds: float | None) -> str:

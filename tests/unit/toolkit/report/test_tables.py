@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from toolkit.measure.comparison import Comparison
 from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
 from toolkit.report.columns import table
 from toolkit.report.tables import duration, time_text, tune_table
@@ -21,7 +22,8 @@ CONCAT = OperatorReport(
 )  # fmt: skip
 REPORT = TuneReport(
     model="small", board="rpi3b", target="cpu", emulated=False, peak_gflops=606.5, operators=(CONV, CONCAT),
-    default_latency=Latency((2.5e-3, 2e-3), 1e-6), tuned_latency=Latency((1e-3, 1.25e-3), 2e-6), trials=32,
+    default_latency=Latency((2.5e-3, 2e-3), 1e-6, (3e-3,)), tuned_latency=Latency((1e-3, 1.25e-3), 2e-6),
+    comparison=Comparison(2.0, 1.9, 2.1, 12, "faster"), trials=32,
     measured=16, tuning_s=8.0, device_s=4.0,
     accounts=TimeBreakdown(8.0, 4.0, 4.25, 3.0, 0.5), wall_s=12.0, records=Path("r.db"),
     bundle=Path("small.tfb"), bundle_id="0123456789abcdef",
@@ -71,3 +73,16 @@ def test_figures_of_an_operator() -> None:
     assert CONCAT.gflops is None
     assert CONCAT.speedup is None
     assert REPORT.coverage == 0.5
+
+
+def test_only_an_interval_calls_a_model_faster_and_a_slower_one_is_not_packed_silently() -> None:
+    same = replace(REPORT, comparison=Comparison(1.01, 0.97, 1.05, 12, "no difference found"))
+    text = tune_table(same)
+    assert "verdict                   no difference found: 1.01x as fast, 99% interval 0.97 to 1.05" in text
+    assert "faster:" not in text
+    slower = Comparison(0.9, 0.88, 0.93, 12, "slower")
+    text = tune_table(replace(REPORT, comparison=slower, packed="untuned", disturbed=("heat: 80 °C (cpu)",)))
+    assert "bundled                   the untuned schedules, because the tuned model is slower" in text
+    assert "disturbed by              heat: 80 °C (cpu)" in text
+    few = replace(REPORT, comparison=Comparison(2.0, 0.0, float("inf"), 1, "too few runs to tell"))
+    assert "verdict                   too few runs to tell\n" in tune_table(few)
