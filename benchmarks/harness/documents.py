@@ -17,10 +17,8 @@ class NoDocument(InputError):
 
 
 def write(document: Any, path: Path) -> None:
-    """Replace the file as a whole by indented JSON, keys of mappings in order of their names."""
-    write_text(
-        msgspec.json.format(msgspec.json.encode(document, order="deterministic")).decode() + "\n", path
-    )
+    """Replace the file as a whole by indented JSON."""
+    write_text(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n", path)
 
 
 def write_text(text: str, path: Path) -> None:

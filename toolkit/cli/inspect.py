@@ -9,8 +9,7 @@ import click
 import toolkit
 from toolkit.cli.answers import answer, answering, columns, json_option, wide_option
 from toolkit.cli.records import records_option
-
-SECTIONS = ("schedule", "nest", "source", "code")
+from toolkit.inspection.names import SECTIONS
 
 
 @click.command()

@@ -23,12 +23,12 @@ from cross.loopnest.printer import to_text
 from toolkit.inspection.cpu_report import static_content, static_text
 from toolkit.inspection.gpu_report import static_gpu_content, static_gpu_table
 from toolkit.inspection.kernels import FoundKernel
+from toolkit.inspection.names import SECTIONS
 from toolkit.inspection.words import schedule_words
 from toolkit.report.columns import table
 from toolkit.report.tables import named, time_text
 
 SYMBOL: Final = "kernel"
-SECTIONS: Final = ("schedule", "nest", "source", "code")
 
 
 @dataclass(frozen=True, slots=True)
