@@ -22,7 +22,7 @@ FOR_MAINTAINERS = [
 ]
 ROOMS = "boards|cross|device_runtime|toolkit|benchmarks|tests|docs"
 NAMES = {"toolkit": [], "tune-for-board": ["tune"], "flash": ["flash"]}
-EVERYWHERE = {"--help", "--json", "--board", "--trust-board-file", "--wait"}
+EVERYWHERE = {"--help", "--json", "--board", "--trust-board-file", "--wait", "--wide"}
 """Options that docs/cli.md explains once, before the commands."""
 
 
