@@ -42,7 +42,7 @@ from cross.schedule.primitives import (
 )
 from cross.schedule.space import Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, waste
-from cross.schedule.winograd.stages import WinogradStages, algorithms, winograd_stages
+from cross.schedule.winograd.stages import WinogradStages, algorithms, transform, winograd_stages
 
 LOCAL_BYTES = 1 << 20  # at most: V and M of a block are on the stack of a thread, which has a few MiB
 MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector operations
@@ -208,8 +208,7 @@ def _output(stages: WinogradStages) -> list[Primitive]:
     """
     name, b, c = stages.output.name, stages.output.axes[0].name, stages.output.axes[-1].name
     h, w = (axis.name for axis in stages.image)
-    phases = [axis.name for axis in stages.output.axes if axis.name not in (b, h, w, c)]
-    outer = (b, f"{h}.0", f"{w}.0", f"{h}.1", f"{w}.1", f"{c}.0", *phases)
+    outer = (b, f"{h}.0", f"{w}.0", f"{h}.1", f"{w}.1", f"{c}.0", *stages.phases)
     order = (*outer, f"{h}.2", f"{w}.2", f"{c}.1")
     return [
         Split(name, h, ("block.h", stages.size), whole_tiles=True),
@@ -221,7 +220,7 @@ def _output(stages: WinogradStages) -> list[Primitive]:
         Unroll(name, f"{w}.2"),
         Vectorize(name, f"{c}.1"),
         ComputeAt(stages.tile.name, name, f"{h}.2", "register"),
-        *_transform(stages.tile.name, stages.tile, len(stages.tile.axes) - 2),
+        *transform(stages.tile.name, stages.tile, len(stages.tile.axes) - 2, whole=False),
         ComputeAt(stages.half.name, name, outer[-1], "local"),
         *_through_memory(stages.half),
     ]
@@ -239,19 +238,7 @@ def _through_memory(stage: Tensor) -> list[Primitive]:
         Unroll(name, across),
         Vectorize(name, channel),
         ComputeAt(f"{name}.acc", name, along, "register"),
-        *_transform(f"{name}.acc", stage, len(stage.axes) - 3),
-    ]
-
-
-def _transform(name: str, stage: Tensor, unrolled: int) -> list[Primitive]:
-    """One of the two sums of a transform in registers: unrolled over the sum and axis number `unrolled`."""
-    summed, position, vector = stage.reduce_axes[0].name, stage.axes[unrolled].name, stage.axes[-1].name
-    others = [axis.name for number, axis in enumerate(stage.axes[:-1]) if number != unrolled]
-    return [
-        Reorder(name, (*others, summed, position, vector)),
-        Unroll(name, summed),
-        Unroll(name, position),
-        Vectorize(name, vector),
+        *transform(f"{name}.acc", stage, len(stage.axes) - 3, whole=False),
     ]
 
 
@@ -297,7 +284,7 @@ def _data(stages: WinogradStages, whole: bool) -> list[Primitive]:
         Unroll(name, y),
         Vectorize(name, f"{c}.1"),
         ComputeAt(f"{name}.acc", name, x, "register"),
-        *_transform(f"{name}.acc", stages.data, 1),
+        *transform(f"{name}.acc", stages.data, 1, whole=False),
         ComputeAt(stages.rows.name, name, f"{c}.0", "local"),
         *_through_memory(stages.rows),
     ]

@@ -52,7 +52,7 @@ from cross.schedule.primitives import (
 from cross.schedule.space import Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import WASTE, divisors, waste
 from cross.schedule.tiling import StageKnobs
-from cross.schedule.winograd.stages import WinogradStages, algorithms
+from cross.schedule.winograd.stages import WinogradStages, algorithms, transform
 
 FEWEST_CHANNELS = 16  # read or computed: with fewer, V and M cost more to move than the products save
 PREFERRED_CHANNEL_THREADS = 32  # a warp: its threads read the channels of one tile side by side
@@ -259,9 +259,9 @@ def _data(item: _Transform, stages: WinogradStages) -> list[Primitive]:
         *(Unroll(name, axis) for axis in (x, y)),
         Vectorize(name, f"{c}.2"),
         ComputeAt(f"{name}.acc", name, x, "register"),
-        *_sum(f"{name}.acc", stages.data, 1),
+        *transform(f"{name}.acc", stages.data, 1, whole=True),
         ComputeAt(stages.rows.name, name, f"{c}.1", "register"),
-        *_sum(stages.rows.name, stages.rows, 1),
+        *transform(stages.rows.name, stages.rows, 1, whole=True),
     ]
 
 
@@ -270,8 +270,7 @@ def _output(item: _Transform, stages: WinogradStages) -> list[Primitive]:
     name = stages.output.name
     b, c = stages.output.axes[0].name, stages.output.axes[-1].name
     h, w = (axis.name for axis in stages.image)
-    phases = [axis.name for axis in stages.output.axes if axis.name not in (b, h, w, c)]
-    blocks, threads = (b, *phases, f"{h}.0", f"{w}.0", f"{c}.0"), (f"{h}.1", f"{w}.1", f"{c}.1")
+    blocks, threads = (b, *stages.phases, f"{h}.0", f"{w}.0", f"{c}.0"), (f"{h}.1", f"{w}.1", f"{c}.1")
     return [
         *(Split(name, axis, (item.field(axis), stages.size), whole_tiles=True) for axis in (h, w)),
         Split(name, c, (item.field("channels"), item.vector)),
@@ -281,20 +280,9 @@ def _output(item: _Transform, stages: WinogradStages) -> list[Primitive]:
         *(Unroll(name, f"{axis}.2") for axis in (h, w)),
         Vectorize(name, f"{c}.2"),
         ComputeAt(stages.tile.name, name, f"{h}.2", "register"),
-        *_sum(stages.tile.name, stages.tile, len(stages.tile.axes) - 2),
+        *transform(stages.tile.name, stages.tile, len(stages.tile.axes) - 2, whole=True),
         ComputeAt(stages.half.name, name, threads[-1], "register"),
-        *_sum(stages.half.name, stages.half, len(stages.half.axes) - 3),
-    ]
-
-
-def _sum(name: str, stage: Tensor, position: int) -> list[Primitive]:
-    """One of the two sums of a transform in registers, written out: an input goes to all of a line."""
-    summed, along, vector = stage.reduce_axes[0].name, stage.axes[position].name, stage.axes[-1].name
-    others = [axis.name for number, axis in enumerate(stage.axes[:-1]) if number != position]
-    return [
-        Reorder(name, (*others, summed, along, vector)),
-        *(Unroll(name, loop) for loop in (*others, summed, along)),
-        Vectorize(name, vector),
+        *transform(stages.half.name, stages.half, len(stages.half.axes) - 3, whole=True),
     ]
 
 

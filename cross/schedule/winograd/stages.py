@@ -21,6 +21,7 @@ from cross.expression.rewrites.winograd.flat import with_flat_tiles
 from cross.expression.rewrites.winograd.form import winograd_form
 from cross.expression.rewrites.winograd.matrices import TILES
 from cross.schedule.packing import Maps
+from cross.schedule.primitives import Primitive, Reorder, Unroll, Vectorize
 
 RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with them
 FLAT_RANKS = ((4, 4), (6, 6))  # with one axis for all tiles
@@ -58,6 +59,12 @@ class WinogradStages:
         """The axes of the output that the tiles divide."""
         inner = self.output.axes[1:-1]
         return inner[0], inner[len(inner) // 2]
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The axes of the output for the phases of a transposed convolution; empty for another."""
+        inner = self.output.axes[1:-1]
+        return tuple(axis.name for axis in inner if axis not in self.image)
 
     @property
     def multiplications(self) -> int:
@@ -107,6 +114,20 @@ def winograd_stages(operator: Operator, known: tuple[tuple[int, int], ...] = RAN
     paddings = tuple(stage for stage in elementwise if _pads(stage, rows))
     inlined = tuple(stage.name for stage in elementwise if stage not in paddings)
     return WinogradStages(paddings, inlined, rows, data, products, half, tile, output, next(iter(weights)))
+
+
+def transform(name: str, stage: Tensor, position: int, *, whole: bool) -> list[Primitive]:
+    """One of the two sums of a transform, a line of a tile at a time: an input is added to all of the line.
+
+    Unrolled over the sum and axis number `position`; `whole`: over all lines of the tile, too.
+    """
+    summed, along, vector = stage.reduce_axes[0].name, stage.axes[position].name, stage.axes[-1].name
+    others = [axis.name for number, axis in enumerate(stage.axes[:-1]) if number != position]
+    return [
+        Reorder(name, (*others, summed, along, vector)),
+        *(Unroll(name, loop) for loop in (*(others if whole else ()), summed, along)),
+        Vectorize(name, vector),
+    ]
 
 
 def _has_literals(stage: Tensor) -> bool:
