@@ -11,7 +11,9 @@ CrossError
 
 
 class CrossError(Exception):
-    """Root of the compiler's errors."""
+    """Root of the compiler's errors; `exit_code` is what the command line returns."""
+
+    exit_code = 1
 
 
 class ExpressionError(CrossError):

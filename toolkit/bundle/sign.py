@@ -66,12 +66,12 @@ class SigningKey:
         return sshsig.encode(self.public.raw, _private(self.seed).sign(sshsig.signed_data(message)))
 
 
-def key_file(config_dir: Path | None = None) -> Path:
+def key_file(config_dir: Path | str | None = None) -> Path:
     """Where the signing key lives: ~/.config/tune-for-board/signing_key unless a folder is given."""
-    return (config_dir or Path.home() / ".config" / "tune-for-board") / "signing_key"
+    return Path(config_dir or Path.home() / ".config" / "tune-for-board") / "signing_key"
 
 
-def signers_file(config_dir: Path | None = None) -> Path:
+def signers_file(config_dir: Path | str | None = None) -> Path:
     """Which other keys this host trusts: allowed_signers beside its own key, in OpenSSH's format."""
     return key_file(config_dir).with_name("allowed_signers")
 

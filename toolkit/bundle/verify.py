@@ -45,12 +45,13 @@ class VerifiedBundle:
             return _checked(container.read_padded(stream, part.size_bytes, str(self.path)), part, self.path)
 
 
-def open_bundle(path: Path, trusted: Iterable[sign.PublicKey]) -> VerifiedBundle:
+def open_bundle(path: Path | str, trusted: Iterable[sign.PublicKey]) -> VerifiedBundle:
     """Check the bundle in `path` down to its last byte.
 
     Raises InputError when there is no such file, VerificationError when anything about it is not as it was
     when one of the `trusted` keys signed it.
     """
+    path = Path(path)
     try:
         stream = path.open("rb")
     except OSError as error:
@@ -69,7 +70,7 @@ def open_bundle(path: Path, trusted: Iterable[sign.PublicKey]) -> VerifiedBundle
     return VerifiedBundle(path, contents, envelope.manifest, envelope.signature, signer)
 
 
-def trusted_keys(config_dir: Path | None = None) -> tuple[sign.PublicKey, ...]:
+def trusted_keys(config_dir: Path | str | None = None) -> tuple[sign.PublicKey, ...]:
     """The keys this host trusts: its own signing key and those in allowed_signers beside it."""
     own = sign.key_file(config_dir)
     keys = [sign.open_key(own).public] if own.exists() else []

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-INTERNAL: Final = 1
 TRUST: Final = "trust_board_file"
 WIDE: Final = "wide"
 INTERRUPTED: Final = 130
@@ -36,10 +35,8 @@ def answering(function: Callable[P, None]) -> Callable[P, None]:
         as_json = bool(kwargs.get("as_json"))
         try:
             function(*args, **kwargs)
-        except (ToolkitError, BoardError) as error:
+        except (ToolkitError, BoardError, CrossError) as error:
             fail(str(error), error.exit_code, type(error).__name__, as_json=as_json)
-        except CrossError as error:
-            fail(str(error), INTERNAL, type(error).__name__, as_json=as_json)
         except BrokenPipeError:
             raise  # whoever read the output has left; click ends quietly
         except OSError as error:

@@ -131,7 +131,7 @@ def tune_options(given: dict[str, Any]) -> TuneOptions:
     )
     return toolkit.TuneOptions(
         target=given["target"],
-        trials=toolkit.DEFAULT_TRIALS if limits == [None] * 3 else given["trials"],
+        trials=given["trials"],
         total=given["total"],
         seconds=given["budget_s"],
         tuning=toolkit.TuningOptions(search=search, seed=given["seed"], early_stop=given["early_stop"]),

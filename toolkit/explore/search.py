@@ -43,7 +43,7 @@ class SearchOptions:
     annealing: AnnealingOptions = field(default_factory=AnnealingOptions)
     genetic: GeneticOptions = field(default_factory=GeneticOptions)
     features: str = ""
-    prior: Path | None = None
+    prior: Path | str | None = None
     first: str = FIRST[0]
 
 

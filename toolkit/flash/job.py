@@ -61,7 +61,10 @@ AGAIN: Final = "tune or pack the bundle again"
 
 
 def flash_bundle(
-    bundle_path: Path, board: Board, options: FlashOptions = DEFAULTS, progress: FlashProgress | None = None
+    bundle_path: Path | str,
+    board: Board,
+    options: FlashOptions = DEFAULTS,
+    progress: FlashProgress | None = None,
 ) -> FlashReport:
     """Install the bundle on the board and make it current.
 

@@ -52,9 +52,9 @@ class FlashOptions:
     """Longest that a self-test, a health check or the runs of `run_installed` may take."""
     wait_s: float = 0.0
     """How long to wait for the board's lease."""
-    config_dir: Path | None = None
+    config_dir: Path | str | None = None
     """Where the signing key and trusted signers are; None: ~/.config/tune-for-board."""
-    cache_dir: Path | None = None
+    cache_dir: Path | str | None = None
 
 
 class StartedVariant(msgspec.Struct, frozen=True, kw_only=True):

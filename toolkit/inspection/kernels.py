@@ -72,7 +72,12 @@ class FoundKernel:
 
 
 def found_kernels(
-    path: Path, records: Path, trusted: Sequence[PublicKey], *, board: Board | None = None, target: str = ""
+    path: Path | str,
+    records: Path | str,
+    trusted: Sequence[PublicKey],
+    *,
+    board: Board | None = None,
+    target: str = "",
 ) -> tuple[FoundKernel, ...]:
     """The kernels of a bundle, for which `records` knows the operators, or of a records store itself.
 
@@ -81,6 +86,7 @@ def found_kernels(
 
     Raises InputError, RecordsError, BoardError, VerificationError.
     """
+    path, records = Path(path), Path(records)
     try:
         with path.open("rb") as stream:
             is_bundle = stream.read(len(MAGIC)) == MAGIC

@@ -15,11 +15,12 @@ BEGIN = datetime.datetime(1950, 1, 1)  # the first that X.509 can say: a board's
 END = datetime.datetime(9999, 12, 31, 23, 59, 59)  # "no well-defined expiration date", RFC 5280 4.1.2.5
 
 
-def make_credentials(board_file: Path, host_file: Path) -> bool:
+def make_credentials(board_file: Path | str, host_file: Path | str) -> bool:
     """Make fresh credentials for both sides (mode 0600), unless both files are there; whether it did.
 
     Raises OutputError when one of them is missing, or they cannot be written.
     """
+    board_file, host_file = Path(board_file), Path(host_file)
     present = [path for path in (board_file, host_file) if path.exists()]
     if len(present) == 2:
         return False

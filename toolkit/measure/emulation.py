@@ -68,13 +68,17 @@ def find(cache_dir: Path = DEFAULT_CACHE_DIR) -> EmulationPaths | None:
 
 
 def fetch_emulation(
-    cache_dir: Path = DEFAULT_CACHE_DIR, progress: Progress = lambda line: None, *, mirror: str = _MIRROR
+    cache_dir: Path | str = DEFAULT_CACHE_DIR,
+    progress: Progress = lambda line: None,
+    *,
+    mirror: str = _MIRROR,
 ) -> EmulationPaths:
     """What `find` finds, after getting whatever is missing below `cache_dir` (about 80 MB on disk).
 
     `progress` is called with one line per step. Of several processes one fetches, the others wait for it.
     Raises BoardUnreachable with the remedy.
     """
+    cache_dir = Path(cache_dir)
     if found := find(cache_dir):
         return found
     with _one_at_a_time(cache_dir):

@@ -65,16 +65,17 @@ class BoardProbe:
 def load_board(
     name_or_path: str | Path,
     *,
-    cache_dir: Path = DEFAULT_CACHE_DIR,
+    cache_dir: Path | str = DEFAULT_CACHE_DIR,
     to_run: bool = True,
     trust: bool = False,
-    config_dir: Path | None = None,
+    config_dir: Path | str | None = None,
 ) -> Board:
     """The board, with the peaks that `probe_board` measured on it.
 
     `to_run`: it may be connected to, so that a program that its file names must be agreed to, by `trust` or
     before (see trust.py). Raises BoardError, UntrustedBoard.
     """
+    config_dir = Path(config_dir) if config_dir else None
     board = load(name_or_path)
     if to_run:
         check_program(board, trust=trust, config_dir=config_dir)
@@ -88,7 +89,11 @@ def load_board(
 
 
 def probe_board(
-    board: Board, *, cache_dir: Path = DEFAULT_CACHE_DIR, wait_s: float = 0.0, runtime_dir: Path | None = None
+    board: Board,
+    *,
+    cache_dir: Path | str = DEFAULT_CACHE_DIR,
+    wait_s: float = 0.0,
+    runtime_dir: Path | str | None = None,
 ) -> BoardProbe:
     """Ask the board what it is, measure the peak of its CPU targets, and keep that for `load_board`.
 
@@ -102,7 +107,7 @@ def probe_board(
             target.name: TargetFacts(
                 key=target.key,
                 cores=target.cores,
-                peak_gflops=measure_peak(session, target, cache_dir=cache_dir),
+                peak_gflops=measure_peak(session, target, cache_dir=Path(cache_dir)),
             )
             for target in board.targets
             if target.kind == "cpu"
@@ -119,9 +124,9 @@ def probe_board(
     return BoardProbe(answer, facts, path)
 
 
-def facts_path(board: Board, cache_dir: Path = DEFAULT_CACHE_DIR) -> Path:
+def facts_path(board: Board, cache_dir: Path | str = DEFAULT_CACHE_DIR) -> Path:
     """Where a board's measured figures are kept."""
-    return cache_dir / "boards" / f"{board.name}.json"
+    return Path(cache_dir) / "boards" / f"{board.name}.json"
 
 
 def measure_peak(session: Session, target: Target, *, cache_dir: Path = DEFAULT_CACHE_DIR) -> float:

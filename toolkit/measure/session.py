@@ -257,7 +257,12 @@ class Session:
 
 
 def open_session(
-    board: Board, *, cache_dir: Path | None = None, wait_s: float = 0.0, holder: str = "", lease: bool = True
+    board: Board,
+    *,
+    cache_dir: Path | str | None = None,
+    wait_s: float = 0.0,
+    holder: str = "",
+    lease: bool = True,
 ) -> Session:
     """Reach the board and take its lease, waiting up to `wait_s` for who holds it.
 
@@ -266,7 +271,7 @@ def open_session(
     when it was waited for), InputError.
     """
     with ExitStack() as unfinished:
-        transport = open_transport(board.link, cache_dir)
+        transport = open_transport(board.link, Path(cache_dir) if cache_dir else None)
         unfinished.callback(transport.close)
         connection = Connection(
             transport, FrameDecoder(max_payload_bytes=CHUNK_BYTES, noise_bytes=NOISE_BYTES)

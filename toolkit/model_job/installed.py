@@ -57,7 +57,7 @@ def run_installed(
     return ModelRun(result.bundle_id, board.emulated, outputs, result.seconds, result.variant)
 
 
-def read_array(path: Path) -> Array:
+def read_array(path: Path | str) -> Array:
     """The array in a .npy file. Raises InputError."""
     try:
         array = np.load(path, allow_pickle=False)
@@ -72,8 +72,9 @@ def read_array(path: Path) -> Array:
     return array
 
 
-def write_arrays(outputs: Mapping[str, Array], folder: Path) -> list[Path]:
+def write_arrays(outputs: Mapping[str, Array], folder: Path | str) -> list[Path]:
     """One .npy file for each output, in order; / in a name becomes _. Raises OutputError."""
+    folder = Path(folder)
     paths = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

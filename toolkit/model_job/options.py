@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from toolkit.errors import InputError
 from toolkit.measure.comparison import Comparison
 from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.records.failures import FailureReason
@@ -41,12 +43,13 @@ class TuneOptions:
     """How to tune a model; the defaults are those of the command.
 
     `trials` measurements for each distinct operator, or `total` for all of them together, or `seconds` for
-    the whole job (then `trials` is None). Configurations that an earlier run recorded count as trials.
+    the whole job: one of the three, DEFAULT_TRIALS where none is given. Configurations that an earlier run
+    recorded count as trials. Raises InputError for two of them, and for values that mean nothing.
     """
 
     target: str = ""
     """Name of one of the board's targets; empty: the one with the highest estimated peak."""
-    trials: int | None = DEFAULT_TRIALS
+    trials: int | None = None
     total: int | None = None
     seconds: float | None = None
     spent_s: float = 0.0
@@ -75,9 +78,23 @@ class TuneOptions:
     """Compiler processes."""
     wait_s: float = 0.0
     """How long to wait for the board's lease."""
-    config_dir: Path | None = None
+    config_dir: Path | str | None = None
     """Where the signing key is; None: ~/.config/tune-for-board."""
-    cache_dir: Path | None = None
+    cache_dir: Path | str | None = None
+
+    def __post_init__(self) -> None:
+        budgets = {"trials": self.trials, "total": self.total, "seconds": self.seconds}
+        given = [name for name, value in budgets.items() if value is not None]
+        if len(given) > 1:
+            raise InputError(f"TuneOptions: {' and '.join(given)} exclude each other: give one of them")
+        if not given:
+            object.__setattr__(self, "trials", DEFAULT_TRIALS)
+        for name, least in (("trials", 1), ("total", 1), ("workers", 1), ("seconds", 0), ("wait_s", 0)):
+            value = getattr(self, name)
+            if value is not None and not least <= value < math.inf:
+                raise InputError(f"TuneOptions: expected {name} of at least {least}, found {value}")
+        if not 0.0 <= self.coverage <= 1.0:
+            raise InputError(f"TuneOptions: expected a coverage between 0 and 1, found {self.coverage}")
 
 
 @dataclass(frozen=True, slots=True)

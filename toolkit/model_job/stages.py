@@ -48,7 +48,6 @@ TUNED_KERNELS = 1.3
 plan of a budget. Too low, a job with a budget ends late; too high, it stops tuning early."""
 PACKED_BYTES_PER_S = 2e8  # to hash, sign and write a bundle: an estimate for the plan of a budget
 CONFIRM_ROUNDS = 2
-MODEL_SHARE = 0.1  # of a budget at most, for comparing the untuned and the tuned model
 RECENT_TRIALS = 64  # whose mean says how long the board takes to answer now
 
 
@@ -172,7 +171,8 @@ def _costs(job: JobContext, baseline: Baseline, round_s: float) -> Costs:
     return Costs(
         prepared_s=job.passed_s,
         confirm_s=_confirm_s(job, baseline, answer_s),
-        finish_s=built_s + 2 * _planned_pairs(job, round_s) * round_s + packed_s,
+        finish_s=built_s + 2 * round_s + packed_s,
+        compare_s=2 * (_pairs(job) - 1) * round_s,
     )
 
 
@@ -369,13 +369,6 @@ def measure(
         known = [item for item in (default, tuned) if isinstance(item, Latency)]
         disturbed = () if job.board.emulated else disturbances(known, job.session.probe(gpus=False))
     return MeasuredModels(default, tuned, comparison, disturbed)
-
-
-def _planned_pairs(job: JobContext, round_s: float) -> int:
-    """The pairs that a budget has time for, at least one; `round_s` measures one model once."""
-    if job.options.seconds is None:
-        return _pairs(job)
-    return max(1, min(_pairs(job), int(MODEL_SHARE * job.options.seconds / (2 * round_s))))
 
 
 def _pairs(job: JobContext) -> int:

@@ -13,6 +13,8 @@ from toolkit.errors import InputError
 
 FIRST_TRIALS = 2  # of each operator in the smallest sensible budget: the default schedule and another one
 CONFIRM_SHARE = 0.15  # of a budget at most
+COMPARE_SHARE = 0.1  # of a budget at most, for all but the first pair of the untuned and the tuned model
+SPARE = 1.1  # times what was measured: the preparations of the next run may take a little longer
 ROUND_S = 5.0  # a proposed budget is rounded up to a multiple of this
 
 
@@ -35,12 +37,14 @@ class Demand:
 class Costs:
     """Seconds of everything but tuning: `prepared_s` are over, the others still to come.
 
-    `confirm_s`: measuring the finalists again, `finish_s`: compiling, measuring and packing the model.
+    `confirm_s`: measuring the finalists again, `finish_s`: compiling, measuring and packing the model;
+    `compare_s`: measuring it more often, beside the untuned one, which a small budget leaves out.
     """
 
     prepared_s: float
     confirm_s: float
     finish_s: float
+    compare_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +88,36 @@ def plan_seconds(demands: Sequence[Demand], costs: Costs, budget_s: float) -> Tu
     Raises InputError, which names the smallest sensible budget, when that is too little.
     """
     first_s = sum(demand.trial_s * max(0, FIRST_TRIALS - demand.recorded) for demand in demands)
-    confirm_s = min(costs.confirm_s, CONFIRM_SHARE * budget_s)
-    tuning_s = budget_s - costs.prepared_s - confirm_s - costs.finish_s
+    confirm_s, finish_s = _after_tuning(costs, budget_s)
+    tuning_s = budget_s - costs.prepared_s - confirm_s - finish_s
     if tuning_s < first_s or budget_s <= 0:
-        fixed_s = costs.prepared_s + first_s + costs.finish_s
-        smallest_s = min(fixed_s / (1 - CONFIRM_SHARE), fixed_s + costs.confirm_s)
-        raise InputError(
-            f"a budget of {budget_s:.0f} s is too small: the preparations take {costs.prepared_s:.0f} s, "
-            f"{FIRST_TRIALS} trials of each of the {len(demands)} operators {first_s:.0f} s, and measuring "
-            f"and packing what was found {costs.finish_s + costs.confirm_s:.0f} s; "
-            f"give --budget {math.ceil(smallest_s / ROUND_S) * ROUND_S:.0f}s or more"
-        )
+        raise InputError(_too_small(budget_s, first_s, len(demands), costs))
     return _plan(demands, costs, _within(demands, tuning_s), budget_s=budget_s, tuning_s=tuning_s)
+
+
+def _after_tuning(costs: Costs, budget_s: float) -> tuple[float, float]:
+    """Seconds of a budget for confirming, and for finishing."""
+    confirm_s = min(costs.confirm_s, CONFIRM_SHARE * budget_s)
+    return confirm_s, costs.finish_s + min(costs.compare_s, COMPARE_SHARE * budget_s)
+
+
+def _too_small(budget_s: float, first_s: float, operators: int, costs: Costs) -> str:
+    """The refusal of a budget: whole seconds of every part, their sum, and a budget with some to spare."""
+    fixed_s = costs.prepared_s + first_s + costs.finish_s
+    smallest_s = min(
+        (fixed_s + confirm_s + compare_s) / (1 - confirm_share - compare_share)
+        for confirm_s, confirm_share in ((costs.confirm_s, 0.0), (0.0, CONFIRM_SHARE))
+        for compare_s, compare_share in ((costs.compare_s, 0.0), (0.0, COMPARE_SHARE))
+    )
+    after_s = sum(_after_tuning(costs, smallest_s))
+    prepare, first, after = (math.ceil(seconds) for seconds in (costs.prepared_s, first_s, after_s))
+    whole_s = prepare + first + after
+    advised_s = math.ceil(SPARE * whole_s / ROUND_S) * ROUND_S
+    return (
+        f"a budget of {budget_s:.0f} s is too small: the preparations take {prepare} s, {FIRST_TRIALS} "
+        f"trials of each of the {operators} operators {first} s, confirming, compiling, comparing and "
+        f"packing what was found {after} s, together {whole_s} s; give --budget {advised_s:.0f}s or more"
+    )
 
 
 def plan_trials(
@@ -168,7 +190,7 @@ def _plan(
     budget_s: float | None,
     tuning_s: float,
 ) -> TuningPlan:
-    confirm_s = costs.confirm_s if budget_s is None else min(costs.confirm_s, CONFIRM_SHARE * budget_s)
+    confirm_s, finish_s = _after_tuning(costs, math.inf if budget_s is None else budget_s)
     return TuningPlan(
         operators=tuple(
             OperatorPlan(demand.name, demand.count, demand.recorded, n, n * demand.trial_s)
@@ -179,6 +201,6 @@ def _plan(
         prepared_s=costs.prepared_s,
         tuning_s=tuning_s,
         confirm_s=confirm_s,
-        finish_s=costs.finish_s,
-        total_s=costs.prepared_s + tuning_s + confirm_s + costs.finish_s,
+        finish_s=finish_s,
+        total_s=costs.prepared_s + tuning_s + confirm_s + finish_s,
     )

@@ -36,7 +36,7 @@ class Health:
         return all(check.state != "failure" for check in self.checks)
 
 
-def check_board(board: Board, *, cache_dir: Path | None = None) -> Health:
+def check_board(board: Board, *, cache_dir: Path | str | None = None) -> Health:
     """Connect and look; takes no lease and changes nothing but the runtime's archive on the board."""
     try:
         with open_session(board, cache_dir=cache_dir, lease=False) as session:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from toolkit.errors import InputError
 from toolkit.measure.measurement import GIVEN_UP_S, IDENTICAL_CODE
 from toolkit.records import TuningRecord
 from toolkit.records.failures import FailureReason, failure_reasons
@@ -32,13 +33,20 @@ class Budget:
     """When a tuning run ends; None: no such limit.
 
     `trials` measured configurations of each operator at most, `total` of all together, `seconds` for all
-    together, or a function that says, again and again, how many they are now. Configurations that an earlier
+    together, or a function that says, again and again, how many they are now. Raises InputError for less
+    than 0. Configurations that an earlier
     run recorded count as trials; its seconds do not.
     """
 
     trials: int | None = None
     seconds: float | Callable[[], float] | None = None
     total: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "seconds", "total"):
+            value = getattr(self, name)
+            if value is not None and not callable(value) and not value >= 0:
+                raise InputError(f"Budget: expected {name} of at least 0, found {value}")
 
     @property
     def allowed_s(self) -> float | None:

@@ -36,15 +36,22 @@ def test_confirming_takes_a_bounded_part() -> None:
 
 @pytest.mark.parametrize("budget_s", [0.0, 5.0, 8.0])
 @pytest.mark.parametrize("confirm_s", [0.1, 4.0, 1000.0])
-def test_too_small_a_budget_is_refused_with_one_that_works(budget_s: float, confirm_s: float) -> None:
-    demands, costs = [HEAVY, LIGHT], replace(COSTS, confirm_s=confirm_s)
+@pytest.mark.parametrize("compare_s", [0.0, 1.0, 1000.0])
+def test_too_small_a_budget_is_refused_with_one_that_works(
+    budget_s: float, confirm_s: float, compare_s: float
+) -> None:
+    demands, costs = [HEAVY, LIGHT], replace(COSTS, confirm_s=confirm_s, compare_s=compare_s)
     with pytest.raises(InputError, match=f"a budget of {budget_s:.0f} s is too small") as refused:
         plan_seconds(demands, costs, budget_s)
     found = re.search(r"give --budget (\d+)s or more", str(refused.value))
     assert found is not None
-    plan = plan_seconds(demands, costs, float(found[1]))
+    *parts, whole = (int(part) for part in re.findall(r"(\d+) s[,;]", str(refused.value)))
+    assert sum(parts) == whole <= int(found[1])
+    slower = replace(costs, prepared_s=1.1 * costs.prepared_s)  # the next run is never quite the same
+    plan = plan_seconds(demands, slower, float(found[1]))
+    assert plan.total_s == pytest.approx(float(found[1]))
     assert plan.tuning_s >= 2 * 0.1 + 2 * 0.05
-    assert float(found[1]) < 20.0
+    assert float(found[1]) <= 20.0
 
 
 def test_without_any_known_pace_no_trials_are_promised() -> None:
