@@ -1,7 +1,7 @@
 """The node cases that come with onnx: what is accepted computes what they expect, the rest is refused.
 
-onnx_node_cases/ names the cases that passed when it was last written; those must pass still. `make golden`
-adds what passes since.
+onnx_node_cases/ has what became of each case when it was last written; what passed must pass still. `make
+golden` adds what passes since, and writes docs/operators.md from it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
-PASSING = Path(__file__).with_name("onnx_node_cases")
+from tests.conformance.operators_document import document
+
+KNOWN = Path(__file__).with_name("onnx_node_cases")
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operators.md"
 TIMEOUT_S = 500.0
 # first letters of operators, in parts of about equal time
 PARTS = ("ab", "c", "defg", "hijklm", "nopq", "rs", "tuvwxyz")
@@ -29,11 +32,21 @@ def test_accepted_node_cases_are_right(part: str, request: pytest.FixtureRequest
     assert results
     wrong = {name: text for name, text in results.items() if text.startswith("wrong")}
     assert not wrong, "\n".join(f"{name} is {text}" for name, text in wrong.items())
-    passed = sorted(name for name, text in results.items() if text == "passed")
-    path = PASSING / f"{part}.txt"
+    path = KNOWN / f"{part}.json"
     if request.config.getoption("--update-golden"):
         path.parent.mkdir(exist_ok=True)
-        path.write_text("\n".join(passed) + "\n")
-    known = set(path.read_text().split()) & results.keys()  # another onnx may lack some
-    lost = known - set(passed)
+        path.write_text(json.dumps(results, indent=0, sort_keys=True) + "\n")
+    known = json.loads(path.read_text())
+    lost = [name for name in known.keys() & results.keys() if known[name] == "passed" != results[name]]
     assert not lost, "\n".join(f"{name} is {results[name]}" for name in sorted(lost))
+
+
+@pytest.mark.slow
+def test_the_page_of_operators_is_true(request: pytest.FixtureRequest) -> None:
+    known: dict[str, str] = {}
+    for part in PARTS:
+        known |= json.loads((KNOWN / f"{part}.json").read_text())
+    text = document(known)
+    if request.config.getoption("--update-golden"):
+        DOCUMENT.write_text(text)
+    assert DOCUMENT.read_text() == text, "run `make golden`"

@@ -88,11 +88,6 @@ def one(
     return model([node(op, ["x", *(weights or {})], "y", **attributes)], {"x": shape}, ["y"], weights, opset)
 
 
-def two(op: str, **attributes: Any) -> Any:
-    """An operator whose second input is computed, too."""
-    return model([node(op, ["x", "z"], "y", **attributes)], {"x": (4, 4), "z": (4, 4)}, ["y"])
-
-
 def many_in_the_way() -> Any:
     """Two settings and five operators of two kinds, one of them behind another, none of them alone."""
     names = "abcde"
@@ -113,9 +108,10 @@ def wrong_rank() -> Any:
 BATCH_NORM = {"s": weight(3), "b": weight(3), "m": weight(3), "v": weight(3) ** 2}
 
 MODELS: dict[str, Callable[[], Any]] = {
-    "unsupported-operator": lambda: one("Sin", (2, 3)),
+    "unsupported-operator": lambda: one(
+        "DeformConv", (1, 1, 3, 3), {"w": weight(1, 1, 1, 1), "o": weight(1, 2, 3, 3)}, opset=19
+    ),
     "unsupported-domain": lambda: of_domain("com.example"),
-    "operator-on-constants-only": lambda: two("Mod", fmod=1),
     "many-in-the-way": many_in_the_way,
     "old-opset": lambda: with_opset(6),
     "new-opset": lambda: with_opset(999),
@@ -125,7 +121,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "output-is-an-input": with_bad_output,
     "out-of-order": out_of_order,
     "missing-weights-file": with_external_weights,
-    "pad-mode": lambda: one("Pad", (3, 4), {"p": integers(1, 1, 1, 1)}, opset=19, mode="wrap"),
+    "pad-mode": lambda: one("Pad", (3, 4), {"p": integers(1, 1, 1, 1)}, opset=19, mode="sideways"),
     "computed-slice": lambda: model(
         [node("Slice", ["x", "s", "e"], "y")], {"x": (3, 4)}, ["y"], {"e": integers(1, 1)}
     ),
@@ -165,7 +161,10 @@ MODELS: dict[str, Callable[[], Any]] = {
         ["y"],
         BATCH_NORM,
     ),
-    "uneven-gather": lambda: one("Gather", (5, 3), {"i": integers(0, 1, 3)}),
+    "gather-outside": lambda: one("Gather", (5, 3), {"i": integers(0, 1, 5)}),
+    "too-many-to-sort": lambda: model(
+        [node("TopK", ["x", "k"], ["y", "i"])], {"x": (2, 20000)}, ["y"], {"k": integers(3)}
+    ),
     "wrong-rank": wrong_rank,
     "empty-value": lambda: one("Slice", (3, 4), {"s": integers(2), "e": integers(2)}),
 }

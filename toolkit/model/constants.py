@@ -79,9 +79,11 @@ def filled(model: str, node: OnnxNode, shape: Array) -> Array:
     return np.full(extents, fill.ravel()[0], fill.dtype)
 
 
-def shape_of(node: OnnxNode, shape: tuple[int, ...]) -> Array:
-    """Shape, between its attributes `start` and `end`, or Size."""
+def shape_of(node: OnnxNode, shape: tuple[int, ...], dtype: str) -> Array:
+    """What Size, EyeLike and Shape (between its attributes `start` and `end`) give for data of a shape."""
+    bounds = {item.name: item.i for item in node.proto.attribute}
     if node.proto.op_type == "Size":
         return np.asarray(math.prod(shape), np.int64)
-    bounds = {item.name: item.i for item in node.proto.attribute}
+    if node.proto.op_type == "EyeLike":
+        return np.eye(shape[0], shape[1], bounds.get("k", 0), np.dtype(dtype))
     return np.asarray(shape[bounds.get("start", 0) : bounds.get("end", len(shape))], np.int64)

@@ -14,8 +14,10 @@ from cross.expression.families import (
     data_movement,
     dense,
     elementwise,
+    indexed,
     norm,
     pool,
+    positions,
     recurrent,
     transposed,
 )
@@ -30,6 +32,7 @@ Operand = Tensor | Term  # a literal stands for a constant with one element
 
 COMBINERS = {
     "ReduceSum": "sum",
+    "ReduceProd": "prod",
     "ReduceMax": "max",
     "ReduceMin": "min",
     "MaxPool": "max",
@@ -139,6 +142,8 @@ def _pad(node: Node, operands: Sequence[Tensor]) -> Tensor:
     before, after = node.integers("before"), node.integers("after")
     if node.text("mode") == "reflect":
         return data_movement.reflect_pad(operands[0], before, after)
+    if node.text("mode") == "wrap":
+        return data_movement.wrap_pad(operands[0], before, after)
     if node.text("mode") == "edge":
         return data_movement.edge_pad(operands[0], before, after)
     value = node.attributes["value"]
@@ -188,12 +193,63 @@ def _gru_output(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return recurrent.gru_output(inputs, products, last[0] if last else None, state, _gates(node))
 
 
+def _arg_extreme(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    combiner = "max" if node.op == "ArgMax" else "min"
+    return positions.arg_extreme(operands[0], node.integer("axis"), combiner, node.integer("last") != 0)
+
+
+def _running(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    combiner = "sum" if node.op == "CumSum" else "prod"
+    exclusive, reverse = node.integer("exclusive") != 0, node.integer("reverse") != 0
+    return positions.running(operands[0], node.integer("axis"), combiner, exclusive, reverse)
+
+
+def _einsum(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    names = node.text("names").split(",")
+    return positions.sum_over_names(operands, names, node.text("result"))
+
+
+def _gather(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    data, indices = operands
+    if node.op == "GatherND":
+        return indexed.gather_tuples(data, indices, node.integer("batches"))
+    gather = data_movement.gather if node.op == "Gather" else data_movement.gather_elements
+    return gather(data, indices, node.integer("axis"))
+
+
+def _scatter(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    data, indices, updates = operands
+    if node.op == "ScatterND":
+        return indexed.scatter_tuples(data, indices, updates, node.text("combiner"))
+    return indexed.scatter_elements(data, indices, updates, node.integer("axis"), node.text("combiner"))
+
+
+def _write_at(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    data, update, starts = operands
+    return indexed.write_at(data, update, starts, node.integer("axis"), node.integer("circular") != 0)
+
+
+def _reverse_sequences(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    return indexed.reverse_sequences(operands[0], operands[1], node.integer("batch"), node.integer("time"))
+
+
+def _largest_places(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    largest = node.integer("largest") != 0
+    return indexed.largest_places(operands[0], node.integer("axis"), node.integer("count"), largest)
+
+
+def _columns_to_image(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    geometry = [node.integers(key) for key in ("strides", "dilations", "before")]
+    return indexed.columns_to_image(operands[0], node.integers("image"), node.integers("kernel"), geometry)
+
+
 _BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "MaxPool": _pool,
     "SumPool": _pool,
     "ReduceSum": _reduce,
+    "ReduceProd": _reduce,
     "ReduceMax": _reduce,
     "ReduceMin": _reduce,
     "ReduceL2": lambda node, operands: norm.euclidean_norm(operands[0], node.integers("axes")),
@@ -212,5 +268,18 @@ _BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "Pad": _pad,
     "Slice": _slice,
     "Transpose": lambda node, operands: data_movement.transpose(operands[0], node.integers("perm")),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND"), _gather),
+    "ReverseSequence": _reverse_sequences,
+    "ScatterElements": _scatter,
+    "ScatterND": _scatter,
+    "TensorScatter": _write_at,
+    "TopPlaces": _largest_places,
+    "Col2Im": _columns_to_image,
+    "Det": lambda node, operands: indexed.determinant(operands[0]),
+    "ArgMax": _arg_extreme,
+    "ArgMin": _arg_extreme,
+    "CumSum": _running,
+    "CumProd": _running,
+    "Einsum": _einsum,
     "Concat": lambda node, operands: data_movement.concat(operands, node.integer("axis")),
 }

@@ -35,9 +35,22 @@ def gelu(source: Source, build: GraphBuilder) -> None:
 def clip(source: Source, build: GraphBuilder) -> None:
     """Clip: bounds are attributes before opset 11, by default the largest floats, and inputs since."""
     low, high = source.number("min", -LARGEST), source.number("max", LARGEST)
+    if any(bound is not None and bound.data is None for bound in source.inputs[1:]):
+        _clip_to_computed(source, build)
+        return
     if source.opset >= 11:
         low, high = _bound(source, 1, "lower bound", -INFINITY), _bound(source, 2, "upper bound", INFINITY)
     source.emit(build, "Clip", [source.input(0).name], {"low": low, "high": high})
+
+
+def _clip_to_computed(source: Source, build: GraphBuilder) -> None:
+    """Clip to bounds of which one is computed, at least."""
+    data = source.input(0)
+    steps = [(op, bound) for op, bound in (("Max", source.optional(1)), ("Min", source.optional(2))) if bound]
+    name = data.name
+    for position, (op, bound) in enumerate(steps):
+        shape = data.shape if position < len(steps) - 1 else None
+        name = source.emit(build, op, [name, bound.name], shape=shape)
 
 
 def _bound(source: Source, position: int, what: str, absent: float) -> float:

@@ -81,6 +81,10 @@ def _walked(
         results.append(build.emit("Identity", [item.name], copy, name=node.name))
     own = {item.name for item in inputs} | {output for made in build.nodes for output in made.outputs}
     read = dict.fromkeys(name for made in build.nodes for name in made.inputs)
+    for name in read:
+        if name not in own and name not in build.values:
+            what = f"its graph reads {name!r}, which a graph in it computes"
+            raise walk.refuse(node, what, "export the model with fewer graphs in graphs")
     captured = tuple(name for name in read if name not in own and not build.values[name].constant)
     return _Inner(inner, tuple(results), captured)
 

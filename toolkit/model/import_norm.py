@@ -65,9 +65,29 @@ def _channels(source: Source, build: GraphBuilder, operand: Operand, rank: int) 
     return source.emit(build, "Reshape", [operand.name], shape=view)
 
 
+def lp_normalization(source: Source, build: GraphBuilder) -> None:
+    """LpNormalization: over the sum of sizes (p = 1) or the Euclidean norm of an axis; 0 where that is 0."""
+    data, p = source.input(0), source.integer("p", 2)
+    if p not in (1, 2):
+        raise source.refuse(f"p must be 1 or 2, found {p}", "export the model again")
+    axis = source.integer("axis", -1) % data.rank
+    kept = (*data.shape[:axis], 1, *data.shape[axis + 1 :])
+    whole: dict[str, Attribute] = {"axes": (axis,)}
+    if p == 1:
+        name = source.emit(build, "Abs", [data.name], shape=data.shape)
+        name = source.emit(build, "ReduceSum", [name], whole, kept)
+    else:
+        name = source.emit(build, "ReduceL2", [data.name], whole, kept)
+    zero, one = (source.number_as(build, "number", value) for value in (0.0, 1.0))
+    empty = source.emit(build, "Equal", [name, zero], shape=kept, dtype="bool")
+    name = source.emit(build, "Where", [empty, one, name], shape=kept)
+    source.emit(build, "Div", [data.name, name])
+
+
 IMPORTERS: dict[str, Importer] = {
     "LayerNormalization": Importer(
         layer_normalization, frozenset({"axis", "epsilon", "stash_type"}), folds=True
     ),
+    "LpNormalization": Importer(lp_normalization, frozenset({"axis", "p"})),
     "InstanceNormalization": Importer(instance_normalization, frozenset({"epsilon"}), folds=True),
 }

@@ -249,21 +249,26 @@ def depth_to_space(source: Source, build: GraphBuilder) -> None:
     """DepthToSpace: channels become pixels; mode DCR takes the block first, CRD the channels."""
     n, c, h, w = source.input(0).shape
     size = source.integer("blocksize", 1)
-    mode = source.text("mode", "DCR")
-    if mode not in ("DCR", "CRD"):
-        raise source.refuse(f"mode must be DCR or CRD, found {mode!r}", "export the model again")
     depth = c // (size * size)
     split, perm = (n, size, size, depth, h, w), (0, 3, 4, 1, 5, 2)
-    if mode == "CRD":
+    if _block_mode(source) == "CRD":
         split, perm = (n, depth, size, size, h, w), (0, 1, 4, 2, 5, 3)
     _rearrange(source, build, split, perm)
 
 
 def space_to_depth(source: Source, build: GraphBuilder) -> None:
-    """SpaceToDepth: pixels become channels, the block first."""
+    """SpaceToDepth: pixels become channels, the place in the block first (DCR) or the old channel (CRD)."""
     n, c, h, w = source.input(0).shape
     size = source.integer("blocksize", 1)
-    _rearrange(source, build, (n, c, h // size, size, w // size, size), (0, 3, 5, 1, 2, 4))
+    perm = (0, 3, 5, 1, 2, 4) if _block_mode(source) == "DCR" else (0, 1, 3, 5, 2, 4)
+    _rearrange(source, build, (n, c, h // size, size, w // size, size), perm)
+
+
+def _block_mode(source: Source) -> str:
+    mode = source.text("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise source.refuse(f"mode must be DCR or CRD, found {mode!r}", "export the model again")
+    return mode
 
 
 def _rearrange(source: Source, build: GraphBuilder, split: tuple[int, ...], perm: tuple[int, ...]) -> None:
@@ -286,5 +291,5 @@ IMPORTERS: dict[str, Importer] = {
     "Resize": Importer(resize, _RESIZE, folds=True),
     "Upsample": Importer(resize, frozenset({"mode", "scales"}), folds=True),
     "DepthToSpace": Importer(depth_to_space, frozenset({"blocksize", "mode"}), VALUES),
-    "SpaceToDepth": Importer(space_to_depth, frozenset({"blocksize"}), VALUES),
+    "SpaceToDepth": Importer(space_to_depth, frozenset({"blocksize", "mode"}), VALUES),
 }

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
-from toolkit.model.graph import Attribute, GraphBuilder
-from toolkit.model.source import NUMBERS, VALUES, Importer, Source
+from toolkit.model.graph import Attribute, GraphBuilder, Value
+from toolkit.model.source import FLOATS, NUMBERS, TRUTH, VALUES, Importer, Source
 
 REDUCTIONS = {
     "ReduceSum": "ReduceSum",
     "ReduceMean": "ReduceSum",
+    "ReduceProd": "ReduceProd",
     "ReduceMax": "ReduceMax",
     "ReduceMin": "ReduceMin",
     "ReduceL2": "ReduceL2",
@@ -28,11 +27,16 @@ def identity(source: Source, build: GraphBuilder) -> None:
 
 
 def dropout(source: Source, build: GraphBuilder) -> None:
-    """Nothing at inference; a training mode that is not known to be false is refused."""
+    """Nothing at inference, with a mask of ones; a training mode that may drop something is refused."""
     training = source.known(2, "training mode")
     if training is not None and bool(training.ravel()[0]):
-        raise source.refuse("training mode is not supported", "export the model for inference")
+        ratio = source.known(1, "ratio")
+        if ratio is None or float(ratio.ravel()[0]) != 0.0:
+            raise source.refuse("training mode is not supported", "export the model for inference")
     source.emit(build, "Identity", [source.input(0).name])
+    for mask in filter(None, source.outputs[1:]):
+        ones = build.constant(f"{mask.name}/ones", np.ones(mask.shape, mask.dtype))
+        build.emit("Identity", [ones], Value(mask.name, mask.shape, mask.dtype, source=mask.name))
 
 
 def transpose(source: Source, build: GraphBuilder) -> None:
@@ -105,42 +109,20 @@ def split(source: Source, build: GraphBuilder) -> None:
         offset += output.shape[axis]
 
 
-def gather(source: Source, build: GraphBuilder) -> None:
-    """Gather with known, evenly spaced indices: a slice, reshaped when the index is a scalar."""
-    data = source.input(0)
-    indices = source.known_integers(1, "indices") or ()
-    axis = source.integer("axis", 0) % data.rank
-    where = [index + data.shape[axis] if index < 0 else index for index in indices]
-    gaps = {after - before for before, after in pairwise(where)} or {1}
-    if source.input(1).rank > 1 or len(gaps) > 1 or 0 in gaps:
-        raise source.refuse(f"indices {list(indices)} are not evenly spaced; only such are supported")
-    if not all(0 <= index < data.shape[axis] for index in where):
-        raise source.refuse(f"indices {list(indices)} leave dimension {axis} of shape {list(data.shape)}")
-    starts, steps = [0] * data.rank, [1] * data.rank
-    starts[axis], steps[axis] = where[0], gaps.pop()
-    shape = (*data.shape[:axis], len(where), *data.shape[axis + 1 :])
-    attributes: dict[str, Attribute] = {"starts": tuple(starts), "steps": tuple(steps), "shape": shape}
-    if shape == source.output.shape:
-        source.emit(build, "Slice", [data.name], attributes)
-        return
-    part = source.emit(build, "Slice", [data.name], attributes, shape=shape)
-    source.emit(build, "Reshape", [part])
-
-
 def pad(source: Source, build: GraphBuilder) -> None:
     """Pad by a constant, by reflection or by the edge; negative padding cuts first."""
     data = source.input(0)
     mode = source.text("mode", "constant")
-    if mode not in ("constant", "reflect", "edge"):
-        raise source.refuse(f"mode {mode!r} is not supported; supported are constant, reflect and edge")
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        raise source.refuse(f"mode {mode!r} is unknown", "export the model again")
     if source.opset < 11:
         pads = source.integers("pads", ())
         value = source.number("value", 0.0)
         axes: tuple[int, ...] | None = None
     else:
         pads = source.known_integers(1, "pads") or ()
-        fill = source.known(2, "fill value")
-        value = 0.0 if fill is None else fill.ravel()[0].item()
+        fill = source.optional(2)
+        value = 0.0 if fill is None or fill.data is None else fill.data.ravel()[0].item()
         axes = source.known_integers(3, "axes")
     dimensions = range(data.rank) if axes is None else [axis % data.rank for axis in axes]
     before, after = [0] * data.rank, [0] * data.rank
@@ -162,7 +144,17 @@ def pad(source: Source, build: GraphBuilder) -> None:
     if not any(count > 0 for count in (*before, *after)):
         source.emit(build, "Identity", [name])
         return
-    source.emit(build, "Pad", [name], attributes)
+    filled = source.optional(2)
+    if mode != "constant" or filled is None or filled.data is not None:
+        source.emit(build, "Pad", [name], attributes)
+        return
+    name = source.emit(build, "Pad", [name], attributes, shape=source.output.shape)
+    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+    inside = np.pad(
+        np.ones([e - b - a for e, (b, a) in zip(source.output.shape, widths, strict=True)], bool), widths
+    )
+    mask = build.constant(f"{source.output.name}/inside", inside)
+    source.emit(build, "Where", [mask, name, filled.name])
 
 
 def reduction(source: Source, build: GraphBuilder) -> None:
@@ -204,7 +196,7 @@ def _reduced_axes(source: Source) -> tuple[int, ...]:
 
 
 _REDUCE = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
-_REDUCERS = "ReduceSum ReduceMax ReduceMin ReduceL1 ReduceSumSquare"
+_REDUCERS = "ReduceSum ReduceProd ReduceMax ReduceMin ReduceL1 ReduceSumSquare"
 
 IMPORTERS: dict[str, Importer] = {
     "Reshape": Importer(reshape, frozenset({"allowzero"}), VALUES),
@@ -212,12 +204,11 @@ IMPORTERS: dict[str, Importer] = {
     "Squeeze": Importer(reshape, frozenset({"axes"}), VALUES),
     "Unsqueeze": Importer(reshape, frozenset({"axes"}), VALUES),
     "Identity": Importer(identity, dtypes=VALUES),
-    "Dropout": Importer(dropout, frozenset({"ratio", "seed"})),
+    "Dropout": Importer(dropout, frozenset({"ratio", "seed"}), FLOATS | TRUTH, extra_outputs=True),
     "Transpose": Importer(transpose, frozenset({"perm"}), VALUES),
     "Concat": Importer(concat, frozenset({"axis"}), VALUES),
     "Slice": Importer(slice_, frozenset({"starts", "ends", "axes"}), VALUES),
     "Split": Importer(split, frozenset({"axis", "split", "num_outputs"}), VALUES, extra_outputs=True),
-    "Gather": Importer(gather, frozenset({"axis"}), VALUES),
     "Pad": Importer(pad, frozenset({"mode", "pads", "value"}), VALUES),
     **{op: Importer(reduction, _REDUCE, NUMBERS) for op in _REDUCERS.split()},
     **{op: Importer(reduction, _REDUCE) for op in ("ReduceMean", "ReduceL2")},

@@ -239,6 +239,20 @@ def average_pool(source: Source, build: GraphBuilder) -> None:
     emit_image_chain(source, build, as_image(source, build, operand), steps)
 
 
+def lp_pool(source: Source, build: GraphBuilder) -> None:
+    """LpPool: the p-th root of the sum of the p-th powers of sizes in a window."""
+    geometry, p = _pool_geometry(source), source.integer("p", 2)
+    power, root = (
+        build.constant(f"{source.output.name}/exponent", np.asarray(value, np.float32))
+        for value in (p, 1 / p)
+    )
+    data = as_image(source, build, source.input(0))
+    shape = image_shape(source.input(0).shape)
+    data = source.emit(build, "Abs", [data], shape=shape)
+    data = source.emit(build, "Pow", [data, power], shape=shape)
+    emit_image_chain(source, build, data, [Step("SumPool", (), geometry.attributes()), Step("Pow", (root,))])
+
+
 def _counts(geometry: _Geometry, axis: int, extent: int, windows: int, padded: bool) -> Array:
     """How many elements each window counts along one axis."""
     before, after = geometry.pads[axis], geometry.pads[geometry.rank + axis]
@@ -289,6 +303,7 @@ IMPORTERS: dict[str, Importer] = {
     "AveragePool": Importer(
         average_pool, _WINDOW | {"ceil_mode", "count_include_pad"}, shape=pooled_shape, folds=True
     ),
+    "LpPool": Importer(lp_pool, _WINDOW | {"ceil_mode", "p"}, shape=pooled_shape),
     "GlobalAveragePool": Importer(global_pool, folds=True),
     "GlobalMaxPool": Importer(global_pool, folds=True),
     "LRN": Importer(lrn, frozenset({"size", "alpha", "beta", "bias"}), folds=True),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from toolkit.model import (
     import_arithmetic,
+    import_indexed,
+    import_logic,
     import_norm,
+    import_positions,
     import_recurrent,
     import_resize,
     import_shapes,
+    import_signal,
     import_transposed,
     import_windows,
 )
@@ -17,7 +21,11 @@ IMPORTERS: dict[str, Importer] = {
     **import_windows.IMPORTERS,
     **import_transposed.IMPORTERS,
     **import_arithmetic.IMPORTERS,
+    **import_indexed.IMPORTERS,
+    **import_logic.IMPORTERS,
     **import_norm.IMPORTERS,
+    **import_positions.IMPORTERS,
+    **import_signal.IMPORTERS,
     **import_shapes.IMPORTERS,
     **import_resize.IMPORTERS,
     **import_recurrent.IMPORTERS,

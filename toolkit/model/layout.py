@@ -20,8 +20,14 @@ from toolkit.model.weight_layout import channels_last, grouped_weight, kernel_fi
 
 NHWC = channels_last(4)
 WINDOWED = frozenset({"Conv", "MaxPool", "SumPool", "LRN"})
+INDEXED = frozenset(
+    (
+        *("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "TensorScatter"),
+        *("ReverseSequence", "TopPlaces", "Col2Im", "Det"),
+    )
+)
 RECURRENT = frozenset({"LstmCell", "LstmOutput", "GruReset", "GruOutput"})
-REDUCTIONS = frozenset({"ReduceSum", "ReduceMax", "ReduceMin"})
+REDUCTIONS = frozenset({"ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"})
 
 Permutation = tuple[int, ...]
 
@@ -341,9 +347,13 @@ def _along_axes(layout: _Layout, node: Node) -> None:
 _RULES: dict[str, Callable[[_Layout, Node], None]] = {
     **dict.fromkeys((*WINDOWED, "ConvTranspose"), _windowed),
     **dict.fromkeys(
-        (*REDUCTIONS, "Softmax", "LogSoftmax", "ReduceL2", "Normalize", "Slice", "Pad"), _along_axes
+        (
+            *(*REDUCTIONS, "Softmax", "LogSoftmax", "ReduceL2", "Normalize", "Slice", "Pad"),
+            *("ArgMax", "ArgMin", "CumSum", "CumProd"),
+        ),
+        _along_axes,
     ),
-    **dict.fromkeys(("MatMul", "Expand", *RECURRENT), _as_written),
+    **dict.fromkeys(("MatMul", "Expand", "Einsum", *INDEXED, *RECURRENT), _as_written),
     **dict.fromkeys(("Repeat", "Choose"), _control),
     "Transpose": _transpose,
     "Reshape": _reshape,

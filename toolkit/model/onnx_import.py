@@ -39,7 +39,7 @@ from toolkit.model.refusals import SUPPORTED_TEXT, NodeRefused, refusal
 from toolkit.model.source import Operand, Source
 
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-SHAPE_READERS = frozenset({"Shape", "Size"})  # which need no data
+SHAPE_READERS = frozenset({"Shape", "Size", "EyeLike"})  # which need no data
 # operands longer than this never steer shape inference; passing weights would only cost time
 SHAPE_DATA_ELEMENTS = 64
 
@@ -118,7 +118,7 @@ class _Walk:
                     "the nodes are out of order or some are missing; export the model again"
                 )
         try:
-            if self.lost.isdisjoint(proto.input):
+            if self.lost.isdisjoint(reads(proto)):
                 self._visit(node)
                 return
             if not self._has_importer(node) and node.schema is None:
@@ -200,6 +200,8 @@ class _Walk:
             return
         if not self._has_importer(node):
             body = body_of(node, self.types)
+            if body is None and node.schema is not None:
+                self._infer(node)  # a size that depends on data is the better reason
             if body is None:
                 raise self._unsupported(node)
             self._walk_body(node, body)
@@ -217,6 +219,10 @@ class _Walk:
 
     def _has_importer(self, node: OnnxNode) -> bool:
         return not node.domain and node.proto.op_type in IMPORTERS
+
+    def _has_shape(self, node: OnnxNode) -> bool:
+        """Whether the importer finds the shape of the output where ONNX's shape inference does not."""
+        return self._has_importer(node) and IMPORTERS[node.proto.op_type].shape is not None
 
     def _has_values(self, node: OnnxNode) -> bool:
         """Whether ONNX says what the node gives for known inputs, and nothing else decides it."""
@@ -266,7 +272,9 @@ class _Walk:
         proto = node.proto
         arguments = [self._data(item) if item else None for item in proto.input]
         if not node.domain and proto.op_type in SHAPE_READERS:
-            results: list[Array] = [shape_of(node, self._shape(proto.input[0]))]
+            self._infer(node)
+            kind = _dtype(self.types[proto.output[0]].tensor_type.elem_type)
+            results: list[Array] = [shape_of(node, self._shape(proto.input[0]), kind)]
         elif proto.op_type == "ConstantOfShape" and arguments[0] is not None:
             results = [filled(str(self.path), node, arguments[0])]
         elif proto.op_type in RESHAPES and arguments[0] is not None:
@@ -331,10 +339,14 @@ class _Walk:
         Raises:
             NodeRefused: the size of one depends on data.
         """
+        import onnx
+
         found = self._inferred(node)
         unknown = []
         for item in node.proto.output:
             kind = found.get(item)
+            if kind is not None and not _is_concrete(kind) and self._has_shape(node):
+                kind = onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, [])
             if kind is not None and _is_concrete(kind):
                 where = f"node {node.name!r} ({node.operator}): its output {item!r}"
                 self._check_size(where, kind, self.memory_bytes)

@@ -8,7 +8,7 @@ from typing import Final
 from toolkit.errors import ModelError
 
 MOST_NAMES: Final = 3  # of nodes in one line
-SUPPORTED_TEXT: Final = "docs/models.md lists the supported operators"
+SUPPORTED_TEXT: Final = "docs/operators.md lists the supported operators"
 
 
 class NodeRefused(ModelError):

@@ -163,6 +163,9 @@ class Source:
                     f"{list(found)}",
                     "export the model again",
                 )
+        known = build.values[inputs[0]].data if op == "Reshape" and shape is not None else None
+        if known is not None:
+            return build.constant(f"{inputs[0]}/reshaped", known.reshape(wanted))
         if shape is None:
             output = self.output
             value = Value(output.name, output.shape, output.dtype, source=output.name)
@@ -178,8 +181,9 @@ Import = Callable[[Source, GraphBuilder], None]
 class Importer:
     """How one ONNX operator is imported, and which attributes it may carry.
 
-    `shape` gives the shape of the output where ONNX's shape inference may be wrong. `folds` tells that on
-    constants, too, it is computed as imported: ONNX's reference evaluator differs from the specification.
+    `shape` gives the shape of the output where ONNX's shape inference may be wrong or gives none. `folds`
+    tells that on constants, too, it is computed as imported: ONNX's reference evaluator differs from the
+    specification.
     """
 
     function: Import

@@ -108,7 +108,7 @@ class Memory(Integers):
     def load(self, load: Load) -> Value:
         buffer = load.buffer
         if buffer.scope is Scope.REGISTER:
-            return self.environment.registers[self.register(load.buffer, load.indices)]
+            return self.held(*self.register(load.buffer, load.indices))
         place = self.place(buffer, load.indices)
         if place is None:
             repeated = self.repeated(load)
@@ -119,6 +119,15 @@ class Memory(Integers):
         if place.stride != 1:
             return self.gather(load)
         return self.vector_load(buffer, place, lanes)
+
+    def held(self, name: str, position: int, lanes: int) -> Value:
+        """What registers hold at a position, or the lane of a vector there, as an index asks for it."""
+        registers = self.environment.registers
+        if (name, position, lanes) not in registers and lanes == 1:
+            for (other, first, width), value in registers.items():
+                if other == name and first <= position < first + width:
+                    return self.writer.extract(value, position - first)
+        return registers[name, position, lanes]
 
     def read_key(self, buffer: Buffer, pointer: Value, lanes: int) -> tuple[str, str, int, int]:
         return ("load", pointer.text, lanes, self.environment.versions.get(buffer.name, 0))

@@ -25,7 +25,7 @@ from cross.codegen.llvm.frame import Frame
 from cross.codegen.llvm.memory import stored_dtype
 from cross.codegen.llvm.stores import Stores
 from cross.codegen.llvm.tile_versions import idle_unless, versions
-from cross.codegen.llvm.uses import buffers, dtypes, free_variables, stored
+from cross.codegen.llvm.uses import buffers, dtypes_together, free_variables, stored
 from cross.codegen.llvm.values import Values
 from cross.codegen.llvm.writer import Block as OpenBlock
 from cross.codegen.llvm.writer import Writer
@@ -93,6 +93,7 @@ class Region(Stores):
         self.name = name
         self.collapsed = _Collapsed.of(statement)
         self.nest = nest
+        self.held = dtypes_together(statement)  # what decides how many lanes vectors have
         self.frame: Frame | None = Frame(writer)
         self.borders: list[str] = []  # functions that this one calls
 
@@ -239,7 +240,7 @@ class Region(Stores):
             raise CompileError(
                 f"loop {loop.var} is vectorized inside vectorized loop {environment.vector[0]}"
             )
-        held = dtypes(loop.body)
+        held = self.held[loop.var]
         widest = self.target.vector_lanes(max(ITEM_BYTES[dtype] for dtype in held))
         # Whatever floats the other lanes hold is harmless; integers might be divisors.
         masked = self.target.masks_lanes and held <= set(FLOATS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from cross.loopnest.nodes import (
     Buffer,
     For,
+    LoopKind,
+    Scope,
     Statement,
     loads,
     statements,
@@ -27,9 +29,22 @@ def buffers(statement: Statement) -> dict[str, Buffer]:
     return found
 
 
-def dtypes(statement: Statement) -> set[str]:
-    """The dtypes of these buffers."""
-    return {buffer.dtype for buffer in buffers(statement).values()}
+def dtypes_together(statement: Statement) -> dict[str, set[str]]:
+    """By the variable of each vectorized loop the dtypes of its buffers and of those of all loops that share
+    registers with it: what one loop puts into vectors another reads in the same ones.
+    """
+    loops = [item for item in statements(statement) if isinstance(item, For)]
+    used = {loop.var: buffers(loop.body).values() for loop in loops if loop.kind is LoopKind.VECTORIZED}
+    held = {var: {buffer.dtype for buffer in found} for var, found in used.items()}
+    registers = {
+        var: {buffer.name for buffer in found if buffer.scope is Scope.REGISTER}
+        for var, found in used.items()
+    }
+    pairs = [(one, other) for one in used for other in used if registers[one] & registers[other]]
+    while any(held[one] != held[other] for one, other in pairs):
+        for one, other in pairs:
+            held[one] = held[other] = held[one] | held[other]
+    return held
 
 
 def free_variables(statement: Statement) -> set[str]:

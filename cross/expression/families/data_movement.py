@@ -86,6 +86,25 @@ def reflect_pad(
     return data
 
 
+def wrap_pad(data: Tensor, before: Sequence[int], after: Sequence[int], name: str = "wrap_pad") -> Tensor:
+    """Go on at the other border of `data`, as if it repeated without end (ONNX mode "wrap")."""
+    shape = tuple(b + extent + a for b, extent, a in zip(before, data.shape, after, strict=True))
+
+    def place(axis: Term, extent: int, count: int) -> Term:
+        return (axis + (-count % extent)) % extent
+
+    return compute(
+        shape,
+        lambda *axes: data[
+            tuple(
+                place(axis, extent, b) if extent != own else axis
+                for axis, extent, own, b in zip(axes, data.shape, shape, before, strict=True)
+            )
+        ],
+        name=name,
+    )
+
+
 def edge_pad(data: Tensor, before: Sequence[int], after: Sequence[int], name: str = "edge_pad") -> Tensor:
     """Repeat the border of `data` (ONNX mode "edge"), one dimension at a time."""
     for dimension, (b, a) in enumerate(zip(before, after, strict=True)):

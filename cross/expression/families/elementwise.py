@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from cross.errors import ExpressionError
-from cross.expression.language.dtypes import FLOATS
+from cross.expression.families import trigonometry
+from cross.expression.families.trigonometry import log_1_plus
+from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.functions import (
     absolute,
     ceil,
@@ -30,7 +32,7 @@ from cross.expression.language.functions import (
     tanh,
 )
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Operand, Term, cast, constant, select
+from cross.expression.language.terms import Operand, Term, call, cast, constant, select
 
 
 def relu(x: Term) -> Term:
@@ -60,6 +62,58 @@ def quotient(x: Term, y: Operand) -> Term:
     return select(equal(divisor, 0), 0, select(equal(divisor, -1), -x, towards_0))
 
 
+def remainder(x: Term, y: Operand) -> Term:
+    """x minus the quotient rounded down times y, with the sign of y; 0 where y is the integer 0."""
+    divisor = constant(y, x.dtype)
+    if x.dtype in FLOATS:
+        rest = truncated_remainder(x, divisor)
+        return select(rest * sign(divisor) < 0.0, rest + divisor, rest)
+    usable = select(equal(divisor, 0), 1, divisor)
+    if not x.dtype.startswith("u"):  # the remainder of the least integer by -1 traps
+        usable = select(equal(divisor, -1), 1, usable)
+    return x % usable
+
+
+def truncated_remainder(x: Term, y: Operand) -> Term:
+    """What is left of x after the quotient rounded towards 0, with the sign of x (C's fmod and %)."""
+    divisor = constant(y, x.dtype)
+    if x.dtype not in FLOATS:
+        return x - quotient(x, select(equal(divisor, 0), 1, divisor)) * divisor
+    size, step = absolute(x), absolute(divisor)
+    rest = size - floor(size / step) * step
+    rest = select(rest < 0.0, rest + step, select(rest < step, rest, rest - step))  # a quotient rounded up
+    return select(size < step, x, rest * sign(x))
+
+
+def sign(x: Term) -> Term:
+    """1, 0 or -1."""
+    negative = 0 if x.dtype.startswith("u") else select(x < 0, constant(-1, x.dtype), constant(0, x.dtype))
+    return select(x > 0, constant(1, x.dtype), negative)
+
+
+def shift(op: str) -> Callable[[Term, Operand], Term]:
+    """x << y or x >> y; by more bits than x has, 0, or to the right of a negative number -1."""
+
+    def shifted(x: Term, y: Operand) -> Term:
+        bits, distance = 8 * ITEM_BYTES[x.dtype], constant(y, x.dtype)
+        signed = not x.dtype.startswith("u")
+        inside = logical_and(distance < bits, distance >= 0) if signed else distance < bits
+        value = call(op, x, select(inside, distance, bits - 1))
+        return value if signed and op == ">>" else select(inside, value, 0)
+
+    return shifted
+
+
+def is_infinite(x: Term, negative: float = 1.0, positive: float = 1.0) -> Term:
+    """Whether x is one of the infinities that are asked for."""
+    found = []
+    if negative:
+        found.append(equal(x, -math.inf))
+    if positive:
+        found.append(equal(x, math.inf))
+    return logical_or(*found)
+
+
 def convert(x: Term, dtype: str) -> Term:
     """x in another dtype; a truth value is whether x is not 0."""
     return logical_not(equal(x, 0)) if dtype == "bool" != x.dtype else cast(dtype, x)
@@ -81,11 +135,6 @@ def _exp_minus_1(x: Term) -> Term:
     return t * 2.0 / (1.0 - t)
 
 
-def _log_1_plus(x: Term) -> Term:
-    """log(1 + x) for x from 0 to 1; the Taylor series where the sum would lose digits of x."""
-    return select(x < 0.03, x * (1.0 - x * (0.5 - x * (1.0 / 3.0))), log(x + 1.0))
-
-
 def clip(x: Term, low: float | None = None, high: float | None = None) -> Term:
     """min(max(x, low), high); a bound that is None does not bind."""
     if low is not None:
@@ -105,7 +154,7 @@ def hard_swish(x: Term) -> Term:
 
 def softplus(x: Term) -> Term:
     """log(1 + exp(x)), without overflow for large x."""
-    return maximum(x, 0.0) + _log_1_plus(exp(-absolute(x)))
+    return maximum(x, 0.0) + log_1_plus(exp(-absolute(x)))
 
 
 def gelu(x: Term) -> Term:
@@ -188,6 +237,18 @@ UNARY: dict[str, Callable[..., Term]] = {
     "Floor": floor,
     "Ceil": ceil,
     "Erf": erf,
+    "Sin": trigonometry.sine,
+    "Cos": trigonometry.cosine,
+    "Atan": trigonometry.arc_tangent,
+    "Sinh": trigonometry.hyperbolic_sine,
+    "Cosh": trigonometry.hyperbolic_cosine,
+    "Asinh": trigonometry.inverse_hyperbolic_sine,
+    "Acosh": trigonometry.inverse_hyperbolic_cosine,
+    "Atanh": trigonometry.inverse_hyperbolic_tangent,
+    "Round": trigonometry.round_half_even,
+    "Sign": sign,
+    "IsNaN": lambda x: logical_not(equal(x, x)),
+    "IsInf": is_infinite,
     "Identity": lambda x: x,
     "Not": logical_not,
 }
@@ -201,6 +262,16 @@ BINARY: dict[str, Callable[[Term, Operand], Term]] = {
     "Min": minimum,
     "Pow": power,
     "PRelu": prelu,
+    "Mod": remainder,
+    "TruncatedMod": truncated_remainder,
+    "BitwiseAnd": lambda a, b: call("&", a, b),
+    "BitwiseOr": lambda a, b: call("|", a, b),
+    "BitwiseXor": lambda a, b: call("^", a, b),
+    "ShiftLeft": shift("<<"),
+    "ShiftRight": shift(">>"),
+    "And": lambda a, b: logical_and(a, constant(b, "bool")),
+    "Or": lambda a, b: logical_or(a, constant(b, "bool")),
+    "Xor": lambda a, b: logical_not(equal(a, b)),
     "Equal": equal,
     "Less": lambda a, b: a < b,
     "LessOrEqual": lambda a, b: a <= b,

@@ -13,7 +13,7 @@ from cross.expression.language.operations import neutral_value
 from cross.expression.language.tensor import Tensor, compute
 from cross.expression.language.terms import Term
 
-COMBINERS = {"sum": functions.sum, "max": functions.max, "min": functions.min}
+COMBINERS = {"sum": functions.sum, "prod": functions.product, "max": functions.max, "min": functions.min}
 
 
 def pool2d(data: Tensor, kernel: Sequence[int], window: Window, combiner: str, name: str = "pool") -> Tensor:

@@ -97,5 +97,6 @@ def _reduction(combiner: str) -> Callable[[Term, Axis | Sequence[Axis]], Term]:
 
 
 sum = _reduction("sum")
+product = _reduction("prod")
 max = _reduction("max")
 min = _reduction("min")

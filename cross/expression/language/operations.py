@@ -113,6 +113,12 @@ OPERATIONS: Final = {
         _infix("-", numpy=np.subtract, integer=operator.sub, llvm=_by_kind("fsub", "sub"), precedence=4),
         _infix("*", numpy=np.multiply, integer=operator.mul, llvm=_by_kind("fmul", "mul"), precedence=5),
         _infix("/", numpy=np.divide, llvm=_by_kind("fdiv"), precedence=5),
+        _infix("&", numpy=np.bitwise_and, llvm=_by_kind(signed="and"), precedence=3),
+        _infix("|", numpy=np.bitwise_or, llvm=_by_kind(signed="or"), precedence=3),
+        _infix("^", numpy=np.bitwise_xor, llvm=_by_kind(signed="xor"), precedence=3),
+        # by less than the bits that an element has
+        _infix("<<", numpy=np.left_shift, llvm=_by_kind(signed="shl"), precedence=3),
+        _infix(">>", numpy=np.right_shift, llvm=_by_kind(signed="ashr", unsigned="lshr"), precedence=3),
         # Quotients towards minus infinity, and remainders with the sign of the divisor.
         _integer(
             "//", numpy=np.floor_divide, integer=operator.floordiv, llvm={"unsigned": "udiv"}, precedence=5,
@@ -165,15 +171,16 @@ OPERATIONS: Final = {
 }  # fmt: skip
 """All rows by name."""
 
-COMBINERS: Final = {"sum": "+", "max": "max", "min": "min"}
+COMBINERS: Final = {"sum": "+", "prod": "*", "max": "max", "min": "min"}
 """The operation that a reduction combines elements with."""
 
 
 def neutral_value(combiner: str, dtype: str) -> float | int:
-    """The neutral element of a reduction: 0, or the end of the dtype's range that never wins."""
+    """The neutral element of a reduction: 0, 1, or the end of the dtype's range that never wins."""
     floating = DTYPES[dtype].kind == "float"
-    if combiner == "sum":
-        return 0.0 if floating else 0
+    if combiner in ("sum", "prod"):
+        number = 0 if combiner == "sum" else 1
+        return float(number) if floating else number
     if floating:
         return math.inf if combiner == "min" else -math.inf
     limits = np.iinfo(dtype)

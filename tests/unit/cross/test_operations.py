@@ -55,6 +55,8 @@ def test_machine_code_and_interpreter_agree_with_the_reference(tmp_path: Path) -
     for row, dtype in CASES:
         made = operator(row, dtype)
         inputs = [values(item, rng) for item in made.inputs]
+        if row.name in ("<<", ">>"):
+            inputs[1] = np.abs(inputs[1]) % 8  # shifts by less than the bits there are
         space = cpu_space(made, target)
         nest = Programs(space).nest(space.default())
         verify(nest)
