@@ -86,6 +86,9 @@ DTYPE_BYTES = {
     "int16": 2,
     "int32": 4,
     "int64": 8,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
     "bool": 1,
 }
 DRIVERS = ("cpu", *LANGUAGES)

@@ -82,7 +82,7 @@ def load(folder: Path) -> ctypes.CDLL:
     loaded.tfb_pool_spins.argtypes = [ctypes.c_void_p]
     loaded.tfb_parallel_for.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
     loaded.stress.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
-    for kind in ("f32", "f64", "i32"):
+    for kind in ("f16", "f32", "f64", "i32"):
         getattr(loaded, f"tfb_compare_{kind}").argtypes = [
             ctypes.c_void_p,
             ctypes.c_void_p,

@@ -1,4 +1,4 @@
-"""The C that every CPU artifact carries: thread pool (pool.c), timing loop (timing.c), comparison (check.c).
+"""The C that every CPU artifact carries: thread pool, timing loop, comparison (check.c), half floats.
 
 tfb.h is the interface between kernels, this code and whoever loads an artifact. `cross.link` compiles it.
 """
@@ -7,12 +7,13 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 HEADER = FOLDER / "tfb.h"
-SOURCES = (FOLDER / "pool.c", FOLDER / "timing.c", FOLDER / "check.c")
+SOURCES = (FOLDER / "pool.c", FOLDER / "timing.c", FOLDER / "check.c", FOLDER / "half.c")
 ABI_VERSION = 1  # TFB_ABI_VERSION of tfb.h
 
 EXPORTS = (
     "tfb_abi_version",
     "tfb_call",
+    "tfb_compare_f16",
     "tfb_compare_f32",
     "tfb_compare_f64",
     "tfb_compare_i32",

@@ -71,6 +71,14 @@ static void compare_element(double got, double want, int64_t index, tfb_differen
 DEFINE_COMPARE(f32, float, int32_t, 0x7f800000)
 DEFINE_COMPARE(f64, double, int64_t, 0x7ff0000000000000)
 
+int32_t tfb_compare_f16(const uint16_t *got, const uint16_t *want, int64_t n, tfb_difference *difference) {
+    tfb_difference d = {.worst_index = -1};
+    if (n < 0 || !difference || (n > 0 && (!got || !want))) return TFB_ERROR_ARGUMENT;
+    for (int64_t i = 0; i < n; i++) compare_element(tfb_of_half(got[i]), tfb_of_half(want[i]), i, &d);
+    *difference = d;
+    return 0;
+}
+
 int32_t tfb_compare_i32(const int32_t *got, const int32_t *want, int64_t n, tfb_difference *difference) {
     tfb_difference d = {.worst_index = -1};
     if (n < 0 || !difference || (n > 0 && (!got || !want))) return TFB_ERROR_ARGUMENT;

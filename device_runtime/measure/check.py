@@ -10,12 +10,21 @@ from typing import Any, Dict, Literal, Sequence, Tuple
 from device_runtime.protocol import BufferRequest
 
 FLOOR = 1e-30  # of the allowed error, so that an expected zero may be a denormal
-NATIVE = {"float32": "tfb_compare_f32", "float64": "tfb_compare_f64", "int32": "tfb_compare_i32"}
-FORMATS: Dict[str, Literal["b", "B", "h", "q"]] = {
+NATIVE = {
+    "float16": "tfb_compare_f16",
+    "float32": "tfb_compare_f32",
+    "float64": "tfb_compare_f64",
+    "int32": "tfb_compare_i32",
+}
+Format = Literal["b", "B", "h", "H", "I", "q", "Q"]
+FORMATS: Dict[str, Format] = {
     "int8": "b",
     "uint8": "B",
     "int16": "h",
+    "uint16": "H",
+    "uint32": "I",
     "int64": "q",
+    "uint64": "Q",
     "bool": "B",
 }
 COMPARABLE = (*NATIVE, *FORMATS)
@@ -97,9 +106,7 @@ def compare(
     return Difference(found.max_abs_error, found.max_abs_reference, found.worst_index, found.not_finite)
 
 
-def _compare_integers(
-    code: Literal["b", "B", "h", "q"], got_address: int, want_address: int, elements: int
-) -> Difference:
+def _compare_integers(code: Format, got_address: int, want_address: int, elements: int) -> Difference:
     size_bytes = elements * struct.calcsize(code)
     got, want = (
         memoryview((ctypes.c_char * size_bytes).from_address(address)).cast("B").cast(code)

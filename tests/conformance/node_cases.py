@@ -67,10 +67,10 @@ def node_cases(prefixes: Sequence[str]) -> list[Any]:
 def variants(case: Any) -> Iterator[tuple[Any, dict[str, Array], Sequence[Any]]]:
     """The model of a case with some inputs as constants, the other inputs' data, and the expected outputs."""
     seen = set()
-    for inputs, outputs in case.data_sets:
+    for data in case.data_sets:
+        inputs, outputs = ([_array(item) for item in items] for items in data)
         names = [item.name for item in case.model.graph.input]
-        arrays = [np.asarray(item) if isinstance(item, np.generic) else item for item in inputs]
-        named = dict(zip(names, arrays, strict=True))
+        named = dict(zip(names, inputs, strict=True))
         for stays in VARIANTS:
             model = onnx.ModelProto()
             model.CopyFrom(case.model)
@@ -86,6 +86,13 @@ def variants(case: Any) -> Iterator[tuple[Any, dict[str, Array], Sequence[Any]]]
             if kept not in seen and (kept or not named):  # constants alone would test ONNX's evaluator
                 seen.add(kept)
                 yield model, {name: named[name] for name in kept}, outputs
+
+
+def _array(item: Any) -> Any:
+    """Data of a tensor as an array; some cases have it as a scalar or as ONNX's message."""
+    if isinstance(item, onnx.TensorProto):
+        return numpy_helper.to_array(item)
+    return np.asarray(item) if isinstance(item, np.generic) else item
 
 
 def tolerance(trial: Trial, expected: Array) -> float:

@@ -46,9 +46,9 @@ def with_opset(version: int) -> Any:
     return proto
 
 
-def with_double() -> Any:
-    nodes = [helper.make_node("Relu", ["x"], ["y"], name="first")]
-    values = [helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, [2]) for name in ("x", "y")]
+def with_complex() -> Any:
+    nodes = [helper.make_node("Identity", ["x"], ["y"], name="first")]
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.COMPLEX64, [2]) for name in ("x", "y")]
     graph = helper.make_graph(nodes, "small", values[:1], values[1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
@@ -116,7 +116,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "old-opset": lambda: with_opset(6),
     "new-opset": lambda: with_opset(999),
     "dynamic-batch": lambda: model([node("Relu", ["x"], "y")], {"x": ("N", 3, 4)}, ["y"]),
-    "double": with_double,
+    "complex": with_complex,
     "sequence-input": with_sequence,
     "output-is-an-input": with_bad_output,
     "out-of-order": out_of_order,

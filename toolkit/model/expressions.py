@@ -25,7 +25,7 @@ from cross.expression.families.window import Window
 from cross.expression.language.tensor import Tensor
 from cross.expression.language.terms import Term
 from toolkit.errors import ModelError
-from toolkit.model.graph import Node
+from toolkit.model.graph import Node, computed_in
 from toolkit.model.weight_layout import phases_of
 
 Operand = Tensor | Term  # a literal stands for a constant with one element
@@ -68,12 +68,17 @@ def _unary(node: Node, operands: Sequence[Operand]) -> Tensor:
         bounds = {key: node.attributes[key] for key in ("low", "high")}
         function = partial(function, **{key: item for key, item in bounds.items() if item not in UNBOUNDED})
     elif node.op == "Cast":
-        function = partial(function, dtype=node.text("to"))
+        function = partial(_converted, dtype=node.text("to"))
     elif node.attributes:
         function = partial(function, **{key: node.number(key) for key in node.attributes})
     data = operands[0]
     assert isinstance(data, Tensor)
     return elementwise.apply(function, data, node.op.lower())
+
+
+def _converted(x: Term, dtype: str) -> Term:
+    """Rounded to a dtype that is only stored, in the one that it is computed in."""
+    return elementwise.convert(elementwise.convert(x, dtype), computed_in(dtype))
 
 
 def _binary(node: Node, operands: Sequence[Operand]) -> Tensor:

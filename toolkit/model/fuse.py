@@ -17,10 +17,11 @@ from cross.expression.families.transposed import Phases, split_phases
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
 from cross.expression.language.terms import constant
+from cross.expression.rewrites.half_storage import with_half_storage
 from toolkit.errors import ModelError
 from toolkit.model.chains import Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression
-from toolkit.model.graph import Graph, Group, Node, Region
+from toolkit.model.graph import STORED, Graph, Group, Node, Region, computed_in
 from toolkit.model.weight_layout import group_count, phases_of
 
 
@@ -161,10 +162,10 @@ def _group(graph: Graph, chain: Chain) -> Group:
             return made[source]
         value = graph.values[name]
         if value.data is not None and value.elements == 1 and node.op in ELEMENTWISE and len(node.inputs) > 1:
-            return constant(value.data.reshape(-1)[0].item(), value.dtype)
+            return constant(value.data.reshape(-1)[0].item(), computed_in(value.dtype))
         key = name, views.of(name, node, position)
         if key not in tensors:
-            tensors[key] = placeholder(key[1], f"in{len(tensors)}", value.dtype)
+            tensors[key] = placeholder(key[1], f"in{len(tensors)}", computed_in(value.dtype))
         return tensors[key]
 
     for node in chain.members:
@@ -188,6 +189,9 @@ def _group(graph: Graph, chain: Chain) -> Group:
     order = tuple(name for name, _ in tensors)
     constants = frozenset(position for position, name in enumerate(order) if graph.values[name].constant)
     operator = Operator(leader.op.lower(), tuple(tensors.values()), output, constants)
+    stored = [position for position, name in enumerate(order) if graph.values[name].dtype in STORED]
+    if stored or graph.values[last.output].dtype in STORED:
+        operator = with_half_storage(operator, stored, graph.values[last.output].dtype in STORED)
     nodes = tuple(dict.fromkeys((leader.name, *(node.name for node in chain.members))))
     return Group(leader.name, operator, order, last.output, nodes)
 

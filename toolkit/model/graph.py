@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,16 @@ from cross.expression.language.operator import Operator
 from toolkit.errors import ModelError
 
 Array = NDArray[Any]
+
+STORED: Final = {"float16": "float32"}
+"""Dtypes of values that are only stored, with what they are computed in; storing a value rounds it."""
+
+
+def computed_in(dtype: str) -> str:
+    """The dtype in which values of a dtype are computed."""
+    return STORED.get(dtype, dtype)
+
+
 Attribute = int | float | str | tuple[int, ...]
 
 

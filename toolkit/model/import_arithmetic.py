@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from toolkit.model.graph import Array, Attribute, GraphBuilder
+from toolkit.model.graph import Array, Attribute, GraphBuilder, computed_in
 from toolkit.model.source import INTEGERS, NUMBERS, TRUTH, VALUES, Importer, Operand, Source
 
 INFINITY = float("inf")
@@ -149,7 +149,9 @@ def _scaled(source: Source, build: GraphBuilder, operand: Operand, factor: float
     if factor == 1.0:
         return operand.name
     if operand.data is not None:
-        return build.constant(f"{operand.name}/scaled", (operand.data * factor).astype(operand.dtype))
+        return build.constant(
+            f"{operand.name}/scaled", (operand.data * factor).astype(computed_in(operand.dtype))
+        )
     name = source.number_as(build, "beta", factor)
     return source.emit(build, "Mul", [operand.name, name], shape=operand.shape)
 
@@ -200,9 +202,9 @@ def batch_normalization(source: Source, build: GraphBuilder) -> None:
     factor = scale / np.sqrt(variance + source.number("epsilon", 1e-5))
     shift = bias - mean * factor
     view = (-1,) + (1,) * (source.input(0).rank - 2)
-    output = source.output
-    factor_name = build.constant(f"{output.name}/factor", factor.reshape(view).astype(np.float32))
-    shift_name = build.constant(f"{output.name}/shift", shift.reshape(view).astype(np.float32))
+    output, dtype = source.output, computed_in(source.output.dtype)
+    factor_name = build.constant(f"{output.name}/factor", factor.reshape(view).astype(dtype))
+    shift_name = build.constant(f"{output.name}/shift", shift.reshape(view).astype(dtype))
     scaled = source.emit(build, "Mul", [source.input(0).name, factor_name], shape=output.shape)
     source.emit(build, "Add", [scaled, shift_name])
 

@@ -351,5 +351,6 @@ _SHARED = frozenset(
 _OWN = {"LSTM": {"input_forget"}, "GRU": {"linear_before_reset"}, "RNN": set()}
 
 IMPORTERS: dict[str, Importer] = {
-    op: Importer(recurrent, _SHARED | own, FLOATS | {"int32"}, extra_outputs=True) for op, own in _OWN.items()
+    op: Importer(recurrent, _SHARED | own, (FLOATS - {"float16"}) | {"int32"}, extra_outputs=True)
+    for op, own in _OWN.items()
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from toolkit.model.graph import Array, GraphBuilder
+from toolkit.model.graph import Array, GraphBuilder, computed_in
 from toolkit.model.source import VALUES, Importer, Operand, Source
 from toolkit.model.weight_layout import channels_last
 
@@ -104,7 +104,7 @@ def _extrapolated(source: Source, outside: Mapping[int, Array]) -> Array | None:
     beyond = np.zeros((1,) * rank, bool)
     for axis, places in outside.items():
         beyond = beyond | places.reshape(-1, *(1,) * (rank - axis - 1))
-    return np.where(beyond, value, 0.0).astype(np.float32)
+    return np.where(beyond, value, 0.0).astype(computed_in(source.output.dtype))
 
 
 def _repeated(extent: int, count: int) -> Array:
@@ -122,7 +122,9 @@ def _resample(
     for axis, matrix in matrices.items():
         place = order.index(axis)
         outer, inner = int(np.prod(shape[:place])), int(np.prod(shape[place + 1 :]))
-        left = build.constant(f"{source.output.name}/resize{axis}", matrix.astype(np.float32))
+        left = build.constant(
+            f"{source.output.name}/resize{axis}", matrix.astype(computed_in(source.output.dtype))
+        )
         name = source.emit(build, "Reshape", [name], shape=(outer, shape[place], inner))
         shape[place] = matrix.shape[0]
         name = source.emit(build, "MatMul", [left, name], shape=(outer, shape[place], inner))
@@ -147,7 +149,9 @@ def _matrix(source: Source, axis: int) -> tuple[Array, Array]:
     if source.op == "Upsample" or source.opset < 11:
         rounding = "floor" if scale is None or scale >= 1.0 else "ceil"
         attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": rounding}
-    inputs: dict[str, Array] = {"x": np.eye(extent + 1, extent, dtype=np.float32)}  # and a row of zeros
+    inputs: dict[str, Array] = {
+        "x": np.eye(extent + 1, extent, dtype=computed_in(source.output.dtype))
+    }  # and a row of zeros
     if (region := _region(source, axis)) is not None:
         inputs["roi"] = np.asarray([0, region[0], 1, region[1]], np.float32)
     if scale is not None:

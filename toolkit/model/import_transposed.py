@@ -135,7 +135,7 @@ def _single_pixel(
         place, rest = np.divmod(reach, dilations[axis - 2])
         inside = (rest == 0) & (place < arranged.shape[axis])
         taken = np.take(arranged, np.where(inside, place, 0), axis=axis)
-        arranged = taken * inside.reshape(-1, *(1,) * (arranged.ndim - axis - 1)).astype(np.float32)
+        arranged = taken * inside.reshape(-1, *(1,) * (arranged.ndim - axis - 1)).astype(arranged.dtype)
     rank = arranged.ndim
     matrix = np.moveaxis(arranged, 1, -1).reshape(data.shape[1], -1)
     pixels = (data.shape[0], *output[2:], output[1])

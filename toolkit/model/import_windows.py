@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from toolkit.model.graph import Array, Attribute, GraphBuilder
+from toolkit.model.graph import Array, Attribute, GraphBuilder, computed_in
 from toolkit.model.source import NUMBERS, Importer, Operand, Source
 
 
@@ -231,7 +231,7 @@ def average_pool(source: Source, build: GraphBuilder) -> None:
     counted = np.ones(())
     for i in range(geometry.rank):
         counted = np.multiply.outer(counted, _counts(geometry, i, image[i], result[i], padded))
-    scale = (1.0 / counted).astype(np.float32)
+    scale = (1.0 / counted).astype(computed_in(operand.dtype))
     if np.all(scale == scale.flat[0]):
         scale = scale.reshape(-1)[:1].reshape(())
     factor = build.constant(f"{source.output.name}/scale", scale)
@@ -272,7 +272,7 @@ def global_pool(source: Source, build: GraphBuilder) -> None:
         return
     total = source.emit(build, "ReduceSum", [data.name], {"axes": axes}, shape=source.output.shape)
     count = int(np.prod(data.shape[2:]))
-    factor = build.constant(f"{source.output.name}/scale", np.asarray(1.0 / count, np.float32))
+    factor = source.number_as(build, "scale", 1.0 / count)
     source.emit(build, "Mul", [total, factor])
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from toolkit.model.graph import Array, Graph, GraphBuilder, Node, Value
+from toolkit.model.graph import Array, Graph, GraphBuilder, Node, Value, computed_in
 from toolkit.model.source import FLOATS
 
 SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
@@ -177,7 +177,7 @@ def _emit_chain(
     if anchored:
         weight = first.inputs[1]
         if scale is not None and (scaled := _scaled_weight(graph, first, scale)) is not None:
-            weight = build.constant(f"{weight}/scaled", scaled.astype(last.dtype))
+            weight = build.constant(f"{weight}/scaled", scaled)
             scale = None
         alone = scale is None and shift is None
         output = last if alone else _intermediate(graph, build, first)
@@ -187,11 +187,11 @@ def _emit_chain(
     elif scale is None and shift is None:
         scale = np.ones(())
     if scale is not None:
-        factor = build.constant(f"{last.name}/factor", scale.astype(last.dtype))
+        factor = build.constant(f"{last.name}/factor", scale.astype(computed_in(last.dtype)))
         output = last if shift is None else _intermediate(graph, build, first, last.name)
         data = build.emit("Mul", (data, factor), output, name=chain[-1].name if anchored else name)
     if shift is not None:
-        term = build.constant(f"{last.name}/shift", shift.astype(last.dtype))
+        term = build.constant(f"{last.name}/shift", shift.astype(computed_in(last.dtype)))
         build.emit("Add", (data, term), last, name=chain[-1].name)
 
 
@@ -218,9 +218,10 @@ def _scaled_weight(graph: Graph, anchor: Node, scale: Array) -> Array | None:
 
 
 def _product(weight: Array, factors: Array) -> Array | None:
-    """The product, or None where floats do not hold it."""
-    product: Array = weight.astype(np.float64) * factors
-    return product if (np.abs(product) <= LARGEST).all() else None
+    """The product in the dtype of the weight, or None where that does not hold it."""
+    with np.errstate(over="ignore"):
+        product: Array = (weight.astype(np.float64) * factors).astype(weight.dtype)
+    return product if np.isfinite(product).all() else None
 
 
 def _squeezed(array: Array) -> Array:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from toolkit.errors import ModelError
-from toolkit.model.graph import Array, Attribute, GraphBuilder, Value
+from toolkit.model.graph import Array, Attribute, GraphBuilder, Value, computed_in
 from toolkit.model.refusals import NodeRefused
 
-FLOATS = frozenset({"float32"})
-INTEGERS = frozenset({"int8", "uint8", "int16", "int32", "int64"})
+FLOATS = frozenset({"float16", "float32", "float64"})
+INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 TRUTH = frozenset({"bool"})
 NUMBERS = FLOATS | INTEGERS
 VALUES = NUMBERS | TRUTH
@@ -133,7 +133,7 @@ class Source:
         Raises:
             ModelError: the dtype does not hold the number.
         """
-        data = np.asarray(number).astype(self.output.dtype)
+        data = np.asarray(number).astype(computed_in(self.output.dtype))
         if self.output.dtype in INTEGERS and data != number:
             raise self.refuse(f"{stem} {number} is no {self.output.dtype}", "cast its data to float32")
         return build.constant(f"{self.output.name}/{stem}", data)

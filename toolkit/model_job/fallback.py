@@ -12,13 +12,13 @@ from boards.description import Board
 from boards.target import Target
 from device_runtime.protocol import MeasureFailure
 from toolkit.bundle.build import BuiltModel, build
-from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
+from toolkit.bundle.pack import GoldenData
 from toolkit.errors import VerificationError
 from toolkit.model.distinct import DistinctOperator, distinct_operators
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.context import JobContext, stage
 from toolkit.model_job.kernels import TunedOperator, plan_model
-from toolkit.model_job.latency import measure_model
+from toolkit.model_job.latency import golden_rtol, measure_model
 from toolkit.model_job.options import FallbackReport
 from toolkit.tuning.on_board import builder_for, open_task
 from toolkit.tuning.operator_search import recorded_statistics
@@ -52,7 +52,7 @@ def build_fallback(job: JobContext, golden: GoldenData) -> Fallback | None:
         built = build(plan, target)
         tuned = sum(item.result.best is not None for item in chosen)
         expected_s = sum(item.task.weight * (item.winner.seconds or 0.0) for item in chosen)
-        exact = replace(golden, rtol=GOLDEN_RTOL[target.storage])
+        exact = replace(golden, rtol=golden_rtol(job.model, target))
         latency = measure_model(built, exact, job.session, expected_s=expected_s)
         if isinstance(latency, MeasureFailure):
             raise VerificationError(

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from boards.target import Target
 from device_runtime.protocol import BufferRequest, MeasureFailure, MeasureRequest, MeasureResult, Timing
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.manifest import GpuVariant
-from toolkit.bundle.pack import GoldenData
+from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
 from toolkit.measure.session import Session, put_again
 from toolkit.model.graph import Array, Graph, Value
 from toolkit.model.reference import run_reference
@@ -21,6 +22,12 @@ MEASURED_S = 2.0  # that many seconds of single runs of a model, between the two
 LEAST_RUNS, MOST_RUNS = 5, 60
 WARMUP = 3  # runs of a block that are not counted, the first one among them
 TIMEOUT_S = 60.0
+
+
+def golden_rtol(graph: Graph, target: Target) -> float:
+    """What a model's outputs may differ by: half floats count wherever it has them."""
+    halves = any(value.dtype == "float16" for value in graph.values.values())
+    return GOLDEN_RTOL["float16" if halves else target.storage]
 
 
 def golden_data(graph: Graph, rng: np.random.Generator) -> GoldenData:

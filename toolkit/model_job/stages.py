@@ -14,7 +14,7 @@ import numpy as np
 from device_runtime.protocol import MeasureFailure
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.build import build as build_code
-from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
+from toolkit.bundle.pack import GoldenData
 from toolkit.errors import VerificationError
 from toolkit.measure.comparison import Comparison, compare
 from toolkit.measure.live import short_repeats
@@ -23,7 +23,7 @@ from toolkit.model_job.context import JobContext, stage
 from toolkit.model_job.disturbances import disturbances
 from toolkit.model_job.fallback import Fallback, build_fallback
 from toolkit.model_job.kernels import TunedOperator, plan_model
-from toolkit.model_job.latency import PAIRS, golden_data, joined, measure_model
+from toolkit.model_job.latency import PAIRS, golden_data, golden_rtol, joined, measure_model
 from toolkit.model_job.options import DEFAULT_TRIALS, JobListener, Latency, TuningPlanned
 from toolkit.model_job.reuse import ModelReuse, plan_model_reuse, tune_by_reuse
 from toolkit.model_job.tuning_plan import (
@@ -84,7 +84,7 @@ def prepare(job: JobContext) -> Baseline:
         running.summary = f"{len(plan.kernels)} kernels with default schedules"
     with stage("reference", job.on_event) as running:
         golden = golden_data(job.model, np.random.default_rng(job.options.tuning.seed))
-        golden = replace(golden, rtol=GOLDEN_RTOL[job.target.storage])
+        golden = replace(golden, rtol=golden_rtol(job.model, job.target))
         running.summary = f"{len(golden.inputs)} inputs, {len(golden.outputs)} outputs by numpy"
     kernels_s, library_s, put_s = np.diff(times_s).tolist()
     fallback = build_fallback(job, golden)

@@ -10,7 +10,7 @@ import pytest
 
 from tests import native_probes
 
-KINDS = {"f32": np.float32, "f64": np.float64, "i32": np.int32}
+KINDS = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "i32": np.int32}
 SIZES = [0, 1, 2, 7, 1023, 1024, 1025, 5000]
 
 

@@ -20,9 +20,10 @@ from toolkit.model.reference import run_reference
 
 Array = NDArray[Any]
 
-SIGNED, UNSIGNED = ("int8", "int16", "int32", "int64"), ("uint8",)
+SIGNED, UNSIGNED = ("int8", "int16", "int32", "int64"), ("uint8", "uint16", "uint32", "uint64")
+FLOATS = ("float16", "float32", "float64")
 INTEGERS = (*SIGNED, *UNSIGNED)
-VALUES = ("float32", *INTEGERS, "bool")
+VALUES = (*FLOATS, *INTEGERS, "bool")
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,11 @@ def onnx_type(dtype: str) -> int:
 
 
 CASES = [
-    *(Case(op, (dtype,) * 2, PAIR) for op in ("Add", "Sub", "Mul", "Max", "Min") for dtype in INTEGERS),
+    *(
+        Case(op, (dtype,) * 2, PAIR)
+        for op in ("Add", "Sub", "Mul", "Max", "Min")
+        for dtype in (*INTEGERS, "float16")
+    ),
     *(Case("Div", (dtype,), PAIR[:1], (np.array([3, 7, 2, 1, 5], dtype),)) for dtype in INTEGERS),
     *(Case("Div", (dtype,), PAIR[:1], (np.array([-3, 7, -1, 1, -5], dtype),)) for dtype in SIGNED),
     *(
@@ -70,7 +75,7 @@ CASES = [
         Case("Cast", (one,), attributes={"to": onnx_type(other)}, output=other)
         for one in VALUES
         for other in VALUES
-        if one != other
+        if one != other and (other != "float16" or one in (*FLOATS, "int8", "uint8", "bool"))
     ),
     *(Case("Where", ("bool", dtype, dtype), ((3, 5), (5,), (3, 1)), output=dtype) for dtype in VALUES),
     Case("Concat", ("bool", "bool"), PAIR, attributes={"axis": 1}),
@@ -97,7 +102,7 @@ def data(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Values up to the ends of small types, so that sums wrap; casts of floats stay in range."""
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
-    if dtype == "float32":
+    if dtype in FLOATS:
         return rng.uniform(0.0, 100.0, shape).astype(dtype)
     ends = np.iinfo(dtype)
     return rng.integers(max(ends.min, -(2**40)), min(ends.max, 2**40), shape, dtype, endpoint=True)
