@@ -16,7 +16,7 @@ from cross.expression.language.tensor import Read, Tensor, placeholder
 from cross.expression.language.terms import Term
 from toolkit.errors import ModelError
 from toolkit.model.expressions import COMPARISONS, ELEMENTWISE, expression
-from toolkit.model.graph import Graph, Node
+from toolkit.model.graph import Graph, Node, computed_in
 from toolkit.model.layout import WINDOWED
 
 TRUTH_READERS = frozenset({"Where", "Not"})
@@ -111,7 +111,7 @@ def _hold(graph: Graph, nodes: Sequence[Node], sizes: dict[str, _Size]) -> bool:
     for node in nodes:
         if node.op not in ELEMENTWISE:
             continue
-        reads = [placeholder((1,), name, graph.values[name].dtype) for name in node.inputs]
+        reads = [placeholder((1,), name, computed_in(graph.values[name].dtype)) for name in node.inputs]
         body = expression(node, reads).body
         assert body is not None
         own, levels = _size(body, {read: sizes.get(graph.root(read.name), (1, 1)) for read in reads})

@@ -15,6 +15,7 @@ import numpy as np
 
 from toolkit.model.function_bodies import OnnxNode
 from toolkit.model.graph import Array, Choose, Graph, GraphBuilder, Repeat, Value
+from toolkit.model.live_nodes import reads
 from toolkit.model.refusals import NodeRefused
 
 MOST_RUNS = (1 << 31) - 1
@@ -118,7 +119,7 @@ def _inline(walk: Walk, node: OnnxNode, graph: Any) -> None:
 
     for tensor in graph.initializer:
         walk.know(tensor.name, onnx.numpy_helper.to_array(tensor))
-    walk.read.update(item for proto in graph.node for item in proto.input)
+    walk.read.update(item for proto in graph.node for item in reads(proto))
     walk.read.update(item.name for item in graph.output)
     for proto in graph.node:
         walk.visit(OnnxNode(proto, proto.name or node.name, node.opsets))
