@@ -330,7 +330,7 @@ def test_refusals_say_what_was_found() -> None:
         (lambda: dense(matrix, matrix), r"found \(4, 5\) and \(4, 5\)"),
         (lambda: batch_matmul(matrix, matrix), r"found \(4, 5\) and \(4, 5\)"),
         (lambda: pool2d(matrix, (2, 2), Window(), "max"), r"expected data \[n, h, w, c\]"),
-        (lambda: pool2d(image, (2, 2), Window(), "mean"), "combiner of sum, max, min, found 'mean'"),
+        (lambda: pool2d(image, (2, 2), Window(), "mean"), "combiner of sum, prod, max, min, found 'mean'"),
         (lambda: reduce(matrix, (2,), "sum"), r"within 0..1, found \(2,\)"),
         (lambda: transpose(matrix, (0, 0)), r"permutation of 2 dimensions, found \(0, 0\)"),
         (lambda: strided_slice(matrix, (0, 3), (1, 1), (4, 3)), "a slice from 3 to 5"),

@@ -56,7 +56,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b,
     "//": lambda a, b: a // b, "%": lambda a, b: a % b, "min": min, "max": max, "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b, "==": lambda a, b: a == b, "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
+    "or": lambda a, b: a or b, "&": lambda a, b: a & b, "|": lambda a, b: a | b, "^": lambda a, b: a ^ b,
 }  # fmt: skip
 Values = Mapping[Tensor, Mapping[tuple[int, ...], Any]]
 
@@ -212,13 +212,26 @@ def test_data_movement() -> None:
     check(edge_pad(x, (2, 0, 1), (1, 3, 0)), x)
 
 
-@pytest.mark.parametrize("name", sorted(set(UNARY) - {"Not"}))
+# Other tests have those of less than all floats: the node cases of tests/conformance.
+TRUTH_VALUES = {"And", "Or"}
+BITS = {"BitwiseAnd", "BitwiseOr", "BitwiseXor"}
+SHIFTS = {"ShiftLeft", "ShiftRight"}
+
+
+@pytest.mark.parametrize("name", sorted(set(UNARY) - {"Not", "Acosh"}))
 def test_functions_of_one_float(name: str) -> None:
     x = placeholder((3, 5), "x")
     check(apply(UNARY[name], x, "out"), x, positive=name in ("Log", "Sqrt", "Reciprocal"))
 
 
-@pytest.mark.parametrize("name", sorted(BINARY))
+@pytest.mark.parametrize("name", sorted(BITS | TRUTH_VALUES))
+def test_functions_of_bits_and_truth_values(name: str) -> None:
+    dtype = "int32" if name in BITS else "bool"
+    x, y = placeholder((3, 1, 4), "x", dtype), placeholder((5, 4), "y", dtype)
+    check(combine(BINARY[name], x, y, "out"), x, y)
+
+
+@pytest.mark.parametrize("name", sorted(set(BINARY) - BITS - SHIFTS - TRUTH_VALUES))
 def test_functions_of_two_floats(name: str) -> None:
     x, y = placeholder((3, 1, 4), "x"), placeholder((5, 4), "y")
     check(combine(BINARY[name], x, y, "out"), x, y, positive=name in ("Div", "Pow"))

@@ -119,7 +119,7 @@ def test_index_count() -> None:
     [
         (Const(1, "int32"), "stores int32 into float32"),
         (Binary("+", ONE, Int(1)), "operands of dtypes float32 and int64"),
-        (Binary("^", ONE, ONE), "unknown operation"),
+        (Binary("@", ONE, ONE), "unknown operation"),
         (Select(ONE, ONE, ONE), "condition of dtype float32, expected bool"),
         (Select(op("<", 0, 1), ONE, Const(1, "int8")), "branches of dtypes float32 and int8"),
         (Select(Binary("and", ONE, ONE), ONE, ONE), "and of dtype float32, expected bool"),
