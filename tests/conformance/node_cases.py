@@ -95,12 +95,15 @@ def _array(item: Any) -> Any:
     return np.asarray(item) if isinstance(item, np.generic) else item
 
 
+ROUNDING = {"float32": 1e-6, "float16": 2.0**-10}  # of the largest element, where sums cancel
+
+
 def tolerance(trial: Trial, expected: Array) -> float:
-    """What elements may be off: the case's number, or 1e-6 of the largest one where float32 sums cancel."""
-    if expected.dtype != np.float32:
+    """What elements may be off: the case's number, or what rounding elsewhere makes of the largest one."""
+    if str(expected.dtype) not in ROUNDING:
         return float(trial.case.atol)
     largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
-    return max(float(trial.case.atol), 1e-6 * float(largest))
+    return max(float(trial.case.atol), ROUNDING[str(expected.dtype)] * float(largest))
 
 
 def difference(trial: Trial, found: dict[str, Array]) -> str:
