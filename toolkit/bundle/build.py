@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from boards.target import Target
 from toolkit.bundle import library
 from toolkit.bundle.gpu_model import gpu_model
 from toolkit.bundle.manifest import GPU_VARIANTS, AnyVariant, CpuVariant, GpuVariant
 from toolkit.bundle.model_plan import ModelPlan, check, document
+
+MODULE: Final = Path(__file__).with_name("model_module.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
             library=so,
             header=header,
         )
-        parts = {so: built.shared_object, header: built.header, **documents}
+        module = {f"{target.name}/tfb_model.py": MODULE.read_bytes()}
+        parts = {so: built.shared_object, header: built.header, **module, **documents}
         return BuiltModel(target, model_plan, built.shared_object, cpu, parts)
     model = gpu_model(model_plan)
     code, path = model.to_bytes(), f"{target.name}/model.gpu"

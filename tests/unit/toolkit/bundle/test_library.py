@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,12 +17,15 @@ import pytest
 from cross.errors import LinkError
 from tests.bundles import SmallModel, host_target, small_model
 from toolkit.bundle import library
+from toolkit.bundle.build import MODULE
 from toolkit.bundle.manifest import TensorSpec
 from toolkit.bundle.model_plan import BufferRef, ModelPlan, Step, check
 from toolkit.errors import InputError
 
 Kind = Literal["input", "output", "parameter", "arena"]
 
+README = Path(__file__).parents[4] / "README.md"
+PYTHON_38 = str(Path("~/.pyenv/versions/3.8.18/bin/python").expanduser())
 APPLICATION = Path(__file__).with_name("application.c")
 
 
@@ -36,6 +41,7 @@ def folder(model: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = library.build(model.plan, host_target())
     (folder / "model.so").write_bytes(built.shared_object)
     (folder / "model.h").write_bytes(built.header)
+    (folder / "tfb_model.py").write_bytes(MODULE.read_bytes())
     return folder
 
 
@@ -56,6 +62,54 @@ def test_an_application_gets_the_same_outputs(model: SmallModel, folder: Path, l
         results.append(done.stdout)
     assert results[0] == results[1] == results[2]
     y = np.frombuffer(results[0], np.float32).reshape(model.y.shape)
+    np.testing.assert_allclose(y, model.y, rtol=1e-5, atol=1e-6)
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of the README's section about applications."""
+    section = README.read_text().split("## Using the model on the board")[1].split("\n## ")[0]
+    return re.findall(rf"```{language}\n(.*?)```", section, re.S)
+
+
+@pytest.mark.parametrize("compiler", ["cc", "c++ -x c++"])
+def test_the_example_of_the_readme_runs_as_it_stands(folder: Path, tmp_path: Path, compiler: str) -> None:
+    (source,), (commands,) = blocks("c"), blocks("sh")
+    (tmp_path / "application.c").write_text(source)
+    if shutil.which(compiler.split()[0]) is None:
+        pytest.skip("no compiler of the system here")
+    commands = re.sub(r"MODEL=\S+", f"MODEL={folder}", commands)
+    if compiler != "cc":
+        commands = commands.replace("cc application.c", "c++ -x c++ application.c -x none")
+    done = subprocess.run(["sh", "-ec", commands], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == 0.0  # of an input of zeros
+
+
+@pytest.mark.parametrize("python", [sys.executable, PYTHON_38])
+def test_the_model_is_imported_and_called(model: SmallModel, folder: Path, python: str) -> None:
+    """With numpy here, without it in the oldest Python; what it says of a wrong input, too."""
+    if not Path(python).exists():
+        pytest.skip("no Python 3.8 here")
+    (lines,) = blocks("python")
+    lines = lines.replace("/home/pi/.local/share/tune-for-board/current/cpu", str(folder))
+    script = f"""
+import array, sys
+sys.dont_write_bytecode = True
+x = array.array("f", sys.stdin.buffer.read())
+{lines}
+assert model.inputs[0].name == "x" and model.inputs[0].shape == {model.x.shape}, model.inputs
+for wrong in (array.array("d", x), x[:-1]):
+    try:
+        model(wrong)
+    except (TypeError, ValueError) as error:
+        assert "expected float32 (4, 8) in C order for input x" in str(error), error
+    else:
+        raise SystemExit("a wrong input was taken")
+sys.stdout.buffer.write(memoryview(y).tobytes())
+"""
+    done = subprocess.run([python, "-c", script], input=model.x.tobytes(), capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    y = np.frombuffer(done.stdout, np.float32).reshape(model.y.shape)
     np.testing.assert_allclose(y, model.y, rtol=1e-5, atol=1e-6)
 
 
