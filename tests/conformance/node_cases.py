@@ -100,6 +100,8 @@ ROUNDING = {"float32": 1e-6, "float16": 2.0**-10}  # of the largest element, whe
 
 def tolerance(trial: Trial, expected: Array) -> float:
     """What elements may be off: the case's number, or what rounding elsewhere makes of the largest one."""
+    if "quantizelinear" in trial.name and expected.dtype.kind in "iu":
+        return 1.0  # a step: a quotient near a half is rounded after float64 or after float32
     if str(expected.dtype) not in ROUNDING:
         return float(trial.case.atol)
     largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
