@@ -51,12 +51,14 @@ def running(
 def sum_over_names(operands: Sequence[Tensor], names: Sequence[str], result: str) -> Tensor:
     """numpy.einsum: `names` has a letter for each dimension of each operand; sums over those not in `result`.
 
+    An operand without letters is a scalar, which tensors store as (1,).
+
     Raises:
         ExpressionError: a letter stands for dimensions of different extents, or only in the result.
     """
     extents: dict[str, int] = {}
     for operand, letters in zip(operands, names, strict=True):
-        for letter, extent in zip(letters, operand.shape, strict=True):
+        for letter, extent in zip(letters, operand.shape, strict=bool(letters)):
             if extents.setdefault(letter, extent) not in (extent, 1) and extent != 1:
                 raise ExpressionError(
                     f"einsum: {letter} is {extents[letter]} and {extent}; expected one extent"
@@ -70,8 +72,8 @@ def sum_over_names(operands: Sequence[Tensor], names: Sequence[str], result: str
         places: dict[str, Term] = {**dict(zip(result, axes, strict=False)), **reduced}
         product: Term | None = None
         for operand, letters in zip(operands, names, strict=True):
-            own = zip(letters, operand.shape, strict=True)
-            element = operand[tuple(0 if extent == 1 else places[letter] for letter, extent in own)]
+            own = zip(letters, operand.shape, strict=bool(letters))
+            element = operand[tuple(0 if extent == 1 else places[letter] for letter, extent in own) or (0,)]
             product = element if product is None else product * element
         assert product is not None
         loops: tuple[Axis, ...] = tuple(reduced.values())
