@@ -135,7 +135,9 @@ def run_on_cpu(calls: Sequence[Call], folder: Path) -> list[Array]:
 
 def _as_c(number: int, source: str) -> str:
     """A program as C, its helper functions and tables under names of their own."""
-    own = re.findall(r"^__device__ static inline \w+ (\w+)\(|^__constant__ const \w+ (\w+)\[", source, re.M)
+    own = re.findall(
+        r"^__device__ static inline [\w ]+ (\w+)\(|^__constant__ const \w+ (\w+)\[", source, re.M
+    )
     names = [helper or table for helper, table in own]
     renamed = [f"#undef {name}\n#define {name} {name}_of_{number}" for name in names]
     return "\n".join([*renamed, source.replace('extern "C" ', "")])
