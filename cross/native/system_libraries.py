@@ -29,7 +29,7 @@ _LIBPTHREAD = _names("""
 """)
 _LIBM_DOUBLE = _names("""
     acos acosh asin asinh atan atan2 atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmin
-    fmod ldexp log log10 log1p log2 nearbyint pow rint round sin sinh sqrt tan tanh trunc
+    fmod ldexp log log10 log1p log2 nearbyint pow rint round sin sincos sinh sqrt tan tanh trunc
 """)
 _LIBM = (*_LIBM_DOUBLE, *(f"{name}f" for name in _LIBM_DOUBLE))
 

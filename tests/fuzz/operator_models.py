@@ -30,6 +30,7 @@ class Draft:
     weights: dict[str, Array] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
     outputs: int = 1
+    output_dtype: int = onnx.TensorProto.FLOAT
 
     def pick(self, *choices: Any) -> Any:
         return choices[int(self.rng.integers(len(choices)))]
@@ -70,7 +71,10 @@ class Draft:
         outputs = [f"y{position}" for position in range(self.outputs)]
         single = node(self.op, self.operands, outputs, **self.attributes)
         shapes = {name: array.shape for name, array in self.inputs.items()}
-        return model([single], shapes, outputs, self.weights, self.opset)
+        proto = model([single], shapes, outputs, self.weights, self.opset)
+        for output in proto.graph.output:
+            output.type.tensor_type.elem_type = self.output_dtype
+        return onnx.shape_inference.infer_shapes(proto)
 
 
 def opsets(op: str) -> list[int]:
@@ -108,6 +112,58 @@ def selu(draft: Draft) -> None:
 def gelu(draft: Draft) -> None:
     elementwise(draft)
     draft.attributes["approximate"] = draft.pick("none", "tanh")
+
+
+def truth(draft: Draft) -> None:
+    elementwise(draft)
+    draft.output_dtype = onnx.TensorProto.BOOL
+    if draft.op == "IsInf" and draft.chance():
+        draft.attributes = {
+            "detect_negative": int(draft.pick(0, 1)),
+            "detect_positive": int(draft.pick(0, 1)),
+        }
+
+
+def modulo(draft: Draft) -> None:
+    """Of floats: with the sign of the dividend."""
+    shape = draft.shape()
+    draft.input(draft.data(shape, 1e30))
+    draft.input((draft.rng.uniform(0.5, 9.0, shape[-1:]) * draft.pick(-1, 1)).astype(np.float32))
+    draft.attributes["fmod"] = 1
+
+
+def along(draft: Draft) -> None:
+    """Running sums and products along one dimension."""
+    shape = draft.shape()
+    draft.input(draft.data(shape, 0))
+    draft.weight(np.asarray(draft.rng.integers(-len(shape), len(shape)), np.int64))
+    draft.attributes = {"exclusive": int(draft.pick(0, 1)), "reverse": int(draft.pick(0, 1))}
+
+
+def place_of_extreme(draft: Draft) -> None:
+    """Ties are frequent, and NaN is left out: ONNX does not say what it is."""
+    shape = draft.shape()
+    draft.input(draft.rng.integers(-3, 3, shape).astype(np.float32) * draft.pick(1, 1e19))
+    draft.output_dtype = onnx.TensorProto.INT64
+    draft.attributes = {"keepdims": int(draft.pick(0, 1))}
+    lowest = 0 if draft.opset < 11 else -len(shape)
+    draft.attributes["axis"] = int(draft.rng.integers(lowest, len(shape)))
+    if draft.opset >= 12 and draft.chance():
+        draft.attributes["select_last_index"] = 1
+
+
+def hardmax(draft: Draft) -> None:
+    place_of_extreme(draft)
+    draft.output_dtype = onnx.TensorProto.FLOAT
+    draft.attributes = {"axis": draft.attributes["axis"]}
+
+
+def triangle(draft: Draft) -> None:
+    shape = (*draft.shape(1, 2), int(draft.pick(1, 4, 6)))
+    draft.input(draft.data(shape))
+    draft.attributes["upper"] = int(draft.pick(0, 1))
+    if draft.chance(0.7):
+        draft.weight(np.asarray(draft.rng.integers(-8, 9), np.int64))
 
 
 def clip(draft: Draft) -> None:
@@ -301,7 +357,9 @@ def instance_normalization(draft: Draft) -> None:
 def reduction(draft: Draft) -> None:
     shape = draft.shape()
     rank = len(shape)
-    most = {"ReduceMax": np.inf, "ReduceMin": np.inf, "ReduceSumSquare": 1e15}.get(draft.op, 1e30)
+    most = {"ReduceMax": np.inf, "ReduceMin": np.inf, "ReduceSumSquare": 1e15, "ReduceProd": 0}.get(
+        draft.op, 1e30
+    )
     draft.input(draft.data(shape, most))
     count = int(draft.rng.integers(0, rank + 1))
     axes = [int(axis) for axis in draft.rng.permutation(rank)[:count]]
@@ -547,15 +605,22 @@ def resize(draft: Draft) -> None:
 
 PLAIN = (
     *("Abs", "Ceil", "Dropout", "Erf", "Exp", "Floor", "HardSwish", "Identity", "Log", "Mish", "Neg"),
-    *("Reciprocal", "Relu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Tanh"),
+    *("Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Tanh"),
+    *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan"),
 )
-REDUCTIONS = ("Sum", "Mean", "Max", "Min", "L1", "L2", "SumSquare")
+REDUCTIONS = ("Sum", "Mean", "Max", "Min", "L1", "L2", "SumSquare", "Prod")
 DRAWERS: dict[str, Callable[[Draft], None]] = {
     **dict.fromkeys(PLAIN, elementwise),
     **dict.fromkeys(("LeakyRelu", "Elu", "Celu", "ThresholdedRelu"), with_alpha),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "PRelu"), pair),
     **dict.fromkeys(("Sum", "Mean", "Max", "Min"), variadic),
     **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
+    **dict.fromkeys(("IsInf", "IsNaN"), truth),
+    **dict.fromkeys(("CumSum", "CumProd"), along),
+    **dict.fromkeys(("ArgMax", "ArgMin"), place_of_extreme),
+    "Hardmax": hardmax,
+    "Mod": modulo,
+    "Trilu": triangle,
     **dict.fromkeys(("Conv", "ConvTranspose"), convolution),
     **dict.fromkeys(("MaxPool", "AveragePool"), pooling),
     **dict.fromkeys(("GlobalMaxPool", "GlobalAveragePool"), global_pooling),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,9 @@ from boards.board import load
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.compile import compile
+from cross.expression import Axis, Operator, Term, compute, placeholder
+from cross.expression.language.operations import TRIGONOMETRY
+from cross.expression.language.terms import call
 from cross.expression.reference import evaluate
 from cross.expression.rewrites.half_storage import with_half_storage
 from cross.loopnest import LoopNest, Programs, interpret, to_text, verify
@@ -95,6 +99,25 @@ def test_half_storage_on_pocl(pocl: Pocl, family: str) -> None:
     stored = with_half_storage(operator, range(len(operator.inputs)), output=True)
     space = gpu_space(stored, pocl.narrowed(POCL))
     compare(pocl, [case_of(space, rng, f"{family} in half floats")], 2e-3)
+
+
+@pytest.mark.slow
+def test_functions_of_the_library_on_pocl(pocl: Pocl) -> None:
+    """All in one kernel, of numbers between -0.9 and 0.9, where each of them is defined."""
+    x = placeholder((3, 64), "x")
+
+    def body(i: Axis, j: Axis) -> Term:
+        value = x[i, j] * 0.9
+        made = [call(name, value + 2.0 if name == "acosh" else value) for name in (*TRIGONOMETRY, "round")]
+        return functools.reduce(
+            lambda total, part: total * 0.5 + part, made, call("fmod", value, value + 2.0)
+        )
+
+    operator = Operator("functions", (x,), compute((3, 64), body, name="functions"))
+    rng = np.random.default_rng(14)
+    case = case_of(gpu_space(operator, pocl.narrowed(POCL)), rng, "functions of the library")
+    inputs = [rng.uniform(-1.0, 1.0, (3, 64)).astype(np.float32)]
+    compare(pocl, [replace(case, inputs=inputs, want=evaluate(operator, inputs))])
 
 
 @pytest.mark.slow

@@ -161,7 +161,9 @@ def _group(graph: Graph, chain: Chain) -> Group:
         if source in made:
             return made[source]
         value = graph.values[name]
-        if value.data is not None and value.elements == 1 and node.op in ELEMENTWISE and len(node.inputs) > 1:
+        condition = node.op == "Where" and position == 0  # which is read from a tensor
+        several = node.op in ELEMENTWISE and len(node.inputs) > 1
+        if value.data is not None and value.elements == 1 and several and not condition:
             return constant(value.data.reshape(-1)[0].item(), computed_in(value.dtype))
         key = name, views.of(name, node, position)
         if key not in tensors:

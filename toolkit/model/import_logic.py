@@ -9,29 +9,6 @@ from toolkit.model.import_arithmetic import binary, unary
 from toolkit.model.source import FLOATS, INTEGERS, NUMBERS, TRUTH, Importer, Source
 
 
-def tangent(source: Source, build: GraphBuilder) -> None:
-    """Tan: sine over cosine."""
-    data = source.input(0)
-    parts = [source.emit(build, op, [data.name], shape=data.shape) for op in ("Sin", "Cos")]
-    source.emit(build, "Div", parts)
-
-
-def arc_sine(source: Source, build: GraphBuilder) -> None:
-    """Asin: atan(x / sqrt((1 - x) * (1 + x))); and Acos: 2 * atan(sqrt((1 - x) / (1 + x)))."""
-    data = source.input(0)
-
-    def step(op: str, *inputs: str) -> str:
-        return source.emit(build, op, inputs, shape=data.shape)
-
-    one = source.number_as(build, "one", 1.0)
-    below, above = step("Sub", one, data.name), step("Add", data.name, one)
-    if source.op == "Asin":
-        source.emit(build, "Atan", [step("Div", data.name, step("Sqrt", step("Mul", below, above)))])
-        return
-    half = step("Atan", step("Sqrt", step("Div", below, above)))
-    source.emit(build, "Mul", [half, source.number_as(build, "two", 2.0)])
-
-
 def is_infinite(source: Source, build: GraphBuilder) -> None:
     """IsInf of either sign, or of one of them."""
     keys = {"negative": "detect_negative", "positive": "detect_positive"}
@@ -62,13 +39,10 @@ def bitwise_not(source: Source, build: GraphBuilder) -> None:
     source.emit(build, "Sub", [ones, data.name])
 
 
-_PLAIN = "Sin Cos Atan Sinh Cosh Asinh Acosh Atanh Round"
+_PLAIN = "Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Round"
 
 IMPORTERS: dict[str, Importer] = {
     **{op: Importer(unary) for op in _PLAIN.split()},
-    "Tan": Importer(tangent),
-    "Asin": Importer(arc_sine),
-    "Acos": Importer(arc_sine),
     "Sign": Importer(unary, dtypes=NUMBERS),
     "IsNaN": Importer(unary, dtypes=FLOATS | TRUTH),
     "IsInf": Importer(is_infinite, frozenset({"detect_negative", "detect_positive"}), FLOATS | TRUTH),

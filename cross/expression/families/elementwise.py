@@ -6,12 +6,11 @@ epilogue and a test all read one definition.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
 from cross.errors import ExpressionError
-from cross.expression.families import trigonometry
-from cross.expression.families.trigonometry import log_1_plus
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.functions import (
     absolute,
@@ -31,6 +30,7 @@ from cross.expression.language.functions import (
     sqrt,
     tanh,
 )
+from cross.expression.language.operations import TRIGONOMETRY
 from cross.expression.language.tensor import Tensor, compute
 from cross.expression.language.terms import Operand, Term, call, cast, constant, select
 
@@ -79,15 +79,12 @@ def truncated_remainder(x: Term, y: Operand) -> Term:
     divisor = constant(y, x.dtype)
     if x.dtype not in FLOATS:
         return x - quotient(x, select(equal(divisor, 0), 1, divisor)) * divisor
-    size, step = absolute(x), absolute(divisor)
-    rest = size - floor(size / step) * step
-    rest = select(rest < 0.0, rest + step, select(rest < step, rest, rest - step))  # a quotient rounded up
-    return select(size < step, x, rest * sign(x))
+    return call("fmod", x, divisor)
 
 
 def sign(x: Term) -> Term:
-    """1, 0 or -1."""
-    negative = 0 if x.dtype.startswith("u") else select(x < 0, constant(-1, x.dtype), constant(0, x.dtype))
+    """1, 0 or -1; NaN of NaN."""
+    negative = x if x.dtype.startswith("u") else select(x < 0, constant(-1, x.dtype), x)
     return select(x > 0, constant(1, x.dtype), negative)
 
 
@@ -150,6 +147,11 @@ def hard_sigmoid(x: Term, alpha: float = 0.2, beta: float = 0.5) -> Term:
 def hard_swish(x: Term) -> Term:
     """x * max(0, min(1, x / 6 + 0.5))."""
     return x * hard_sigmoid(x, 1.0 / 6.0, 0.5)
+
+
+def log_1_plus(x: Term) -> Term:
+    """log(1 + x) for x >= 0; the Taylor series where the sum would lose digits of x."""
+    return select(x < 0.03, x * (1.0 - x * (0.5 - x * (1.0 / 3.0))), log(x + 1.0))
 
 
 def softplus(x: Term) -> Term:
@@ -237,15 +239,7 @@ UNARY: dict[str, Callable[..., Term]] = {
     "Floor": floor,
     "Ceil": ceil,
     "Erf": erf,
-    "Sin": trigonometry.sine,
-    "Cos": trigonometry.cosine,
-    "Atan": trigonometry.arc_tangent,
-    "Sinh": trigonometry.hyperbolic_sine,
-    "Cosh": trigonometry.hyperbolic_cosine,
-    "Asinh": trigonometry.inverse_hyperbolic_sine,
-    "Acosh": trigonometry.inverse_hyperbolic_cosine,
-    "Atanh": trigonometry.inverse_hyperbolic_tangent,
-    "Round": trigonometry.round_half_even,
+    **{name.capitalize(): functools.partial(call, name) for name in (*TRIGONOMETRY, "round")},
     "Sign": sign,
     "IsNaN": lambda x: logical_not(equal(x, x)),
     "IsInf": is_infinite,

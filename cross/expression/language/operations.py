@@ -105,6 +105,12 @@ def _erf(value: Any) -> Any:
 
 _UNEVEN = "({0} % {1} != 0 && ({0} < 0) != ({1} < 0))"  # in C: 1 where a quotient was rounded up, else 0
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
+# Circular and hyperbolic functions and inverses. C libraries, OpenCL and CUDA have all of them, right to
+# a few units in the last place at any magnitude.
+TRIGONOMETRY: Final = {
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
+    "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+}  # fmt: skip
 
 OPERATIONS: Final = {
     row.name: row
@@ -160,8 +166,11 @@ OPERATIONS: Final = {
         _function("sqrt", np.sqrt, "llvm.sqrt"),
         _function("tanh", np.tanh, "llvm.tanh", long=True),
         _function("erf", _erf, "@erf", long=True),
+        *(_function(name, function, f"@{name}", long=True) for name, function in TRIGONOMETRY.items()),
         _function("floor", np.floor, "llvm.floor"),
         _function("ceil", np.ceil, "llvm.ceil"),
+        _function("round", np.rint, "llvm.roundeven", "rint{f}({0})"),
+        _function("fmod", np.fmod, "@fmod", "fmod{f}({0}, {1})", arity=2, long=True),
         _function("pow", np.power, "llvm.pow", "pow{f}({0}, {1})", arity=2, long=True),
         _function(
             "sigmoid", lambda x: 1 / (1 + np.exp(-x)), c="({one} / ({one} + exp{f}(-{0})))", long=True,
