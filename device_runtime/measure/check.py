@@ -27,7 +27,6 @@ FORMATS: Dict[str, Format] = {
     "uint64": "Q",
     "bool": "B",
 }
-COMPARABLE = (*NATIVE, *FORMATS)
 
 # What an output is filled with before the checked call: a NaN for floats, an unlikely number otherwise.
 UNWRITTEN_FLOAT = 0xFF
@@ -93,7 +92,7 @@ def unwritten_byte(dtype: str) -> int:
 def compare(
     library: ctypes.CDLL, dtype: str, got_address: int, want_address: int, elements: int
 ) -> Difference:
-    """Compare two buffers of a COMPARABLE dtype; ValueError for a native comparison that refuses."""
+    """Compare two buffers of a dtype of the protocol; ValueError for a native comparison that refuses."""
     if dtype not in NATIVE:
         return _compare_integers(FORMATS[dtype], got_address, want_address, elements)
     function = library[NATIVE[dtype]]

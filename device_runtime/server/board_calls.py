@@ -10,13 +10,11 @@ from device_runtime.content_store import status
 from device_runtime.drivers.gpu_open import GPU_DRIVERS, GPU_HEADROOM_BYTES, Folders, run_on_gpu
 from device_runtime.installed.bundle_slots import Slots
 from device_runtime.measure.board_facts import facts, probe
-from device_runtime.measure.check import COMPARABLE
 from device_runtime.measure.cpu_kernel import run_kernel
 from device_runtime.measure.gpu_kernel import run_gpu_module
 from device_runtime.protocol import (
     BAD_REQUEST,
     CHUNK_BYTES,
-    DTYPE_BYTES,
     MAX_BUFFER_BYTES,
     REFUSED,
     MeasureFailure,
@@ -122,11 +120,6 @@ def _measure_on_gpu(
 
 
 def _refuse_impossible(request: MeasureRequest) -> None:
-    for buffer in request.buffers:
-        comparable = COMPARABLE if request.driver == "cpu" else tuple(DTYPE_BYTES)
-        if buffer.role == "output" and buffer.sha and buffer.dtype not in comparable:
-            known = ", ".join(comparable)
-            raise ProtocolError(BAD_REQUEST, f"cannot check {buffer.dtype} outputs, only {known}")
     allowed = os.sched_getaffinity(0)
     if not set(request.cores) <= allowed:
         text = f"cores {list(request.cores)} are not all usable here; usable are {sorted(allowed)}: "

@@ -110,7 +110,7 @@ def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
 
 def _optimized(text: str, target: Target, opt_level: int, passes: Passes) -> tuple[Any, Any]:
     """The parsed, verified, optimized module and the machine to emit it with."""
-    if target.gpu is not None:
+    if not target.triple:
         raise CompileError(f"target {target.name}: LLVM code is for cpu targets, found kind {target.kind!r}")
     machine = _machine(target.triple, *cpu_and_features(target), opt_level)
     module = _parsed(text)
