@@ -142,7 +142,8 @@ def check(*, file: Path, as_json: bool) -> None:
 def repair(*, file: Path, as_json: bool) -> None:
     """Keep every intact record of the damaged store FILE; the damaged file stays beside it.
 
-    FILE is the usual store unless named. A store that is not damaged is not changed.
+    FILE is the usual store unless named. A store that is not damaged is not changed,
+    unless a power cut left intact records in its journal that are not in it.
     """
     found = toolkit.repair_records(file)
     kept = f"{file}: {found.records} records and {found.operators} operators kept"

@@ -46,10 +46,15 @@ _LARGEST_PAGE_BYTES: Final = 1 << 16  # of SQLite; what does not fit a page is i
 
 @dataclass(slots=True)
 class Salvaged:
-    """What a store still holds: each intact line by its digest, in order, and what is damaged."""
+    """What a store still holds: each intact line by its digest, in order, and what is damaged.
+
+    `unreached` are intact lines of a sound store's journal that SQLite does not read: a power cut ended their
+    transaction, or damage at the journal's end that looks the same.
+    """
 
     lines: dict[bytes, bytes] = field(default_factory=dict)
     damage: list[str] = field(default_factory=list)
+    unreached: dict[bytes, bytes] = field(default_factory=dict)
 
 
 def refuse_damaged(path: Path) -> bool:
@@ -92,6 +97,9 @@ def salvage(path: Path) -> Salvaged:
         for file in (path, journal_of(path))[: 1 if foreign else 2]:
             if size_of(file):
                 _add(found.lines, _lines_in(file.read_bytes()))
+    elif size_of(journal_of(path)):
+        _add(found.unreached, _lines_in(journal_of(path).read_bytes()))
+        found.unreached = {key: line for key, line in found.unreached.items() if key not in found.lines}
     return found
 
 

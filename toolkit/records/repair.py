@@ -61,14 +61,17 @@ def check_records(path: Path | str) -> StoreCheck:
 def repair_records(path: Path | str) -> StoreCheck:
     """Keep everything intact of a damaged store in a new file at its place; a sound one is left alone.
 
+    Intact records of a transaction that a power cut ended are taken up, too.
+
     Raises what `check` raises, and RecordsError where another process has the store open or nothing is left.
     """
     path = Path(path)
     new = unfinished_repair_of(path)
     sound = not new.exists()
     found = _salvaged(path)
-    if sound and not found.damage:
+    if sound and not found.damage and not found.unreached:
         return _checked(path, found)
+    found.lines |= found.unreached
     if not found.lines:
         raise RecordsError(f"no record is left in {path}: move it away to begin anew")
     try:
@@ -78,7 +81,8 @@ def repair_records(path: Path | str) -> StoreCheck:
                 unfinished.callback(new.unlink)
             backup = _kept(path, raw)
             for file in [backup] if sound else _kept_before(path):
-                found.lines |= salvage(file).lines
+                held = salvage(file)
+                found.lines |= held.lines | held.unreached
                 _tidy(file)
             _build(new, found)
             shutil.copymode(backup, new)
