@@ -150,6 +150,11 @@ def test_the_bundle_holds_the_bytes_that_were_measured_of_the_model_that_is_not_
     assert report["packed"] == ("untuned" if factor > 1 else "tuned")
     assert parts[variant.library] == (untuned if factor > 1 else tuned)
     assert report["comparison"]["verdict"] == ("slower" if factor > 1 else "faster")
+    default_s = {item["operator_key"]: item["default_s"] for item in report["operators"]}
+    best_s = {item["operator_key"]: item["best_s"] for item in report["operators"]}
+    assert {item.operator_key: item.seconds for item in variant.kernels} == (
+        default_s if factor > 1 else best_s
+    )
     assert len(report["default_latency"]["first_s"]) == report["comparison"]["pairs"] == PAIRS
     assert len(report["tuned_latency"]["seconds"]) == len(report["default_latency"]["seconds"]) >= 5 * PAIRS
 

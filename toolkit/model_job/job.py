@@ -25,7 +25,7 @@ from toolkit.errors import CoverageError, OutputError
 from toolkit.model.distinct import distinct_operators
 from toolkit.model_job import stages
 from toolkit.model_job.context import JobContext, open_job, stage
-from toolkit.model_job.kernels import report_operator
+from toolkit.model_job.kernels import report_operator, with_default_times
 from toolkit.model_job.options import JobListener, Latency, OperatorReport, TuneOptions, TuneReport
 from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.tuning.progress import TuningResult
@@ -75,7 +75,7 @@ def tune(
         report = _report(job, [*results, *bridges], operators, measured, model.stem, output)
         report = replace(report, fallback=fallback.report if fallback else None, bridges=len(bridges))
     with stage("pack", on_event) as running:
-        packed = built if report.packed == "tuned" else baseline.built
+        packed = built if report.packed == "tuned" else with_default_times(baseline.built, operators)
         models = (packed, fallback.built) if fallback else (packed,)
         identity = _packed(report, models, baseline.golden, options)
         running.summary = str(output)

@@ -6,15 +6,17 @@ An operator without a successful measurement gets its default schedule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec.structs import replace as replace_fields
 
 from boards.target import Target
 from cross.compile import Argument, kernel_of
 from cross.expression.language.operator import Operator
 from device_runtime.protocol import GpuModule
 from toolkit.bundle.assemble import OperatorKernel, assemble
+from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.manifest import KernelProvenance
 from toolkit.bundle.model_plan import ModelPlan, PlannedKernel
 from toolkit.errors import ToolkitError
@@ -105,6 +107,17 @@ def report_operator(
         layers=layers,
         spent=result.spent,
     )
+
+
+def with_default_times(built: BuiltModel, operators: Sequence[OperatorReport]) -> BuiltModel:
+    """The model with default schedules, for a bundle that says what tuning found out about each of them."""
+    known = {item.operator_key: item for item in operators}
+    kernels = tuple(
+        replace_fields(kernel, seconds=item.default_s, default_seconds=item.default_s, trials=item.trials)
+        for kernel in built.variant.kernels
+        for item in (known[kernel.operator_key],)
+    )
+    return replace(built, variant=replace_fields(built.variant, kernels=kernels))
 
 
 def _shape(shape: tuple[int, ...]) -> str:
