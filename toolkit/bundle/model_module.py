@@ -8,9 +8,9 @@
 
 Inputs come in the order of `model.inputs`, as numpy arrays or anything else with a buffer of the right dtype
 and size in C order. One output is returned as it is, several as a tuple: numpy arrays where numpy is
-installed, memoryviews otherwise. The first call pins the calling thread to the first core of the model, and
-all other calls must come from that thread. Raises TypeError or ValueError for inputs that do not fit,
-RuntimeError when the model fails.
+installed, memoryviews otherwise. Without numpy a float16 is a uint16 of the same bits, going in and coming
+out. The first call pins the calling thread to the first core of the model, and all other calls must come from
+that thread. Raises TypeError or ValueError for inputs that do not fit, RuntimeError when the model fails.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ except ImportError:  # then outputs are memoryviews
 
 ABI_VERSION = 1
 FORMATS = {
-    "float16": "e", "float32": "f", "float64": "d", "bool": "?", "int8": "b", "uint8": "B", "int16": "h",
-    "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q",
+    "float32": "f", "float64": "d", "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H",
+    "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q",
+    "float16": "H" if arrays is None else "e",  # memoryview.cast knows no half floats
 }  # fmt: skip
 SAME = {"l": "q", "L": "Q"}  # as numpy calls 64-bit integers
 

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from cross.errors import LinkError
+from device_runtime.protocol import DTYPE_BYTES
 from tests.bundles import SmallModel, host_target, small_model
 from toolkit.bundle import library
 from toolkit.bundle.build import MODULE
 from toolkit.bundle.manifest import TensorSpec
-from toolkit.bundle.model_plan import BufferRef, ModelPlan, Step, check
+from toolkit.bundle.model_plan import BufferRef, Copy, ModelPlan, Step, check
 from toolkit.errors import InputError
 
 Kind = Literal["input", "output", "parameter", "arena"]
@@ -94,7 +95,6 @@ def test_the_model_is_imported_and_called(model: SmallModel, folder: Path, pytho
     lines = lines.replace("/home/pi/.local/share/tune-for-board/current/cpu", str(folder))
     script = f"""
 import array, sys
-sys.dont_write_bytecode = True
 x = array.array("f", sys.stdin.buffer.read())
 {lines}
 assert model.inputs[0].name == "x" and model.inputs[0].shape == {model.x.shape}, model.inputs
@@ -111,6 +111,34 @@ sys.stdout.buffer.write(memoryview(y).tobytes())
     assert done.returncode == 0, done.stderr.decode()
     y = np.frombuffer(done.stdout, np.float32).reshape(model.y.shape)
     np.testing.assert_allclose(y, model.y, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("numpy", [True, False])
+def test_values_of_every_dtype_go_in_and_come_out(numpy: bool, tmp_path: Path) -> None:
+    """Half floats as their bits where there is no numpy: `memoryview.cast` does not know them."""
+    specs = tuple(TensorSpec(dtype, (2, 3), dtype) for dtype in DTYPE_BYTES)
+    steps = tuple(
+        Copy(BufferRef("input", number), BufferRef("output", number), spec.size_bytes)
+        for number, spec in enumerate(specs)
+    )
+    plan = ModelPlan("all", specs, specs, (), b"", 0, steps)
+    check(plan)
+    (tmp_path / "model.so").write_bytes(library.build(plan, host_target()).shared_object)
+    (tmp_path / "tfb_model.py").write_bytes(MODULE.read_bytes())
+    read = "arrays.frombuffer(data, spec.dtype)" if numpy else "memoryview(data).cast(FORMATS[spec.dtype])"
+    script = f"""
+import sys
+{"" if numpy else "sys.modules['numpy'] = None"}
+from tfb_model import FORMATS, arrays, model
+given = [(spec, sys.stdin.buffer.read(spec.size_bytes)) for spec in model.inputs]
+found = model(*[{read} for spec, data in given])
+assert [item.shape for item in found] == [(2, 3)] * len(given)
+sys.stdout.buffer.write(b"".join(memoryview(item).tobytes() for item in found))
+"""
+    sent = b"".join(np.arange(6).astype(spec.dtype).tobytes() for spec in specs)
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, input=sent, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == sent
 
 
 def test_the_whole_model_is_one_kernel(model: SmallModel, folder: Path) -> None:
