@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -377,6 +379,28 @@ def test_the_current_bundle_is_found_by_applications(flasher: Flasher) -> None:
         "plan.json",
         "tfb_model.py",
     ]
+
+
+@pytest.mark.slow
+def test_a_slot_whose_python_module_was_imported_is_whole(flasher: Flasher) -> None:
+    """Python keeps compiled modules in a folder beside them where it may write."""
+    report = flasher.flash(1)
+    folder = flasher.device_dir / "current" / host_target().name
+    command = [sys.executable, "-c", "from tfb_model import model; print(model.inputs[0].name)"]
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.stdout == "x\n", done.stderr
+    assert (folder / "__pycache__").is_dir()
+    assert not flasher.flash(1).changed
+    (slot,) = flasher.status().slots
+    assert not slot.damaged and slot.tested and not slot.refused
+    flasher.flash(2)
+    flashing.roll_back(flasher.board, flasher.options)
+    flasher.assert_runs(1)
+    (folder / "model.so").unlink()
+    assert flasher.flash(1).changed  # repaired
+    flasher.assert_runs(1)
+    assert sorted(path.name for path in (flasher.device_dir / "slots" / report.bundle_id).rglob("*.pyc")) == []
 
 
 PYTHON_38 = Path("~/.pyenv/versions/3.8.18/bin/python").expanduser()
