@@ -415,6 +415,8 @@ class Slots:
         if not is_there(folder):
             return
         doomed = os.path.join(self.slots_dir, REMOVING + bundle_id)
+        while is_there(doomed):  # it could not be removed: a program of another user has left files in it
+            doomed += "-"
         os.replace(folder, doomed)
         sync_directory(
             self.slots_dir

@@ -400,7 +400,9 @@ def test_a_slot_whose_python_module_was_imported_is_whole(flasher: Flasher) -> N
     (folder / "model.so").unlink()
     assert flasher.flash(1).changed  # repaired
     flasher.assert_runs(1)
-    assert sorted(path.name for path in (flasher.device_dir / "slots" / report.bundle_id).rglob("*.pyc")) == []
+    assert (
+        sorted(path.name for path in (flasher.device_dir / "slots" / report.bundle_id).rglob("*.pyc")) == []
+    )
 
 
 PYTHON_38 = Path("~/.pyenv/versions/3.8.18/bin/python").expanduser()

@@ -62,6 +62,22 @@ def test_a_damaged_slot_is_installed_anew(board: SlotBoard) -> None:
     assert board.slots.is_whole(board.id(1))
 
 
+def test_a_slot_with_files_that_cannot_be_removed_is_repaired_again_and_again(
+    board: SlotBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as what Python compiles where root imports the model's module: only root may remove it."""
+    board.flash(1)
+    with monkeypatch.context() as without:
+        without.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
+        for _ in range(3):
+            (board.device_dir / "current" / board.bundles[1].manifest.parts[0].path).unlink()
+            assert board.install(1)["installed"] is True
+            assert board.slots.is_whole(board.id(1))
+    with board.slots.locked():
+        assert board.slots.installed() == [board.id(1)]
+    assert not list((board.device_dir / "slots").glob(".removing-*"))
+
+
 def test_only_a_tested_slot_is_activated_and_only_the_current_one_committed(board: SlotBoard) -> None:
     board.flash(1)
     board.install(2)
