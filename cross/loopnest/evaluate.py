@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cross.errors import InterpreterError
 from cross.expression.language.dtypes import INDEX
-from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.operations import OPERATIONS, converted
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select
 from cross.loopnest.nodes import Buffer, Expr, Knob, Load, Var, variables
 from cross.loopnest.printer import expression_text
@@ -217,7 +217,8 @@ def compile_expression(expression: Expr, scope: Scope) -> Closure:
         case Select():
             return _select(expression, scope)
         case Cast(dtype, inner):
-            return _cast(np.dtype(dtype), compile_expression(inner, scope))
+            source = compile_expression(inner, scope)
+            return lambda environment, chosen: converted(source(environment, chosen), dtype)[()]
         case _:
             raise InterpreterError(f"no expression of a loop nest: {expression!r}")
 
@@ -246,10 +247,6 @@ def _operation(expression: Binary | Call, scope: Scope) -> Closure:
         left, right = operands
         return lambda environment, chosen: apply(left(environment, chosen), right(environment, chosen))
     return lambda environment, chosen: apply(*(operand(environment, chosen) for operand in operands))
-
-
-def _cast(dtype: np.dtype[Any], inner: Closure) -> Closure:
-    return lambda environment, chosen: np.asarray(inner(environment, chosen)).astype(dtype)[()]
 
 
 def _select(expression: Select, scope: Scope) -> Closure:

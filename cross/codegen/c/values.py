@@ -10,13 +10,15 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from cross.codegen.c.arrays import Array
 from cross.codegen.c.dialect import Dialect
 from cross.codegen.c.names import Names
 from cross.codegen.c.terms import without_parentheses
 from cross.errors import CompileError
-from cross.expression.language.dtypes import DTYPES, FLOATS
-from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.dtypes import DTYPES, FLOATS, INDEX, ITEM_BYTES
+from cross.expression.language.operations import INTEGER, OPERATIONS
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, call
 from cross.loopnest.affine import affine
 from cross.loopnest.bounds import Interval, bounds, is_index
@@ -79,9 +81,9 @@ class Values:
             case Lookup(matrix, row, column, dtype):
                 return self._lookup(matrix, row, column, dtype)
             case Binary():
-                return self._binary(expression)
+                return self._wrapped(expression.dtype, self._binary(expression))
             case Call():
-                return self._call(expression, self.scalar)
+                return self._wrapped(expression.dtype, self._call(expression, self.scalar))
             case Select(condition, then, otherwise):
                 if expression in self.kept:
                     return self.kept[expression]
@@ -90,8 +92,7 @@ class Values:
                     return self.scalar(then)
                 return f"({self.scalar(left)} ? {self.scalar(then)} : {self.scalar(otherwise)})"
             case Cast(dtype, value):
-                text = self.scalar(value)
-                return f"({text} != 0)" if dtype == "bool" else f"({self.type(dtype)}){text}"
+                return self._cast(dtype, value.dtype, self.scalar(value))
             case _:
                 raise CompileError(f"{expression} is left after binding")
 
@@ -163,7 +164,7 @@ class Values:
     def _binary(self, expression: Binary) -> str:
         op, dtype = expression.op, expression.left.dtype
         is_extreme = op in ("min", "max")
-        if dtype == "int64" and op in _NAMED and (is_index(expression) or not is_extreme):
+        if dtype == INDEX and op in _NAMED and is_index(expression):
             return self._name(expression)
         if is_extreme:
             return self._extreme(
@@ -197,7 +198,7 @@ class Values:
     def _name(self, expression: Binary) -> str:
         """A quotient, remainder, minimum or maximum of integers, under a name where no lane decides it."""
         text = self._integer_operation(expression)
-        if variables(expression) & self._lanes.keys() or not is_index(expression):
+        if variables(expression) & self._lanes.keys():
             return text
         if expression not in self._named:
             name = self.names.fresh(f"i{len(self._named)}")
@@ -229,6 +230,27 @@ class Values:
             condition = f"({condition}) | (b != b)"
         self.helpers[name] = f"{kind} {name}({kind} a, {kind} b) {{ return ({condition}) ? b : a; }}"
         return f"{name}({', '.join(map(without_parentheses, sides))})"
+
+    def _wrapped(self, dtype: str, text: str) -> str:
+        """A scalar that has been computed, as a value of its dtype: C computes narrow integers as int."""
+        narrow = DTYPES[dtype].kind in INTEGER and ITEM_BYTES[dtype] < ITEM_BYTES["int32"]
+        return f"({self.type(dtype)}){text}" if narrow else text
+
+    def _cast(self, dtype: str, source: str, text: str) -> str:
+        """A scalar in another dtype. C says nothing of floats that an integer does not hold."""
+        if dtype == "bool":
+            return f"({text} != 0)"
+        kind, other = self.type(dtype), self.type(source)
+        if source not in FLOATS or dtype in FLOATS:
+            return f"({kind}){text}"
+        limits, name = np.iinfo(dtype), f"{kind}_of_{other}".replace(" ", "_")
+        low, high = (self.literal(float(end), source) for end in (limits.min, limits.max))
+        least = f"-{limits.max} - 1" if limits.min else "0"  # C has no negative literals
+        self.helpers[name] = (
+            f"{kind} {name}({other} a) "
+            f"{{ return a >= {high} ? {limits.max} : a > {low} ? ({kind})a : a == a ? {least} : 0; }}"
+        )
+        return f"{name}({without_parentheses(text)})"
 
     def _call(self, expression: Call, text: Callable[[Expr], str]) -> str:
         """A function; `text` writes its operands."""

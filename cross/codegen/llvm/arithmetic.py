@@ -5,6 +5,8 @@ Nothing here knows about loops or memory; values.py evaluates the operands.
 
 from __future__ import annotations
 
+import numpy as np
+
 from cross.codegen.instructions import (
     MULTIPLY_ADD,
     TYPES,
@@ -98,7 +100,7 @@ class Arithmetic:
         return self.writer.value(binary("xor", condition, ones))
 
     def cast(self, dtype: str, value: Value) -> Value:
-        """The value converted; what is not 0 is true, integers of one size are the same bits."""
+        """The value converted as a `Cast` says (expression/language/terms.py)."""
         if value.dtype == dtype:
             return value
         if dtype == "bool":
@@ -108,7 +110,34 @@ class Arithmetic:
             )
         if TYPES[dtype] == TYPES[value.dtype]:
             return value._replace(dtype=dtype)
+        if value.dtype in FLOATS and dtype not in FLOATS:
+            return self.truncated(dtype, value)
         return self.writer.value(conversion(_conversion(value.dtype, dtype), value, dtype))
+
+    def truncated(self, dtype: str, value: Value) -> Value:
+        """Floats as integers. LLVM's instruction says nothing of NaN and of what is out of range."""
+        if value.dtype == "float16":  # whose infinities lie within the range of integers
+            value = self.cast("float32", value)
+
+        def constant(number: float, of: str) -> Value:
+            return self.writer.splat(literal(number, of), value.lanes)
+
+        def chosen(op: str, other: Value, then: Value, otherwise: Value) -> Value:
+            return self.writer.value(
+                selection(self.writer.value(comparison(op, value, other)), then, otherwise)
+            )
+
+        limits, real = np.iinfo(dtype), np.dtype(value.dtype).type
+        end = real(limits.max)  # rounded up where the float has not as many digits
+        last = end if int(end) == limits.max else np.nextafter(end, real(0))
+        clamped = self.extreme("max", value, constant(limits.min, value.dtype))
+        clamped = self.extreme("min", clamped, constant(float(last), value.dtype))
+        number = chosen("fcmp ord", value, clamped, constant(0.0, value.dtype))
+        op = "fptosi" if DTYPES[dtype].kind == "signed" else "fptoui"
+        result = self.writer.value(conversion(op, number, dtype))
+        if last == end:
+            return result
+        return chosen("fcmp oge", constant(float(end), value.dtype), constant(limits.max, dtype), result)
 
     def library(self, name: str, arguments: list[Value]) -> Value:
         """A function of the C library, which knows scalars only."""
@@ -124,12 +153,10 @@ class Arithmetic:
 
 
 def _conversion(source: str, dtype: str) -> str:
-    """LLVM's instruction for a conversion between dtypes."""
+    """LLVM's instruction for a conversion between dtypes, but from a float to an integer."""
     one, other = DTYPES[source], DTYPES[dtype]
     if one.kind == "float":
-        if other.kind == "float":
-            return "fpext" if other.item_bytes > one.item_bytes else "fptrunc"
-        return "fptosi" if other.kind == "signed" else "fptoui"
+        return "fpext" if other.item_bytes > one.item_bytes else "fptrunc"
     if other.kind == "float":
         return "sitofp" if one.kind == "signed" else "uitofp"
     if other.item_bytes > one.item_bytes or one.kind == "bool":

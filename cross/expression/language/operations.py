@@ -184,6 +184,19 @@ COMBINERS: Final = {"sum": "+", "prod": "*", "max": "max", "min": "min"}
 """The operation that a reduction combines elements with."""
 
 
+def converted(value: Any, dtype: str) -> Any:
+    """An array in another dtype, as a `Cast` has it (terms.py)."""
+    array = np.asarray(value)
+    with np.errstate(invalid="ignore"):
+        found = array.astype(dtype)
+    if array.dtype.kind == "f" and DTYPES[dtype].kind in INTEGER:
+        limits, exact = np.iinfo(dtype), array.astype(np.float64)
+        found[exact >= limits.max] = limits.max
+        found[exact <= limits.min] = limits.min
+        found[np.isnan(exact)] = 0
+    return found
+
+
 def neutral_value(combiner: str, dtype: str) -> float | int:
     """The neutral element of a reduction: 0, 1, or the end of the dtype's range that never wins."""
     floating = DTYPES[dtype].kind == "float"

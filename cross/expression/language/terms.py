@@ -198,7 +198,11 @@ class Select(Term):
 
 @dataclass(frozen=True, slots=True)
 class Cast(Term):
-    """Conversion to another dtype (float to integer truncates)."""
+    """Conversion to another dtype.
+
+    A float becomes the integer next to it on the side of 0; out of the dtype's range the end of the range, a
+    NaN 0. An integer out of range wraps. As a bool, what is not 0 is true.
+    """
 
     dtype: str
     value: Term

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
-from cross.expression.language.operations import COMBINERS, OPERATIONS
+from cross.expression.language.operations import COMBINERS, OPERATIONS, converted
 from cross.expression.language.operator import Operator, reads
 from cross.expression.language.tensor import Axis, Read, Reduce, Tensor
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term
@@ -142,8 +142,8 @@ def _value(term: Term, block: _Block, mask: Array | None) -> Array:
 
 
 def _cast(value: Array, dtype: str) -> Array:
-    """A float type rounds, an integer type truncates; the result is in the working dtype."""
-    return value.astype(dtype).astype(working_dtype(dtype))
+    """The value rounded to a dtype, in its working dtype."""
+    return np.asarray(converted(value, dtype).astype(working_dtype(dtype)))
 
 
 def _select(term: Select, block: _Block, mask: Array | None) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +13,16 @@ from boards.board import load
 from cross.codegen.c.gpu_code import gpu_program
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, compute, placeholder
+from cross.expression.families.elementwise import apply
 from cross.expression.language.dtypes import DTYPES
-from cross.expression.language.operations import OPERATIONS, Operation
-from cross.expression.language.terms import call
+from cross.expression.language.operations import INTEGER, OPERATIONS, Operation, converted
+from cross.expression.language.terms import call, cast
 from cross.expression.reference import evaluate
 from cross.loopnest import Programs, interpret, verify
 from cross.schedule import cpu_space, gpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 
+HOST = load("host").target(None)
 ELEMENTS = 21  # no multiple of any vector: whole vectors and a rest
 DTYPES_OF = {
     "float": ("float32", "float64"),
@@ -51,22 +54,74 @@ def values(tensor: Tensor, rng: np.random.Generator) -> NDArray[np.generic]:
 
 
 def test_machine_code_and_interpreter_agree_with_the_reference(tmp_path: Path) -> None:
-    target, rng, jobs, expected = load("host").target(None), np.random.default_rng(3), [], []
+    rng, jobs, expected = np.random.default_rng(3), [], []
     for row, dtype in CASES:
         made = operator(row, dtype)
         inputs = [values(item, rng) for item in made.inputs]
         if row.name in ("<<", ">>"):
             inputs[1] = np.abs(inputs[1]) % 8  # shifts by less than the bits there are
-        space = cpu_space(made, target)
+        space = cpu_space(made, HOST)
         nest = Programs(space).nest(space.default())
         verify(nest)
         jobs.append(Job(nest, inputs))
         expected.append(evaluate(made, inputs))
-    outputs = run_here(compile_jobs(jobs, target), jobs, tmp_path)
+    outputs = run_here(compile_jobs(jobs, HOST), jobs, tmp_path)
     for (row, dtype), job, output, want in zip(CASES, jobs, outputs, expected, strict=True):
         for got in (interpret(job.nest, job.inputs), output):
             assert got.dtype == np.dtype(row.result or dtype)
             np.testing.assert_allclose(got, want, rtol=2e-6, err_msg=f"{row.name} of {dtype}")
+
+
+SMALL_FLOATS = [
+    np.nan,
+    np.inf,
+    -np.inf,
+    0.0,
+    -0.0,
+    0.75,
+    -0.75,
+    -1.5,
+    127.5,
+    128.0,
+    -128.5,
+    -129.0,
+    255.9,
+    256.0,
+]
+LARGE_FLOATS = [3e4, 7e4, 2.0**31 - 200, 2.0**31, -(2.0**31), -3e9, 2.0**32, 9e18, 2.0**63, -(2.0**63), -1e19]
+FLOATS = np.array([*SMALL_FLOATS, *LARGE_FLOATS, 2.0**64, 3e38], np.float32)
+INTEGER_CASTS = [
+    (source, dtype)
+    for source in ("float16", "float32", "float64")
+    for dtype in DTYPES
+    if DTYPES[dtype].kind in INTEGER
+]
+
+
+def exact(value: float, dtype: str) -> int:
+    """A float as an integer, by Python's integers."""
+    limits = np.iinfo(dtype)
+    if not np.isfinite(value):
+        return 0 if np.isnan(value) else int(limits.max if value > 0 else limits.min)
+    return min(max(int(value), int(limits.min)), int(limits.max))
+
+
+def conversion(source: str, dtype: str) -> Job:
+    """The loop nest, for this machine, that converts FLOATS, with its input."""
+    with np.errstate(over="ignore"):
+        values = FLOATS.astype(source)
+    data = placeholder(FLOATS.shape, "x", source)
+    space = cpu_space(Operator("cast", (data,), apply(partial(cast, dtype), data, "y")), HOST)
+    return Job(Programs(space).nest(space.default()), [values])
+
+
+def test_floats_become_the_nearest_integers_that_there_are(tmp_path: Path) -> None:
+    jobs = [conversion(source, dtype) for source, dtype in INTEGER_CASTS]
+    outputs = run_here(compile_jobs(jobs, HOST), jobs, tmp_path)
+    for (source, dtype), job, output in zip(INTEGER_CASTS, jobs, outputs, strict=True):
+        want = np.array([exact(float(value), dtype) for value in job.inputs[0]], dtype)
+        for got in (converted(job.inputs[0], dtype), interpret(job.nest, job.inputs), output):
+            np.testing.assert_array_equal(got, want, err_msg=f"{source} to {dtype}")
 
 
 @pytest.mark.parametrize("board", ["pocl", "jetson-nano"])
