@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from toolkit.model.graph import Attribute, GraphBuilder
+from toolkit.model.graph import GraphBuilder
 from toolkit.model.import_arithmetic import cast_to
 from toolkit.model.source import NUMBERS, Importer, Operand, Source
 
@@ -21,16 +19,12 @@ def dequantize(source: Source, build: GraphBuilder) -> None:
 def quantize(source: Source, build: GraphBuilder) -> None:
     """QuantizeLinear: x / scale, rounded to even, plus the zero point, within the range of the output."""
     data, scale, zero = source.input(0), source.input(1), source.optional(2)
-    limits = np.iinfo(source.output.dtype)
-
-    def step(op: str, *inputs: str, attributes: dict[str, Attribute] | None = None) -> str:
-        return source.emit(build, op, inputs, attributes, data.shape, "float32")
-
-    name = step("Div", cast_to(source, build, data, "float32"), _aligned(source, build, scale))
-    name = step("Round", name)
+    operands = [cast_to(source, build, data, "float32"), _aligned(source, build, scale)]
+    # one node: folding the scale into what is in front of it would turn some halves the other way
+    name = source.emit(build, "RoundedQuotient", operands, shape=data.shape, dtype="float32")
     if zero is not None:
-        name = step("Add", name, _aligned(source, build, zero))
-    name = step("Clip", name, attributes={"low": float(limits.min), "high": float(limits.max)})
+        aligned = _aligned(source, build, zero)
+        name = source.emit(build, "Add", [name, aligned], shape=data.shape, dtype="float32")
     source.emit(build, "Cast", [name], {"to": source.output.dtype})
 
 

@@ -32,7 +32,7 @@ from cross.expression.language.functions import (
 )
 from cross.expression.language.operations import TRIGONOMETRY
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Operand, Term, call, cast, constant, select
+from cross.expression.language.terms import Cast, Operand, Term, call, cast, constant, select
 
 
 def relu(x: Term) -> Term:
@@ -80,6 +80,11 @@ def truncated_remainder(x: Term, y: Operand) -> Term:
     if x.dtype not in FLOATS:
         return x - quotient(x, select(equal(divisor, 0), 1, divisor)) * divisor
     return call("fmod", x, divisor)
+
+
+def rounded_quotient(x: Term, y: Operand) -> Term:
+    """The integer nearest to x / y, of two the even one; x has been rounded to its dtype."""
+    return call("round", Cast(x.dtype, x) / y)
 
 
 def sign(x: Term) -> Term:
@@ -252,6 +257,7 @@ BINARY: dict[str, Callable[[Term, Operand], Term]] = {
     "Sub": lambda a, b: a - b,
     "Mul": lambda a, b: a * b,
     "Div": quotient,
+    "RoundedQuotient": rounded_quotient,
     "Max": maximum,
     "Min": minimum,
     "Pow": power,

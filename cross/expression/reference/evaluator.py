@@ -2,10 +2,11 @@
 
     expected = evaluate(operator, [data, weight])
 
-Floats are computed in float64 from the first stage to the last and rounded once, at the end; integers and
-bools in their own dtypes, where overflow wraps. Stages run one after the other. A sum of products goes the
-fast way of contraction.py; everything else is evaluated over blocks of its axes, each axis an index array of
-its own dimension, so that temporaries stay small.
+Floats are computed in float64 from the first stage to the last and rounded once, at the end, and before they
+are compared, cut to whole numbers or converted: a float32 quotient of exactly 0.5 lies beside 0.5 in float64.
+Integers and bools are computed in their own dtypes, where overflow wraps. Stages run one after the other. A
+sum of products goes the fast way of contraction.py; everything else is evaluated over blocks of its axes, each
+axis an index array of its own dimension, so that temporaries stay small.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from cross.expression.reference.contraction import BLOCK_ELEMENTS, contract
 from cross.expression.reference.strided import blocks, read_view, working_dtype
 
 Array = NDArray[Any]
+
+JUMPS = frozenset({"<", "<=", "==", "floor", "ceil", "round", "fmod"})
+"""Operations whose value jumps from one float to the next."""
 
 TERM_BLOCK_ELEMENTS = 1 << 18  # of each temporary of the general path: 2 MiB
 
@@ -132,10 +136,14 @@ def _value(term: Term, block: _Block, mask: Array | None) -> Array:
             values = np.array(matrix, working_dtype(dtype))
             return np.asarray(values[_value(row, block, mask), _value(column, block, mask)])
         case Binary(name) | Call(name):
-            operands = (_value(part, block, mask) for part in term.parts)
+            operands = [_value(part, block, mask) for part in term.parts]
+            if name in JUMPS:
+                operands = [
+                    _cast(value, part.dtype) for value, part in zip(operands, term.parts, strict=True)
+                ]
             return np.asarray(OPERATIONS[name].numpy(*operands))
         case Cast(dtype, value):
-            return _cast(_value(value, block, mask), dtype)
+            return _cast(_cast(_value(value, block, mask), value.dtype), dtype)
         case Select():
             return _select(term, block, mask)
     raise ExpressionError(f"tensor {block.stage.name}: {type(term).__name__} cannot stand inside a term")

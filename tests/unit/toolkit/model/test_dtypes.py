@@ -146,3 +146,54 @@ def test_values_of_every_dtype_are_right(tmp_path: Path) -> None:
         for got in (run_reference(graph, inputs)["y"], found["y"]):
             assert got.dtype == want.dtype, str(case)
             np.testing.assert_array_equal(got, want, str(case))
+
+
+def single_input(
+    nodes: list[Any], weights: Mapping[str, Array], size: int, outputs: Mapping[str, str]
+) -> Any:
+    """A model of nodes over a float32 vector x and weights, with these outputs and their dtypes."""
+    graph = helper.make_graph(
+        nodes,
+        "vector",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [size])],
+        [helper.make_tensor_value_info(name, onnx_type(dtype), [size]) for name, dtype in outputs.items()],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def both(proto: Any, x: Array, folder: Path) -> list[dict[str, Array]]:
+    """The outputs by numpy and by generated code."""
+    graph = load_model(save(folder, proto))
+    return [run_reference(graph, {"x": x}), *run_generated([(graph, {"x": x})], folder)]
+
+
+def test_quotients_that_are_halves_in_float32_are_quantized_to_even(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    scale, factor = np.float32(0.0196078438), np.float32(0.3)
+    x = ((rng.integers(-300, 300, 500) + 0.5) * scale).astype(np.float32)
+    x = np.concatenate([x, x / factor]).astype(np.float32)
+    nodes = [
+        node("QuantizeLinear", ["x", "scale", "zero"], "plain"),
+        node("Mul", ["x", "factor"], "scaled"),
+        node("QuantizeLinear", ["scaled", "scale", "zero"], "behind"),
+    ]
+    zero = np.array(7, np.int8)
+    weights = {"scale": scale, "factor": factor, "zero": zero}
+    proto = single_input(nodes, weights, x.size, {"plain": "int8", "behind": "int8"})
+    for found in both(proto, x, tmp_path):
+        for name, data in (("plain", x), ("behind", x * factor)):
+            want = np.clip(np.rint(data / scale) + 7, -128, 127).astype(np.int8)
+            np.testing.assert_array_equal(found[name], want)
+
+
+def test_floats_beyond_an_integer_become_its_end_and_nan_becomes_0(tmp_path: Path) -> None:
+    x = np.array([-np.inf, -1e30, -129.5, -0.5, 0.5, 127.9, 256.0, 1e30, np.inf, np.nan], np.float32)
+    nodes = [node("Cast", ["x"], f"to_{dtype}", to=onnx_type(dtype)) for dtype in INTEGERS]
+    proto = single_input(nodes, {}, x.size, {f"to_{dtype}": dtype for dtype in INTEGERS})
+    for found in both(proto, x, tmp_path):
+        for dtype in INTEGERS:
+            ends = np.iinfo(dtype)
+            exact = [0 if np.isnan(v) else max(min(v, ends.max), ends.min) for v in x.astype(np.float64)]
+            want = np.array([min(int(v), int(ends.max)) for v in exact], dtype)
+            np.testing.assert_array_equal(found[f"to_{dtype}"], want, dtype)
