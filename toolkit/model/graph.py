@@ -196,6 +196,13 @@ class Graph:
         """The steps that are one operator."""
         return tuple(step for step in self.steps if isinstance(step, Group))
 
+    def every_graph(self) -> Iterator[Graph]:
+        """This graph, then those of its loops and choices, the graphs in them included."""
+        yield self
+        for step in self.steps:
+            for body in step.control.bodies if isinstance(step, Region) else ():
+                yield from body.every_graph()
+
     def every_group(self, times: int = 1) -> Iterator[tuple[Group, int]]:
         """All groups, those of inner graphs included, with how often they run at most."""
         for step in self.steps:

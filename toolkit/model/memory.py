@@ -61,10 +61,12 @@ def check_memory(graph: Graph, memory_bytes: int, board: str) -> None:
     Raises:
         ModelError: arena, weights, inputs and outputs together take more than `memory_bytes`.
     """
-    own = {*graph.constants, *graph.inputs, *graph.outputs}
-    total = plan_memory(graph).arena_bytes + sum(graph.values[name].nbytes for name in own)
+    values = [value for inner in graph.every_graph() for value in inner.values.values()]
+    weights = {id(value.data): value.nbytes for value in values if value.constant}  # graphs share some
+    own = sum(graph.values[name].nbytes for name in {*graph.inputs, *graph.outputs})
+    total = plan_memory(graph).arena_bytes + sum(weights.values()) + own
     if total > memory_bytes:
-        largest = max(graph.values.values(), key=lambda value: value.nbytes)
+        largest = max(values, key=lambda value: value.nbytes)
         raise ModelError(
             f"model {graph.name!r} takes {total} bytes to run, of which {largest.name!r} of shape "
             f"{list(largest.shape)} takes {largest.nbytes}; expected at most {memory_bytes} bytes, the "

@@ -10,13 +10,17 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+from boards.board import load
 from tests.bundles import host_target
 from tests.model_libraries import kernels, run_library
 from tests.onnx_models import onnxruntime_values, save
 from toolkit.bundle.assemble import assemble
 from toolkit.errors import ModelError
 from toolkit.model.load import load_model
+from toolkit.model.memory import check_memory, plan_memory
 from toolkit.model.reference import run_reference
+from toolkit.model_job.context import open_job
+from toolkit.model_job.options import TuneOptions
 
 Array = NDArray[Any]
 
@@ -140,9 +144,26 @@ def test_a_known_condition_leaves_one_branch(tmp_path: Path) -> None:
 )
 def test_what_depends_on_data_is_refused(old: str, new: str, words: str, tmp_path: Path) -> None:
     text = WHILE.replace("m (float[4] x,", "m (int64 many, float[4] x,").replace(old, new)
-    text = text.replace("s2)", "s2)")
     proto = onnx.parser.parse_model(
         HEADER + text.replace("float[4] s2", "float[N] s2").replace("float[4] y", "float[N] y")
     )
     with pytest.raises(ModelError, match=words):
         load_model(save(tmp_path, proto))
+
+
+def test_a_gpu_refuses_loops_and_choices_before_it_tunes(tmp_path: Path) -> None:
+    path, board = save(tmp_path, parsed(CHOICE)), load("pocl")
+    job = open_job(path, board, board.target(), TuneOptions(tmp_path / "r.db"), lambda _: None)
+    words = "is a loop or a choice, which the target '.*' cannot run, a GPU; tune the model for a CPU target"
+    with pytest.raises(ModelError, match=words), job:
+        pass
+
+
+def test_memory_holds_the_weights_of_branches(tmp_path: Path) -> None:
+    weight = ", ".join(map(str, range(12)))
+    branch = f"w = Constant <value = float[3, 4] {{{weight}}}> () p = Mul (a, w)"
+    graph = load_model(save(tmp_path, parsed(CHOICE.replace("p = Mul (a, a)", branch))))
+    arena_bytes, own_bytes = plan_memory(graph).arena_bytes, 3 * 48 + 1  # x, y and z; c
+    check_memory(graph, arena_bytes + own_bytes + 48, "small")
+    with pytest.raises(ModelError, match="the memory of board small"):
+        check_memory(graph, arena_bytes + own_bytes + 47, "small")
