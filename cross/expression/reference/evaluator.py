@@ -5,8 +5,8 @@
 Floats are computed in float64 from the first stage to the last and rounded once, at the end, and before they
 are compared, cut to whole numbers or converted: a float32 quotient of exactly 0.5 lies beside 0.5 in float64.
 Integers and bools are computed in their own dtypes, where overflow wraps. Stages run one after the other. A
-sum of products goes the fast way of contraction.py; everything else is evaluated over blocks of its axes, each
-axis an index array of its own dimension, so that temporaries stay small.
+sum of products goes the fast way of contraction.py; everything else is evaluated over blocks of its axes,
+each axis an index array of its own dimension, so that temporaries stay small.
 """
 
 from __future__ import annotations
