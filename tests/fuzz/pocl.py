@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import mmap
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Limits, run_isolated
 
 Array = NDArray[Any]
+DEFINED = re.compile(r"^(?:static inline|__constant) [\w ]+ (\w+)[(\[]", re.M)  # helpers and tables
 LIMITS = Limits(300.0, 2 << 30, limit_address_space=False, file_bytes=GPU_FILE_BYTES)
 
 
@@ -58,12 +59,12 @@ class Pocl:
         return self.run_all([job])[0]
 
     def run_all(self, jobs: Sequence[PoclJob]) -> list[Array]:
-        """The outputs of several kernels, all run in one child."""
+        """The outputs of several kernels, all built as one program and run in one child."""
         outputs = [_output(job) for job in jobs]
         shared = mmap.mmap(-1, sum(output.nbytes for output in outputs))
         begun = mmap.mmap(-1, 8)
-        limits = dataclasses.replace(LIMITS, writable=(*self.folders, *DRIVERS_WRITE))
-        outcome = run_isolated(functools.partial(_run_all, jobs, self, shared, begun), limits)
+        limits = replace(LIMITS, writable=(*self.folders, *DRIVERS_WRITE))
+        outcome = run_isolated(functools.partial(_run_all, in_one_program(jobs), self, shared, begun), limits)
         at = int.from_bytes(begun[:8], "little")
         assert outcome.failure is None, f"{outcome.failure}\n{jobs[at].kernel.code!s}"
         for output in outputs:
@@ -74,11 +75,35 @@ class Pocl:
 @pytest.fixture(scope="module")
 def pocl(tmp_path_factory: pytest.TempPathFactory) -> Pocl:
     """Skips the test where there is no PoCL."""
-    folder = tmp_path_factory.mktemp("pocl")
-    devices = [device for device in probe(str(folder))["opencl"] if POCL in device["platform"]]
+    folder = tmp_path_factory.getbasetemp() / "pocl"
+    folder.mkdir(exist_ok=True)
+    devices = _devices(str(folder))
     if not devices:
         pytest.skip("no PoCL here; pip install 'tune-for-board[pocl]'")
     return Pocl((str(folder), str(folder)), devices[0]["vector_lanes"])
+
+
+@functools.cache
+def _devices(folder: str) -> list[dict[str, Any]]:
+    """PoCL's devices, asked once in a process: the lanes that compile are found by compiling."""
+    return [device for device in probe(folder)["opencl"] if POCL in device["platform"]]
+
+
+def in_one_program(jobs: Sequence[PoclJob]) -> list[PoclJob]:
+    """The jobs with the sources of all as their code: PoCL takes longer to begin a program than to go on.
+
+    Functions and tables get the number of their job behind their names.
+    """
+    sources, renamed = [], []
+    for number, job in enumerate(jobs):
+        assert isinstance(job.kernel.code, str)
+        names = {*DEFINED.findall(job.kernel.code), *(launch.name for launch in job.kernel.launches)}
+        own = re.compile(rf"\b({'|'.join(sorted(names))})\b")
+        sources.append(own.sub(rf"\1_of_{number}", job.kernel.code))
+        launches = tuple(replace(launch, name=f"{launch.name}_of_{number}") for launch in job.kernel.launches)
+        renamed.append(replace(job, kernel=replace(job.kernel, launches=launches)))
+    code = "\n".join(sources)
+    return [replace(job, kernel=replace(job.kernel, code=code)) for job in renamed]
 
 
 def _output(job: PoclJob) -> Array:
