@@ -130,7 +130,7 @@ class BufferRequest(Message):
 
     role: str = entry(one_of(("input", "output")))
     dtype: str = entry(one_of(tuple(DTYPE_BYTES)))
-    elements: int = entry(between(1, MAX_BUFFER_BYTES))
+    elements: int = entry(between(0, MAX_BUFFER_BYTES))
     sha: str = ""
 
     @property

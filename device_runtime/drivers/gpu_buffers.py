@@ -42,7 +42,8 @@ class GuardedBuffer:
     def content(self) -> Region:
         """A copy of the buffer."""
         region = Region(self.size_bytes)
-        self._device.download(self.handle, region)
+        if self.size_bytes:
+            self._device.download(self.handle, region)
         return region
 
     def strayed(self) -> str:

@@ -60,10 +60,12 @@ class _OnGpu(Started):
             buffer.fill(unwritten_byte(spec["dtype"]))
         started_s = time.perf_counter()
         for buffer, region in zip(self._inputs, inputs):
-            self._device.write(buffer.handle, region)
+            if region.size_bytes:
+                self._device.write(buffer.handle, region)
         self._call.run()
         for buffer, region in zip(self._outputs, outputs):
-            self._device.download(buffer.handle, region)
+            if region.size_bytes:
+                self._device.download(buffer.handle, region)
         seconds = time.perf_counter() - started_s
         for buffer in (*self._outputs, *self._call.own):
             if buffer.strayed():

@@ -67,7 +67,7 @@ class _GpuTrial(Trial):
             if buffer.role == "output":
                 for written in (own, *self._own):
                     written.fill(unwritten_byte(buffer.dtype))
-            elif self._held[place] != data[place]:
+            elif self._held[place] != data[place] and buffer.elements:
                 self._device.write(own.handle, self._inputs[data[place]])
                 self._held[place] = data[place]
 

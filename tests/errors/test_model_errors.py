@@ -166,8 +166,21 @@ MODELS: dict[str, Callable[[], Any]] = {
         [node("TopK", ["x", "k"], ["y", "i"])], {"x": (2, 20000)}, ["y"], {"k": integers(3)}
     ),
     "wrong-rank": wrong_rank,
-    "empty-value": lambda: one("Slice", (3, 4), {"s": integers(2), "e": integers(2)}),
+    "empty-state": lambda: onnx.parser.parse_model(EMPTY_STATE),
 }
+
+
+EMPTY_STATE = """<ir_version: 8, opset_import: ["" : 17]> m (float[2, 4] x) => (float[2, 4] y) {
+    runs = Constant <value = int64 {3}> ()
+    nothing = Constant <value = float[0] {}> ()
+    none, y = Loop (runs, , nothing, x)
+        <body = b (int64 n, bool go, float[0] s, float[2, 4] t)
+        => (bool again, float[0] more, float[2, 4] u) {
+            again = Identity (go)
+            more = Identity (s)
+            u = Exp (t)
+        }>
+}"""
 
 
 def masked(error: ModelError, folder: Path) -> str:
@@ -195,7 +208,7 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "shape-of-unknown-input": {"z": (1, 3)},
     "shape-of-wrong-rank": {"x": (1, 3)},
     "shape-against-fixed-dimension": {"x": (1, 4, 4)},
-    "shape-of-nothing": {"x": (0, 3, 4)},
+    "shape-below-nothing": {"x": (-1, 3, 4)},
 }
 
 

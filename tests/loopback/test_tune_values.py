@@ -1,4 +1,5 @@
-"""The whole way with a loop and other values than float32: token ids in, half floats and truth values out."""
+"""The whole way with a loop and other values than float32: token ids and a past without elements in, half
+floats, truth values and an empty tensor out."""
 
 from __future__ import annotations
 
@@ -21,12 +22,14 @@ Array = NDArray[Any]
 
 STEPS, WORDS, WIDTH, HIDDEN = 6, 10, 4, 8
 TEXT = f"""<ir_version: 8, opset_import: ["" : 17]>
-m (int64[{STEPS}, 1] ids, bool[{HIDDEN}] keep) =>
-    (float16[1, 1, {HIDDEN}] state, int64[1, 1, {HIDDEN}] signs, bool[{STEPS}, 1] late) {{
+m (int64[{STEPS}, 1] ids, bool[{HIDDEN}] keep, float[P, {WIDTH}] past) =>
+    (float16[1, 1, {HIDDEN}] state, int64[1, 1, {HIDDEN}] signs, bool[{STEPS}, 1] late, float[P, {WIDTH}] no
+    ) {{
     hit = Equal (ids, words)
     one = Cast <to = 10> (hit)
     row = MatMul (one, table)
-    wide = Cast <to = 1> (row)
+    new = Cast <to = 1> (row)
+    wide = Concat <axis = 0> (past, new)
     axis = Constant <value = int64[1] {{1}}> ()
     x = Unsqueeze (wide, axis)
     all, last, cell = LSTM <hidden_size = {HIDDEN}> (x, w, r)
@@ -37,6 +40,7 @@ m (int64[{STEPS}, 1] ids, bool[{HIDDEN}] keep) =>
     signs = Cast <to = 7> (above)
     five = Constant <value = int64 {{5}}> ()
     late = Less (five, ids)
+    no = Exp (past)
 }}"""
 
 
@@ -68,19 +72,20 @@ def test_token_ids_go_the_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     board = board_file(tmp_path, HOST)
     path = save(tmp_path, tokens(), "tokens.onnx")
-    told = json.loads(
-        run("tune", path, "--board", board, "--records", "r.db", "--trials", 1, "-o", "t.tfb", "--json")
-    )
+    options = ("--records", "r.db", "--trials", 1, "--shape", f"past=0,{WIDTH}", "-o", "t.tfb", "--json")
+    told = json.loads(run("tune", path, "--board", board, *options))
     counts = {item["operator"].split()[0]: item["count"] for item in told["operators"]}
     assert counts["lstmcell"] == counts["lstmoutput"] == STEPS
     run("flash", "t.tfb", "--board", board)
     inputs = {
         "ids": np.array([[3], [9], [0], [7], [7], [1]], np.int64),
         "keep": np.arange(HIDDEN) % 3 > 0,
+        "past": np.empty((0, WIDTH), np.float32),
     }
     for name, array in inputs.items():
         np.save(name, array)
-    shown = json.loads(run("run", "ids=ids.npy", "keep=keep.npy", "--board", board, "-o", "out", "--json"))
+    given = [f"{name}={name}.npy" for name in inputs]
+    shown = json.loads(run("run", *given, "--board", board, "-o", "out", "--json"))
     session = onnxruntime.InferenceSession(path)
     names = [item.name for item in session.get_outputs()]
     for name, want in zip(names, session.run(names, inputs), strict=True):
@@ -88,4 +93,4 @@ def test_token_ids_go_the_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (got.dtype, got.shape) == (want.dtype, want.shape)
         np.testing.assert_allclose(got, want, atol=2e-3 if name == "state" else 0)
     np.save("ids", inputs["ids"].astype(np.int32))
-    assert "expected int64 [6, 1]" in run("run", "ids=ids.npy", "keep=keep.npy", "--board", board, code=2)
+    assert "expected int64 [6, 1]" in run("run", *given, "--board", board, code=2)

@@ -104,13 +104,13 @@ int32_t tfb_model_run(tfb_instance *instance, const void *const *from, void *con
     if (instance == NULL || to == NULL) return TFB_MODEL_ERROR_ARGUMENT;
     if (from == NULL && TFB_MODEL_INPUTS > 0) return TFB_MODEL_ERROR_ARGUMENT;
     for (int32_t i = 0; i < TFB_MODEL_INPUTS; ++i) {
-        if (from[i] == NULL) return TFB_MODEL_ERROR_ARGUMENT;
+        if (from[i] == NULL && inputs[i].size_bytes > 0) return TFB_MODEL_ERROR_ARGUMENT;
         buffers[i] = (void *)from[i];
         if (!is_aligned(from[i]))
             buffers[i] = memcpy(instance->staged[i], from[i], (size_t)inputs[i].size_bytes);
     }
     for (int32_t i = 0; i < TFB_MODEL_OUTPUTS; ++i) {
-        if (to[i] == NULL) return TFB_MODEL_ERROR_ARGUMENT;
+        if (to[i] == NULL && outputs[i].size_bytes > 0) return TFB_MODEL_ERROR_ARGUMENT;
         buffers[TFB_MODEL_INPUTS + i] = is_aligned(to[i]) ? to[i] : instance->staged[TFB_MODEL_INPUTS + i];
     }
     status = tfb_model(buffers, instance->workspace, instance->pool);

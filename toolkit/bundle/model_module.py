@@ -108,7 +108,7 @@ def _checked(value: Any, spec: Spec) -> memoryview:
         raise TypeError(f"{wanted}, found format {view.format!r}, C order {view.c_contiguous}")
     if view.nbytes != spec.size_bytes:
         raise ValueError(f"{wanted}, found shape {view.shape}")
-    return view.cast("B")
+    return view.cast("B") if view.nbytes else memoryview(b"")  # an empty view has no cast
 
 
 def _pointers(buffers: list[Any]) -> Any:
@@ -118,8 +118,9 @@ def _pointers(buffers: list[Any]) -> Any:
 def _array(data: Any, spec: Spec) -> Any:
     if arrays is not None:
         return arrays.frombuffer(data, dtype=spec.dtype).reshape(spec.shape)
-    view: Any = memoryview(data).cast("B")
-    return view.cast(FORMATS[spec.dtype], spec.shape) if spec.shape else view.cast(FORMATS[spec.dtype])
+    view: Any = memoryview(data if spec.size_bytes else b"").cast("B")
+    shape = spec.shape if spec.size_bytes else ()  # no view has a dimension of 0
+    return view.cast(FORMATS[spec.dtype], shape) if shape else view.cast(FORMATS[spec.dtype])
 
 
 model: Any = None

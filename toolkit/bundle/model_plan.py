@@ -175,7 +175,7 @@ def check(plan: ModelPlan) -> None:
             _check_buffer(plan, where, ref, counts, isinstance(step, Step))
         written |= {(ref.kind, ref.at) for ref in refs[-1:]}
     for number, spec in enumerate(plan.outputs):
-        if ("output", number) not in written:
+        if ("output", number) not in written and spec.size_bytes:
             raise InputError(f"plan of {plan.name!r}: no step writes output {number} ({spec.name!r})")
 
 

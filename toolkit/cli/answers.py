@@ -161,7 +161,7 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
         extents = tuple(int(part) for part in dimensions.replace("x", ",").split(","))
     except ValueError:
         extents = ()
-    if not (name and extents and all(extent >= 1 for extent in extents)):
+    if not (name and extents and all(extent >= 0 for extent in extents)):
         raise click.BadParameter(f"{text!r} is no shape: expected NAME=1,3,224,224")
     return name, extents
 

@@ -88,8 +88,8 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for specs in (self.inputs, self.outputs):
-            if any(spec.dtype not in DTYPE_BYTES or min(spec.shape, default=1) < 1 for spec in specs):
-                raise ValueError(f"Expected dtypes out of {', '.join(DTYPE_BYTES)} and extents above 0")
+            if any(spec.dtype not in DTYPE_BYTES for spec in specs):
+                raise ValueError(f"Expected dtypes out of {', '.join(DTYPE_BYTES)}")
             if sum(spec.size_bytes for spec in specs) > MAX_TENSORS_BYTES:
                 raise ValueError(f"Expected inputs and outputs of at most {MAX_TENSORS_BYTES} bytes each")
             if len({spec.name for spec in specs}) < len(specs):

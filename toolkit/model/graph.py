@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cross.expression.language.dtypes import DTYPES
 from cross.expression.language.operator import Operator
 from toolkit.errors import ModelError
 
@@ -275,7 +276,9 @@ class GraphBuilder:
         return f"{stem}.{number}"
 
     def add(self, value: Value) -> str:
-        """Declare `value` (a model input, or one whose name is fixed)."""
+        """Declare `value` (a model input, or one whose name is fixed); one without elements is a constant."""
+        if value.data is None and value.dtype in DTYPES and not value.elements:
+            value = replace(value, data=np.empty(value.shape, value.dtype))
         self.values[value.name] = value
         return value.name
 
@@ -302,8 +305,10 @@ class GraphBuilder:
         attributes: Mapping[str, Attribute] | None = None,
         name: str = "",
     ) -> str:
-        """Append a node that computes `output` and return the output's name."""
+        """Append a node that computes `output`, unless that has no elements; return the output's name."""
         self.add(output)
+        if not output.elements:
+            return output.name
         self.nodes.append(Node(name or output.name, op, tuple(inputs), output.name, dict(attributes or {})))
         return output.name
 

@@ -132,6 +132,9 @@ def _output(walk: Walk, node: OnnxNode, name: str, like: Value, stack: tuple[int
     value = Value(
         name or walk.builder.fresh(f"{node.name}/unread"), (*stack, *like.shape), like.dtype, source=name
     )
+    if not value.elements:
+        what = f"its value {value.name!r} of the shape {list(value.shape)} has no elements"
+        raise walk.refuse(node, what, "export the model without it")
     walk.made(walk.builder.values[walk.builder.add(value)])
     return value
 

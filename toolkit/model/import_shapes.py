@@ -51,7 +51,8 @@ def transpose(source: Source, build: GraphBuilder) -> None:
 
 def concat(source: Source, build: GraphBuilder) -> None:
     axis = source.integer("axis", 1) % source.output.rank
-    names = [source.input(position).name for position in range(len(source.inputs))]
+    parts = [source.input(position) for position in range(len(source.inputs))]
+    names = [part.name for part in parts if 0 not in part.shape]
     if len(names) == 1:
         source.emit(build, "Identity", names)
         return

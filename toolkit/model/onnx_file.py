@@ -183,16 +183,12 @@ def _concrete(path: Path, item: Any, given: Shape | None) -> tuple[Shape, int]:
         return tuple(int(dim) for dim in declared), int(kind.elem_type)
     fits = not kind.HasField("shape") or (
         len(given) == len(declared)
-        and all(
-            size == dim if isinstance(dim, int) else size >= 1
-            for dim, size in zip(declared, given, strict=True)
-        )
+        and all(size == dim for dim, size in zip(declared, given, strict=True) if isinstance(dim, int))
     )
     if not fits or any(size < 0 for size in given):
         raise ModelError(
             f"model {path}: --shape gives {list(given)} for the input {item.name!r}, but the model declares "
-            f"{text}; "
-            "fixed dimensions must stay as they are, others be at least 1"
+            f"{text}; fixed dimensions must stay as they are, others be at least 0"
         )
     return tuple(given), int(kind.elem_type)
 

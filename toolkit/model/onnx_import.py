@@ -178,12 +178,12 @@ class _Walk:
                     "graph; export the model again or choose another output"
                 )
             value = self.builder.values[name]
-            if value.constant and (value.dtype not in DTYPES or not value.elements):
+            if value.constant and value.dtype not in DTYPES:
                 raise ModelError(
                     f"model {self.path}: the output {name!r} is a constant {value.dtype}{list(value.shape)}; "
                     f"expected elements of {', '.join(DTYPES)}; remove it from the model's outputs"
                 )
-            if value.constant:
+            if value.constant and value.elements:
                 self.builder.copy_constant(name)
         return self.builder.finish(self.inputs, self.outputs)
 
@@ -207,7 +207,7 @@ class _Walk:
             self._walk_body(node, body)
             return
         self._infer(node)
-        if not any(item in self.read for item in node.proto.output):
+        if not any(item in self.read and self._data(item) is None for item in node.proto.output):
             return
         more = any(item in self.read for item in node.proto.output[1:])
         if more and not IMPORTERS[node.proto.op_type].extra_outputs:
@@ -351,6 +351,8 @@ class _Walk:
                 where = f"node {node.name!r} ({node.operator}): its output {item!r}"
                 self._check_size(where, kind, self.memory_bytes)
                 self.types[item] = kind
+                if item and 0 in self._shape(item):
+                    self.builder.add(Value(item, self._shape(item), _dtype(kind.tensor_type.elem_type)))
             elif item in self.read:
                 unknown.append(item)
         if unknown:

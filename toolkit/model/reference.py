@@ -17,7 +17,8 @@ Compute = Callable[[Operator, Sequence[Array]], Array]
 def run_reference(graph: Graph, inputs: Mapping[str, Array], compute: Compute = evaluate) -> dict[str, Array]:
     """Every graph output; `inputs` has an array for each graph input, `compute` runs an operator."""
     roots = {graph.root(name) for name in graph.outputs}
-    computed = {name: array for name, array in _run_steps(graph, inputs, compute) if name in roots}
+    computed = {name: data for name in roots if (data := graph.values[name].data) is not None}  # empty ones
+    computed |= {name: array for name, array in _run_steps(graph, inputs, compute) if name in roots}
     return {name: computed[graph.root(name)].reshape(graph.values[name].shape) for name in graph.outputs}
 
 

@@ -152,9 +152,14 @@ class Source:
         An intermediate has the `dtype`, by default the output's.
 
         Raises:
-            ModelError: a Reshape that does not keep the number of elements; ONNX's checker lets it pass.
+            ModelError: it computes something from nothing, or is a Reshape that does not keep the number of
+                elements, which ONNX's checker lets pass.
         """
         wanted = self.output.shape if shape is None else tuple(shape)
+        empty = [name for name in inputs if not build.values[name].elements]
+        if empty and 0 not in wanted:
+            shape_text = list(build.values[empty[0]].shape)
+            raise self.refuse(f"{empty[0]!r} of the shape {shape_text} has no elements")
         if op == "Reshape":
             found = build.values[inputs[0]].shape
             if math.prod(found) != math.prod(wanted):
@@ -213,12 +218,6 @@ class Importer:
                     f"{operand.name!r} has dtype {operand.dtype}; expected "
                     f"{' or '.join(sorted(self.dtypes))}",
                     "cast it in the model",
-                )
-            if operand.data is None and min(operand.shape, default=1) < 1:
-                raise source.refuse(
-                    f"{operand.name!r} has the empty shape {list(operand.shape)}; expected at least one "
-                    "element",
-                    "check the given shapes",
                 )
         if not self.extra_outputs:
             source.only_first_output()

@@ -141,6 +141,30 @@ sys.stdout.buffer.write(b"".join(memoryview(item).tobytes() for item in found))
     assert done.stdout == sent
 
 
+@pytest.mark.parametrize("python", [sys.executable, PYTHON_38])
+def test_empty_tensors_are_passed(model: SmallModel, tmp_path: Path, python: str) -> None:
+    if not Path(python).exists():
+        pytest.skip("no Python 3.8 here")
+    nothing = TensorSpec("nothing", (0, 3))
+    specs = {role: (*getattr(model.plan, role), nothing) for role in ("inputs", "outputs")}
+    built = library.build(dataclasses.replace(model.plan, **specs), host_target())
+    (tmp_path / "model.so").write_bytes(built.shared_object)
+    (tmp_path / "tfb_model.py").write_bytes(MODULE.read_bytes())
+    script = """
+import array, sys
+sys.dont_write_bytecode = True
+from tfb_model import model
+y, nothing = model(array.array("f", sys.stdin.buffer.read()), array.array("f"))
+assert len(memoryview(nothing).tobytes()) == 0 and memoryview(nothing).format == "f"
+sys.stdout.buffer.write(memoryview(y).tobytes())
+"""
+    command = [python, "-c", script]
+    done = subprocess.run(command, input=model.x.tobytes(), capture_output=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    y = np.frombuffer(done.stdout, np.float32).reshape(model.y.shape)
+    np.testing.assert_allclose(y, model.y, rtol=1e-5, atol=1e-6)
+
+
 def test_the_whole_model_is_one_kernel(model: SmallModel, folder: Path) -> None:
     loaded = ctypes.CDLL(str(folder / "model.so"))
     loaded.tfb_model_workspace_bytes.restype = ctypes.c_int64

@@ -151,7 +151,7 @@ def test_shapes(text: str, read: tuple[str, tuple[int, ...]]) -> None:
     assert shape(text) == read
 
 
-@pytest.mark.parametrize("text", ["", "x", "x=", "=1,2", "x=1,0", "x=1,-1", "x=a", "x=1,,2"])
+@pytest.mark.parametrize("text", ["", "x", "x=", "=1,2", "x=1,-1", "x=a", "x=1,,2"])
 def test_what_is_no_shape(text: str) -> None:
     with pytest.raises(click.BadParameter, match="expected NAME=1,3,224,224"):
         shape(text)
