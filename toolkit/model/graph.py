@@ -283,8 +283,8 @@ class GraphBuilder:
         return value.name
 
     def constant(self, stem: str, data: Array, source: str = "") -> str:
-        """Declare a value known ahead of time and return its name."""
-        array = np.asarray(data, order="C")
+        """Declare a value known ahead of time and return its name; a view is kept as one, not copied."""
+        array = np.asarray(data)
         return self.add(Value(self.fresh(stem), tuple(array.shape), str(array.dtype), array, source))
 
     def copy_constant(self, name: str) -> None:

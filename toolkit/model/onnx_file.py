@@ -1,6 +1,7 @@
 """Reading an ONNX file: decoded, checked, with every input's shape known.
 
-What enters is a path and the shapes a user gives; what leaves is a `ModelProto` and the concrete inputs.
+What enters is a path and the shapes a user gives; what leaves is a `ModelProto`, its weights apart from it
+(onnx_weights.py), and the concrete inputs.
 Everything that can be wrong with the file itself is a ModelError here.
 """
 
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.errors import ModelError
+from toolkit.model.graph import Array
+from toolkit.model.onnx_weights import Initializer, read_apart
 
 MIN_OPSET = 7
 MAX_FILE_BYTES = (1 << 31) - 1  # of a protobuf message; larger models keep their weights in other files
@@ -20,19 +23,18 @@ MAX_DIMENSIONS = 32
 Shape = tuple[int, ...]
 
 
-def read_onnx(path: Path) -> Any:
-    """Decode the file at `path` into an onnx.ModelProto, external weights included.
+def read_onnx(path: Path) -> tuple[Any, dict[str, Array]]:
+    """Decode the file at `path`: an onnx.ModelProto with empty initializers, and these as arrays by name.
 
     Raises:
         ModelError: it cannot be read, is truncated or no ONNX, or its opset is not supported.
     """
-    import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     _check_file(path)
     try:
-        model = onnx.load(str(path), load_external_data=False)
-    except (DecodeError, OSError) as error:
+        model, initializers = read_apart(path)
+    except (DecodeError, UnicodeDecodeError, OSError) as error:
         raise ModelError(
             f"model {path}: expected an ONNX file, found {path.stat().st_size} bytes that do not decode as "
             "one "
@@ -49,8 +51,8 @@ def read_onnx(path: Path) -> Any:
             f"model {path}: the graph has no outputs, so there is nothing to compute; export it again"
         )
     _check_opset(path, model)
-    _load_weights(path, model)
-    return _inlined(path, model) if model.functions else model
+    weights = _weights(path, model, initializers)
+    return (_inlined(path, model) if model.functions else model), weights
 
 
 def _inlined(path: Path, model: Any) -> Any:
@@ -205,14 +207,33 @@ def _check_opset(path: Path, model: Any) -> None:
         )
 
 
-def _load_weights(path: Path, model: Any) -> None:
+def _weights(path: Path, model: Any, initializers: Sequence[Initializer]) -> dict[str, Array]:
+    """The initializers as arrays by name; what else of the model lies in other files is read into it."""
     import onnx
 
     try:
         onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
+        loaded = [item.with_data(path.parent) for item in initializers]
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ModelError(
             f"model {path}: its weights are kept in another file that cannot be read ({error}); put it "
             "beside the "
             "model"
+        ) from error
+    return {item.tensor.name: weight(path, item) for item in loaded}
+
+
+def weight(path: Path, item: Initializer) -> Array:
+    """What an initializer of the model at `path` holds.
+
+    Raises:
+        ModelError: it is not what its shape and element type promise.
+    """
+    try:
+        return item.array()
+    except (ValueError, KeyError, TypeError) as error:
+        tensor = item.tensor
+        raise ModelError(
+            f"model {path}: the weight {tensor.name!r} does not hold what its shape {list(tensor.dims)} and "
+            f"element type {tensor.data_type} promise ({error}); the file is damaged; export it again"
         ) from error

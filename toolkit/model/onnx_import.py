@@ -34,7 +34,9 @@ from toolkit.model.onnx_file import (
     item_bytes,
     opsets_of,
     read_onnx,
+    weight,
 )
+from toolkit.model.onnx_weights import Initializer
 from toolkit.model.refusals import SUPPORTED_TEXT, NodeRefused, refusal
 from toolkit.model.source import Operand, Source
 
@@ -58,11 +60,13 @@ def import_onnx(
     Raises:
         ModelError: the file is damaged, or holds something that is not supported; the message names it.
     """
-    model = read_onnx(path)
+    model, weights = read_onnx(path)
     check_onnx(path, model)
     memory_bytes = memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     inputs = concrete_inputs(path, model, shapes, memory_bytes)
     walk = _Walk(path, model, inputs, compute, memory_bytes)
+    for name, data in weights.items():
+        walk.know(name, data)
     opsets = opsets_of(model)
     for position, node in enumerate(walk.nodes):
         walk.visit(OnnxNode(node, _node_name(node, position), opsets))
@@ -104,8 +108,6 @@ class _Walk:
         for name, (shape, kind) in inputs.items():
             self.types[name] = onnx.helper.make_tensor_type_proto(kind, list(shape))
             self.builder.add(Value(name, shape, _dtype(kind), source=name))
-        for tensor in model.graph.initializer:
-            self.know(tensor.name, self._weight(tensor))
 
     def visit(self, node: OnnxNode) -> None:
         """Fold the node, import it, or walk the nodes that define it; note it if that is not supported."""
@@ -143,7 +145,7 @@ class _Walk:
         for value in inputs:
             inner.made(inner.builder.values[inner.builder.add(value)])
         for tensor in graph.initializer:
-            inner.know(tensor.name, self._weight(tensor))
+            inner.know(tensor.name, weight(self.path, Initializer(tensor, None)))
         return inner
 
     def made(self, value: Value) -> None:
@@ -310,18 +312,6 @@ class _Walk:
         self._import(node, build, unknown=first)
         output = node.proto.output[0]
         return [self.compute(build.finish([first], [output]), {first: data})[output]]
-
-    def _weight(self, tensor: Any) -> Array:
-        import onnx
-
-        try:
-            return np.asarray(onnx.numpy_helper.to_array(tensor))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ModelError(
-                f"model {self.path}: the weight {tensor.name!r} does not hold what its shape "
-                f"{list(tensor.dims)} and "
-                f"element type {tensor.data_type} promise ({error}); the file is damaged; export it again"
-            ) from error
 
     def _evaluate(self, node: OnnxNode) -> list[Array]:
         """Run one node on known inputs through ONNX's reference evaluator."""

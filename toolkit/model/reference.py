@@ -87,7 +87,7 @@ def _run_control(control: Control, operands: Sequence[Array], compute: Compute) 
 def _value(graph: Graph, name: str, memory: Mapping[str, Array]) -> Array:
     value = graph.values[name]
     array = memory[graph.root(name)] if value.data is None else value.data
-    return np.ascontiguousarray(array).reshape(value.shape)
+    return array.reshape(value.shape)
 
 
 def operands_of(graph: Graph, group: Group, memory: Mapping[str, Array]) -> list[Array]:
@@ -96,7 +96,7 @@ def operands_of(graph: Graph, group: Group, memory: Mapping[str, Array]) -> list
     for name, tensor in zip(group.inputs, group.operator.inputs, strict=True):
         data = graph.values[name].data
         array = memory[graph.root(name)] if data is None else data
-        operands.append(np.ascontiguousarray(array).reshape(tensor.shape))
+        operands.append(array.reshape(tensor.shape))
     return operands
 
 
