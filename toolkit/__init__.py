@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     from toolkit.flash import flash_bundle as flash_bundle
     from toolkit.flash import roll_back as roll_back
     from toolkit.flash import slot_status as slot_status
+    from toolkit.inspection.bundles import BundleChanges as BundleChanges
+    from toolkit.inspection.bundles import bundle_changes as bundle_changes
+    from toolkit.inspection.bundles import bundle_content as bundle_content
+    from toolkit.inspection.bundles import bundle_text as bundle_text
+    from toolkit.inspection.bundles import changes_text as changes_text
+    from toolkit.inspection.bundles import signer_content as signer_content
     from toolkit.inspection.inspect import Inspection as Inspection
     from toolkit.inspection.inspect import inspected as inspected
     from toolkit.inspection.inspect import inspection_content as inspection_content

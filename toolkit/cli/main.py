@@ -11,6 +11,7 @@ import copy
 import click
 
 from toolkit.cli.boards import boards
+from toolkit.cli.bundle import bundle
 from toolkit.cli.doctor import doctor
 from toolkit.cli.flash import flash as flash_command
 from toolkit.cli.inspect import inspect
@@ -39,7 +40,7 @@ def main() -> None:
     """
 
 
-for command in (tune, flash_command, boards, doctor, run, records, model, report, inspect, runtime):
+for command in (tune, flash_command, boards, doctor, run, records, model, report, inspect, bundle, runtime):
     main.add_command(command)
 
 
