@@ -45,7 +45,7 @@ from toolkit.errors import RecordsError
 from toolkit.measure import emulation
 from toolkit.measure.comparison import compare
 from toolkit.measure.session import Session
-from toolkit.model_job import stages
+from toolkit.model_job import latency, stages
 from toolkit.model_job.context import JobContext
 from toolkit.model_job.latency import PAIRS, SYMBOL
 
@@ -140,7 +140,7 @@ def test_the_bundle_holds_the_bytes_that_were_measured_of_the_model_that_is_not_
     monkeypatch.setattr(Session, "measure", measure)
     write_network(tmp_path)
     monkeypatch.setattr(
-        stages, "compare", lambda before, after: compare(before, [factor * seconds for seconds in before])
+        latency, "compare", lambda before, after: compare(before, [factor * seconds for seconds in before])
     )
     report = json.loads(run(*tune(board_file(tmp_path, HOST), "--trials", 1, "--json")).stdout)
     variant, parts = shipped(tmp_path / "small-host.tfb")

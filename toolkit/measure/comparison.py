@@ -1,6 +1,6 @@
 """Whether one program is faster than another, from pairs of measurements that were taken in turn.
 
-Each pair is the median of some runs of either program, right after one another, so that whatever drifts (a
+Each pair is the fastest of some runs of either program, right after one another, so that whatever drifts (a
 clock that falls, a neighbour that comes and goes) meets both. What is estimated is the ratio of their times,
 by the Hodges-Lehmann estimator with the interval of Wilcoxon's signed-rank test (Hollander, Wolfe, Chicken,
 "Nonparametric statistical methods", 3.2 and 3.3): exact for any noise that treats both programs the same, and

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from device_runtime.protocol import BufferRequest, MeasureFailure, MeasureReques
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.manifest import GpuVariant
 from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
+from toolkit.measure.comparison import Comparison, compare
 from toolkit.measure.session import Session, put_again
 from toolkit.model.graph import Array, Graph, Value
 from toolkit.model.reference import run_reference
@@ -71,6 +73,44 @@ def measure_model(
         return result.error
     error = result.max_abs_error / max(result.max_abs_reference, 1e-30)
     return Latency(result.seconds[warmup:], error, result.seconds[:1])
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Two models that were measured in turn; a first one that fails leaves nothing to compare."""
+
+    first: Latency | MeasureFailure
+    second: Latency
+    comparison: Comparison | None
+
+
+def measure_in_turn(
+    first: Callable[[], Latency | MeasureFailure],
+    second: Callable[[], Latency],
+    pairs: int,
+    more: Callable[[], bool] = lambda: True,
+) -> InTurn:
+    """Measure either model in `pairs` blocks, which of a pair comes first changing every time.
+
+    What is compared are the fastest runs of the blocks: other load only ever adds time, to any number of the
+    runs (Chen and Revels, "Robust benchmarking in noisy environments", 2016). Ends early, after the first
+    pair, when there is no time for `more`, or when the first model fails.
+    """
+    blocks: tuple[list[Latency], list[Latency]] = ([], [])
+    failure: MeasureFailure | None = None
+    for pair in range(pairs):
+        if blocks[1] and (failure is not None or not more()):
+            break
+        for number in (1, 0) if pair % 2 else (0, 1):
+            found = (first, second)[number]()
+            if isinstance(found, Latency):
+                blocks[number].append(found)
+            else:
+                failure = found
+    if failure is not None:
+        return InTurn(failure, joined(blocks[1]), None)
+    fastest_s = ([item.best_s for item in found] for found in blocks)
+    return InTurn(joined(blocks[0]), joined(blocks[1]), compare(*fastest_s))
 
 
 def _runs(expected_s: float) -> int:

@@ -16,14 +16,14 @@ from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.build import build as build_code
 from toolkit.bundle.pack import GoldenData
 from toolkit.errors import VerificationError
-from toolkit.measure.comparison import Comparison, compare
+from toolkit.measure.comparison import Comparison
 from toolkit.measure.live import short_repeats
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
 from toolkit.model_job.context import JobContext, stage
 from toolkit.model_job.disturbances import disturbances
 from toolkit.model_job.fallback import Fallback, build_fallback
 from toolkit.model_job.kernels import TunedOperator, plan_model
-from toolkit.model_job.latency import PAIRS, golden_data, golden_rtol, joined, measure_model
+from toolkit.model_job.latency import PAIRS, golden_data, golden_rtol, measure_in_turn, measure_model
 from toolkit.model_job.options import DEFAULT_TRIALS, JobListener, Latency, TuningPlanned
 from toolkit.model_job.reuse import ModelReuse, plan_model_reuse, tune_by_reuse
 from toolkit.model_job.tuning_plan import (
@@ -343,28 +343,25 @@ def measure(
     fails.
     """
     with stage("measure", job.on_event) as running:
-        models = (baseline.built, built)
-        found: list[list[Latency]] = [[], []]
-        failure: MeasureFailure | None = None
-        for pair in range(_pairs(job)):
-            late = job.options.seconds is not None and job.passed_s >= job.options.seconds
-            if found[1] and (late or failure is not None):
-                break
-            for number in (1, 0) if pair % 2 else (0, 1):
-                latency = measure_model(models[number], baseline.golden, job.session, expected_s=expected_s)
-                if isinstance(latency, Latency):
-                    found[number].append(latency)
-                elif number == 0:
-                    failure = latency
-                else:
-                    raise _wrong_model(job, built.plan.name, latency, unchecked)
-        tuned = joined(found[1])
+
+        def checked() -> Latency:
+            found = measure_model(built, baseline.golden, job.session, expected_s=expected_s)
+            if not isinstance(found, Latency):
+                raise _wrong_model(job, built.plan.name, found, unchecked)
+            return found
+
+        def in_time() -> bool:
+            return job.options.seconds is None or job.passed_s < job.options.seconds
+
+        untuned = functools.partial(
+            measure_model, baseline.built, baseline.golden, job.session, expected_s=expected_s
+        )
+        found = measure_in_turn(untuned, checked, _pairs(job), in_time)
+        default, tuned, comparison = found.first, found.second, found.comparison
         running.summary = f"relative error {tuned.max_relative_error:.1e}"
-        default, comparison = failure or joined(found[0]), None
-        if failure is not None:
-            running.summary += f"; the untuned model failed: {failure.kind}: {failure.text}"
-        else:
-            comparison = compare(*([item.median_s for item in blocks] for blocks in found))
+        if isinstance(default, MeasureFailure):
+            running.summary += f"; the untuned model failed: {default.kind}: {default.text}"
+        elif comparison is not None:
             running.summary += f", {comparison.verdict}"
         known = [item for item in (default, tuned) if isinstance(item, Latency)]
         disturbed = () if job.board.emulated else disturbances(known, job.session.probe(gpus=False))
