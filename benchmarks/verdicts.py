@@ -33,7 +33,7 @@ from toolkit.bundle.model_plan import BufferRef, Loop, ModelPlan, PlannedKernel,
 from toolkit.bundle.pack import GoldenData
 from toolkit.errors import ToolkitError
 from toolkit.measure.comparison import Comparison
-from toolkit.model_job.latency import PAIRS, measure_in_turn, measure_model
+from toolkit.model_job.latency import PAIRS, LoadedModel, measure_in_turn, measure_model
 from toolkit.model_job.options import Latency
 
 SIDE: Final = 64  # of a product's matrices: they stay in the first caches, so that all products take as long
@@ -91,7 +91,8 @@ def compared(place: Place, slowdown: float, pairs: int, name: int = 0) -> Compar
 
 def measured(place: Place, built: BuiltModel, golden: GoldenData, expected_s: float) -> Latency:
     """One block of runs. Raises ToolkitError where the model fails."""
-    found = measure_model(built, golden, place.session, expected_s=expected_s)
+    loaded = LoadedModel(built.code, built.variant, golden)
+    found = measure_model(loaded, place.session, expected_s=expected_s)
     if not isinstance(found, Latency):
         raise ToolkitError(f"{built.plan.name} failed on {place.board.name}: {found.kind}: {found.text}")
     return found

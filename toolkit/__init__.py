@@ -73,6 +73,9 @@ if TYPE_CHECKING:
     from toolkit.model.distinct import distinct_operators as distinct_operators
     from toolkit.model.labels import operator_names as operator_names
     from toolkit.model.load import load_model as load_model
+    from toolkit.model_job.bench import BenchOptions as BenchOptions
+    from toolkit.model_job.bench import BenchReport as BenchReport
+    from toolkit.model_job.bench import bench as bench
     from toolkit.model_job.installed import ModelRun as ModelRun
     from toolkit.model_job.installed import read_array as read_array
     from toolkit.model_job.installed import run_installed as run_installed
@@ -92,6 +95,10 @@ if TYPE_CHECKING:
     from toolkit.records import check_records as check_records
     from toolkit.records import repair_records as repair_records
     from toolkit.records.failures import recorded_failures as recorded_failures
+    from toolkit.report.bench import BenchDisplay as BenchDisplay
+    from toolkit.report.bench import bench_content as bench_content
+    from toolkit.report.bench import bench_csv as bench_csv
+    from toolkit.report.bench import bench_text as bench_text
     from toolkit.report.columns import fold as fold
     from toolkit.report.columns import table as table
     from toolkit.report.documents import document as document

@@ -10,6 +10,7 @@ import copy
 
 import click
 
+from toolkit.cli.bench import bench
 from toolkit.cli.boards import boards
 from toolkit.cli.bundle import bundle
 from toolkit.cli.doctor import doctor
@@ -40,7 +41,20 @@ def main() -> None:
     """
 
 
-for command in (tune, flash_command, boards, doctor, run, records, model, report, inspect, bundle, runtime):
+for command in (
+    tune,
+    flash_command,
+    boards,
+    doctor,
+    run,
+    records,
+    model,
+    report,
+    inspect,
+    bundle,
+    bench,
+    runtime,
+):
     main.add_command(command)
 
 

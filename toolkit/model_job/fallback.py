@@ -18,7 +18,7 @@ from toolkit.model.distinct import DistinctOperator, distinct_operators
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.context import JobContext, stage
 from toolkit.model_job.kernels import TunedOperator, plan_model
-from toolkit.model_job.latency import golden_rtol, measure_model
+from toolkit.model_job.latency import LoadedModel, golden_rtol, measure_model
 from toolkit.model_job.options import FallbackReport
 from toolkit.tuning.on_board import builder_for, open_task
 from toolkit.tuning.operator_search import recorded_statistics
@@ -53,7 +53,8 @@ def build_fallback(job: JobContext, golden: GoldenData) -> Fallback | None:
         tuned = sum(item.result.best is not None for item in chosen)
         expected_s = sum(item.task.weight * (item.winner.seconds or 0.0) for item in chosen)
         exact = replace(golden, rtol=golden_rtol(job.model, target))
-        latency = measure_model(built, exact, job.session, expected_s=expected_s)
+        model = LoadedModel(built.code, built.variant, exact)
+        latency = measure_model(model, job.session, expected_s=expected_s)
         if isinstance(latency, MeasureFailure):
             raise VerificationError(
                 f"the model {plan.name!r} failed on board {job.board.name} on target {target.name}, which "

@@ -9,8 +9,7 @@ import numpy as np
 
 from boards.target import Target
 from device_runtime.protocol import BufferRequest, MeasureFailure, MeasureRequest, MeasureResult, Timing
-from toolkit.bundle.build import BuiltModel
-from toolkit.bundle.manifest import GpuVariant
+from toolkit.bundle.manifest import AnyVariant, CpuVariant, GpuVariant
 from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
 from toolkit.measure.comparison import Comparison, compare
 from toolkit.measure.session import Session, put_again
@@ -39,30 +38,40 @@ def golden_data(graph: Graph, rng: np.random.Generator) -> GoldenData:
     return GoldenData(tuple(inputs.values()), tuple(outputs[name] for name in graph.outputs))
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """What a board needs of a model to run it; the variant describes `code`."""
+
+    code: bytes
+    variant: AnyVariant
+    golden: GoldenData
+
+
 def measure_model(
-    built: BuiltModel, golden: GoldenData, session: Session, *, expected_s: float
+    model: LoadedModel, session: Session, *, expected_s: float, threads: int = 0
 ) -> Latency | MeasureFailure:
     """Check one run of the model against the golden outputs on the board, then time a block of single runs.
 
     `expected_s` is about what a run takes; it decides how many there are. The first one and those that warm
-    up are not among `seconds`. A model that fails, or whose
-    outputs are wrong, is a value: what that means depends on which model it is.
+    up are not among `seconds`. A CPU's model may run by other `threads` than those that it was tuned for. A
+    model that fails, or whose outputs are wrong, is a value: what that means depends on which model it is.
     """
-    board, plan, variant = session.board, built.plan, built.variant
+    board, variant = session.board, model.variant
+    cores = variant.cores if isinstance(variant, CpuVariant) else ()
     warmup = 0 if board.emulated else WARMUP
-    repeats = 1 if board.emulated else warmup + _runs(expected_s)
+    repeats = 1 if board.emulated else warmup + runs_of_block(expected_s)
 
     def measured() -> MeasureResult:
         request = MeasureRequest(
-            module=session.put(built.code),
+            module=session.put(model.code),
             symbol=SYMBOL,
-            buffers=_buffers(golden, session),
-            workspace_bytes=plan.workspace_bytes,
+            buffers=_buffers(model.golden, session),
+            workspace_bytes=variant.workspace_bytes,
             timing=Timing(number=1, repeat=repeats, min_repeat_ms=0.0, warmup=0),
-            threads=plan.threads,
-            cores=() if isinstance(variant, GpuVariant) else plan.cores,
+            threads=threads or variant.threads,
+            cores=cores[:threads] if threads else cores,
             timeout_s=max(TIMEOUT_S, board.measure.timeout_s),
-            rtol=golden.rtol,
+            rtol=model.golden.rtol,
             driver=variant.kind,
             device=variant.device if isinstance(variant, GpuVariant) else "",
         )
@@ -113,7 +122,8 @@ def measure_in_turn(
     return InTurn(joined(blocks[0]), joined(blocks[1]), compare(*fastest_s))
 
 
-def _runs(expected_s: float) -> int:
+def runs_of_block(expected_s: float) -> int:
+    """Runs of a block, about MEASURED_S / PAIRS seconds of them."""
     return int(min(MOST_RUNS, max(LEAST_RUNS, MEASURED_S / PAIRS / max(expected_s, 1e-9))))
 
 

@@ -23,7 +23,14 @@ from toolkit.model_job.context import JobContext, stage
 from toolkit.model_job.disturbances import disturbances
 from toolkit.model_job.fallback import Fallback, build_fallback
 from toolkit.model_job.kernels import TunedOperator, plan_model
-from toolkit.model_job.latency import PAIRS, golden_data, golden_rtol, measure_in_turn, measure_model
+from toolkit.model_job.latency import (
+    PAIRS,
+    LoadedModel,
+    golden_data,
+    golden_rtol,
+    measure_in_turn,
+    measure_model,
+)
 from toolkit.model_job.options import DEFAULT_TRIALS, JobListener, Latency, TuningPlanned
 from toolkit.model_job.reuse import ModelReuse, plan_model_reuse, tune_by_reuse
 from toolkit.model_job.tuning_plan import (
@@ -65,6 +72,10 @@ class Baseline:
     library_s: float
     put_s: float
     fallback: Fallback | None
+
+    @property
+    def loaded(self) -> LoadedModel:
+        return LoadedModel(self.built.code, self.built.variant, self.golden)
 
 
 def prepare(job: JobContext) -> Baseline:
@@ -158,7 +169,7 @@ def _model_round_s(job: JobContext, baseline: Baseline, demands: Sequence[Demand
     known_s = [demand.run_s for demand in demands if math.isfinite(demand.run_s)]
     expected_s = sum(demand.count for demand in demands) * sum(known_s) / max(1, len(known_s))
     started_s = time.monotonic()
-    measure_model(baseline.built, baseline.golden, job.session, expected_s=expected_s)
+    measure_model(baseline.loaded, job.session, expected_s=expected_s)
     return time.monotonic() - started_s
 
 
@@ -345,7 +356,8 @@ def measure(
     with stage("measure", job.on_event) as running:
 
         def checked() -> Latency:
-            found = measure_model(built, baseline.golden, job.session, expected_s=expected_s)
+            model = LoadedModel(built.code, built.variant, baseline.golden)
+            found = measure_model(model, job.session, expected_s=expected_s)
             if not isinstance(found, Latency):
                 raise _wrong_model(job, built.plan.name, found, unchecked)
             return found
@@ -353,9 +365,7 @@ def measure(
         def in_time() -> bool:
             return job.options.seconds is None or job.passed_s < job.options.seconds
 
-        untuned = functools.partial(
-            measure_model, baseline.built, baseline.golden, job.session, expected_s=expected_s
-        )
+        untuned = functools.partial(measure_model, baseline.loaded, job.session, expected_s=expected_s)
         found = measure_in_turn(untuned, checked, _pairs(job), in_time)
         default, tuned, comparison = found.first, found.second, found.comparison
         running.summary = f"relative error {tuned.max_relative_error:.1e}"

@@ -1,0 +1,128 @@
+"""What `toolkit bench` says: a table, comma-separated values, data, and its progress on a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Iterator
+from typing import Final, TextIO
+
+from toolkit.measure.comparison import CONFIDENCE
+from toolkit.model_job.bench import BenchReport
+from toolkit.model_job.options import Latency
+from toolkit.report.columns import table
+from toolkit.report.tables import EMULATED, NO_GPU, named, time_text
+
+PERCENTILES: Final = (50, 90, 99)
+
+
+def bench_text(report: BenchReport, width: int = 0) -> str:
+    """One line for each number of threads and for the other model, then the verdict and memory."""
+    mark = f" ({EMULATED})" if report.emulated else ""
+    headers = [
+        "model",
+        "threads",
+        "runs",
+        *(f"{name}{mark}" for name in ("median", "p90", "p99", "first run")),
+    ]
+    rows = [
+        [name, str(threads), str(len(latency.seconds)),
+         *(time_text(latency.percentile_s(percent)) for percent in PERCENTILES),
+         time_text(min(latency.first_s, default=None))]
+        for name, threads, latency in _timed(report)
+    ]  # fmt: skip
+    memory = report.memory
+    facts = [
+        ("bundle", f"{report.bundle} ({report.bundle_id})"),
+        ("target", f"{report.target} of board {report.board}"),
+        ("times", "emulated: they say nothing about a chip" if report.emulated else "measured"),
+        ("memory", f"{_mib(memory.code)} code and weights, {_mib(memory.workspace)} workspace"),
+        *([("note", NO_GPU)] if report.pocl else []),
+        *_verdict(report),
+        *(("disturbed by", text) for text in report.disturbed),
+    ]
+    return "\n".join([table(headers, rows, width=width, optional=(6, 2)), "", *named(facts)])
+
+
+def bench_csv(report: BenchReport) -> str:
+    """The lines of the table, in seconds."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(["model", "threads", "runs", "median_s", "p90_s", "p99_s", "first_s", "times"])
+    for name, threads, latency in _timed(report):
+        figures = [latency.percentile_s(percent) for percent in PERCENTILES]
+        first_s = min(latency.first_s, default=None)
+        times = EMULATED if report.emulated else "measured"
+        lines.writerow([name, threads, len(latency.seconds), *figures, first_s, times])
+    return out.getvalue()
+
+
+def bench_content(report: BenchReport) -> dict[str, object]:
+    """The same as data, for `documents.document`, with the seconds of every run."""
+    return {
+        "bundle": report.bundle,
+        "bundle_id": report.bundle_id,
+        "board": report.board,
+        "target": report.target,
+        "emulated": report.emulated,
+        "memory_bytes": report.memory,
+        "models": [
+            {
+                "model": name,
+                "threads": threads,
+                **{f"p{percent}_s": latency.percentile_s(percent) for percent in PERCENTILES},
+                "first_s": latency.first_s,
+                "max_relative_error": latency.max_relative_error,
+                "seconds": latency.seconds,
+            }
+            for name, threads, latency in _timed(report)
+        ],
+        "against": report.against or None,
+        "comparison": report.comparison,
+        "disturbed": report.disturbed,
+    }
+
+
+class BenchDisplay:
+    """A listener for `bench`: how many blocks of runs are measured, drawn over on a terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._drawn = self._stream.isatty()
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._drawn:
+            share = 20 * done // max(1, total)
+            bar = "#" * share + "." * (20 - share)
+            self._write(f"\r\033[Kmeasuring [{bar}] {done}/{total}" + ("\n" if done == total else ""))
+        elif done in (0, total):
+            self._write(f"measuring {total} blocks of runs ... " if not done else "done\n")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def _timed(report: BenchReport) -> Iterator[tuple[str, int, Latency]]:
+    for item in report.timed:
+        yield report.model, item.threads, item.latency
+    if report.other is not None:
+        yield report.against, report.timed[0].threads, report.other
+
+
+def _verdict(report: BenchReport) -> list[tuple[str, str]]:
+    found = report.comparison
+    if found is None:
+        return []
+    interval = (
+        f"{CONFIDENCE:.0%} interval {found.low:.3f} to {found.high:.3f}" if found.low else "no interval"
+    )
+    text = (
+        f"{found.verdict}: {found.ratio:.3f}x as fast as {report.against}, {interval}, of {found.pairs} pairs"
+    )
+    return [("verdict", text)]
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:.2f} MiB"
