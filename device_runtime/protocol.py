@@ -55,7 +55,16 @@ from device_runtime.wire.frames import (
     Stream,
     encode_frame,
 )
-from device_runtime.wire.gpu_model_file import GPU_ALIGNMENT, GpuBuffer, GpuModel
+from device_runtime.wire.gpu_model_file import (
+    GPU_ALIGNMENT,
+    GpuBuffer,
+    GpuCall,
+    GpuChoice,
+    GpuCopy,
+    GpuLoop,
+    GpuModel,
+    GpuStep,
+)
 from device_runtime.wire.gpu_module import LANGUAGES, WORKSPACE, GpuKernel, GpuModule, Launch, merged
 from device_runtime.wire.streams import DescriptorStream
 from device_runtime.wire.tls import HEADLINE, TRUSTS, Credentials, TlsStream, read_credentials

@@ -1,17 +1,20 @@
 """CUDA C run on the CPU, block by block: what the printer writes, where there is no CUDA device.
 
-The sources are compiled as C. The threads of a block are coroutines that run until they end or come to a
-barrier, one after the other; a barrier that some threads reach and others do not ends the program.
+`run_on_cpu` runs kernels; a `Driver` stands in for pycuda.driver, so that the runtime's own CUDA driver runs
+whole models. The sources are compiled as C. The threads of a block are coroutines that run until they end or
+come to a barrier, one after the other; a barrier that some threads reach and others do not ends the program.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -125,12 +128,16 @@ def run_on_cpu(calls: Sequence[Call], folder: Path) -> list[Array]:
         results.append(got)
     source = folder / "kernels.c"
     source.write_text("\n".join([*sources, "int main(void) {", *mains, "return 0; }"]))
-    command = [sys.executable, "-m", "ziglang", "cc", "-O0", "-w", "-fno-sanitize=undefined", "-lm"]
-    subprocess.run([*command, "-o", str(folder / "kernels"), str(source)], check=True, timeout=TIMEOUT_S)
+    _compile(source, folder / "kernels")
     subprocess.run([str(folder / "kernels")], cwd=folder, check=True, timeout=TIMEOUT_S)
     for number, got in enumerate(results):
         got[...] = np.fromfile(folder / f"{number}_out", got.dtype).reshape(got.shape)
     return results
+
+
+def _compile(source: Path, made: Path, *options: str) -> None:
+    command = [sys.executable, "-m", "ziglang", "cc", "-O0", "-w", "-fno-sanitize=undefined", *options]
+    subprocess.run([*command, "-o", str(made), str(source), "-lm"], check=True, timeout=TIMEOUT_S)
 
 
 def _as_c(number: int, source: str) -> str:
@@ -165,3 +172,67 @@ def _main(number: int, call: Call, sizes: Sequence[int]) -> str:
         lines.append(f"launch(body{number}_{place}, {function.blocks}, {function.threads});")
     lines.append(f'write_file("{number}_out", buffers{number}[{len(sizes) - 1}], {sizes[-1]});')
     return "\n".join(lines)
+
+
+class Driver:
+    """What CudaDevice uses of pycuda.driver; addresses are this process's, modules are CUDA C as bytes."""
+
+    class Error(Exception):
+        """As pycuda.driver.Error."""
+
+    class MemoryError(Error):
+        """As pycuda.driver.MemoryError."""
+
+    Context = SimpleNamespace(synchronize=lambda: None)
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._memory: list[Array] = []
+        self.copies = 0
+
+    def mem_alloc(self, size_bytes: int) -> int:
+        memory = np.zeros(size_bytes + 256, np.uint8)
+        self._memory.append(memory)
+        return memory.ctypes.data + -memory.ctypes.data % 256  # type: ignore[no-any-return]
+
+    def memcpy_htod(self, target: int, source: memoryview) -> None:
+        ctypes.memmove(target, bytes(source), len(source))
+
+    def memcpy_dtoh(self, target: memoryview, source: int) -> None:
+        target[:] = ctypes.string_at(source, len(target))
+
+    def memcpy_dtod_async(self, target: int, source: int, size_bytes: int) -> None:
+        assert abs(target - source) >= size_bytes, "a copy onto itself"
+        self.copies += 1
+        ctypes.memmove(target, source, size_bytes)
+
+    def memset_d8(self, target: int, byte: int, size_bytes: int) -> None:
+        ctypes.memset(target, byte, size_bytes)
+
+    def module_from_buffer(self, code: bytes) -> Any:
+        return SimpleNamespace(get_function=lambda name: _Function(name, code.decode(), self._folder))
+
+
+class _Function:
+    """As pycuda.driver.Function; it is compiled once it is known how many arguments it has."""
+
+    def __init__(self, name: str, source: str, folder: Path) -> None:
+        self._name, self._source, self._folder = name, source, folder
+        self._library: Any = None
+
+    def prepare(self, kinds: str) -> None:
+        passed = ", ".join(f"arguments[{place}]" for place in range(len(kinds)))
+        source = self._folder / f"{self._name}.c"
+        source.write_text(f"""{PRELUDE}
+{self._source.replace('extern "C" ', "")}
+static void **arguments;
+static void call(void) {{ {self._name}({passed}); }}
+void run(void **given, int blocks, int count) {{ arguments = given; launch(call, blocks, count); }}
+""")
+        _compile(source, source.with_suffix(".so"), "-shared", "-fPIC")
+        self._library = ctypes.CDLL(str(source.with_suffix(".so")))
+
+    def prepared_async_call(
+        self, blocks: Sequence[int], threads: Sequence[int], stream: object, *arguments: int
+    ) -> None:
+        self._library.run((ctypes.c_void_p * len(arguments))(*arguments), blocks[0], threads[0])

@@ -1,4 +1,4 @@
-"""Graphs as the shared object of a model for this machine: every operator compiled, linked, and called."""
+"""Graphs as what a board loads: every operator compiled, linked, and called on this machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from boards.target import Target
 from cross.compile import compile_object, kernel_of
 from cross.loopnest import Programs
-from cross.schedule import cpu_space
+from cross.schedule import space_of
+from device_runtime.drivers.device import Device
+from device_runtime.drivers.gpu_buffers import GuardedBuffer
+from device_runtime.drivers.loaded_model import ModelCall
+from device_runtime.protocol import GpuModel
+from device_runtime.sandbox.guarded_memory import Region
 from tests.bundles import host_target
 from toolkit.bundle import library
 from toolkit.bundle.assemble import OperatorKernel
+from toolkit.bundle.gpu_model import gpu_model
 from toolkit.bundle.manifest import KernelProvenance
 from toolkit.bundle.model_plan import ALIGNMENT, ModelPlan, PlannedKernel
 from toolkit.model.distinct import distinct_operators
@@ -24,16 +31,19 @@ Array = NDArray[Any]
 
 
 def kernels(
-    graph: Graph, rng: np.random.Generator | None = None, algorithm: int = 0
+    graph: Graph,
+    rng: np.random.Generator | None = None,
+    algorithm: int = 0,
+    target: Target | None = None,
 ) -> dict[str, OperatorKernel]:
-    """Every operator compiled for this machine in its default configuration, or in a drawn one.
+    """Every operator compiled for a target, or for this machine, in its default configuration or a drawn one.
 
     `algorithm` picks the default configuration where there are several algorithms, the last one at most.
     """
-    target = host_target()
+    target = target or host_target()
     found: dict[str, OperatorKernel] = {}
     for task in distinct_operators(graph):
-        space = cpu_space(task.operator, target)
+        space = space_of(task.operator, target)
         defaults = space.defaults()
         configuration = defaults[min(algorithm, len(defaults) - 1)]
         if rng is not None:
@@ -42,7 +52,9 @@ def kernels(
         symbol = f"k_{task.operator.key}"
         kernel = kernel_of(symbol, nest)
         provenance = KernelProvenance(symbol=symbol, operator_key=task.operator.key, tuned=False)
-        planned = PlannedKernel(compile_object(symbol, nest, target), kernel.workspace_bytes, provenance)
+        sizes = tuple(item.elements * np.dtype(item.dtype).itemsize for item in kernel.arguments)
+        code = compile_object(symbol, nest, target)
+        planned = PlannedKernel(code, kernel.workspace_bytes, provenance, sizes)
         packings = tuple(argument.packing for argument in kernel.arguments[:-1])
         found[task.operator.key] = OperatorKernel(planned, packings)
     return found
@@ -68,4 +80,28 @@ def run_library(plan: ModelPlan, inputs: dict[str, Array], folder: Path) -> dict
     return {
         spec.name: memory.view(spec.dtype).reshape(spec.shape)
         for spec, memory in zip(plan.outputs, buffers[len(plan.inputs) :], strict=True)
+    }
+
+
+def run_on_device(device: Device, plan: ModelPlan, inputs: dict[str, Array]) -> dict[str, Array]:
+    """The plan's GpuModel, as it is read from a bundle, run twice in the memory of a device.
+
+    All that it writes is filled with NaN before it runs, and it writes within its buffers.
+    """
+    model = GpuModel.from_bytes(gpu_model(plan).to_bytes())
+    buffers = [GuardedBuffer(device, size) for size in (*model.inputs, *model.outputs)]
+    call = ModelCall(device, model, buffers)
+    for spec, buffer in zip(plan.inputs, buffers, strict=False):
+        region = Region(spec.size_bytes)
+        region.memory[:] = np.ascontiguousarray(inputs[spec.name], spec.dtype).tobytes()
+        device.write(buffer.handle, region)
+    written = buffers[len(plan.inputs) :]
+    for _ in range(2):
+        for buffer in (*written, *call.own):
+            buffer.fill(0xFF)
+        call.run()
+    assert [buffer.strayed() for buffer in (*buffers, *call.own)] == [""] * (len(buffers) + 2)
+    return {
+        spec.name: np.frombuffer(bytes(buffer.content().memory), spec.dtype).reshape(spec.shape)
+        for spec, buffer in zip(plan.outputs, written, strict=True)
     }

@@ -13,7 +13,7 @@ import importlib
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from device_runtime.drivers.device import Call, Device
+from device_runtime.drivers.device import Device, KernelCall
 from device_runtime.protocol import GpuKernel
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Fault
@@ -138,7 +138,11 @@ class CudaDevice(Device):
         with typed(self.driver, "reading an output"):
             self.driver.memcpy_dtoh(region.memory, handle)
 
-    def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> Call:
+    def copy(self, source: Any, source_byte: int, target: Any, target_byte: int, size_bytes: int) -> None:
+        with typed(self.driver, "a copy"):
+            self.driver.memcpy_dtod_async(int(target) + target_byte, int(source) + source_byte, size_bytes)
+
+    def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> KernelCall:
         """A cubin for another architecture is a Fault("build")."""
         assert isinstance(kernel.code, bytes)
         with typed(self.driver, "the cubin", "build"):
@@ -149,8 +153,10 @@ class CudaDevice(Device):
         launches = []
         for launch, function, handles in zip(kernel.launches, functions, arguments):
             function.prepare("P" * len(handles))
-            launches.append((function, (launch.blocks, launch.threads), pointers(handles)))
-        return _CudaCall(self, launches, arguments)
+            launches.append((function, launch.blocks, launch.threads))
+        call = _CudaCall(self, launches)
+        call.place(arguments)
+        return call
 
     def built(self) -> None:
         """A cubin is a binary already."""
@@ -161,18 +167,18 @@ def pointers(handles: Sequence[Any]) -> List[int]:
     return [int(handle) for handle in handles]
 
 
-class _CudaCall(Call):
-    def __init__(
-        self,
-        device: CudaDevice,
-        launches: Sequence[Tuple[Any, Any, List[int]]],
-        arguments: Sequence[Sequence[Any]],
-    ) -> None:
+class _CudaCall(KernelCall):
+    def __init__(self, device: CudaDevice, launches: Sequence[Tuple[Any, Any, Any]]) -> None:
         self.device = device
-        self._arguments = arguments  # freed with the last reference to them
+        self._arguments: Sequence[Sequence[Any]] = ()
+        self._pointers: List[List[int]] = []
         self._driver = device.driver
         self._launches = launches
         self._flush: Any = None
+
+    def place(self, arguments: Sequence[Sequence[Any]]) -> None:
+        self._arguments = arguments  # freed with the last reference to them
+        self._pointers = [pointers(handles) for handles in arguments]
 
     def start(self) -> None:
         with typed(self._driver, "a launch", "launch"):
@@ -202,7 +208,7 @@ class _CudaCall(Call):
         return 1e-3 * milliseconds
 
     def _enqueue(self) -> None:
-        for function, (blocks, threads), arguments in self._launches:
+        for (function, blocks, threads), arguments in zip(self._launches, self._pointers):
             function.prepared_async_call(blocks, threads, None, *arguments)
 
 

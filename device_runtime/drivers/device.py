@@ -36,6 +36,14 @@ class Call(ABC):
         of other memory are written. Raises Fault."""
 
 
+class KernelCall(Call):
+    """One kernel, whose buffers may be others in the next run."""
+
+    @abstractmethod
+    def place(self, arguments: Sequence[Sequence[Any]]) -> None:
+        """Take these handles for the runs that are started from now on. Raises Fault."""
+
+
 class Device(ABC):
     """A context on one device. Handles are its driver's; they live as long as the process."""
 
@@ -71,7 +79,11 @@ class Device(ABC):
         """Copy a buffer into the region, waiting for what runs. Raises Fault."""
 
     @abstractmethod
-    def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> Call:
+    def copy(self, source: Any, source_byte: int, target: Any, target_byte: int, size_bytes: int) -> None:
+        """Put a copy from one buffer to another, or to another place of it, into the queue. Raises Fault."""
+
+    @abstractmethod
+    def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> KernelCall:
         """Build or load the kernel's code; `arguments` are the handles of each launch. Raises Fault."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from device_runtime.drivers.binaries import Binaries, key_of
-from device_runtime.drivers.device import Call, Device
+from device_runtime.drivers.device import Device, KernelCall
 from device_runtime.drivers.pocl import PLATFORM, name_cpu, settle
 from device_runtime.protocol import GpuKernel
 from device_runtime.sandbox.guarded_memory import Region
@@ -182,7 +182,12 @@ class OpenClDevice(Device):
         with _typed(self._cl, "reading an output"):
             self._cl.enqueue_copy(self._queue, host, handle)
 
-    def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> Call:
+    def copy(self, source: Any, source_byte: int, target: Any, target_byte: int, size_bytes: int) -> None:
+        places = {"src_offset": source_byte, "dst_offset": target_byte, "byte_count": size_bytes}
+        with _typed(self._cl, "a copy"):
+            self._cl.enqueue_copy(self._queue, target, source, **places)
+
+    def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> KernelCall:
         assert isinstance(kernel.code, str)
         program = self._program(kernel.code)
         launches = []
@@ -194,10 +199,10 @@ class OpenClDevice(Device):
                         f"{launch.name} takes {function.num_args} arguments, the launch gives {len(handles)}"
                     )
                     raise Fault("link", text)
-                for position, handle in enumerate(handles):
-                    function.set_arg(position, handle)
             launches.append((function, launch.global_size, launch.threads))
-        return _OpenClCall(self, launches, arguments)
+        call = _OpenClCall(self, launches)
+        call.place(arguments)
+        return call
 
     def built(self) -> None:
         """Keep the binaries of what was built from source: now they hold all that PoCL compiled, too."""
@@ -258,19 +263,21 @@ class OpenClDevice(Device):
             return None
 
 
-class _OpenClCall(Call):
+class _OpenClCall(KernelCall):
     device: OpenClDevice
 
-    def __init__(
-        self,
-        device: OpenClDevice,
-        launches: Sequence[Tuple[Any, Any, Any]],
-        arguments: Sequence[Sequence[Any]],
-    ) -> None:
+    def __init__(self, device: OpenClDevice, launches: Sequence[Tuple[Any, Any, Any]]) -> None:
         self.device = device
-        self._arguments = arguments  # a kernel does not keep its buffers
+        self._arguments: Sequence[Sequence[Any]] = ()
         self._launches = launches
         self._flush: Any = None
+
+    def place(self, arguments: Sequence[Sequence[Any]]) -> None:
+        self._arguments = arguments  # a kernel does not keep its buffers
+        with self.device.typed("the arguments of a kernel"):
+            for (function, _, _), handles in zip(self._launches, arguments):
+                for position, handle in enumerate(handles):
+                    function.set_arg(position, handle)
 
     def start(self) -> None:
         with self.device.typed("a launch"):

@@ -50,8 +50,7 @@ class _OnGpu(Started):
         )
         self._inputs = [GuardedBuffer(self._device, size) for size in loaded.inputs]
         self._outputs = [GuardedBuffer(self._device, size) for size in loaded.outputs]
-        handles = [buffer.handle for buffer in (*self._inputs, *self._outputs)]
-        self._call = ModelCall(self._device, loaded, handles)
+        self._call = ModelCall(self._device, loaded, (*self._inputs, *self._outputs))
         self._kept = False
 
     def run(self, inputs: Sequence[Region]) -> Tuple[List[Region], float]:

@@ -50,13 +50,13 @@ class _GpuTrial(Trial):
         self._inputs = inputs
         self._held = [""] * len(request.buffers)  # what each input's buffer holds
         self._buffers = [GuardedBuffer(device, buffer.size_bytes) for buffer in request.buffers]
-        handles = [buffer.handle for buffer in self._buffers]
         self._call: Call
         self._own: Sequence[GuardedBuffer]
         if isinstance(program, GpuModel):
-            self._call = model = ModelCall(device, program, handles)
+            self._call = model = ModelCall(device, program, self._buffers)
             self._own = model.own
         else:
+            handles = [buffer.handle for buffer in self._buffers]
             workspace = GuardedBuffer(device, program.workspace_bytes)
             self._call = device.prepare(program, launch_arguments(program, handles, workspace.handle))
             self._own = (workspace,)

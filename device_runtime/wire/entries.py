@@ -100,6 +100,8 @@ def _reader(hint: Any, options: Mapping[str, Any], where: str) -> Reader:
         return _tuple_reader(kinds, options, where)
     if origin is dict:
         return _map_reader(_reader(kinds[1], {}, where), options, where)
+    if origin is Union and all(isinstance(kind, type) and issubclass(kind, Message) for kind in kinds):
+        return _choice_reader(kinds, where)
     if isinstance(hint, type) and issubclass(hint, Message):
         return hint.from_plain
     kind, holds = kinds if origin is Union else hint, rule.holds
@@ -115,6 +117,19 @@ def _tuple_reader(kinds: Tuple[Any, ...], options: Mapping[str, Any], where: str
         if not isinstance(value, (list, tuple)) or not least <= len(value) <= most:
             raise unexpected(where, f"a list of {least} to {most}", value)
         return tuple(map(read, value))
+
+    return taken
+
+
+def _choice_reader(kinds: Tuple[Any, ...], where: str) -> Reader:
+    """Of a map of one of several kinds, which its keys tell apart."""
+
+    def taken(value: Any) -> Any:
+        for kind in kinds:
+            if isinstance(value, dict) and value.keys() == _readers(kind).keys():
+                return kind.from_plain(value)
+        known = ", or ".join(", ".join(_readers(kind)) for kind in kinds)
+        raise unexpected(where, f"a map of {known}", value)
 
     return taken
 

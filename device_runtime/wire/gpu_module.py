@@ -95,12 +95,16 @@ class GpuModule(Message):
         if len(data) > MAX_MODULE_BYTES:
             raise ProtocolError(TOO_LARGE, f"GPU module of {len(data)} bytes, at most {MAX_MODULE_BYTES}")
         module = cls.from_plain(unpacked(data, "GPU module", GPU_MODULE_VERSION))
-        expected = LANGUAGES[module.language]
-        for symbol, kernel in module.kernels.items():
+        module.check()
+        return module
+
+    def check(self) -> None:
+        """Raise ProtocolError where a kernel's code is not what its language has."""
+        expected = LANGUAGES[self.language]
+        for symbol, kernel in self.kernels.items():
             if type(kernel.code) is not expected:
                 found = type(kernel.code).__name__
-                raise unexpected(f"{symbol}: 'code'", f"{expected.__name__} for {module.language}", found)
-        return module
+                raise unexpected(f"{symbol}: 'code'", f"{expected.__name__} for {self.language}", found)
 
 
 def unpacked(data: bytes, what: str, version: int) -> Dict[str, Any]:

@@ -24,6 +24,8 @@ from device_runtime.measure.board_facts import probe
 from device_runtime.protocol import GpuKernel
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Limits, run_isolated
+from tests.model_libraries import run_on_device
+from toolkit.bundle.model_plan import ModelPlan
 
 Array = NDArray[Any]
 DEFINED = re.compile(r"^(?:static inline|__constant) [\w ]+ (\w+)[(\[]", re.M)  # helpers and tables
@@ -68,6 +70,24 @@ class Pocl:
         at = int.from_bytes(begun[:8], "little")
         assert outcome.failure is None, f"{outcome.failure}\n{jobs[at].kernel.code!s}"
         for output in outputs:
+            output[...] = np.frombuffer(shared.read(output.nbytes), output.dtype).reshape(output.shape)
+        return outputs
+
+    def run_model(self, plan: ModelPlan, inputs: dict[str, Array]) -> dict[str, Array]:
+        """The outputs of a whole model, run in one child."""
+        outputs = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in plan.outputs}
+        shared = mmap.mmap(-1, sum(output.nbytes for output in outputs.values()))
+
+        def run() -> dict[str, Any]:
+            device = open_opencl(POCL, *self.folders, threads=1)
+            found = run_on_device(device, plan, inputs)
+            shared.write(b"".join(found[name].tobytes() for name in outputs))
+            return {}
+
+        limits = dataclasses.replace(LIMITS, writable=(*self.folders, *DRIVERS_WRITE))
+        outcome = run_isolated(run, limits)
+        assert outcome.failure is None, outcome.failure
+        for output in outputs.values():
             output[...] = np.frombuffer(shared.read(output.nbytes), output.dtype).reshape(output.shape)
         return outputs
 

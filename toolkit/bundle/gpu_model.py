@@ -6,37 +6,57 @@ is cubins.
 
 from __future__ import annotations
 
-from device_runtime.protocol import GpuBuffer, GpuModel, GpuModule, merged
-from toolkit.bundle.model_plan import BufferRef, ModelPlan, PlannedKernel, Step
-from toolkit.errors import InputError
+from collections.abc import Mapping
+
+from device_runtime.protocol import (
+    GpuBuffer,
+    GpuCall,
+    GpuChoice,
+    GpuCopy,
+    GpuLoop,
+    GpuModel,
+    GpuModule,
+    GpuStep,
+    merged,
+)
+from toolkit.bundle.model_plan import BufferRef, Choice, Copy, Loop, ModelPlan, PlanStep, Step
 
 
 def gpu_model(model_plan: ModelPlan) -> GpuModel:
-    """What the board's runtime loads; the plan's kernels are modules of one kernel each.
-
-    Raises InputError for a plan with loops or choices.
-    """
-    calls = [step for step in model_plan.steps if isinstance(step, Step)]
-    if len(calls) < len(model_plan.steps):
-        other = next(step for step in model_plan.steps if not isinstance(step, Step))
-        raise InputError(
-            f"model {model_plan.name!r}: {other.layer!r} is a loop or a choice, which a GPU does not run; "
-            "tune the model for a CPU target of the board"
-        )
-    kernels = {kernel.symbol: kernel for kernel in model_plan.kernels}
+    """What the board's runtime loads; the plan's kernels are modules of one kernel each."""
+    sizes = {kernel.symbol: kernel.argument_bytes for kernel in model_plan.kernels}
     model = GpuModel(
         module=merged([GpuModule.from_bytes(kernel.code) for kernel in model_plan.kernels]),
         parameters=model_plan.parameters,
         arena_bytes=model_plan.arena_bytes,
         inputs=tuple(spec.size_bytes for spec in model_plan.inputs),
         outputs=tuple(spec.size_bytes for spec in model_plan.outputs),
-        steps=tuple((step.symbol, _buffers(step.buffers, kernels[step.symbol])) for step in calls),
+        steps=_steps(model_plan.steps, sizes),
     )
     model.check()
     return model
 
 
-def _buffers(refs: tuple[BufferRef, ...], kernel: PlannedKernel) -> tuple[GpuBuffer, ...]:
-    return tuple(
-        (ref.kind, ref.at, size_bytes) for ref, size_bytes in zip(refs, kernel.argument_bytes, strict=True)
-    )
+def _steps(steps: tuple[PlanStep, ...], sizes: Mapping[str, tuple[int, ...]]) -> tuple[GpuStep, ...]:
+    """`sizes` are those of each kernel's buffers, in bytes."""
+    return tuple(_step(step, sizes) for step in steps)
+
+
+def _step(step: PlanStep, sizes: Mapping[str, tuple[int, ...]]) -> GpuStep:
+    match step:
+        case Step(symbol, refs):
+            return GpuCall(
+                symbol,
+                tuple(_buffer(ref, size_bytes) for ref, size_bytes in zip(refs, sizes[symbol], strict=True)),
+            )
+        case Copy(source, target, size_bytes):
+            return GpuCopy(_buffer(source, size_bytes), _buffer(target, size_bytes))
+        case Loop(count, inner, condition):
+            tested = None if condition is None else _buffer(condition, 1)
+            return GpuLoop(count, tested, _steps(inner, sizes))
+        case Choice(condition, then, otherwise):
+            return GpuChoice(_buffer(condition, 1), _steps(then, sizes), _steps(otherwise, sizes))
+
+
+def _buffer(ref: BufferRef, size_bytes: int) -> GpuBuffer:
+    return GpuBuffer(ref.kind, ref.at, size_bytes, ref.offset, ref.strides)

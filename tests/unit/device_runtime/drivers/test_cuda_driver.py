@@ -100,6 +100,14 @@ def test_a_call_runs_all_launches_in_order_and_waits(device: CudaDevice) -> None
     assert device.driver.asked == [*once, "wait"]
 
 
+def test_a_call_takes_other_buffers(device: CudaDevice) -> None:
+    call = device.prepare(KERNEL, launch_arguments(KERNEL, [10, 20, 30], 99))
+    call.place(launch_arguments(KERNEL, [11, 21, 31], 99))
+    device.driver.asked.clear()
+    call.start()
+    assert [entry[-1] for entry in device.driver.asked] == [(11, 99), (99, 31, 21)]
+
+
 def test_a_repeat_is_timed_by_two_events_around_all_calls(device: CudaDevice) -> None:
     call = device.prepare(KERNEL, launch_arguments(KERNEL, [10, 20, 30], 99))
     device.driver.asked.clear()
