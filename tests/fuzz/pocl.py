@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import mmap
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from device_runtime.drivers.device import SMALLEST_BUFFER_BYTES, launch_argument
 from device_runtime.drivers.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, Folders
 from device_runtime.drivers.opencl_driver import open_opencl
 from device_runtime.measure.board_facts import probe
-from device_runtime.protocol import GpuKernel
+from device_runtime.protocol import GpuKernel, MeasureFailure
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Limits, run_isolated
 from tests.model_libraries import run_on_device
@@ -63,33 +63,36 @@ class Pocl:
     def run_all(self, jobs: Sequence[PoclJob]) -> list[Array]:
         """The outputs of several kernels, all built as one program and run in one child."""
         outputs = [_output(job) for job in jobs]
-        shared = mmap.mmap(-1, sum(output.nbytes for output in outputs))
         begun = mmap.mmap(-1, 8)
-        limits = replace(LIMITS, writable=(*self.folders, *DRIVERS_WRITE))
-        outcome = run_isolated(functools.partial(_run_all, in_one_program(jobs), self, shared, begun), limits)
+        failure = self._filled(outputs, functools.partial(_run_all, in_one_program(jobs), self, begun))
         at = int.from_bytes(begun[:8], "little")
-        assert outcome.failure is None, f"{outcome.failure}\n{jobs[at].kernel.code!s}"
-        for output in outputs:
-            output[...] = np.frombuffer(shared.read(output.nbytes), output.dtype).reshape(output.shape)
+        assert failure is None, f"{failure}\n{jobs[at].kernel.code!s}"
         return outputs
 
     def run_model(self, plan: ModelPlan, inputs: dict[str, Array]) -> dict[str, Array]:
         """The outputs of a whole model, run in one child."""
         outputs = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in plan.outputs}
-        shared = mmap.mmap(-1, sum(output.nbytes for output in outputs.values()))
 
-        def run() -> dict[str, Any]:
+        def run(shared: mmap.mmap) -> dict[str, Any]:
             device = open_opencl(POCL, *self.folders, threads=1)
             found = run_on_device(device, plan, inputs)
             shared.write(b"".join(found[name].tobytes() for name in outputs))
             return {}
 
-        limits = dataclasses.replace(LIMITS, writable=(*self.folders, *DRIVERS_WRITE))
-        outcome = run_isolated(run, limits)
-        assert outcome.failure is None, outcome.failure
-        for output in outputs.values():
-            output[...] = np.frombuffer(shared.read(output.nbytes), output.dtype).reshape(output.shape)
+        failure = self._filled(list(outputs.values()), run)
+        assert failure is None, failure
         return outputs
+
+    def _filled(
+        self, outputs: Sequence[Array], work: Callable[[mmap.mmap], dict[str, Any]]
+    ) -> MeasureFailure | None:
+        """Fills the outputs, in order, with what `work` writes in a child."""
+        shared = mmap.mmap(-1, max(1, sum(output.nbytes for output in outputs)))
+        limits = replace(LIMITS, writable=(*self.folders, *DRIVERS_WRITE))
+        outcome = run_isolated(functools.partial(work, shared), limits)
+        for output in outputs if outcome.failure is None else ():
+            output[...] = np.frombuffer(shared.read(output.nbytes), output.dtype).reshape(output.shape)
+        return outcome.failure
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +134,7 @@ def _output(job: PoclJob) -> Array:
     return np.full([extent.value for extent in output.shape], job.unwritten, output.dtype)  # type: ignore[union-attr]
 
 
-def _run_all(jobs: Sequence[PoclJob], pocl: Pocl, shared: mmap.mmap, begun: mmap.mmap) -> dict[str, Any]:
+def _run_all(jobs: Sequence[PoclJob], pocl: Pocl, begun: mmap.mmap, shared: mmap.mmap) -> dict[str, Any]:
     """In the child, whose options of the compiler nobody else sees."""
     if not pocl.optimized:
         opencl_driver.OPTIONS.append("-cl-opt-disable")

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from boards.description import Board
 from boards.target import Target
-from toolkit.errors import ModelError
 from toolkit.explore.search import check_search
 from toolkit.measure.fit import fitted
 from toolkit.measure.session import Session, open_session
 from toolkit.model.distinct import distinct_operators
-from toolkit.model.graph import Graph, Region
+from toolkit.model.graph import Graph
 from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
 from toolkit.model.memory import check_memory
@@ -70,7 +69,6 @@ def open_job(
     tuning = overlapping(board, options.tuning)
     with stage("import", on_event) as running:
         imported = load_model(model, options.shapes)
-        _check_steps(imported, target)
         graph = stored_for(imported, target)
         check_memory(graph, board.memory_bytes, board.name)
         found = distinct_operators(graph)
@@ -95,13 +93,3 @@ def open_job(
                 started_s=started_s,
             )
             yield replace(job, tasks=tuple(job.open(item.name, item.operator, item.count) for item in found))
-
-
-def _check_steps(graph: Graph, target: Target) -> None:
-    """Raises ModelError for loops and choices, which a GPU's runtime does not run."""
-    found = next((step.name for step in graph.steps if isinstance(step, Region)), None)
-    if found is not None and target.gpu is not None:
-        raise ModelError(
-            f"model {graph.name!r}: node {found!r} is a loop or a choice, which the target {target.name!r} "
-            "cannot run, a GPU; tune the model for a CPU target of the board"
-        )

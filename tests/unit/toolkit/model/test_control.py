@@ -10,7 +10,6 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from boards.board import load
 from tests.bundles import host_target
 from tests.model_libraries import kernels, run_library
 from tests.onnx_models import onnxruntime_values, save
@@ -19,8 +18,6 @@ from toolkit.errors import ModelError
 from toolkit.model.load import load_model
 from toolkit.model.memory import check_memory, plan_memory
 from toolkit.model.reference import run_reference
-from toolkit.model_job.context import open_job
-from toolkit.model_job.options import TuneOptions
 
 Array = NDArray[Any]
 
@@ -149,14 +146,6 @@ def test_what_depends_on_data_is_refused(old: str, new: str, words: str, tmp_pat
     )
     with pytest.raises(ModelError, match=words):
         load_model(save(tmp_path, proto))
-
-
-def test_a_gpu_refuses_loops_and_choices_before_it_tunes(tmp_path: Path) -> None:
-    path, board = save(tmp_path, parsed(CHOICE)), load("pocl")
-    job = open_job(path, board, board.target(), TuneOptions(tmp_path / "r.db"), lambda _: None)
-    words = "is a loop or a choice, which the target '.*' cannot run, a GPU; tune the model for a CPU target"
-    with pytest.raises(ModelError, match=words), job:
-        pass
 
 
 def test_memory_holds_the_weights_of_branches(tmp_path: Path) -> None:
