@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,11 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed(tmp_path_factory.mktemp("board"))
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """Signatures are checked in Python alone: ssh-keygen, which is asked after it, only ever refuses more."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PATH", "")
+        yield Installed(tmp_path_factory.mktemp("board"))
 
 
 def _values(installed: Installed) -> st.SearchStrategy[Any]:

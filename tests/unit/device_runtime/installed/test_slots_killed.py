@@ -32,7 +32,12 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[int, verify.Verifi
 
 
 @pytest.fixture
-def board(tmp_path: Path, bundles: dict[int, verify.VerifiedBundle]) -> SlotBoard:
+def board(
+    tmp_path: Path, bundles: dict[int, verify.VerifiedBundle], monkeypatch: pytest.MonkeyPatch
+) -> SlotBoard:
+    """Signatures are checked in Python alone, and nothing waits for the disk: a kill loses no write."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
     return SlotBoard(tmp_path, bundles)
 
 
