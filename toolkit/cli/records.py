@@ -29,7 +29,7 @@ def records_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """The option --records."""
     return click.option(
         "--records", "store", type=click.Path(path_type=Path), metavar="FILE",
-        help="The store.  [default: ~/.local/share/tune-for-board/records.db]",
+        help="The store, or a file exported from one.  [default: ~/.local/share/tune-for-board/records.db]",
     )(function)  # fmt: skip
 
 
@@ -92,6 +92,22 @@ def export_records(*, output: Path, store: Path | None, as_json: bool) -> None:
     answer(
         "records-export", {"path": output, "records": count}, f"{count} records in {output}", as_json=as_json
     )
+
+
+@records.command("best")
+@click.argument("output", type=click.Path(path_type=Path))
+@records_option
+@json_option
+@answering
+def export_best(*, output: Path, store: Path | None, as_json: bool) -> None:
+    """Write the fastest record of every operator, board and target to the small file OUTPUT.
+
+    It can be given to --records wherever records are read; `tune` adds it to the usual store.
+    """
+    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+        count = opened.export_jsonl(output, best=True)
+    text = f"the best of {count} operators and targets in {output}"
+    answer("records-best", {"path": output, "records": count}, text, as_json=as_json)
 
 
 @records.command("import")

@@ -18,8 +18,15 @@ from toolkit.model.graph import Graph
 from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
 from toolkit.model.memory import check_memory
-from toolkit.model_job.options import JobListener, StageDone, StageName, StageStarted, TuneOptions
-from toolkit.records import Records
+from toolkit.model_job.options import (
+    DEFAULT_RECORDS,
+    JobListener,
+    StageDone,
+    StageName,
+    StageStarted,
+    TuneOptions,
+)
+from toolkit.records import open_to_tune
 from toolkit.tuning.on_board import OpenBoard, OpenTask, builder_for, overlapping
 
 
@@ -73,7 +80,8 @@ def open_job(
         check_memory(graph, board.memory_bytes, board.name)
         found = distinct_operators(graph)
         running.summary = f"{len(graph.groups)} operators, {len(found)} distinct"
-    with Records(options.records) as records, builder_for(target, options.workers, tuning) as builder:
+    store = open_to_tune(options.records, DEFAULT_RECORDS)
+    with store as records, builder_for(target, options.workers, tuning) as builder:
         with stage("connect", on_event) as running:
             session = open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s)
             running.summary = f"{board.name}, {session.hello.machine}, Python {session.hello.python}"

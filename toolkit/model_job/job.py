@@ -152,7 +152,7 @@ def _report(
         device_s=accounts.device_s,
         accounts=accounts,
         wall_s=0.0,
-        records=Path(job.options.records),
+        records=job.records.path,
         bundle=output,
         bundle_id="",
         kind=job.target.kind,

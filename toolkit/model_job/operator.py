@@ -9,7 +9,7 @@ from cross.expression.language.operator import Operator
 from toolkit.measure.fit import fitted
 from toolkit.measure.session import open_session
 from toolkit.model_job.options import DEFAULT_RECORDS, DEFAULT_TRIALS
-from toolkit.records import Records
+from toolkit.records import open_to_tune
 from toolkit.tuning.on_board import BoardOptions, tune_on_board
 from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Budget, Listener, TuningResult, silent
@@ -32,7 +32,7 @@ def tune_operator(
     is raised.
     """
     wanted = board.target(target or None)
-    with Records(records) as store, open_session(board) as session:
+    with open_to_tune(records, DEFAULT_RECORDS) as store, open_session(board) as session:
         options = BoardOptions(target=fitted(session, wanted), tuning=tuning or TuningOptions())
         (result,) = tune_on_board(
             [(operator.name, operator)], board, session, store, budget, options=options, on_event=on_event

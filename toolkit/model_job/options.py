@@ -65,6 +65,7 @@ class TuneOptions:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Shape of every graph input that the model leaves open."""
     records: Path | str = DEFAULT_RECORDS
+    """The store of measurements. What an exported file holds is added to the usual store."""
     output: Path | str | None = None
     """The bundle; None: MODEL-BOARD.tfb in the current folder."""
     counter: int | None = None

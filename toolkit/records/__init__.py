@@ -2,7 +2,7 @@
 
 from toolkit.records.lines import OperatorLine, RecordKey, TuningRecord
 from toolkit.records.repair import StoreCheck, check_records, repair_records
-from toolkit.records.store import Records
+from toolkit.records.store import Records, open_to_tune
 
 __all__ = [
     "OperatorLine",
@@ -11,5 +11,6 @@ __all__ = [
     "StoreCheck",
     "TuningRecord",
     "check_records",
+    "open_to_tune",
     "repair_records",
 ]

@@ -113,6 +113,14 @@ def connect(path: Path, mode: Literal["ro", "rw", "rwc"], *, immutable: bool = F
     return connection
 
 
+def in_memory() -> sqlite3.Connection:
+    """An empty store that no file keeps."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.text_factory = bytes
+    prepare(connection)
+    return connection
+
+
 def prepare(connection: sqlite3.Connection) -> None:
     """Give an empty file its tables, and an older one the tables of today."""
     connection.execute("PRAGMA journal_mode = WAL")

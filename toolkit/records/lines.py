@@ -132,6 +132,15 @@ def exported(lines: Iterable[TuningRecord | OperatorLine]) -> Iterator[bytes]:
     yield msgspec.json.encode(_End(EXPORT_VERSION, count)) + b"\n"
 
 
+def is_exported(path: Path) -> bool:
+    """Whether the file is one that `read_lines` reads, of any version, and no store."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(1) == b"{"
+    except OSError:
+        return False
+
+
 def read_lines(path: Path | str) -> list[TuningRecord | OperatorLine]:
     """Every line of a JSON lines file, validated. Raises RecordsError that names file and line."""
     path = Path(path)

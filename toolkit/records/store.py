@@ -35,6 +35,7 @@ from toolkit.records.database import (
     check_place,
     command,
     connect,
+    in_memory,
     is_locked,
     operators_of_version_2,
     prepare,
@@ -49,6 +50,7 @@ from toolkit.records.lines import (
     decoded,
     encoded,
     exported,
+    is_exported,
     read_lines,
 )
 
@@ -58,7 +60,7 @@ _LOG: Final = logging.getLogger(__name__)  # without a handler, warnings go to s
 
 
 class Records:
-    """The store at `path`, created when missing; a context manager.
+    """The store at `path`, created when missing; a context manager. An exported file can be read like one.
 
     Raises RecordsError when the file is damaged, not ours, or of another schema version, and OutputError when
     the folder or file cannot be written. With `read_only` the file must exist and is never changed. Records
@@ -69,7 +71,11 @@ class Records:
         self.path = Path(path)
         self.read_only = read_only
         self._warned: set[tuple[str, int]] = set()
-        self._connection = self._opened()
+        if read_only and is_exported(self.path):
+            self._connection = in_memory()
+            self.import_jsonl(self.path)
+        else:
+            self._connection = self._opened()
 
     def __enter__(self) -> Records:
         return self
@@ -130,8 +136,11 @@ class Records:
     def __iter__(self) -> Iterator[TuningRecord]:
         return self._select(TuningRecord, "record")
 
-    def export_jsonl(self, path: Path | str) -> int:
-        """Write every operator and record as one JSON line; atomic. Returns the number of records."""
+    def export_jsonl(self, path: Path | str, *, best: bool = False) -> int:
+        """Write every operator and record as one JSON line; atomic. Returns the number of records.
+
+        `best`: of every key the fastest record alone, and the operators of those.
+        """
         path = Path(path)
         try:
             with (
@@ -139,8 +148,13 @@ class Records:
                 ExitStack() as unfinished,
             ):
                 unfinished.callback(os.unlink, out.name)
-                records = list(self)
-                out.writelines(exported([*self.operators(), *records]))
+                records, operators = list(self), self.operators()
+                if best:
+                    records = [found for key in dict.fromkeys(item.key for item in records)
+                               if (found := self.best(key)) is not None]  # fmt: skip
+                    kept = {record.operator_key for record in records}
+                    operators = [line for line in operators if line.operator_key in kept]
+                out.writelines(exported([*operators, *records]))
                 out.flush()
                 os.fsync(out.fileno())
                 os.replace(out.name, path)
@@ -239,3 +253,14 @@ class Records:
                 "%s: damaged and left out: %s %s; tuning measures again what it misses; %s keeps the rest",
                 printable(str(self.path)), table, ranges(bad), printable(command("repair", self.path)),
             )  # fmt: skip
+
+
+def open_to_tune(path: Path | str, usual: Path | str) -> Records:
+    """The store at `path`, to add to; for an exported file the `usual` one, to which its lines are added."""
+    exported_file = is_exported(Path(path))
+    with ExitStack() as unfinished:
+        store = unfinished.enter_context(Records(usual if exported_file else path))
+        if exported_file:
+            store.import_jsonl(path)
+        unfinished.pop_all()
+    return store

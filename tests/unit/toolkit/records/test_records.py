@@ -19,7 +19,15 @@ import msgspec
 import pytest
 
 from toolkit.errors import OutputError, RecordsError
-from toolkit.records import OperatorLine, RecordKey, Records, TuningRecord, check_records, repair_records
+from toolkit.records import (
+    OperatorLine,
+    RecordKey,
+    Records,
+    TuningRecord,
+    check_records,
+    open_to_tune,
+    repair_records,
+)
 from toolkit.records.lines import read_lines
 
 KEY = RecordKey("conv2d/1", "cpu/znver4", "ssrsrs/v1", "0.1.0")
@@ -392,3 +400,30 @@ def _python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     process = _start(script, *arguments)
     stdout, stderr = process.communicate(timeout=60)
     return subprocess.CompletedProcess([], process.returncode, stdout, stderr)
+
+
+def test_the_winners_travel_in_a_small_file_that_is_read_like_a_store(path: Path, tmp_path: Path) -> None:
+    best, failed = tmp_path / "best.jsonl", {"seconds": (), "error_kind": "crash"}
+    with Records(path) as records:
+        records.add(record(0, seconds=(3e-3,)), record(1, seconds=(1e-3, 2e-3)), record(2, **failed))
+        records.add(record(0, operator_key="b", **failed))
+        records.describe(
+            *(OperatorLine(operator_key=key, description="{}") for key in (KEY.operator_key, "b"))
+        )
+        assert records.export_jsonl(best, best=True) == 1
+    with Records(best, read_only=True) as found:
+        assert list(found) == [record(1, seconds=(1e-3, 2e-3))]
+        assert found.best(KEY) == record(1, seconds=(1e-3, 2e-3))
+        assert [line.operator_key for line in found.operators()] == [KEY.operator_key]
+    with pytest.raises(RecordsError, match="not a records file"):
+        Records(best)
+    usual = tmp_path / "usual.db"
+    for count in (1, 2):  # what is there already is not added again
+        with open_to_tune(best, usual) as store:
+            assert store.path == usual and len(store) == count
+            store.add(record(7))
+    with open_to_tune(path, usual) as store:
+        assert store.path == path and len(store) == 4
+    best.write_bytes(best.read_bytes()[:-5])
+    with pytest.raises(RecordsError, match=r"best\.jsonl:3"):
+        Records(best, read_only=True)
