@@ -1,7 +1,7 @@
 """Operators that are defined by other operators: what a node of one stands for. Start at `body_of`.
 
 ONNX's schemas define many operators so (`onnx.defs`), some of them by the types and attributes of the node;
-microsoft.py does for some of `com.microsoft`. Functions of the model itself are inlined when it is read.
+microsoft.py and quantized_bodies.py do for others. Functions of the model itself are inlined when it is read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolkit.model import microsoft
+from toolkit.model import microsoft, quantized_bodies
+from toolkit.model.body_text import function_of
+
+_BODIES = microsoft.BODIES | quantized_bodies.BODIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,8 @@ def _function(node: OnnxNode, types: Mapping[str, Any]) -> Any | None:
     """The onnx.FunctionProto that defines the node's operator."""
     import onnx
 
-    if node.domain == microsoft.DOMAIN:
-        return microsoft.function(node.proto, types)
+    if node.operator in _BODIES:
+        return function_of(node.proto, types, _BODIES[node.operator])
     schema = node.schema
     if schema is None:
         return None

@@ -183,7 +183,7 @@ def _matrix(
         return operand.name, shape
     if operand.data is not None:
         return build.constant(f"{operand.name}/matrix", operand.data.reshape(shape)), shape
-    return source.emit(build, "Reshape", [operand.name], shape=shape), shape
+    return source.emit(build, "Reshape", [operand.name], None, shape, operand.dtype), shape
 
 
 def batch_normalization(source: Source, build: GraphBuilder) -> None:

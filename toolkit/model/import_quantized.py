@@ -1,10 +1,16 @@
-"""Importers of quantization: between floats and integers with a scale and a zero point."""
+"""Importers of quantization: between floats and integers with a scale and a zero point; integer products."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
+from toolkit.model.body_text import WINDOW
 from toolkit.model.graph import GraphBuilder
-from toolkit.model.import_arithmetic import cast_to
-from toolkit.model.source import NUMBERS, Importer, Operand, Source
+from toolkit.model.import_arithmetic import cast_to, matmul
+from toolkit.model.import_windows import conv
+from toolkit.model.source import INTEGERS, NUMBERS, Importer, Operand, Source
 
 
 def dequantize(source: Source, build: GraphBuilder) -> None:
@@ -26,6 +32,49 @@ def quantize(source: Source, build: GraphBuilder) -> None:
         aligned = _aligned(source, build, zero)
         name = source.emit(build, "Add", [name, aligned], shape=data.shape, dtype="float32")
     source.emit(build, "Cast", [name], {"to": source.output.dtype})
+
+
+def conv_integer(source: Source, build: GraphBuilder) -> None:
+    """ConvInteger(x, w, zero point of x, of each output channel of w): a convolution with sums in int32."""
+    data, weight = source.input(0), source.input(1)
+    centered = (
+        _centered(source, build, data, 2, ()),
+        _centered(source, build, weight, 3, (1,) * (weight.rank - 1)),
+    )
+    conv(replace(source, inputs=centered), build)
+
+
+def matmul_integer(source: Source, build: GraphBuilder) -> None:
+    """MatMulInteger(a, b, zero point of each row of a, of each column of b): a product with sums in int32."""
+    left, right = source.input(0), source.input(1)
+    rows = (1,) if left.rank > 1 else ()
+    centered = _centered(source, build, left, 2, rows), _centered(source, build, right, 3, ())
+    matmul(replace(source, inputs=centered), build)
+
+
+def _centered(
+    source: Source, build: GraphBuilder, operand: Operand, position: int, behind: tuple[int, ...]
+) -> Operand:
+    """An 8-bit operand without its zero point, in int16, or in int8 where that holds all of a constant.
+
+    A zero point of several numbers has one for each place of a dimension that dimensions `behind` follow.
+    """
+    zero = source.optional(position)
+    if zero is None or (zero.data is not None and not zero.data.any()):
+        return operand
+    shape = (zero.shape[0], *behind) if zero.rank == 1 else zero.shape
+    if operand.data is not None and zero.data is not None:
+        data = operand.data.astype(np.int16) - zero.data.astype(np.int16).reshape(shape)
+        if data.size and -128 <= data.min() and data.max() <= 127:
+            data = data.astype(np.int8)
+        name = build.constant(f"{operand.name}/centered", data)
+        return Operand(name, operand.shape, str(data.dtype), data)
+    wide = cast_to(source, build, operand, "int16")
+    subtracted = cast_to(source, build, zero, "int16")
+    if shape != zero.shape:
+        subtracted = source.emit(build, "Reshape", [subtracted], shape=shape, dtype="int16")
+    name = source.emit(build, "Sub", [wide, subtracted], shape=operand.shape, dtype="int16")
+    return Operand(name, operand.shape, "int16")
 
 
 def _aligned(source: Source, build: GraphBuilder, operand: Operand) -> str:
@@ -55,4 +104,6 @@ _SETTINGS = frozenset({"axis", "block_size", "output_dtype", "precision", "satur
 IMPORTERS: dict[str, Importer] = {
     "QuantizeLinear": Importer(quantize, _SETTINGS, NUMBERS),
     "DequantizeLinear": Importer(dequantize, _SETTINGS, NUMBERS),
+    "ConvInteger": Importer(conv_integer, frozenset(WINDOW), INTEGERS),
+    "MatMulInteger": Importer(matmul_integer, dtypes=INTEGERS),
 }

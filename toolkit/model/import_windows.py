@@ -104,7 +104,7 @@ def as_image(source: Source, build: GraphBuilder, operand: Operand) -> str:
         return operand.name
     if operand.data is not None:
         return build.constant(f"{operand.name}/image", operand.data.reshape(image_shape(operand.shape)))
-    return source.emit(build, "Reshape", [operand.name], shape=image_shape(operand.shape))
+    return source.emit(build, "Reshape", [operand.name], None, image_shape(operand.shape), operand.dtype)
 
 
 @dataclass(frozen=True, slots=True)

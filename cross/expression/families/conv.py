@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cross.errors import ExpressionError
 from cross.expression.families.data_movement import pad
 from cross.expression.families.window import Window
-from cross.expression.language.functions import reduce_axis, sum
+from cross.expression.language.functions import reduce_axis, sum, summand
 from cross.expression.language.tensor import Axis, Tensor, compute
 from cross.expression.language.terms import Term
 
@@ -80,7 +80,7 @@ def grouped_conv(data: Tensor, weight: Tensor, window: Window, name: str = "grou
     def body(b: Term, *axes: Term) -> Term:
         *place, g, c = axes
         element = padded[(b, *seen(place, taps, window), g, kc)]
-        return sum(element * weight[(g, *taps, kc, c)], (*taps, kc))
+        return sum(summand(element, weight[(g, *taps, kc, c)]), (*taps, kc))
 
     shape = (batch, *window.output(image, kernel), groups, co)
     return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "g", "c"))
@@ -105,7 +105,7 @@ def depthwise_conv(data: Tensor, weight: Tensor, window: Window, name: str = "de
 
     def body(b: Term, *axes: Term) -> Term:
         *place, c = axes
-        return sum(padded[(b, *seen(place, taps, window), c)] * weight[(*taps, c)], taps)
+        return sum(summand(padded[(b, *seen(place, taps, window), c)], weight[(*taps, c)]), taps)
 
     shape = (batch, *window.output(image, kernel), channels)
     return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "c"))
@@ -188,7 +188,8 @@ def _dense(data: Tensor, weight: Tensor, window: Window, rank: int, name: str) -
 
     def body(b: Term, *axes: Term) -> Term:
         *place, c = axes
-        return sum(padded[(b, *seen(place, taps, window), kc)] * weight[(*taps, kc, c)], (*taps, kc))
+        element = padded[(b, *seen(place, taps, window), kc)]
+        return sum(summand(element, weight[(*taps, kc, c)]), (*taps, kc))
 
     shape = (batch, *window.output(image, kernel), co)
     return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "c"))

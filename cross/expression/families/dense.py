@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cross.errors import ExpressionError
 from cross.expression.families.elementwise import broadcast_read, broadcast_shape
-from cross.expression.language.functions import reduce_axis, sum
+from cross.expression.language.functions import reduce_axis, sum, summand
 from cross.expression.language.tensor import Tensor, compute
 from cross.expression.language.terms import Term
 
@@ -21,7 +21,7 @@ def dense(data: Tensor, weight: Tensor, name: str = "dense") -> Tensor:
         )
     k = reduce_axis(data.shape[1], "k")
     return compute(
-        (data.shape[0], weight.shape[1]), lambda i, j: sum(data[i, k] * weight[k, j], k), name=name
+        (data.shape[0], weight.shape[1]), lambda i, j: sum(summand(data[i, k], weight[k, j]), k), name=name
     )
 
 
@@ -41,6 +41,7 @@ def batch_matmul(left: Tensor, right: Tensor, name: str = "batch_matmul") -> Ten
 
     def body(*axes: Term) -> Term:
         outer, i, j = axes[:-2], axes[-2], axes[-1]
-        return sum(broadcast_read(left, (*outer, i, k)) * broadcast_read(right, (*outer, k, j)), k)
+        element = broadcast_read(left, (*outer, i, k))
+        return sum(summand(element, broadcast_read(right, (*outer, k, j))), k)
 
     return compute((*batch, left.shape[-2], right.shape[-1]), body, name=name)

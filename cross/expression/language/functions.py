@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cross.errors import ExpressionError
+from cross.expression.language.dtypes import DTYPES, ITEM_BYTES
+from cross.expression.language.operations import INTEGER
 from cross.expression.language.tensor import Axis, AxisKind, Reduce
-from cross.expression.language.terms import Const, Operand, Term, call
+from cross.expression.language.terms import Const, Operand, Term, call, cast
 
 
 def _function(name: str) -> Callable[[Operand], Term]:
@@ -79,6 +81,13 @@ def reduce_axis(extent: int, name: str = "k") -> Axis:
     if extent < 1:
         raise ExpressionError(f"reduce axis {name}: expected an extent of at least 1, found {extent}")
     return Axis(name, extent, AxisKind.REDUCE)
+
+
+def summand(left: Term, right: Term) -> Term:
+    """left * right in the dtype that their products are summed in: int32 for integers of 8 or 16 bits."""
+    if all(DTYPES[side.dtype].kind in INTEGER and ITEM_BYTES[side.dtype] < 4 for side in (left, right)):
+        return cast("int32", left) * cast("int32", right)
+    return left * right
 
 
 def _reduction(combiner: str) -> Callable[[Term, Axis | Sequence[Axis]], Term]:

@@ -1,0 +1,182 @@
+"""Operators on quantized tensors against onnxruntime: integer sums to the bit, others to a step of the output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from tests.onnx_models import save
+from tests.whole_models import run_generated
+from toolkit.model.load import load_model
+from toolkit.model.reference import run_reference
+
+Array = NDArray[Any]
+Weights = dict[str, Array]
+BYTES = ("uint8", "int8")
+
+
+@dataclass
+class Quantized:
+    """A model of one node over inputs x (and x1 ...), and how many steps onnxruntime may be away."""
+
+    proto: Any
+    inputs: Weights
+    steps: int = 0
+
+
+def integers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max + 1, shape, dtype)
+
+
+def zero_point(rng: np.random.Generator, dtype: str) -> Array:
+    limits = np.iinfo(dtype)
+    return np.array(rng.integers(limits.min + 20, limits.max - 20), dtype)
+
+
+def scale(rng: np.random.Generator, shape: tuple[int, ...] = ()) -> Array:
+    return rng.uniform(0.004, 0.05, shape).astype(np.float32)
+
+
+def quantized(
+    rng: np.random.Generator, op: str, shapes: list[tuple[int, ...]], *, dtype: str, operands: list[str | Array],
+    result: str = "", steps: int = 0, domain: str = "", **attributes: Any,
+) -> Quantized:  # fmt: skip
+    """Operands are "x", "x1" ... (inputs of the model), "" (absent) or weights."""
+    names = [item if isinstance(item, str) else f"w{place}" for place, item in enumerate(operands)]
+    weights = {name: item for name, item in zip(names, operands, strict=True) if not isinstance(item, str)}
+    inputs = {f"x{place or ''}": integers(rng, shape, dtype) for place, shape in enumerate(shapes)}
+    proto = helper.make_model(
+        helper.make_graph(
+            [helper.make_node(op, names, ["y"], domain=domain, **attributes)],
+            "quantized",
+            [
+                helper.make_tensor_value_info(name, of(item.dtype), item.shape)
+                for name, item in inputs.items()
+            ],
+            [helper.make_tensor_value_info("y", of(result or dtype), [None] * len(shapes[0]))],
+            [numpy_helper.from_array(np.asarray(item), name) for name, item in weights.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=8,
+    )
+    return Quantized(proto, inputs, steps)
+
+
+def of(dtype: Any) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def convolution(rng: np.random.Generator) -> Quantized:
+    """QLinearConv or ConvInteger: drawn geometry, groups, scales and zero points by channel, bias."""
+    dtype, groups = str(rng.choice(BYTES)), int(rng.choice((1, 1, 2, 6)))
+    channels, per_group = 6, int(rng.choice((1, 2)))
+    out, kernel = groups * per_group, int(rng.choice((1, 3)))
+    shape, image = (1, channels, 7, 9), (out, channels // groups, kernel, kernel)
+    weight_dtype = "int8" if dtype == "int8" else str(rng.choice(BYTES))
+    by_channel = bool(rng.integers(2)) and weight_dtype == "int8"
+    weight = integers(rng, image, weight_dtype)
+    weight_zero = np.zeros(out, "int8") if by_channel else zero_point(rng, weight_dtype)
+    geometry = {"pads": [int(rng.integers(2)) for _ in range(4)], "group": groups, "strides": [1, 2]}
+    zero = zero_point(rng, dtype)
+    if rng.integers(4) == 0 and dtype == weight_dtype == "uint8":
+        return quantized(rng, "ConvInteger", [shape], dtype=dtype, operands=["x", weight, zero, weight_zero],
+                         result="int32", **geometry)  # fmt: skip
+    operands = ["x", scale(rng), zero, weight, scale(rng, (out,) if by_channel else ()), weight_zero]
+    operands += [np.array(rng.uniform(0.2, 2.0), np.float32), zero_point(rng, dtype)]
+    if rng.integers(2):
+        operands.append(rng.integers(-5000, 5000, out, "int32"))
+    return quantized(rng, "QLinearConv", [shape], dtype=dtype, operands=operands, **geometry)
+
+
+def product(rng: np.random.Generator) -> Quantized:
+    """A matrix product of one of five operators; one operand or both are inputs of the model."""
+    op = str(rng.choice(["QLinearMatMul", "MatMulInteger", "QGemm", "MatMulIntegerToFloat", "one by rows"]))
+    dtype, rows, columns, inner = "uint8", 5, 8, 11
+    right_dtype = str(rng.choice(BYTES))
+    right: Any = integers(rng, (inner, columns), right_dtype)
+    by_column = bool(rng.integers(2)) and right_dtype == "int8"
+    zero, right_zero = (
+        zero_point(rng, dtype),
+        np.zeros(columns, "int8") if by_column else zero_point(rng, right_dtype),
+    )
+    right_scale = scale(rng, (columns,) if by_column else ())
+    shapes = [(rows, inner)]
+    if right_dtype == dtype and rng.integers(2):
+        right, shapes = "x1", [*shapes, (inner, columns)]
+    output = [np.array(rng.uniform(0.2, 2.0), np.float32), zero_point(rng, dtype)]
+    if op == "MatMulInteger":
+        operands = ["x", right, zero, right_zero]
+        return quantized(rng, op, shapes, dtype=dtype, operands=operands, result="int32")
+    if op == "MatMulIntegerToFloat":
+        operands = ["x", right, scale(rng), right_scale, zero, right_zero]
+        operands += [rng.uniform(-1, 1, columns).astype(np.float32)]
+        return quantized(
+            rng, op, shapes, dtype=dtype, operands=operands, result="float32", domain="com.microsoft"
+        )
+    if op == "QGemm":
+        operands = [
+            "x",
+            scale(rng),
+            zero,
+            right,
+            right_scale,
+            right_zero,
+            rng.integers(-900, 900, columns, "int32"),
+        ]
+        return quantized(rng, op, shapes, dtype=dtype, operands=[*operands, *output], domain="com.microsoft")
+    operands = ["x", scale(rng), zero, right, right_scale, right_zero, *output]
+    return quantized(rng, "QLinearMatMul", shapes, dtype=dtype, operands=operands)
+
+
+def others(rng: np.random.Generator) -> Quantized:
+    """An operator that computes in float32 inside."""
+    dtype, shape = str(rng.choice(BYTES)), (1, 4, 6, 6)
+    one, two, output = ([scale(rng), zero_point(rng, dtype)] for _ in range(3))
+    op = str(rng.choice(["QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearConcat",
+                         "QLinearAveragePool", "QLinearGlobalAveragePool"]))  # fmt: skip
+    shapes, attributes = [shape], {}
+    operands: list[Any] = ["x", *one]
+    if op in ("QLinearAdd", "QLinearMul"):
+        shapes, operands = [shape, shape], ["x", *one, "x1", *two]
+    if op == "QLinearConcat":
+        shapes, operands, attributes = [shape, shape], [*output, "x", *one, "x1", *two], {"axis": 1}
+        output = []
+    if op == "QLinearLeakyRelu":
+        attributes = {"alpha": 0.1}
+    if op == "QLinearAveragePool":
+        attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}
+    operands = [*operands, *output]
+    return quantized(
+        rng, op, shapes, dtype=dtype, operands=operands, steps=1, domain="com.microsoft", **attributes
+    )
+
+
+@pytest.mark.parametrize("draw", [convolution, product, others])
+def test_quantized_operators_equal_onnxruntime(draw: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    cases = [draw(rng) for _ in range(40)]
+    graphs = [
+        (load_model(save(tmp_path, case.proto, f"{place}.onnx")), case) for place, case in enumerate(cases)
+    ]
+    generated = run_generated([(graph, case.inputs) for graph, case in graphs], tmp_path)
+    for (graph, case), found in zip(graphs, generated, strict=True):
+        (want,) = onnxruntime.InferenceSession(
+            case.proto.SerializeToString(), providers=["CPUExecutionProvider"]
+        ).run(None, case.inputs)
+        for got in (run_reference(graph, case.inputs)["y"], found["y"]):
+            assert got.dtype == want.dtype
+            what = onnx.printer.to_text(case.proto.graph.node[0])
+            if want.dtype == np.float32:
+                np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg=what)
+            else:
+                off = np.abs(got.astype(np.int64) - want.astype(np.int64)).max()
+                assert off <= case.steps, f"{what}: {off} steps away"

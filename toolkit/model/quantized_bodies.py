@@ -1,0 +1,158 @@
+"""Operators on quantized tensors as ONNX functions: integer products and sums, then a rescaling.
+
+A quantized tensor is three operands, (integers - zero point) * scale. Convolutions
+and matrix products sum in int32; the float32 of that sum is multiplied by one factor, input scale * weight
+scale / output scale, rounded to even, moved by the zero point and cut to the output's range, as ONNX Runtime
+does. Other operators compute in float32 between DequantizeLinear and QuantizeLinear.
+
+Sources: ONNX's QLinearConv and QLinearMatMul; github.com/microsoft/onnxruntime, docs/ContribOperators.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolkit.model.body_text import WINDOW, Body, Types, attribute_of, is_given, passed_on, rank_of
+from toolkit.model.microsoft import DOMAIN
+
+_FLOAT = 1  # onnx.TensorProto.FLOAT
+_POOL = {key: kind for key, kind in WINDOW.items() if key != "group"} | {
+    "ceil_mode": "int",
+    "count_include_pad": "int",
+}
+
+
+def _conv(node: Any, types: Types) -> str:
+    """QLinearConv(x, scale, zero, w, scale, zero, output scale, zero, bias); w may have a scale a channel."""
+    per_channel = [-1, *(1,) * (rank_of(node, types, 0) - 2)]
+    lines = [f"c = ConvInteger {passed_on(node, WINDOW)} (i0, i3, i2, i5)"]
+    lines.append(f"place = Constant <value_ints = {per_channel}> ()")
+    lines.append("bias = Reshape (i8, place) s = Add (c, bias)" if is_given(node, 8) else "s = Identity (c)")
+    lines.append(_factor("i1", "i4", "i6") + " m = Reshape (f, place)")
+    return " ".join((*lines, _rescaled(node, types, "s", "m", 7)))
+
+
+def _matmul(node: Any, types: Types) -> str:
+    """QLinearMatMul(a, scale, zero, b, scale, zero, output scale, zero): of a by row, of b by column."""
+    lines = ["c = MatMulInteger (i0, i3, i2, i5)"]
+    rows = rank_of(node, types, 0) > 1 and rank_of(node, types, 1) == 1
+    lines.append(
+        "rows = Constant <value_ints = [-1, 1]> () r = Reshape (i1, rows)" if rows else "r = Identity (i1)"
+    )
+    lines.append(_factor("r", "i4", "i6"))
+    return " ".join((*lines, _rescaled(node, types, "c", "f", 7)))
+
+
+def _gemm(node: Any, types: Types) -> str:
+    """QGemm(a, scale, zero, b, scale, zero, bias, output scale, zero); without output scale a float32."""
+    lines = []
+    for position, name in ((0, "A"), (3, "B")):
+        order = [1, 0] if attribute_of(node, f"trans{name}", 0) else [0, 1]
+        lines.append(f"t{position} = Transpose <perm = {order}> (i{position})")
+    zero = "i5" if is_given(node, 5) else ""
+    lines.append(f"c = MatMulInteger (t0, t3, i2, {zero})" if zero else "c = MatMulInteger (t0, t3, i2)")
+    lines.append("s = Add (c, i6)" if is_given(node, 6) else "s = Identity (c)")
+    alpha = float(attribute_of(node, "alpha", 1.0))
+    lines.append(f"alpha = Constant <value = float {{{alpha!r}}}> () scaled = Mul (i1, alpha)")
+    if not is_given(node, 7):
+        return " ".join((*lines, f"p = Mul (scaled, i4) x = Cast <to = {_FLOAT}> (s) o0 = Mul (x, p)"))
+    lines.append(_factor("scaled", "i4", "i7"))
+    return " ".join((*lines, _rescaled(node, types, "s", "f", 8)))
+
+
+def _matmul_to_float(node: Any, types: Types) -> str:
+    """MatMulIntegerToFloat(a, b, scale of a, scale of b, zero of a, zero of b, bias)."""
+    zeros = [f"i{position}" if is_given(node, position) else "" for position in (4, 5)]
+    return _float_product(node, "i0", "i1", ("i2", "i3"), zeros, 6)
+
+
+def _dynamic_matmul(node: Any, types: Types) -> str:
+    """DynamicQuantizeMatMul(a in float32, b, scale, zero, bias)."""
+    zeros = ["z", "i3" if is_given(node, 3) else ""]
+    product = _float_product(node, "q", "i1", ("a", "i2"), zeros, 4)
+    return f"q, a, z = DynamicQuantizeLinear (i0) {product}"
+
+
+def _float_product(
+    node: Any, left: str, right: str, scales: tuple[str, str], zeros: list[str], bias: int
+) -> str:
+    """A matrix product of integers as float32, and a bias if that input is there."""
+    operands = ", ".join((left, right, *zeros)).rstrip(", ")
+    if not zeros[0] and zeros[1]:  # the text format has no absent operand between others
+        operands = f"{left}, {right}, none, {zeros[1]}"
+    lines = ["none = Constant <value = uint8 {0}> ()"] if "none" in operands else []
+    lines.append(f"c = MatMulInteger ({operands}) x = Cast <to = {_FLOAT}> (c)")
+    result = "o0" if not is_given(node, bias) else "y"
+    lines.append(f"p = Mul ({scales[0]}, {scales[1]}) {result} = Mul (x, p)")
+    return " ".join((*lines, f"o0 = Add (y, i{bias})" if result == "y" else ""))
+
+
+def _factor(left: str, right: str, output: str) -> str:
+    """f = left * right / output, of scales, in float32."""
+    casts = " ".join(
+        f"f{place} = Cast <to = {_FLOAT}> ({name})" for place, name in enumerate((left, right, output))
+    )
+    return f"{casts} f01 = Mul (f0, f1) f = Div (f01, f2)"
+
+
+def _rescaled(node: Any, types: Types, value: str, factor: str, zero: int) -> str:
+    """o0 from an int32 sum: times a factor, rounded, plus the zero point, in the zero point's dtype."""
+    lines = f"x = Cast <to = {_FLOAT}> ({value}) y = Mul (x, {factor}) rounded = Round (y)"
+    if not is_given(node, zero):
+        return f"{lines} o0 = Cast <to = 2> (rounded)"
+    dtype = types[node.input[zero]].tensor_type.elem_type
+    return f"{lines} z = Cast <to = {_FLOAT}> (i{zero}) t = Add (rounded, z) o0 = Cast <to = {dtype}> (t)"
+
+
+def _in_float(op: str, operands: int = 1, kinds: dict[str, str] | None = None) -> Body:
+    """The operator in float32 of dequantized operands, each with scale and zero point; quantized again."""
+
+    def body(node: Any, types: Types) -> str | None:
+        if attribute_of(node, "channels_last", 0):
+            return None
+        lines = [_dequantized(node, 3 * place, f"x{place}") for place in range(operands)]
+        names = ", ".join(f"x{place}" for place in range(operands))
+        lines.append(f"y = {op} {passed_on(node, kinds or {})} ({names})")
+        return " ".join((*lines, _quantized(node, 3 * operands)))
+
+    return body
+
+
+def _concat(node: Any, types: Types) -> str:
+    """QLinearConcat(output scale, zero, then each tensor with scale and zero)."""
+    starts = range(2, len(node.input), 3)
+    lines = [_dequantized(node, start, f"x{start}") for start in starts]
+    names = ", ".join(f"x{start}" for start in starts)
+    lines.append(f"y = Concat <axis : int = @axis> ({names})")
+    return " ".join((*lines, _quantized(node, 0)))
+
+
+def _dequantized(node: Any, position: int, name: str) -> str:
+    zero = f", i{position + 2}" if is_given(node, position + 2) else ""
+    return f"{name} = DequantizeLinear (i{position}, i{position + 1}{zero})"
+
+
+def _quantized(node: Any, position: int) -> str:
+    zero = f", i{position + 1}" if is_given(node, position + 1) else ""
+    return f"o0 = QuantizeLinear (y, i{position}{zero})"
+
+
+BODIES: dict[str, Body] = {
+    "QLinearConv": _conv,
+    "QLinearMatMul": _matmul,
+} | {
+    f"{DOMAIN}.{op}": body
+    for op, body in {
+        "QGemm": _gemm,
+        "MatMulIntegerToFloat": _matmul_to_float,
+        "DynamicQuantizeMatMul": _dynamic_matmul,
+        "QLinearAdd": _in_float("Add", 2),
+        "QLinearMul": _in_float("Mul", 2),
+        "QLinearSigmoid": _in_float("Sigmoid"),
+        "QLinearLeakyRelu": _in_float("LeakyRelu", kinds={"alpha": "float"}),
+        "QLinearSoftmax": _in_float("Softmax", kinds={"axis": "int"}),
+        "QLinearAveragePool": _in_float("AveragePool", kinds=_POOL),
+        "QLinearGlobalAveragePool": _in_float("GlobalAveragePool"),
+        "QLinearConcat": _concat,
+    }.items()
+}

@@ -1,0 +1,185 @@
+"""Float operators between dequantized operands and a quantized result (QDQ), as operators on integers.
+
+    DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(bias) -> Conv -> [Relu] -> QuantizeLinear
+
+becomes one QLinearConv, as in ONNX Runtime; a matrix product likewise, without a QuantizeLinear behind it a
+MatMulIntegerToFloat. Everything else of such a model stays as it is written: elementwise functions between
+integers are one kernel anyway. A group becomes integers only where the result stays the quantized one: 8-bit
+operands whose scales are constants, weights scaled as a whole or by output channel, a bias scaled by input
+scale * weight scale around 0, an activation that cuts nothing that the output's dtype does not cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.model.live_nodes import live, reads
+from toolkit.model.microsoft import DOMAIN
+
+_BYTES = (np.uint8, np.int8)
+_SCALE_DIGITS = 1e-5  # relative: exporters compute a bias's scale in float32 or in float64
+
+Constants = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A DequantizeLinear: the names of its integers, scale and zero point (or "")."""
+
+    integers: str
+    scale: str
+    zero: str
+    axis: int
+
+
+def with_integer_groups(nodes: Sequence[Any], outputs: Sequence[str], constants: Constants) -> list[Any]:
+    """The nodes (onnx.NodeProto) with each group as one node, where its last one stood.
+
+    `constants` are the values known before any node ran.
+    """
+    if not any(node.op_type == "DequantizeLinear" for node in nodes):
+        return list(nodes)
+    groups = _Groups(nodes, outputs, constants)
+    return live([groups.integer_node(node) or node for node in nodes], outputs)
+
+
+class _Groups:
+    """The nodes by what they compute, and how often each value is read."""
+
+    def __init__(self, nodes: Sequence[Any], outputs: Sequence[str], constants: Constants) -> None:
+        self.constants = constants
+        self.producer = {item: node for node in nodes for item in node.output if item}
+        self.uses = Counter(item for node in nodes for item in reads(node)) + Counter(outputs)
+        self.reader = {item: node for node in nodes for item in node.input}
+
+    def integer_node(self, last: Any) -> Any | None:
+        """The node of integers for the group that ends here; None where none does."""
+        if last.op_type == "QuantizeLinear" and last.domain == "":
+            return self._quantized(last)
+        if last.op_type == "MatMul" and last.domain == "" and not self._is_quantized(last.output[0]):
+            return self._float_product(last)
+        return None
+
+    def _quantized(self, last: Any) -> Any | None:
+        scale, zero = last.input[1], last.input[2] if len(last.input) > 2 else ""
+        if self._number(scale) is None or not self._is_bytes(zero):
+            return None
+        node = self._behind(last.input[0])
+        if node is not None and node.op_type in ("Relu", "Clip"):
+            if not self._keeps_all(node, last):
+                return None
+            node = self._behind(node.input[0])
+        if node is None or node.domain or node.op_type not in ("Conv", "MatMul", "Gemm"):
+            return None
+        return self._product(node, last.output[0], [scale, zero])
+
+    def _product(self, node: Any, output: str, result: list[str]) -> Any | None:
+        """QLinearConv, QLinearMatMul or QGemm for a float node with these outputs of QuantizeLinear."""
+        import onnx
+
+        data, weight = (self._operand(name) for name in node.input[:2])
+        if data is None or weight is None or not self._fits(node, data, weight):
+            return None
+        operands = [data.integers, data.scale, data.zero, weight.integers, weight.scale, weight.zero]
+        bias = ""
+        if len(node.input) > 2 and node.input[2]:
+            found = self._operand(node.input[2])
+            if found is None or not self._is_bias(found, data, weight):
+                return None
+            bias = found.integers
+        kept = [item for item in node.attribute if item.name not in ("alpha", "beta")]
+        if node.op_type == "Gemm":
+            if any(item.f != 1.0 for item in node.attribute if item.name in ("alpha", "beta")):
+                return None
+            made = onnx.helper.make_node("QGemm", [*operands, bias, *result], [output], node.name, domain=DOMAIN)
+        else:
+            inputs = [*operands, *result, *([bias] if bias else [])]
+            made = onnx.helper.make_node(f"QLinear{node.op_type}", inputs, [output], node.name)
+        made.attribute.extend(kept)
+        return made
+
+    def _float_product(self, node: Any) -> Any | None:
+        """MatMulIntegerToFloat for a MatMul of dequantized matrices."""
+        import onnx
+
+        left, right = (self._operand(name) for name in node.input)
+        if left is None or right is None or not self._fits(node, left, right):
+            return None
+        operands = [left.integers, right.integers, left.scale, right.scale, left.zero, right.zero]
+        return onnx.helper.make_node("MatMulIntegerToFloat", operands, [node.output[0]], node.name, domain=DOMAIN)
+
+    def _behind(self, name: str) -> Any | None:
+        """The node that computes a value which only one node reads."""
+        return self.producer.get(name) if self.uses[name] == 1 else None
+
+    def _operand(self, name: str) -> _Operand | None:
+        node = self.producer.get(name)
+        if node is None or node.op_type != "DequantizeLinear" or node.domain:
+            return None
+        settings = {item.name: item.i for item in node.attribute}
+        if settings.get("block_size", 0) or node.input[1] not in self.constants:
+            return None
+        zero = node.input[2] if len(node.input) > 2 else ""
+        return _Operand(node.input[0], node.input[1], zero, settings.get("axis", 1))
+
+    def _fits(self, node: Any, data: _Operand, weight: _Operand) -> bool:
+        """Whether both operands are of 8 bits, scaled as the operator on integers allows."""
+        if self._number(data.scale) is None or not self._is_bytes(data.zero, data.integers):
+            return False
+        if not self._is_bytes(weight.zero, weight.integers):
+            return False
+        known = self.constants.get(weight.integers)
+        if self._number(weight.scale) is not None:
+            return True
+        if known is None:
+            return False
+        transposed = any(item.name == "transB" and item.i for item in node.attribute)
+        channels = 0 if node.op_type == "Conv" or transposed else known.ndim - 1
+        return known.ndim > 1 and weight.axis % known.ndim == channels
+
+    def _is_bytes(self, zero: str, integers: str = "") -> bool:
+        """Whether a zero point, or without one a tensor, has an 8-bit dtype."""
+        if not zero:  # without either it is a uint8: ONNX's default
+            return not integers or (integers in self.constants and self.constants[integers].dtype in _BYTES)
+        return zero in self.constants and self.constants[zero].dtype in _BYTES
+
+    def _is_bias(self, bias: _Operand, data: _Operand, weight: _Operand) -> bool:
+        """Whether a bias counts in the steps of the products, from 0."""
+        known = self.constants.get(bias.integers)
+        if known is None or known.dtype != np.int32 or known.ndim != 1:
+            return False
+        if bias.zero and (bias.zero not in self.constants or self.constants[bias.zero].any()):
+            return False
+        wanted = self.constants[data.scale].astype(np.float64).ravel() * self.constants[weight.scale].ravel()
+        return bool(np.allclose(self.constants[bias.scale].ravel(), wanted, rtol=_SCALE_DIGITS, atol=0.0))
+
+    def _keeps_all(self, node: Any, last: Any) -> bool:
+        """Whether a Relu or Clip changes no number that the QuantizeLinear behind it can tell apart."""
+        scale = float(self.constants[last.input[1]].ravel()[0])
+        zero = self.constants[last.input[2]] if len(last.input) > 2 and last.input[2] else np.uint8(0)
+        limits = np.iinfo(zero.dtype)
+        low, high = 0.0, np.inf
+        if node.op_type == "Clip":
+            bounds = [self._number(item) if item else None for item in (*node.input[1:3], "", "")[:2]]
+            if len(node.input) < 2 or None in bounds:
+                return False
+            low, high = (float(bound) for bound in bounds if bound is not None)
+        # a bound at the end of the range itself is rounded to that end
+        lowest, highest = (float(end - int(zero.ravel()[0])) * scale for end in (limits.min, limits.max))
+        slack = _SCALE_DIGITS * scale
+        return low <= lowest + slack and highest - slack <= high
+
+    def _number(self, name: str) -> float | None:
+        """A constant of one element."""
+        data = self.constants.get(name)
+        return float(data.ravel()[0]) if data is not None and data.size == 1 else None
+
+    def _is_quantized(self, name: str) -> bool:
+        """Whether one QuantizeLinear, and nothing else, reads a value."""
+        return self.uses[name] == 1 and name in self.reader and self.reader[name].op_type == "QuantizeLinear"
