@@ -37,6 +37,7 @@ from toolkit.model.onnx_file import (
     weight,
 )
 from toolkit.model.onnx_weights import Initializer
+from toolkit.model.quantized_groups import with_integer_groups
 from toolkit.model.refusals import SUPPORTED_TEXT, NodeRefused, refusal
 from toolkit.model.source import Operand, Source
 
@@ -64,9 +65,7 @@ def import_onnx(
     check_onnx(path, model)
     memory_bytes = memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     inputs = concrete_inputs(path, model, shapes, memory_bytes)
-    walk = _Walk(path, model, inputs, compute, memory_bytes)
-    for name, data in weights.items():
-        walk.know(name, data)
+    walk = _Walk(path, model, weights, inputs, compute, memory_bytes)
     opsets = opsets_of(model)
     for position, node in enumerate(walk.nodes):
         walk.visit(OnnxNode(node, _node_name(node, position), opsets))
@@ -84,6 +83,7 @@ class _Walk:
         self,
         path: Path,
         model: Any,
+        weights: Mapping[str, Array],
         inputs: Mapping[str, tuple[Shape, int]],
         compute: Compute,
         memory_bytes: int,
@@ -98,7 +98,7 @@ class _Walk:
         self.lost: set[str] = set()  # values of refused nodes, whose types are not known
         self.inputs = tuple(inputs)
         self.outputs = tuple(dict.fromkeys(item.name for item in model.graph.output))
-        self.nodes = live(model.graph.node, self.outputs)
+        self.nodes = with_integer_groups(live(model.graph.node, self.outputs), self.outputs, weights)
         # a further output that nobody reads (Dropout's mask) need not be supported
         self.read = {item for node in self.nodes for item in reads(node)} | set(self.outputs)
         self.builder = GraphBuilder(
@@ -108,6 +108,8 @@ class _Walk:
         for name, (shape, kind) in inputs.items():
             self.types[name] = onnx.helper.make_tensor_type_proto(kind, list(shape))
             self.builder.add(Value(name, shape, _dtype(kind), source=name))
+        for name, data in weights.items():
+            self.know(name, data)
 
     def visit(self, node: OnnxNode) -> None:
         """Fold the node, import it, or walk the nodes that define it; note it if that is not supported."""

@@ -12,7 +12,7 @@ scale * weight scale around 0, an activation that cuts nothing that the output's
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,17 @@ _SCALE_DIGITS = 1e-5  # relative: exporters compute a bias's scale in float32 or
 Constants = Mapping[str, NDArray[Any]]
 
 
+def _written(nodes: Sequence[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """What Constant nodes hold."""
+    import onnx
+
+    for node in nodes:
+        if node.op_type == "Constant" and node.attribute:
+            value = onnx.helper.get_attribute_value(node.attribute[0])
+            if isinstance(value, onnx.TensorProto):
+                yield node.output[0], onnx.numpy_helper.to_array(value)
+
+
 @dataclass(frozen=True, slots=True)
 class _Operand:
     """A DequantizeLinear: the names of its integers, scale and zero point (or "")."""
@@ -41,11 +52,11 @@ class _Operand:
 def with_integer_groups(nodes: Sequence[Any], outputs: Sequence[str], constants: Constants) -> list[Any]:
     """The nodes (onnx.NodeProto) with each group as one node, where its last one stood.
 
-    `constants` are the values known before any node ran.
+    `constants` are the weights of the model.
     """
     if not any(node.op_type == "DequantizeLinear" for node in nodes):
         return list(nodes)
-    groups = _Groups(nodes, outputs, constants)
+    groups = _Groups(nodes, outputs, {**constants, **dict(_written(nodes))})
     return live([groups.integer_node(node) or node for node in nodes], outputs)
 
 
@@ -97,7 +108,9 @@ class _Groups:
         if node.op_type == "Gemm":
             if any(item.f != 1.0 for item in node.attribute if item.name in ("alpha", "beta")):
                 return None
-            made = onnx.helper.make_node("QGemm", [*operands, bias, *result], [output], node.name, domain=DOMAIN)
+            made = onnx.helper.make_node(
+                "QGemm", [*operands, bias, *result], [output], node.name, domain=DOMAIN
+            )
         else:
             inputs = [*operands, *result, *([bias] if bias else [])]
             made = onnx.helper.make_node(f"QLinear{node.op_type}", inputs, [output], node.name)
@@ -112,7 +125,9 @@ class _Groups:
         if left is None or right is None or not self._fits(node, left, right):
             return None
         operands = [left.integers, right.integers, left.scale, right.scale, left.zero, right.zero]
-        return onnx.helper.make_node("MatMulIntegerToFloat", operands, [node.output[0]], node.name, domain=DOMAIN)
+        return onnx.helper.make_node(
+            "MatMulIntegerToFloat", operands, [node.output[0]], node.name, domain=DOMAIN
+        )
 
     def _behind(self, name: str) -> Any | None:
         """The node that computes a value which only one node reads."""
@@ -134,7 +149,7 @@ class _Groups:
             return False
         if not self._is_bytes(weight.zero, weight.integers):
             return False
-        known = self.constants.get(weight.integers)
+        known = self._weights(weight.integers)
         if self._number(weight.scale) is not None:
             return True
         if known is None:
@@ -145,9 +160,20 @@ class _Groups:
 
     def _is_bytes(self, zero: str, integers: str = "") -> bool:
         """Whether a zero point, or without one a tensor, has an 8-bit dtype."""
-        if not zero:  # without either it is a uint8: ONNX's default
-            return not integers or (integers in self.constants and self.constants[integers].dtype in _BYTES)
-        return zero in self.constants and self.constants[zero].dtype in _BYTES
+        if zero:
+            return zero in self.constants and self.constants[zero].dtype in _BYTES
+        if not integers:
+            return True  # ONNX's default is uint8
+        maker = self.producer.get(integers)
+        if maker is not None and maker.op_type == "QuantizeLinear":
+            return self._is_bytes(maker.input[2] if len(maker.input) > 2 else "")
+        return integers in self.constants and self.constants[integers].dtype in _BYTES
+
+    def _weights(self, integers: str) -> NDArray[Any] | None:
+        """Constant integers, or the constant floats that a QuantizeLinear makes them of."""
+        maker = self.producer.get(integers)
+        quantized = maker is not None and maker.op_type == "QuantizeLinear"
+        return self.constants.get(maker.input[0] if maker is not None and quantized else integers)
 
     def _is_bias(self, bias: _Operand, data: _Operand, weight: _Operand) -> bool:
         """Whether a bias counts in the steps of the products, from 0."""
