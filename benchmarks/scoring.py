@@ -1,11 +1,11 @@
 """Candidates scored per second on C6.
 
 Annealing moves whole populations: neighbours, features of all of them at once, one prediction, bookkeeping;
-all of that is in its figure, with the share of each part. The comparison binds and featurizes candidate by
-candidate with the plain extractor (the specification of the same features) and predicts once. Every kind of
-features takes its turn in each run, in one process.
+all of that is in its figure, with the share of each part. The comparison asks for the features of one
+candidate after the other and predicts once. Every kind of features takes its turn in each run, in one
+process.
 
-    python -m benchmarks.scoring [--runs 9] [--chains 4096] [--steps 24] [--plain 48] [--features KIND ...]
+    python -m benchmarks.scoring [--runs 9] [--chains 4096] [--steps 24] [--single 48] [--features KIND ...]
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from benchmarks.harness.text import spread
 from benchmarks.kernels.expressions import operator
 from benchmarks.kernels.workloads import WORKLOADS
 from boards.board import load
-from cross.loopnest.bind import bind
 from cross.loopnest.program import Programs
 from cross.schedule.cpu_sketch import cpu_space
-from tests.plain_features import plain_context
 from toolkit.cost_model.gbt import GradientBoostedTrees
 from toolkit.explore.annealing import AnnealingOptions, Best, anneal
 from toolkit.explore.space import Batch
@@ -88,21 +86,15 @@ class Scoring:
         return Rate(scored / wall_s, features_s / wall_s, prediction_s / wall_s)
 
     def one_by_one(self, count: int) -> float:
-        """Candidates per second when each is bound and featurized by itself with the plain extractor."""
+        """Candidates per second when the features of each are computed by themselves."""
         batch = self.space.mutate(self.rng, self.space.sample(self.rng, count))
         start_s = time.perf_counter()
-        rows = np.zeros((count, self.features.width), np.float32)
-        for place, row in enumerate(batch):
-            configuration = self.space.configuration(row)
-            parametric = self.programs.parametric(self.programs.structure(configuration))
-            values = plain_context(bind(parametric, self.space.fields(configuration), simplify=False))
-            rows[place, : len(values)] = values
-        self.model.predict(rows)
-        return count / (time.perf_counter() - start_s)
+        self.model.predict(np.concatenate([self.features(batch[[row]]) for row in range(len(batch))]))
+        return len(batch) / (time.perf_counter() - start_s)
 
 
 def run(asked: Asked) -> None:
-    """Print the rates, their parts, and the ratio to the plain extractor."""
+    """Print the rates, their parts, and the ratio to one candidate at a time."""
     options = AnnealingOptions(chains=asked.chains, steps=asked.steps, patience=asked.steps)
     programs = Programs(cpu_space(operator(WORKLOADS["C6"]), load("host").target()))
     print(
@@ -111,22 +103,22 @@ def run(asked: Asked) -> None:
     )
     kinds = {kind: Scoring(programs, kind, asked.seed) for kind in asked.features}
     rates: dict[str, list[Rate]] = {kind: [] for kind in kinds}
-    plain: list[float] = []
+    single: list[float] = []
     for _ in range(asked.runs):
         for kind, scoring in kinds.items():
             rates[kind].append(scoring.annealed(options))
         if "context" in kinds:
-            plain.append(kinds["context"].one_by_one(asked.plain))
+            single.append(kinds["context"].one_by_one(asked.single))
     for kind, found in rates.items():
         print(
             spread(f"{kind}, {kinds[kind].features.width} columns", [r.per_s for r in found], "candidates/s")
         )
         shares = {part: statistics.median(getattr(rate, part) for rate in found) for part in PARTS}
         print("    " + ", ".join(f"{part} {share:.0%}" for part, share in shares.items()))
-    if plain:
-        print(spread("plain extractor, one candidate at a time", plain, "candidates/s"))
-        ratios = [fast.per_s / slow for fast, slow in zip(rates["context"], plain, strict=True)]
-        print(spread("annealing against plain", ratios, "times"))
+    if single:
+        print(spread("context, one candidate at a time", single, "candidates/s"))
+        ratios = [fast.per_s / slow for fast, slow in zip(rates["context"], single, strict=True)]
+        print(spread("annealing against one at a time", ratios, "times"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("runs", 9, "of each kind of features"),
         ("chains", 4096, "of the annealing"),
         ("steps", 24, "of each chain"),
-        ("plain", 48, "candidates scored one by one in each run"),
+        ("single", 48, "candidates scored one by one in each run"),
         ("seed", 0, "of the search"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} (default: {default})")

@@ -41,7 +41,7 @@ class CpuBackend(Backend):
     passes are off, only its code generator runs."""
 
     def object_of(self, symbol: str, nest: LoopNest, target: Target) -> bytes:
-        return compile_ir(llvm_module(symbol, nest, target), target, passes="none")
+        return compile_ir(llvm_module(symbol, nest, target), target)
 
     def linked(self, objects: Sequence[bytes], target: Target, cache_dir: Path) -> bytes:
         return link(objects, target, extra_objects=native_objects(target, cache_dir), cache_dir=cache_dir)

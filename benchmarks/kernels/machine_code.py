@@ -42,7 +42,7 @@ def machine_code(target: Target, working_set_bytes: int) -> MachineCode:
     blocks = -(-working_set_bytes // block_bytes)
     passes = max(1, READ_BYTES // (blocks * block_bytes))
     texts = (peak_loop(target, FMA_ROUNDS), _memory_text(lanes, blocks, passes))
-    objects = [compile_ir(text, target, passes="none") for text in texts]
+    objects = [compile_ir(text, target) for text in texts]
     elements = target.threads * lanes
     return MachineCode(
         link(objects, target, extra_objects=native_objects(target)),

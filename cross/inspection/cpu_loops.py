@@ -108,7 +108,7 @@ def inspect(symbol: str, nest: LoopNest, target: Target, *, predict: bool = True
         ValueError: the target is neither x86-64 nor aarch64.
     """
     text = llvm_module(symbol, nest, target)
-    return inspect_listing(assembly(text, target, passes="none", comments=True), target, predict=predict)
+    return inspect_listing(assembly(text, target, comments=True), target, predict=predict)
 
 
 def inspect_listing(listing: str, target: Target, *, predict: bool = True) -> CodeReport:

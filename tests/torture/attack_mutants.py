@@ -116,7 +116,7 @@ def _mutants(text: str, target: Target, rng: random.Random, count: int) -> list[
         changed = drawn[attempt] if attempt < len(drawn) else mutant(text, rng)
         symbol = f"{SYMBOL}{len(made)}"
         try:
-            code = compile_ir(changed.text.replace(SYMBOL, symbol), target, passes="none")
+            code = compile_ir(changed.text.replace(SYMBOL, symbol), target)
         except CompileError:
             continue
         hashed = code_hash(code, symbol)

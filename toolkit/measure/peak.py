@@ -136,7 +136,7 @@ def measure_peak(session: Session, target: Target, *, cache_dir: Path = DEFAULT_
     """
     emulated = session.board.emulated
     rounds = EMULATED_ROUNDS if emulated else ROUNDS
-    code = compile_ir(peak_loop(target, rounds), target, passes="none")
+    code = compile_ir(peak_loop(target, rounds), target)
     artifact = link([code], target, extra_objects=native_objects(target, cache_dir), cache_dir=cache_dir)
     elements = target.threads * target.vector_lanes()
     start = np.linspace(0.0, 2.0, elements, dtype=np.float32)

@@ -9,34 +9,30 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any, Literal
+from typing import Any
 
 from boards.target import Target
 from cross.errors import CompileError
 
 NATIVE = "native"
 
-Passes = Literal["none", "light", "standard"]
-"""What runs over the IR before code generation: nothing; what cleans up scalar code and addresses; LLVM's O2
-without its vectorizers and unroller (the schedule has decided both)."""
+CODE_GENERATOR_EFFORT = 2  # of 0 to 3
 
 
-def compile_ir(text: str, target: Target, *, opt_level: int = 2, passes: Passes = "light") -> bytes:
-    """The module `text` as one ELF object for `target`.
+def compile_ir(text: str, target: Target) -> bytes:
+    """The module `text` as one ELF object for `target`: no optimizer passes, only LLVM's code generator.
 
-    `opt_level` (0 to 3) is the code generator's effort. Module triple and data layout may be left out of
-    `text`; they are the target's. Raises CompileError with the line of the text that LLVM refuses.
+    Module triple and data layout may be left out of `text`; they are the target's. Raises CompileError with
+    the line of the text that LLVM refuses.
     """
-    module, machine = _optimized(text, target, opt_level, passes)
+    module, machine = _checked(text, target)
     code: bytes = machine.emit_object(module)
     return code
 
 
-def assembly(
-    text: str, target: Target, *, opt_level: int = 2, passes: Passes = "light", comments: bool = False
-) -> str:
-    """The same as assembly text, to read; with LLVM's comments on loops and spills, if wanted."""
-    module, machine = _optimized(text, target, opt_level, passes)
+def assembly(text: str, target: Target, *, comments: bool = False) -> str:
+    """The machine code as assembly text, to read; with LLVM's comments on loops and spills, if wanted."""
+    module, machine = _checked(text, target)
     machine.set_asm_verbosity(comments)
     listing: str = machine.emit_assembly(module)
     return listing
@@ -49,12 +45,7 @@ def assemble(listing: str, target: Target) -> bytes | None:
         return None  # llvmlite initializes the host's assembler only
     llvm.initialize_native_asmparser()
     escaped = (line.replace("\\", "\\5C").replace('"', "\\22") for line in listing.splitlines())
-    return compile_ir("\n".join(f'module asm "{line}"' for line in escaped), target, passes="none")
-
-
-def optimized_ir(text: str, target: Target, *, opt_level: int = 2, passes: Passes = "light") -> str:
-    """The module as it enters code generation, to read."""
-    return str(_optimized(text, target, opt_level, passes)[0])
+    return compile_ir("\n".join(f'module asm "{line}"' for line in escaped), target)
 
 
 def host_cpu_name() -> str:
@@ -95,7 +86,7 @@ def _llvm() -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
+def _machine(triple: str, cpu: str, features: str) -> Any:
     llvm = _llvm()
     try:
         found = llvm.Target.from_triple(triple)
@@ -104,15 +95,15 @@ def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
             f"LLVM has no back end for the triple {triple!r} of the board file: {error}"
         ) from None
     return found.create_target_machine(
-        cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="small"
+        cpu=cpu, features=features, opt=CODE_GENERATOR_EFFORT, reloc="pic", codemodel="small"
     )
 
 
-def _optimized(text: str, target: Target, opt_level: int, passes: Passes) -> tuple[Any, Any]:
-    """The parsed, verified, optimized module and the machine to emit it with."""
+def _checked(text: str, target: Target) -> tuple[Any, Any]:
+    """The parsed and verified module, and the machine to emit it with."""
     if not target.triple:
         raise CompileError(f"target {target.name}: LLVM code is for cpu targets, found kind {target.kind!r}")
-    machine = _machine(target.triple, *cpu_and_features(target), opt_level)
+    machine = _machine(target.triple, *cpu_and_features(target))
     module = _parsed(text)
     for what, expected in (("triple", machine.triple), ("data_layout", str(machine.target_data))):
         found = getattr(module, what)
@@ -122,7 +113,6 @@ def _optimized(text: str, target: Target, opt_level: int, passes: Passes) -> tup
                 f"found {found!r} in its text"
             )
         setattr(module, what, expected)
-    _run_passes(module, machine, passes)
     return module, machine
 
 
@@ -146,24 +136,3 @@ def _explain(text: str, message: str) -> str:
     lines = text.splitlines()
     shown = lines[line - 1].strip() if line <= len(lines) else "end of the text"
     return f"LLVM refuses the generated IR at line {line}, column {column}: {where[3]}\n    {shown}"
-
-
-def _run_passes(module: Any, machine: Any, passes: Passes) -> None:
-    if passes == "none":
-        return
-    llvm = _llvm()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = options.slp_vectorization = False
-    options.loop_unrolling = options.loop_interleaving = False
-    builder = llvm.create_pass_builder(machine, options)
-    if passes == "standard":
-        builder.getModulePassManager().run(module, builder)
-        return
-    manager = llvm.create_new_function_pass_manager()
-    manager.add_sroa_pass()
-    manager.add_instruction_combine_pass()
-    manager.add_new_gvn_pass()
-    manager.add_simplify_cfg_pass()
-    for function in module.functions:
-        if not function.is_declaration:
-            manager.run(function, builder)

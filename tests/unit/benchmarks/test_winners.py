@@ -19,7 +19,7 @@ def fma_winner(board: str, accumulators: int) -> Winner:
     """A loop with so many accumulators, which fit into the registers or do not."""
     _, target = board_with(1, board)
     text = peak_loop(target, 64, accumulators)
-    report = inspect_listing(assembly(text, target, passes="none", comments=True), target, predict=False)
+    report = inspect_listing(assembly(text, target, comments=True), target, predict=False)
     return Winner("fma", "tuned", "key", tuple(loop for loop in report.loops if loop.innermost and loop.fma))
 
 
