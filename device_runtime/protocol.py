@@ -69,7 +69,7 @@ from device_runtime.wire.gpu_module import LANGUAGES, WORKSPACE, GpuKernel, GpuM
 from device_runtime.wire.streams import DescriptorStream
 from device_runtime.wire.tls import HEADLINE, TRUSTS, Credentials, TlsStream, read_credentials
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 RUNTIME_VERSION = "0.1.0"
 CHUNK_BYTES = 1 << 20  # of one `put` or `read`
 
@@ -85,6 +85,7 @@ MAX_FLUSH_BYTES = 1 << 28
 MAX_BUFFER_BYTES = 1 << 32
 MAX_THREADS = 256
 MAX_DATA_SETS = 8
+MAX_STEPS = 65536
 
 DTYPE_BYTES = {
     "float16": 2,
@@ -189,6 +190,7 @@ class MeasureRequest(Message):
     `cores` are the ids to pin to (empty: none); a kernel is right when no element that should be finite is
     not, and max |error| <= rtol * max |expected|. That holds for the data of `buffers`, on which it is timed,
     and for all of `more_data`: further sets, each the `sha` of every buffer ("" where `buffers` has none).
+    With `step_runs` a CPU's model runs that often once more, and says how long each of its steps took.
     """
 
     module: str = entry(SHA256)
@@ -203,6 +205,7 @@ class MeasureRequest(Message):
     driver: str = entry(one_of(DRIVERS), default="cpu")
     device: str = entry(Rule(lambda name: len(name) <= 200, "at most 200 characters"), default="")
     more_data: Tuple[Tuple[str, ...], ...] = entry(default=(), most=MAX_BUFFERS)
+    step_runs: int = entry(between(0, MAX_REPEAT), default=0)
 
     @property
     def data_sets(self) -> Tuple[Tuple[str, ...], ...]:
@@ -239,7 +242,9 @@ class MeasureFailure(Message):
 @dataclass(frozen=True)
 class MeasureResult(Message):
     """`seconds` per call, one entry a repeat, each the mean of `number` calls; empty after a failure or when
-    only checked. `device_s` is how long the board was busy with it; `facts` are `cores` and some of FACTS."""
+    only checked. `step_s` are the median seconds of each step of a model, in the order of its plan; empty
+    where they were not asked for, or are not known. `device_s` is how long the board was busy with it;
+    `facts` are `cores` and some of FACTS."""
 
     seconds: Tuple[float, ...] = entry(
         Rule(lambda value: 0 < value <= MAX_TIMEOUT_S, "positive times"), default=(), most=MAX_REPEAT
@@ -250,6 +255,7 @@ class MeasureResult(Message):
     max_abs_reference: float = entry(between(0), default=0.0)
     facts: Dict[str, Any] = field(default_factory=dict)
     device_s: float = entry(between(0, MAX_DEVICE_S), default=0.0)
+    step_s: Tuple[float, ...] = entry(between(0, MAX_TIMEOUT_S), default=(), most=MAX_STEPS)
 
     @classmethod
     def from_plain(cls, plain: object) -> "MeasureResult":

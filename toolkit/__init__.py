@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from toolkit.report.bench import bench_content as bench_content
     from toolkit.report.bench import bench_csv as bench_csv
     from toolkit.report.bench import bench_text as bench_text
+    from toolkit.report.bench import bench_trace as bench_trace
     from toolkit.report.columns import fold as fold
     from toolkit.report.columns import table as table
     from toolkit.report.documents import document as document

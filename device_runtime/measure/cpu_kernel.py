@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import statistics
 from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 from device_runtime.measure.check import Difference, compare, unwritten_byte
 from device_runtime.measure.timer import time_kernel
 from device_runtime.measure.trial import ALONE, BACKWARDS, Trial, carry_out
-from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
+from device_runtime.protocol import MAX_STEPS, BufferRequest, MeasureRequest, Timing
 from device_runtime.sandbox.float_mode import float_mode
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Fault
@@ -104,6 +105,24 @@ class _CpuTrial(Trial):
         timed = time_kernel(self._library, call, timing)
         _same_mode(mode)
         return timed
+
+    def step_seconds(self, runs: int) -> List[float]:
+        try:
+            count = self._library.tfb_model_step_count()
+            function = self._library.tfb_model_steps
+        except AttributeError:  # a kernel, or a model that was packed before there were such functions
+            return []
+        if not 0 <= count <= MAX_STEPS:
+            raise Fault("crash", f"the model says that it has {count} steps")
+        function.argtypes = (*[ctypes.c_void_p] * 4,)
+        spent: List[List[int]] = []
+        for _ in range(runs):
+            spent_ns = (ctypes.c_int64 * max(1, count))()
+            status = function(self._pointers, self._workspace.address, self._pool, spent_ns)
+            if status != 0:
+                raise Fault("crash", f"the model returned {status}, expected 0")
+            spent.append(list(spent_ns[:count]))
+        return [max(0.0, 1e-9 * statistics.median(step)) for step in zip(*spent)]
 
     def differences(self, data: Sequence[str]) -> List[Tuple[BufferRequest, Difference]]:
         return [

@@ -36,6 +36,11 @@ class Trial(ABC):
     def time(self, timing: Timing) -> Tuple[List[float], int]:
         """Seconds per call of each repeat, and calls per repeat. Raises Fault."""
 
+    def step_seconds(self, runs: int) -> List[float]:
+        """The median seconds of each step of a model over so many runs; none where nothing knows them. Raises
+        Fault."""
+        return []
+
     @abstractmethod
     def differences(self, data: Sequence[str]) -> List[Tuple[BufferRequest, Difference]]:
         """How far each checked output lies from what this data set expects."""
@@ -63,6 +68,8 @@ def carry_out(trial: Trial, request: MeasureRequest) -> Answer:
         own = _checked(trial, request, 0)
         if "failure" not in own:
             own.update(seconds=seconds, number=number)
+            if request.step_runs:
+                own["step_s"] = trial.step_seconds(request.step_runs)
             sets = sets if len(seconds) == timing.repeat else 0
             orders = (BACKWARDS, ALONE) if request.threads * min(seconds) < QUICK_S else orders
     for further in range(2, sets):

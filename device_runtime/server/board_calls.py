@@ -143,6 +143,7 @@ def _result(outcome: Outcome, request: MeasureRequest) -> MeasureResult:
         max_abs_reference=answer.get("max_abs_reference", 0.0),
         facts=facts(request.cores),
         device_s=outcome.wall_s,
+        step_s=tuple(answer.get("step_s", ())),
     )
 
 

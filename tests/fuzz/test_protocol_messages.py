@@ -58,6 +58,7 @@ REQUESTS = st.builds(
     cores=st.lists(st.integers(0, 4095), max_size=4).map(tuple),
     timeout_s=st.floats(0.001, MAX_TIMEOUT_S),
     rtol=st.floats(0, 1),
+    step_runs=st.integers(0, 1000),
 )
 FAILURES = st.builds(
     MeasureFailure,

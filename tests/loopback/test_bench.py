@@ -51,7 +51,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_a_bundle_is_measured_by_every_number_of_threads_and_against_another(run: Run) -> None:
-    shown = run("--threads", "1", "--against", "b.tfb", "--csv", "times.csv", "--json")
+    shown = run("--threads", "1", "--against", "b.tfb", "--csv", "times.csv", "--trace", "t.json", "--json")
     found = json.loads(shown.stdout)
     assert (found["schema"], found["schema_version"]) == ("tune-for-board/bench", 1)
     assert [(item["model"], item["threads"]) for item in found["models"]] == [
@@ -63,6 +63,11 @@ def test_a_bundle_is_measured_by_every_number_of_threads_and_against_another(run
     assert found["comparison"]["pairs"] == 2
     assert found["comparison"]["verdict"] == "too few runs to tell"
     assert found["emulated"] is False and found["memory_bytes"]["workspace"] > 0
+    assert [item["layer"] for item in found["layers"]] == ["mul", "mm"]
+    events = [event for event in json.loads(Path("t.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert [event["dur"] / 1e6 for event in events] == pytest.approx([i["seconds"] for i in found["layers"]])
+    assert events[1]["ts"] == pytest.approx(events[0]["ts"] + events[0]["dur"])
+    assert 0 < sum(item["seconds"] for item in found["layers"]) <= max(found["models"][0]["seconds"])
     with Path("times.csv").open() as stream:
         lines = list(csv.DictReader(stream))
     assert [float(line["median_s"]) for line in lines] == [item["p50_s"] for item in found["models"]]

@@ -7,6 +7,7 @@ All memory is allocated in create. Parameters are a read-only section: the loade
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ SONAME = "model.so"
 PARAMETERS = "tfb_parameters"
 
 FOLDER = Path(__file__).parent
-"""Where the C that is the same for every model lies: model.h (a template) and model.c."""
+"""Where the C that is the same for every model lies: model.h (a template), model_clock.c and model.c."""
 
 EXPORTS = (
     "tfb_model",
@@ -46,6 +47,8 @@ EXPORTS = (
     "tfb_model_output",
     "tfb_model_output_count",
     "tfb_model_run",
+    "tfb_model_step_count",
+    "tfb_model_steps",
     "tfb_model_workspace_bytes",
 )
 
@@ -94,10 +97,12 @@ def source(model_plan: ModelPlan) -> str:
     symbols = sorted({step.symbol for step, _ in leaves(model_plan.steps) if isinstance(step, Step)})
     cores = ", ".join(str(core) for core in model_plan.cores) or "0"
     pieces = [
+        "#define _GNU_SOURCE",
         "#pragma GCC visibility push(default)",
         header(model_plan),
         "#pragma GCC visibility pop",
         "#include <string.h>",
+        '#include "tfb.h"',
         f"#define ALIGNMENT {ALIGNMENT}",
         f"#define WORKSPACE_BYTES INT64_C({model_plan.workspace_bytes})",
         f"#define TUNED_THREADS {model_plan.threads}",
@@ -107,6 +112,7 @@ def source(model_plan: ModelPlan) -> str:
         *_tensors("output", model_plan.outputs),
         f'extern const unsigned char {PARAMETERS}[] __attribute__((visibility("hidden")));',
         *(f"int32_t {symbol}(void *const *, void *, struct tfb_pool *);" for symbol in symbols),
+        (FOLDER / "model_clock.c").read_text(),
         *_model(model_plan),
         (FOLDER / "model.c").read_text(),
     ]
@@ -114,15 +120,25 @@ def source(model_plan: ModelPlan) -> str:
 
 
 def _model(model_plan: ModelPlan) -> list[str]:
-    """The function `tfb_model`: kernel calls and copies, in loops and choices."""
+    """The function `tfb_model`, kernel calls and copies in loops and choices; and `tfb_model_steps`, the same
+    with the nanoseconds of each call and copy added up in `spent_ns`, in the order of `leaves`."""
+    count = sum(1 for _ in leaves(model_plan.steps))
+    parameters = "void *const *buffers, void *workspace, struct tfb_pool *pool"
+    always = "static inline __attribute__((always_inline)) int32_t"
     return [
-        "int32_t tfb_model(void *const *buffers, void *workspace, struct tfb_pool *pool)",
+        f"{always} model_steps({parameters}, int64_t *spent_ns)",
         "{",
         "    unsigned char *const arena = workspace;",
         f"    void *const scratch = arena + {aligned(model_plan.arena_bytes)};",
-        *_lines(model_plan.steps, len(model_plan.inputs)),
+        "    int64_t since_ns = spent_ns ? now_ns() : 0;",
+        *_lines(model_plan.steps, len(model_plan.inputs), itertools.count()),
+        "    (void)since_ns;",
         "    return TFB_MODEL_OK;",
         "}",
+        f"int32_t tfb_model({parameters}) {{ return model_steps(buffers, workspace, pool, NULL); }}",
+        f"TFB_EXPORT int32_t tfb_model_steps({parameters}, int64_t *spent_ns)",
+        "{ return model_steps(buffers, workspace, pool, spent_ns); }",
+        f"TFB_EXPORT int32_t tfb_model_step_count(void) {{ return {count}; }}",
     ]
 
 
@@ -140,8 +156,8 @@ def _tensors(role: str, specs: tuple[TensorSpec, ...]) -> list[str]:
     return [*lines, f"static const tfb_tensor {role}s[] = {{", *(entries or ["    {0},"]), "};"]
 
 
-def _lines(steps: Iterable[PlanStep], n_inputs: int, depth: int = 0) -> Iterator[str]:
-    """The statements of some steps; the loop number d around them counts in `run<d>`."""
+def _lines(steps: Iterable[PlanStep], n_inputs: int, numbers: Iterator[int], depth: int = 0) -> Iterator[str]:
+    """The statements of some steps, which are numbered; the loop number d around them counts in `run<d>`."""
     for step in steps:
         match step:
             case Step(symbol, refs, layer):
@@ -150,22 +166,28 @@ def _lines(steps: Iterable[PlanStep], n_inputs: int, depth: int = 0) -> Iterator
                 yield f"        void *const step[] = {{{buffers}}};"
                 yield f"        if ({symbol}(step, scratch, pool) != 0) return TFB_MODEL_ERROR_KERNEL;"
                 yield "    }"
+                yield _lap(next(numbers))
             case Copy(source, target, size_bytes):
                 places = f"{_address(target, n_inputs)}, {_address(source, n_inputs)}"
                 yield f"    memcpy({places}, {size_bytes});"
+                yield _lap(next(numbers))
             case Loop(count, inner, condition, layer):
                 run = f"run{depth}"
                 yield f"    for (int64_t {run} = 0; {run} < {count}; ++{run}) {{ /* {_comment(layer)} */"
                 if condition is not None:
                     yield f"    if (!{_truth(condition, n_inputs)}) break;"
-                yield from _lines(inner, n_inputs, depth + 1)
+                yield from _lines(inner, n_inputs, numbers, depth + 1)
                 yield "    }"
             case Choice(condition, then, otherwise, layer):
                 yield f"    if ({_truth(condition, n_inputs)}) {{ /* {_comment(layer)} */"
-                yield from _lines(then, n_inputs, depth)
+                yield from _lines(then, n_inputs, numbers, depth)
                 yield "    } else {"
-                yield from _lines(otherwise, n_inputs, depth)
+                yield from _lines(otherwise, n_inputs, numbers, depth)
                 yield "    }"
+
+
+def _lap(number: int) -> str:
+    return f"    if (spent_ns) since_ns = lap(&spent_ns[{number}], since_ns);"
 
 
 def _truth(ref: BufferRef, n_inputs: int) -> str:

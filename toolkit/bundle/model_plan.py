@@ -237,6 +237,16 @@ def _described(step: PlanStep) -> dict[str, Any]:
     return described
 
 
+def described_leaves(steps: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The kernel calls and copies of a plan's document, in the order of `leaves`."""
+    for step in steps:
+        inner = [step[name] for name in ("steps", "then", "otherwise") if name in step]
+        for part in inner:
+            yield from described_leaves(part)
+        if not inner:
+            yield step
+
+
 def _place(ref: BufferRef) -> list[object]:
     moved = [ref.offset, list(ref.strides)] if ref.offset or ref.strides else []
     return [ref.kind, ref.at, *moved]

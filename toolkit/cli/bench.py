@@ -43,12 +43,17 @@ def numbers(text: str) -> tuple[int, ...]:
 @click.option("--model", type=FILE, default=None, metavar="FILE.onnx",
               help="What ONNX Runtime runs.")  # fmt: skip
 @click.option("--csv", "csv_file", type=FILE, metavar="FILE", help="Write the table there as well.")
+@click.option("--trace", "trace_file", type=FILE, metavar="FILE",
+              help="Write one run there, layer by layer, for Perfetto or chrome://tracing.")  # fmt: skip
 @wait_option
 @trust_option
 @wide_option
 @json_option
 @answering
-def bench(*, board_name: str, bundle: Path, csv_file: Path | None, as_json: bool, **given: Any) -> None:
+def bench(
+    *, board_name: str, bundle: Path, csv_file: Path | None, trace_file: Path | None, as_json: bool,
+    **given: Any,
+) -> None:  # fmt: skip
     """Measure how fast a bundle runs on a board: percentiles, threads, memory, and beside another one.
 
     The bundle is checked on the board against its own data, and not installed.
@@ -57,4 +62,6 @@ def bench(*, board_name: str, bundle: Path, csv_file: Path | None, as_json: bool
     report = toolkit.bench(bundle, board, toolkit.BenchOptions(**given), toolkit.BenchDisplay(sys.stderr))
     if csv_file is not None:
         csv_file.write_text(toolkit.bench_csv(report))
+    if trace_file is not None:
+        trace_file.write_text(toolkit.bench_trace(report))
     answer("bench", toolkit.bench_content(report), toolkit.bench_text(report, columns()), as_json=as_json)

@@ -13,19 +13,28 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from boards.description import Board
 from device_runtime.protocol import MeasureFailure
 from toolkit.bundle.manifest import AnyVariant, CpuVariant, GpuVariant
+from toolkit.bundle.model_plan import described_leaves
 from toolkit.bundle.pack import GoldenData
 from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
-from toolkit.errors import InputError, VerificationError
+from toolkit.errors import BoardUnreachable, InputError, VerificationError
 from toolkit.measure.comparison import Comparison
 from toolkit.measure.fit import fitted
 from toolkit.measure.session import Session, open_session
 from toolkit.model_job.disturbances import disturbances
-from toolkit.model_job.latency import PAIRS, LoadedModel, joined, measure_in_turn, measure_model
+from toolkit.model_job.latency import (
+    PAIRS,
+    LoadedModel,
+    joined,
+    measure_in_turn,
+    measure_model,
+    measure_steps,
+)
 from toolkit.model_job.onnxruntime_peer import open_peer
 from toolkit.model_job.options import Latency
 
@@ -70,6 +79,15 @@ class MemoryUse:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerTime:
+    """Median seconds of one kernel call or copy; `operator` says what it computes, empty for a copy."""
+
+    layer: str
+    operator: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class BenchReport:
     """The times of a bundle's variant, the first as it was tuned; `comparison`: of that with the `other`."""
 
@@ -82,6 +100,8 @@ class BenchReport:
     pocl: bool
     memory: MemoryUse
     timed: tuple[Timed, ...]
+    layers: tuple[LayerTime, ...] = ()
+    """In the order of the model; empty where they are not known (`measure_steps`)."""
     against: str = ""
     other: Latency | None = None
     comparison: Comparison | None = None
@@ -126,6 +146,7 @@ def bench(
             assert isinstance(found.first, Latency)  # one that fails has been raised
             other, comparison = found.first, None if board.emulated else found.comparison
             timed[0] = Timed(numbers[0], joined([timed[0].latency, found.second]))
+        layers = _layers(opened, model, measure_steps(model, session, expected_s=expected_s), board)
         known = [timed[0].latency, *([other] if other else [])]
         return BenchReport(
             bundle=Path(bundle),
@@ -137,6 +158,7 @@ def bench(
             pocl=target.is_pocl,
             memory=MemoryUse(len(model.code), model.variant.parameters_bytes, model.variant.workspace_bytes),
             timed=tuple(timed),
+            layers=layers,
             against=str(options.against),
             other=other,
             comparison=comparison,
@@ -212,6 +234,24 @@ def _other(
     loaded = loaded_model(second, model.variant.target if model.variant.target in known else "")
     block = running.model(loaded, str(options.against))
     return lambda expected_s: block(loaded.variant.threads, expected_s)
+
+
+def _layers(
+    bundle: VerifiedBundle, model: LoadedModel, step_s: Sequence[float], board: Board
+) -> tuple[LayerTime, ...]:
+    """The times of the steps with their names, which the bundle's plan has."""
+    operators = {kernel.symbol: kernel.operator for kernel in model.variant.kernels}
+    plan = msgspec.json.decode(bundle.read_part(model.variant.plan))
+    steps = list(described_leaves(plan["steps"]))
+    if len(step_s) not in (0, len(steps)):
+        raise BoardUnreachable(
+            f"Board {board.name} answered with nonsense: times of {len(step_s)} steps of a model that has "
+            f"{len(steps)}"
+        )
+    return tuple(
+        LayerTime(step["layer"], operators.get(step.get("symbol", ""), ""), seconds)
+        for step, seconds in zip(steps, step_s, strict=False)
+    )
 
 
 def _opened(path: Path | str, board: Board, options: BenchOptions) -> VerifiedBundle:

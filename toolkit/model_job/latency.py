@@ -56,10 +56,29 @@ def measure_model(
     up are not among `seconds`. A CPU's model may run by other `threads` than those that it was tuned for. A
     model that fails, or whose outputs are wrong, is a value: what that means depends on which model it is.
     """
+    warmup = 0 if session.board.emulated else WARMUP
+    repeats = 1 if session.board.emulated else warmup + runs_of_block(expected_s)
+    result = _measured(model, session, repeats, threads)
+    if result.error is not None:
+        return result.error
+    error = result.max_abs_error / max(result.max_abs_reference, 1e-30)
+    return Latency(result.seconds[warmup:], error, result.seconds[:1])
+
+
+def measure_steps(model: LoadedModel, session: Session, *, expected_s: float) -> tuple[float, ...]:
+    """Median seconds of each kernel call and copy of a model, in the order of its plan.
+
+    Empty where they are not known: for a GPU's model, and one that was packed by an earlier version.
+    """
+    runs = 1 if session.board.emulated else runs_of_block(expected_s)
+    return _measured(model, session, 1, step_runs=runs).step_s
+
+
+def _measured(
+    model: LoadedModel, session: Session, repeats: int, threads: int = 0, step_runs: int = 0
+) -> MeasureResult:
     board, variant = session.board, model.variant
     cores = variant.cores if isinstance(variant, CpuVariant) else ()
-    warmup = 0 if board.emulated else WARMUP
-    repeats = 1 if board.emulated else warmup + runs_of_block(expected_s)
 
     def measured() -> MeasureResult:
         request = MeasureRequest(
@@ -74,14 +93,11 @@ def measure_model(
             rtol=model.golden.rtol,
             driver=variant.kind,
             device=variant.device if isinstance(variant, GpuVariant) else "",
+            step_runs=step_runs,
         )
         return session.measure(request)
 
-    result = put_again(measured)
-    if result.error is not None:
-        return result.error
-    error = result.max_abs_error / max(result.max_abs_reference, 1e-30)
-    return Latency(result.seconds[warmup:], error, result.seconds[:1])
+    return put_again(measured)
 
 
 @dataclass(frozen=True, slots=True)

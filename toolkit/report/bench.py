@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import sys
 from collections.abc import Iterator
 from typing import Final, TextIO
@@ -15,6 +16,7 @@ from toolkit.report.columns import table
 from toolkit.report.tables import EMULATED, NO_GPU, named, time_text
 
 PERCENTILES: Final = (50, 90, 99)
+SLOWEST: Final = 10  # layers in the text; the data have all
 
 
 def bench_text(report: BenchReport, width: int = 0) -> str:
@@ -42,7 +44,24 @@ def bench_text(report: BenchReport, width: int = 0) -> str:
         *_verdict(report),
         *(("disturbed by", text) for text in report.disturbed),
     ]
-    return "\n".join([table(headers, rows, width=width, optional=(6, 2)), "", *named(facts)])
+    layers = [_layers_text(report, mark, width), ""] if report.layers else []
+    return "\n".join([table(headers, rows, width=width, optional=(6, 2)), "", *layers, *named(facts)])
+
+
+def _layers_text(report: BenchReport, mark: str, width: int) -> str:
+    """The slowest layers with their share of the whole."""
+    whole_s = sum(item.seconds for item in report.layers)
+    slowest = sorted(report.layers, key=lambda item: -item.seconds)[:SLOWEST]
+    rows = [
+        [
+            item.layer or "copy",
+            item.operator or "copy",
+            time_text(item.seconds),
+            f"{item.seconds / whole_s:.1%}",
+        ]
+        for item in slowest
+    ]
+    return table(["slowest layers", "operator", f"median{mark}", "share"], rows, left=2, width=width)
 
 
 def bench_csv(report: BenchReport) -> str:
@@ -78,10 +97,32 @@ def bench_content(report: BenchReport) -> dict[str, object]:
             }
             for name, threads, latency in _timed(report)
         ],
+        "layers": report.layers,
         "against": report.against or None,
         "comparison": report.comparison,
         "disturbed": report.disturbed,
     }
+
+
+def bench_trace(report: BenchReport) -> str:
+    """One run, layer by layer, in the trace event format that Perfetto and Chrome's tracing read.
+
+    Each layer takes its median time; the layers follow each other without a gap.
+    """
+    times = EMULATED if report.emulated else "measured"
+    names = {"process_name": f"{report.model} on {report.board} ({times})", "thread_name": report.target}
+    events: list[dict[str, object]] = [
+        {"name": what, "ph": "M", "pid": 1, "tid": 1, "args": {"name": name}} for what, name in names.items()
+    ]
+    begun_s = 0.0
+    for item in report.layers:
+        events.append({
+            "name": item.layer, "cat": "layer", "ph": "X", "pid": 1, "tid": 1,
+            "ts": 1e6 * begun_s, "dur": 1e6 * item.seconds, "args": {"operator": item.operator},
+        })  # fmt: skip
+        begun_s += item.seconds
+    other = {"bundle_id": report.bundle_id, "times": times}
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}, indent=1)
 
 
 class BenchDisplay:
