@@ -82,6 +82,10 @@ if TYPE_CHECKING:
     from toolkit.model_job.installed import write_arrays as write_arrays
     from toolkit.model_job.job import plan_tuning as plan_tuning
     from toolkit.model_job.job import tune as tune
+    from toolkit.model_job.job_file import JobFile as JobFile
+    from toolkit.model_job.job_file import job_files as job_files
+    from toolkit.model_job.job_file import latest_job as latest_job
+    from toolkit.model_job.job_file import read_job as read_job
     from toolkit.model_job.operator import tune_operator as tune_operator
     from toolkit.model_job.options import DEFAULT_RECORDS as DEFAULT_RECORDS
     from toolkit.model_job.options import DEFAULT_TRIALS as DEFAULT_TRIALS
@@ -89,7 +93,8 @@ if TYPE_CHECKING:
     from toolkit.model_job.options import TuneReport as TuneReport
     from toolkit.model_job.prior import PriorReport as PriorReport
     from toolkit.model_job.prior import train_prior as train_prior
-    from toolkit.model_job.recorded import recorded_operators as recorded_operators
+    from toolkit.model_job.recorded import RecordedModel as RecordedModel
+    from toolkit.model_job.recorded import recorded_model as recorded_model
     from toolkit.records import Records as Records
     from toolkit.records import TuningRecord as TuningRecord
     from toolkit.records import check_records as check_records
@@ -106,6 +111,9 @@ if TYPE_CHECKING:
     from toolkit.report.failures import recorded_text as recorded_text
     from toolkit.report.flash_display import FlashDisplay as FlashDisplay
     from toolkit.report.health import check_board as check_board
+    from toolkit.report.job_page import job_page as job_page
+    from toolkit.report.job_page import page_beside as page_beside
+    from toolkit.report.job_page import write_job_page as write_job_page
     from toolkit.report.tables import NO_GPU as NO_GPU
     from toolkit.report.tables import accounts_text as accounts_text
     from toolkit.report.tables import operator_table as operator_table

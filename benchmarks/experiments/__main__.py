@@ -27,7 +27,6 @@ from benchmarks.experiments.page import page
 from benchmarks.experiments.results import cells_of, study_results
 from benchmarks.experiments.studies import QUICK, STUDIES, possible
 from benchmarks.experiments.zero_shot import zero_shot
-from benchmarks.harness import charts
 from benchmarks.harness.command import Asked, finished, program, subcommands
 from benchmarks.harness.documents import write, write_text
 from benchmarks.reuse.results import pair_results
@@ -43,7 +42,6 @@ SEEDS, QUICK_SEEDS = 10, 3
 
 def run(asked: Asked) -> None:
     """Measure live what is missing where that is asked for, finish the studies, and write the page."""
-    charts.require()
     if asked.live:
         measure(asked)
     results, folder = studied(asked), asked.output or asked.work

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from benchmarks.harness.charts import Chart, Series, bars
 from benchmarks.reuse.paper import SETS
+from toolkit.report.charts import Series, Spec, bars
 
 Results = Mapping[str, Any]
 Table = tuple[list[str], list[list[Any]]]
@@ -32,7 +32,7 @@ SET_FIGURES: Final = {
 }
 
 
-def pair_figures(pairs: Results) -> list[Chart]:
+def pair_figures(pairs: Results) -> list[Spec]:
     """Figures 7 and 8: throughput of reuse, and how much sooner it is done, by family."""
     families: Sequence[Results] = pairs["families"]
     names = [family["name"] for family in families]
@@ -63,7 +63,7 @@ def pair_rows(pairs: Results) -> Table:
     return columns, rows
 
 
-def set_figures(outcomes: Sequence[Results]) -> list[Chart]:
+def set_figures(outcomes: Sequence[Results]) -> list[Spec]:
     """Figures 9 to 11: whole sets by every method, one bar for each number of bridges."""
     names = list(dict.fromkeys(item["name"] for item in outcomes))
     found = {(item["name"], item["method"]): item for item in outcomes}

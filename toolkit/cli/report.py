@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,35 +22,43 @@ from toolkit.cli.records import records_option
               help="Shape of an input that the model leaves open; may be repeated.")  # fmt: skip
 @click.option("--winograd/--no-winograd", default=True,
               help="As for `tune`: its records are kept apart.  [default: winograd]")  # fmt: skip
+@click.option("--html", "page", type=click.Path(path_type=Path), is_flag=False, flag_value=Path(),
+              metavar="[FILE]", help="Write the page instead.  [default: MODEL-BOARD.html]")  # fmt: skip
 @records_option
 @wide_option
 @json_option
 @answering
 def report(
-    *, model: Path, board_name: str, target: str, shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    winograd: bool, store: Path | None, as_json: bool,
+    *, model: Path, board_name: str, page: Path | None, store: Path | None, as_json: bool, **chosen: Any,
 ) -> None:  # fmt: skip
     """Show what the records know about each operator of MODEL on a board; measures nothing."""
+    target, shapes, winograd = (chosen[name] for name in ("target", "shapes", "winograd"))
     board = toolkit.load_board(board_name, to_run=False)
     say(f"reading what the records know of {model}")
     with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
-        operators = toolkit.recorded_operators(
+        found = toolkit.recorded_model(
             model, board, opened, target=target, shapes=dict(shapes), winograd=winograd
         )
-    chosen = board.target(target or None)
+    operators = found.operators
+    if page is not None:
+        place = page if page.name else Path(f"{model.stem}-{board.name}.html")
+        toolkit.write_job_page(toolkit.latest_job(found.job), place)
+        answer("page", {"page": place}, str(place), as_json=as_json)
+        return
+    measured = board.target(target or None)
     text = toolkit.operator_table(
-        operators, emulated=board.emulated, peak_gflops=chosen.peak_gflops, width=columns()
+        operators, emulated=board.emulated, peak_gflops=measured.peak_gflops, width=columns()
     )
-    if chosen.is_pocl:
+    if measured.is_pocl:
         text += f"\n\n{board.name}: {toolkit.NO_GPU}"
     spent = sum((item.spent for item in operators), toolkit.TimeBreakdown())
     if spent.wall_s:
         text += f"\n\n{toolkit.accounts_text(spent)}"
     content = {
         "board": board.name,
-        "target": chosen.name,
+        "target": measured.name,
         "emulated": board.emulated,
-        "pocl": chosen.is_pocl,
+        "pocl": measured.is_pocl,
         "operators": operators,
         "accounts": spent,
         "overhead_share": spent.overhead_share,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from toolkit.features.names import KINDS
 from toolkit.reuse.names import Hops
 
 if TYPE_CHECKING:
-    from toolkit import TuneOptions
+    from toolkit import TuneOptions, TuneReport
 
 REUSE = "reuse"
 BRIDGES: Hops = "one-hop"
@@ -105,8 +106,21 @@ def tune(**given: Any) -> None:
         tune_model = toolkit.tune  # loads what the work takes
         options = replace(options, spent_s=time.monotonic() - started_s)
         report = tune_model(given["model"], board, options, display)
+    report = with_page(report)
     answer("tune", report, toolkit.tune_table(report, columns()), as_json=given["as_json"])
     say(f"to put it on the board: flash {report.bundle} --board {given['board_name']}")
+
+
+def with_page(report: TuneReport) -> TuneReport:
+    """The report with the page that is written beside the bundle; without one the job has succeeded, too."""
+    try:
+        if report.job is None:
+            return report
+        page = toolkit.page_beside(report.bundle)
+        return replace(report, page=toolkit.write_job_page(toolkit.read_job(report.job), page))
+    except toolkit.ToolkitError as error:
+        say(f"no page: {error}")
+        return report
 
 
 def tune_options(given: dict[str, Any]) -> TuneOptions:
@@ -145,7 +159,13 @@ def tune_options(given: dict[str, Any]) -> TuneOptions:
         winograd=given["winograd"],
         workers=given["workers"] or os.cpu_count() or 1,
         wait_s=given["wait_s"],
+        command=("toolkit", "tune", *_typed()),
     )
+
+
+def _typed() -> list[str]:
+    """The arguments behind the name of the command."""
+    return sys.argv[2:] if sys.argv[1:2] == ["tune"] else sys.argv[1:]
 
 
 def _unread(given: dict[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from toolkit.cost_model.base import CostModel
 from toolkit.explore.names import PRESET_NAMES
-from toolkit.explore.proposer import Remembering
+from toolkit.explore.proposer import Predicted, Remembering
 from toolkit.explore.selection import Candidates, best_first, epsilon_greedy
 from toolkit.explore.space import (
     Batch,
@@ -97,6 +97,7 @@ class AnnealingProposer(Remembering):
         self._rng = rng
         self._options = options
         self._stale = False
+        self._fitted_to = 0
         self._chains: Batch = np.zeros((0, len(space.shape)), np.int64)
         self.scored = 0
 
@@ -109,7 +110,7 @@ class AnnealingProposer(Remembering):
             return self._history.asked(draw_unseen(self._space, self._rng, n, self._history.seen))
         if self._stale:
             self._model.fit(self._features(self._history.batch), self._history.costs_s)
-            self._stale = False
+            self._stale, self._fitted_to = False, len(self._history)
         candidates = self._candidates(n)
         batch = epsilon_greedy(
             self._space,
@@ -121,6 +122,11 @@ class AnnealingProposer(Remembering):
             rng=self._rng,
         )
         return self._history.asked(batch)
+
+    def predicted(self, batch: Batch) -> Predicted | None:
+        if not len(batch) or not (self._fitted_to or self._informed):
+            return None
+        return Predicted(self._model.predict(self._features(batch)), self._fitted_to)
 
     def _score(self, batch: Batch) -> NDArray[np.float32]:
         self.scored += len(batch)

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.explore.proposer import Proposer
+from toolkit.explore.proposer import Predicted, Proposer
 from toolkit.explore.space import Batch, Identify, SearchSpace
 
 ATTEMPTS: Final = 4  # to fill a batch: an annealing each
@@ -77,6 +77,10 @@ class DistinctPrograms:
             self._costs_s[program] = cost_s
             told += [(program, other) for other in self._waiting.pop(program, [])]
         self._tell_repeated(told)
+
+    def predicted(self, batch: Batch) -> Predicted | None:
+        """See Proposer.predicted."""
+        return self._inner.predicted(batch)
 
     def _tell_repeated(self, repeated: list[tuple[int, Row]]) -> None:
         """Tell the costs that are known; what is being measured waits for them."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.explore.proposer import Proposer
+from toolkit.explore.proposer import Predicted, Proposer
 from toolkit.explore.space import Batch, Ids, SearchSpace, fresh
 
 
@@ -39,6 +39,11 @@ class InTurn:
         """See Proposer.tell."""
         self._tell_all(batch, costs_s)
         self._first = fresh(self._space, self._first, self._space.ids(batch))
+
+    def predicted(self, batch: Batch) -> Predicted | None:
+        """See Proposer.predicted."""
+        found = (proposer.predicted(batch) for proposer in self._proposers)
+        return next((prediction for prediction in found if prediction is not None), None)
 
     def _tell_all(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
         for proposer in self._proposers:

@@ -6,16 +6,24 @@ Every proposer keeps to this, and tests/conformance/test_proposers.py runs one s
   still being measured; fewer, or none, then also says that there will be more when its costs are told.
 - `tell` accepts any configurations of the space, measured in this run or in an earlier one.
 - The same seed and the same calls give the same answers.
+- `predicted`, right after `ask`, says what a cost model thought of what was asked for.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.explore.space import Batch, Identify, Ids, SearchSpace
+
+
+class Predicted(NamedTuple):
+    """Scores of configurations, float32 [M], higher is faster, by a model fitted to so many measured ones."""
+
+    scores: NDArray[np.float32]
+    fitted_to: int
 
 
 class Proposer(Protocol):
@@ -27,6 +35,10 @@ class Proposer(Protocol):
 
     def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
         """Seconds per call of measured configurations, float64 [M], NaN where the run failed."""
+        ...
+
+    def predicted(self, batch: Batch) -> Predicted | None:
+        """The scores of configurations, by the model that chose the last batch; None without one."""
         ...
 
 
@@ -92,3 +104,7 @@ class Remembering:
     def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
         """See Proposer.tell."""
         self._history.told(batch, costs_s)
+
+    def predicted(self, batch: Batch) -> Predicted | None:
+        """See Proposer.predicted."""
+        return None

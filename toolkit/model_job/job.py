@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from boards.description import Board
+from boards.target import Target
 from device_runtime.protocol import MeasureFailure
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.pack import BundleContents, GoldenData, pack, write
@@ -25,6 +26,7 @@ from toolkit.errors import CoverageError, OutputError
 from toolkit.model.distinct import distinct_operators
 from toolkit.model_job import stages
 from toolkit.model_job.context import JobContext, open_job, stage
+from toolkit.model_job.job_file import JobLog, job_of
 from toolkit.model_job.kernels import report_operator, with_default_times
 from toolkit.model_job.options import JobListener, Latency, OperatorReport, TuneOptions, TuneReport
 from toolkit.model_job.tuning_plan import TuningPlan
@@ -53,7 +55,19 @@ def tune(
     output = Path(options.output or default_output(model, board))
     check_writable(output, model)
     open_key(key_file(options.config_dir))
-    with open_job(model, board, target, options, on_event) as job:
+    with JobLog(options, on_event) as log:
+        report = _tuned(model, board, target, replace(options, output=output), log)
+        report = replace(report, wall_s=time.monotonic() - started_s, job=log.path)
+        log.done(report)
+    return report
+
+
+def _tuned(model: Path, board: Board, target: Target, options: TuneOptions, log: JobLog) -> TuneReport:
+    """The stages of `tune` in their order."""
+    with open_job(model, board, target, options, log) as job:
+        layers = {item.operator.key: item.groups for item in distinct_operators(job.graph)}
+        tasks = [(item.task, layers[item.task.operator.key]) for item in job.tasks]
+        log.begin(job_of(board, job.target, job.graph, tasks, model=model, records=options.records))
         baseline = stages.prepare(job)
         fallback = baseline.fallback
         timed = options.seconds is not None
@@ -62,7 +76,6 @@ def tune(
         stages.announce(job, plan)
         results, bridges = stages.tune_tasks(job, baseline, plan, reuse)
         tuned = stages.confirm_tasks(job, results, plan.total_s - plan.finish_s if plan and timed else None)
-        layers = {item.operator.key: item.groups for item in distinct_operators(job.graph)}
         operators = tuple(
             report_operator(item.task, item.result, layers[item.task.operator.key], item.winner)
             for item in tuned
@@ -72,14 +85,14 @@ def tune(
         expected_s = sum(item.count * (item.best_s or 0.0) for item in operators)
         unchecked = [item.name for item in operators if not item.tuned]
         measured = stages.measure(job, baseline, built, expected_s, unchecked)
-        report = _report(job, [*results, *bridges], operators, measured, model.stem, output)
+        report = _report(job, [*results, *bridges], operators, measured, model.stem)
         report = replace(report, fallback=fallback.report if fallback else None, bridges=len(bridges))
-    with stage("pack", on_event) as running:
+    with stage("pack", log) as running:
         packed = built if report.packed == "tuned" else with_default_times(baseline.built, operators)
         models = (packed, fallback.built) if fallback else (packed,)
         identity = _packed(report, models, baseline.golden, options)
-        running.summary = str(output)
-    return replace(report, bundle_id=identity, wall_s=time.monotonic() - started_s)
+        running.summary = str(report.bundle)
+    return replace(report, bundle_id=identity)
 
 
 def plan_tuning(
@@ -127,7 +140,6 @@ def _report(
     operators: tuple[OperatorReport, ...],
     measured: stages.MeasuredModels,
     name: str,
-    output: Path,
 ) -> TuneReport:
     """The report of a job, without the bundle's id and the job's total time."""
     default, comparison = measured.default, measured.comparison
@@ -153,7 +165,7 @@ def _report(
         accounts=accounts,
         wall_s=0.0,
         records=job.records.path,
-        bundle=output,
+        bundle=Path(job.options.output or ""),
         bundle_id="",
         kind=job.target.kind,
         pocl=job.target.is_pocl,

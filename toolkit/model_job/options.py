@@ -79,6 +79,8 @@ class TuneOptions:
     """Compiler processes."""
     wait_s: float = 0.0
     """How long to wait for the board's lease."""
+    command: tuple[str, ...] = ()
+    """The command line that asked for the job, which its page names; none: it was a program."""
     config_dir: Path | str | None = None
     """Where the signing key is; None: ~/.config/tune-for-board."""
     cache_dir: Path | str | None = None
@@ -245,6 +247,10 @@ class TuneReport:
     """What disturbed the times of the models, in sentences."""
     bridges: int = 0
     """How many bridges were tuned for reuse; `trials`, `measured` and the times count theirs too."""
+    job: Path | None = None
+    """The file of the job, which its page is made from (toolkit.model_job.job_file)."""
+    page: Path | None = None
+    """The page, where one was written (toolkit.report.job_page)."""
 
     @property
     def coverage(self) -> float:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from boards.description import Board
 from toolkit.model.distinct import distinct_operators
 from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
+from toolkit.model_job.job_file import JobFile, job_of
 from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import OperatorReport
 from toolkit.records import Records
@@ -16,7 +18,15 @@ from toolkit.tuning.on_board import open_task
 from toolkit.tuning.operator_search import recorded_statistics
 
 
-def recorded_operators(
+@dataclass(frozen=True, slots=True)
+class RecordedModel:
+    """A model's operators with all that the records know of them; `job` is what a page needs of the model."""
+
+    operators: tuple[OperatorReport, ...]
+    job: JobFile
+
+
+def recorded_model(
     model: Path | str,
     board: Board,
     records: Records,
@@ -24,15 +34,17 @@ def recorded_operators(
     target: str = "",
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     winograd: bool = True,
-) -> tuple[OperatorReport, ...]:
+) -> RecordedModel:
     """One report for each distinct operator of the model, as a tuning run would begin with it.
 
     Raises ModelError, InputError, RecordsError.
     """
     chosen = board.target(target or None)
-    found = []
-    for item in distinct_operators(stored_for(load_model(model, shapes), chosen)):
+    graph = stored_for(load_model(model, shapes), chosen)
+    reports, tasks = [], []
+    for item in distinct_operators(graph):
         task = open_task(item.name, item.operator, board, chosen, winograd=winograd, weight=item.count)
-        result = recorded_statistics(task, records).result()
-        found.append(report_operator(task, result, item.groups))
-    return tuple(found)
+        reports.append(report_operator(task, recorded_statistics(task, records).result(), item.groups))
+        tasks.append((task, item.groups))
+    job = job_of(board, chosen, graph, tasks, model=Path(model), records=records.path)
+    return RecordedModel(tuple(reports), job)

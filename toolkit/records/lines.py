@@ -27,6 +27,9 @@ LINE_LIMIT_BYTES: Final = 1 << 20
 # names among the facts of a record
 SPENT: Final = "spent_s"  # where the time of its trial went (toolkit.tuning.time_breakdown), seconds by name
 REUSED: Final = "reused"  # key of the operator whose tuned program the search began with
+PREDICTED: Final = (
+    "predicted"  # "score" (higher is faster) by a cost model "fitted_to" so many records, if any
+)
 BRIDGE: Final = "bridge"  # true for an operator that no model has, which was tuned to be reused
 
 

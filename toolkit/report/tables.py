@@ -79,6 +79,7 @@ def tune_table(report: TuneReport, width: int = 0) -> str:
         *([("bridges", f"{report.bridges} tuned to be reused")] if report.bridges else []),
         ("records", str(report.records)),
         ("bundle", f"{report.bundle} ({report.bundle_id})"),
+        *([("page", str(report.page))] if report.page else []),
     ]
     title = f"{report.model} on {report.board}"
     if report.emulated:

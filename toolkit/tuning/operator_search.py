@@ -20,7 +20,7 @@ from toolkit.explore.space import Batch
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import Runner
 from toolkit.records import OperatorLine, Records, TuningRecord
-from toolkit.records.lines import BRIDGE, REUSED, SPENT
+from toolkit.records.lines import BRIDGE, PREDICTED, REUSED, SPENT
 from toolkit.tuning.allocation import AllocationOptions, AllocationState
 from toolkit.tuning.convergence import converged
 from toolkit.tuning.progress import Budget, OperatorStatistics
@@ -68,6 +68,7 @@ class OperatorSearch:
         self.started = self.ended = False  # whether the listener was told
         self._told = _configurations(task, known)
         self._proposer = self._begun()
+        self._predicted: dict[bytes, tuple[float, int]] = {}  # of what was asked for and is not measured yet
 
     def _begun(self) -> Proposer:
         """The search, told what was measured; the same for the same records."""
@@ -100,6 +101,9 @@ class OperatorSearch:
         if not len(rows) and self._begun_with < len(self._told) == self._planned:
             self._proposer = self._begun()
             rows = self._proposer.ask(n)
+        if (found := self._proposer.predicted(rows)) is not None:
+            scores = zip(rows, found.scores.tolist(), strict=True)
+            self._predicted |= {row.tobytes(): (score, found.fitted_to) for row, score in scores}
         self._planned += len(rows)
         self._exhausted = not len(rows)
         return rows
@@ -128,6 +132,7 @@ class OperatorSearch:
     def record(self, row: NDArray[np.int64], measurement: Measurement, spent: TimeBreakdown) -> TuningRecord:
         """A measured configuration as a record, counted in the statistics."""
         key, error, space = self.task.key, measurement.error, self.task.space
+        predicted = self._predicted.pop(row.tobytes(), None)
         record = TuningRecord(
             operator_key=key.operator_key,
             target_key=key.target_key,
@@ -142,6 +147,11 @@ class OperatorSearch:
             facts={
                 **measurement.facts,
                 SPENT: spent.plain(),
+                **(
+                    {PREDICTED: dict(zip(("score", "fitted_to"), predicted, strict=True))}
+                    if predicted
+                    else {}
+                ),
                 **({REUSED: self.task.reused} if self.task.reused else {}),
                 **({BRIDGE: True} if self.task.bridge else {}),
             },

@@ -6,9 +6,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import vl_convert
 
 from benchmarks.experiments.reuse_section import pair_figures, pair_rows, set_figures, set_rows
-from benchmarks.harness.charts import svg
 from benchmarks.reuse.pairs import Outcome
 from benchmarks.reuse.results import keep, kept, outcomes, pair_results
 from benchmarks.reuse.set_table import Outcome as SetOutcome
@@ -58,7 +58,7 @@ def test_the_figures_show_ours_beside_the_paper_s(tmp_path: Path) -> None:
     assert family["near_speedup"]["estimate"] == pytest.approx(2.5)
     assert family["paper"] == {"throughput": 1.068, "speedup": 2.2}
     for figure, values in zip(pair_figures(found), ((1.0, 1.068), (5.0, 2.2)), strict=True):
-        drawn = labels(svg([figure]))
+        drawn = labels(vl_convert.vegalite_to_svg(figure))
         assert [
             f"x: conv2d; times: {value:g}; of: {name}" for value, name in zip(values, SERIES, strict=True)
         ] == drawn
@@ -78,7 +78,7 @@ def test_sets_are_kept_and_drawn(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert set_outcomes(tmp_path, 7) == []
     for figure, ours in zip(set_figures(found), (0.5, 4), strict=True):
-        drawn = labels(svg([figure]))
+        drawn = labels(vl_convert.vegalite_to_svg(figure))
         assert drawn[0] == f"x: bert-base; times: {ours}; of: reuse, one-hop bridges"
         assert len(drawn) == 2  # and the paper's
     _, rows = set_rows(found)

@@ -10,12 +10,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import vl_convert
 
 from benchmarks.experiments.__main__ import main
 from benchmarks.experiments.sentences import finding, listed, verdict
-from benchmarks.harness import charts
-from benchmarks.harness.charts import COLOURS, Chart, Series, curves, svg
-from toolkit.errors import MissingExtra
+from toolkit.report.charts import COLOURS, Series, Spec, curves
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -54,8 +53,8 @@ def test_names_are_listed() -> None:
     ]  # fmt: skip
 
 
-def _drawn(chart: Chart) -> ElementTree.Element:
-    return ElementTree.fromstring(svg([chart]))
+def _drawn(chart: Spec) -> ElementTree.Element:
+    return ElementTree.fromstring(vl_convert.vegalite_to_svg(chart))
 
 
 def _line(label: str, y: list[float]) -> Series:
@@ -72,7 +71,7 @@ def test_the_axis_begins_at_zero_unless_that_is_far_below(y: list[float], lowest
 
 def test_a_chart_is_well_formed_and_draws_inside_its_frame() -> None:
     line = _line("a < b & c", [0.0, 5.0, 8.0, 9.0])
-    drawn = _drawn(curves("C6 <table>", "trials", "GFLOP/s", [line], best=9.5))
+    drawn = _drawn(curves("C6", "trials", "GFLOP/s", [line], best=9.5))
     (curve,) = [
         path
         for path in drawn.iter(f"{SVG}path")
@@ -84,13 +83,7 @@ def test_a_chart_is_well_formed_and_draws_inside_its_frame() -> None:
     assert all(0 <= px <= width and 0 <= py <= height for px, py in points)
     assert [py for _, py in points] == sorted((py for _, py in points), reverse=True)  # higher is up
     texts = {text.text for text in drawn.iter(f"{SVG}text")}
-    assert {"C6 <table>", "a < b & c", "trials", "GFLOP/s"} <= texts
-
-
-def test_without_the_renderer_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts, "RENDERER", "no_such_module")
-    with pytest.raises(MissingExtra, match=r"pip install 'tune-for-board\[benchmarks\]'"):
-        svg([])
+    assert {"a < b & c", "trials", "GFLOP/s"} <= texts
 
 
 class _Outside(HTMLParser):
