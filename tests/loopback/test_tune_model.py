@@ -84,6 +84,31 @@ def check_outputs(run: Run, board: Path) -> None:
     assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+def check_page(run: Run, board: Path, page: Path, job: Path) -> None:
+    """The page beside the bundle, and the same from the records; without the folder of jobs it says less."""
+    assert page.name == "small-host.html" and "end to end after (measured)" in page.read_text()
+    made = toolkit.read_job(job)
+    assert made.state == "done" and [stage.stage for stage in made.stages][-2:] == ["measure", "pack"]
+    asked = (
+        "report",
+        "small.onnx",
+        "--board",
+        board,
+        "--shape",
+        "x=1,3,14,14",
+        "--records",
+        "r.db",
+        "--html",
+    )
+    assert run(*asked).stdout == "small-host.html\n"
+    run(*asked, "again.html")
+    assert Path("again.html").read_text() == page.read_text() == Path("small-host.html").read_text()
+    kept = job.parent.rename("elsewhere")
+    run(*asked, "less.html")
+    assert "end to end" not in Path("less.html").read_text() and "Best time" in Path("less.html").read_text()
+    kept.rename(job.parent)
+
+
 def test_tune_flash_and_run(run: Run, tmp_path: Path) -> None:
     write_network(tmp_path)
     board = board_file(tmp_path, HOST)
@@ -95,6 +120,7 @@ def test_tune_flash_and_run(run: Run, tmp_path: Path) -> None:
     assert all(item["tuned"] and item["best_s"] <= item["default_s"] for item in report["operators"])
     assert sum(item["count"] for item in report["operators"]) >= 5
     assert report["tuned_latency"]["max_relative_error"] <= 1e-4
+    check_page(run, board, Path(report["page"]), Path(report["job"]))
 
     flashed = json.loads(run("flash", "small-host.tfb", "--board", board, "--json").stdout)
     assert flashed["changed"] and flashed["bundle_id"] == report["bundle_id"]
