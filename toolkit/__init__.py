@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from toolkit.cost_model.model_file import load_model_card as load_model_card
     from toolkit.cost_model.shipped import find_prior as find_prior
     from toolkit.cost_model.shipped import shipped_priors as shipped_priors
+    from toolkit.errors import MissingExtra as MissingExtra
     from toolkit.errors import ToolkitError as ToolkitError
     from toolkit.escaping import printable as printable
     from toolkit.explore.search import SearchOptions as SearchOptions
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     from toolkit.report.tables import time_text as time_text
     from toolkit.report.tables import tune_table as tune_table
     from toolkit.report.tune_display import TuneDisplay as TuneDisplay
+    from toolkit.report.watch import watch as watch
     from toolkit.reuse.plan.lineage import Descent as Descent
     from toolkit.reuse.plan.lineage import lineage as lineage
     from toolkit.reuse.plan.lineage import lineage_tree as lineage_tree

@@ -22,6 +22,7 @@ from toolkit.cli.report import report
 from toolkit.cli.run import run
 from toolkit.cli.runtime import runtime
 from toolkit.cli.tune import tune
+from toolkit.cli.watch import watch
 from toolkit.version import TOOL_VERSION
 
 __all__ = ["flash", "main", "tune_for_board"]
@@ -54,6 +55,7 @@ for command in (
     bundle,
     bench,
     runtime,
+    watch,
 ):
     main.add_command(command)
 

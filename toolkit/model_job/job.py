@@ -67,7 +67,7 @@ def _tuned(model: Path, board: Board, target: Target, options: TuneOptions, log:
     with open_job(model, board, target, options, log) as job:
         layers = {item.operator.key: item.groups for item in distinct_operators(job.graph)}
         tasks = [(item.task, layers[item.task.operator.key]) for item in job.tasks]
-        log.begin(job_of(board, job.target, job.graph, tasks, model=model, records=options.records))
+        log.begin(job_of(board, job.target, job.graph, tasks, model=model, records=job.records.path))
         baseline = stages.prepare(job)
         fallback = baseline.fallback
         timed = options.seconds is not None

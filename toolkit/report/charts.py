@@ -147,6 +147,23 @@ def roofline(title: str, roofs: Rows, points: Rows, x: str, y: str) -> Spec:
     }
 
 
+def staircases(title: str, rows: Rows, x: str, y: str) -> Spec:
+    """A staircase of its own colour for each `of`; x and y are fields."""
+    colour = {
+        "field": "of",
+        "type": "nominal",
+        "title": None,
+        "sort": None,
+        "scale": {"range": list(COLOURS)},
+        "legend": {"orient": "bottom", "labelLimit": 280, "columns": 1},
+    }
+    return {
+        **chart(title, rows),
+        "mark": {"type": "line", "interpolate": "step-after", "tooltip": True},
+        "encoding": {"x": quantity(x, x), "y": quantity(y, y, scale={"zero": False}), "color": colour},
+    }
+
+
 def shares(title: str, rows: Rows, unit: str) -> Spec:
     """A horizontal bar for each `of` in order, `unit` long."""
     return {

@@ -61,6 +61,12 @@ def job_title(job: JobFile) -> str:
     return f"{job.model} on {job.board}"
 
 
+def job_state(job: JobFile) -> str:
+    """What became of a job, and why; a process that is gone was interrupted."""
+    state = job.state if job.state != "running" or job.is_running else "interrupted"
+    return f"{STATES[state]}: {job.reason}" if job.reason else STATES[state]
+
+
 def job_blocks(data: JobData) -> list[Block]:
     """Everything that the page shows below its title."""
     return [
@@ -91,9 +97,8 @@ def _summary(data: JobData) -> Iterator[Block]:
         yield Text(f"{NO_GPU[0].upper()}{NO_GPU[1:]}.", "finding")
     trials = sum(item.trials for item in data.operators)
     failed = sum(reason.count for item in data.operators for reason in item.reasons)
-    state = job.state if job.state != "running" or job.is_running else "interrupted"
     facts = [
-        ("job", f"{STATES[state]}{f': {job.reason}' if job.reason else ''}"),
+        ("job", job_state(job)),
         ("board", f"{job.board}, target {job.target}"),
         (
             "operators",
@@ -369,7 +374,7 @@ def _provenance(job: JobFile) -> Iterator[Block]:
         ("tool", f"tune-for-board {job.tool_version}"),
     ]
     if job.started_unix_s:
-        facts += [("begun", _moment(job.started_unix_s)), ("tuner, seed", f"{job.tuner}, {job.seed}")]
+        facts += [("begun", moment(job.started_unix_s)), ("tuner, seed", f"{job.tuner}, {job.seed}")]
     if job.report is not None:
         facts.append(("bundle", f"{job.report.bundle} ({job.report.bundle_id})"))
     yield Facts(facts)
@@ -423,5 +428,6 @@ def _mebibytes(size: int) -> str:
     return f"{size / 2**20:.2f} MiB"
 
 
-def _moment(unix_s: float) -> str:
+def moment(unix_s: float) -> str:
+    """A time of day, for people."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_s))

@@ -65,7 +65,15 @@ class Cell:
     value: float
 
 
-Row = Sequence[str | float | Cell | None]
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A table's entry that leads to another page of the same server."""
+
+    text: str
+    address: str
+
+
+Row = Sequence[str | float | Cell | Link | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +200,10 @@ def _table(table: Table) -> str:
     )
 
 
-def _entry(value: str | float | Cell | None) -> str:
+def _entry(value: str | float | Cell | Link | None) -> str:
     match value:
+        case Link(text, address):
+            return f'<td><a href="{html.escape(address)}">{_text(text)}</a></td>'
         case None:
             return f'<td class="number" data-value="">{UNKNOWN}</td>'
         case Cell(text, number):
