@@ -18,11 +18,11 @@ UNTUNED, TUNED = {"tile": [1]}, {"tile": [8]}
 SPENT = TimeBreakdown(1.0, 0.4, 0.5, 0.3, 0.1)
 
 
-def operator(number: int, name: str = "conv 3x3 16x16 8->8", count: int = 1) -> JobOperator:
+def operator(number: int, board: str, name: str = "conv 3x3 16x16 8->8", count: int = 1) -> JobOperator:
     """An operator of 4.6 million operations, with keys of its own."""
     return JobOperator(
         name=name, operator="conv ...", layers=(f"layer{number}",), count=count, flops=4_600_000,
-        moved_bytes=100_000 * (number + 1), operator_key=f"o{number}", target_key="board:t", space_key="s",
+        moved_bytes=100_000 * (number + 1), operator_key=f"o{number}", target_key=f"{board}:t", space_key="s",
         tool_version="1", untuned=UNTUNED,
     )  # fmt: skip
 
@@ -45,7 +45,7 @@ def job_in(folder: Path, *, name: str = "small", board: str = "host", emulated: 
     return JobFile(
         state="running", model=name, model_file=f"{name}.onnx", board=board, target="cpu", target_key="cpu/x",
         kind="cpu", emulated=emulated, pocl=False, peak_gflops=100.0, peak_measured=True, bandwidth_gbs=10.0,
-        records=str(folder / "r.db"), operators=(operator(0), operator(1, HOSTILE, 2)),
+        records=str(folder / "r.db"), operators=(operator(0, board), operator(1, board, HOSTILE, 2)),
         memory=JobMemory(
             arena_bytes=3 << 20, least_bytes=2 << 20, constants_bytes=1 << 20, steps=3,
             places=(Placement(HOSTILE, 0, 2 << 20, 0, 1), Placement("b", 2 << 20, 1 << 20, 1, 2)),

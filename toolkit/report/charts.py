@@ -168,7 +168,7 @@ def shares(title: str, rows: Rows, unit: str) -> Spec:
     """A horizontal bar for each `of` in order, `unit` long."""
     return {
         **chart(title, rows),
-        "height": {"step": 26},
+        "height": 26 * max(2, len(rows)),
         "mark": {"type": "bar", "tooltip": True},
         "encoding": {
             "y": {"field": "of", "type": "nominal", "title": None, "sort": None, "axis": {"labelLimit": 130}},
@@ -182,7 +182,7 @@ def ticks(title: str, rows: Rows, unit: str) -> Spec:
     """Every value of each `of` as a tick, one line below the other."""
     return {
         **chart(title, rows),
-        "height": {"step": 40},
+        "height": 40 * len({row["of"] for row in rows}),
         "mark": {"type": "tick", "thickness": 2, "opacity": 0.5, "tooltip": True},
         "encoding": {
             "y": {"field": "of", "type": "nominal", "title": None, "sort": None},
@@ -258,7 +258,7 @@ def _layered(
     }
     drawn = [{**shape, "encoding": {**place, "color": colour, **shape["encoding"]}} for shape in shapes]
     if level is not None:
-        dotted = {"type": "rule", "color": "gray", "strokeDash": [2, 3]}
+        dotted = {"type": "rule", "color": "gray", "strokeDash": [2, 3], "aria": False}
         drawn.append({"mark": dotted, "encoding": {"y": {"datum": level}}})
     return {**chart(title, [row for item in series for row in item.rows]), "layer": drawn}
 

@@ -108,7 +108,7 @@
   if (live) {
     let turn = ready;
     const source = new EventSource(live);
-    source.addEventListener("message", event => { turn = turn.then(() => show(JSON.parse(event.data))); });
+    source.addEventListener("message", event => { turn = turn.then(() => show(JSON.parse(event.data))).catch(console.error); });
     source.addEventListener("end", () => source.close());
   }
 })();

@@ -199,6 +199,7 @@ def watch(stores: Sequence[Path | str], *, port: int = 0, every_s: float = EVERY
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((NAMES[0], port))
+        bound.listen()  # who asks before the server runs waits for it
     except OSError as error:
         bound.close()
         raise InputError(
