@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from toolkit.report.bench import bench_text as bench_text
     from toolkit.report.bench import bench_trace as bench_trace
     from toolkit.report.columns import fold as fold
+    from toolkit.report.columns import named as named
     from toolkit.report.columns import table as table
     from toolkit.report.documents import document as document
     from toolkit.report.failures import recorded_text as recorded_text

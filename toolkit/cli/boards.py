@@ -70,7 +70,7 @@ def probe(*, name: str, wait_s: float, as_json: bool) -> None:
         lines.append(
             (f"peak of {target}", f"{facts.peak_gflops:.1f} GFLOP/s float32, {len(facts.cores)} cores{mark}")
         )
-    answer("boards-probe", found, _aligned(lines), as_json=as_json)
+    answer("boards-probe", found, "\n".join(toolkit.named(lines)), as_json=as_json)
     say(f"kept in {found.stored}")
 
 
@@ -83,7 +83,7 @@ def board_text(board: Board) -> str:
     lines.append(("folder there", board.link.device_dir))
     lines += [(f"target {target.name}", _target_text(target)) for target in board.targets]
     lines += [("source", source) for source in board.sources]
-    return _aligned(lines)
+    return "\n".join(toolkit.named(lines))
 
 
 def _target_text(target: Target) -> str:
@@ -114,11 +114,6 @@ def _facts(probe: Probe) -> list[tuple[str, str]]:
     lines += [("temperature", f"{zone.celsius:.0f} °C ({zone.name})") for zone in probe.thermal]
     lines += [(kind, device.text) for kind, devices in probe.gpus.items() for device in devices]
     return lines
-
-
-def _aligned(lines: list[tuple[str, str]]) -> str:
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines)
 
 
 def _gib(size_bytes: int) -> str:

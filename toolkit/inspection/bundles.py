@@ -15,8 +15,8 @@ import msgspec
 from toolkit.bundle.manifest import AnyVariant, KernelProvenance, Manifest, TensorSpec
 from toolkit.bundle.sign import PublicKey
 from toolkit.bundle.verify import VerifiedBundle
-from toolkit.report.columns import table
-from toolkit.report.tables import EMULATED, NOTHING, named, time_text
+from toolkit.report.columns import named, table
+from toolkit.report.tables import EMULATED, NOTHING, time_text
 
 APART: Final = ("kernels", "parts", "variants")
 """Of manifests and their variants: what is compared piece by piece."""

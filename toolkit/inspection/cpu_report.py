@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cross.inspection.cpu_loops import CodeReport, LoopReport
 from cross.inspection.instructions import Kind
-from toolkit.report.columns import table
+from toolkit.report.columns import named, table
 from toolkit.report.tables import NOTHING
 
 
@@ -76,8 +76,7 @@ def static_text(name: str, report: CodeReport) -> str:
         ),
         ("other loops that spill vectors", _names(report.loops[1:])),
     ]
-    width = max(len(what) for what, _ in facts)
-    return "\n".join([title, *(f"  {what.ljust(width)}  {found}" for what, found in facts)])
+    return "\n".join([title, *(f"  {line}" for line in named(facts))])
 
 
 def static_content(kernels: Sequence[tuple[str, CodeReport]]) -> dict[str, object]:

@@ -25,8 +25,8 @@ from toolkit.inspection.gpu_report import static_gpu_content, static_gpu_table
 from toolkit.inspection.kernels import FoundKernel
 from toolkit.inspection.names import SECTIONS
 from toolkit.inspection.words import schedule_words
-from toolkit.report.columns import table
-from toolkit.report.tables import named, time_text
+from toolkit.report.columns import named, table
+from toolkit.report.tables import time_text
 
 SYMBOL: Final = "kernel"
 

@@ -12,8 +12,8 @@ from typing import Final, TextIO
 from toolkit.measure.comparison import CONFIDENCE
 from toolkit.model_job.bench import BenchReport
 from toolkit.model_job.options import Latency
-from toolkit.report.columns import table
-from toolkit.report.tables import EMULATED, NO_GPU, named, time_text
+from toolkit.report.columns import named, table
+from toolkit.report.tables import EMULATED, NO_GPU, time_text
 
 PERCENTILES: Final = (50, 90, 99)
 SLOWEST: Final = 10  # layers in the text; the data have all

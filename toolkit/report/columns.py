@@ -124,3 +124,9 @@ def _fitting(columns: Mapping[int, _Column], width: int) -> dict[int, int]:
             break
         widths[widest] -= 1
     return widths
+
+
+def named(facts: Sequence[tuple[str, str]]) -> list[str]:
+    """Names and values in two columns, a line each."""
+    width = max(len(name) for name, _ in facts)
+    return [f"{name.ljust(width)}{GAP}{value}" for name, value in facts]

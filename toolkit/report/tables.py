@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from toolkit.measure.comparison import CONFIDENCE
 from toolkit.model_job.options import FallbackReport, Latency, OperatorReport, TuneReport
 from toolkit.model_job.tuning_plan import TuningPlan
-from toolkit.report.columns import table
+from toolkit.report.columns import named, table
 from toolkit.report.failures import failure_text
 from toolkit.tuning.time_breakdown import TimeBreakdown
 
@@ -128,12 +128,6 @@ def plan_table(plan: TuningPlan, width: int = 0) -> str:
         ("in all", f"{duration(plan.total_s)}{budget}"),
     ]
     return "\n".join([table(headers, rows, 1 + reuses, width=width), "", *named(facts)])
-
-
-def named(facts: Sequence[tuple[str, str]]) -> list[str]:
-    """Names and values in two columns."""
-    width = max(len(name) for name, _ in facts)
-    return [f"{name.ljust(width)}  {value}" for name, value in facts]
 
 
 def accounts_text(accounts: TimeBreakdown) -> str:

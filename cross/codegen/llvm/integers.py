@@ -7,6 +7,7 @@ decides comparisons ahead of time, and moves the others to where they are the sa
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from cross.codegen.instructions import Value, binary, comparison, integer, literal
@@ -31,7 +32,7 @@ class Environment:
     versions: dict[str, int] = field(default_factory=dict)  # of buffers that the function writes
 
 
-class Integers:
+class Integers(ABC):
     """Evaluates integers and comparisons of them at the current place of a writer."""
 
     def __init__(self, writer: Writer) -> None:
@@ -96,9 +97,9 @@ class Integers:
             expr.op, [self.integer(expr.left), self.integer(expr.right)], self.depth_of(expr)
         )
 
+    @abstractmethod
     def evaluate(self, expr: Expr) -> Value:
         """The value of any expression here: an index may be read from memory. See values.py."""
-        raise NotImplementedError
 
     def depth_of(self, expr: Expr) -> int | None:
         """The depth of the outermost block where an integer can be computed; None: here, it reads memory."""
