@@ -72,15 +72,22 @@ def loop_cycles(instructions: Sequence[Instruction], *, hazard: bool = True) -> 
         instructions: of one iteration, in order.
         hazard: whether vector loads wait while a multiply-add enters the adders; without, a lower bound.
     """
+    return sum(line_cycles(instructions, hazard=hazard))
+
+
+def line_cycles(instructions: Sequence[Instruction], *, hazard: bool = True) -> tuple[float, ...]:
+    """Of each instruction: the cycles between its issue and that of the one before it; 0: together."""
     operations = [_operation(instruction) for instruction in instructions]
     issue = _Issue(hazard)
-    ends = []
-    for _ in range(ITERATIONS):
-        for operation in operations:
-            issue.add(operation)
-        ends.append(issue.cycle)
     half = ITERATIONS // 2
-    return (ends[-1] - ends[half - 1]) / (ITERATIONS - half)
+    spent = [0] * len(operations)
+    for iteration in range(ITERATIONS):
+        for position, operation in enumerate(operations):
+            before = issue.cycle
+            issue.add(operation)
+            if iteration >= half:
+                spent[position] += issue.cycle - before
+    return tuple(cycles / (ITERATIONS - half) for cycles in spent)
 
 
 def block_cycles(instructions: Sequence[Instruction]) -> int:

@@ -58,6 +58,7 @@ class LoopReport:
     code_bytes: int | None
     predictions: tuple[Prediction, ...] = ()
     lines: tuple[str, ...] = ()  # of assembly
+    line_cycles: tuple[float, ...] = ()  # by the first model that tells them
 
     @property
     def instructions(self) -> int:
@@ -167,13 +168,14 @@ def _heat(report: LoopReport) -> tuple[int, int, int]:
 
 def _predicted(report: LoopReport, instructions: Sequence[Instruction], target: Target) -> LoopReport:
     cpu = cpu_and_features(target)[0]
-    predictions = []
+    predictions, line_cycles = [], tuple[float, ...]()
 
     def add(model: str, cycles: float) -> None:
         predictions.append(Prediction(model, cycles, report.flops / (cycles * target.flops_per_cycle)))
 
     if cpu in cortex_a53.CPU_NAMES:
-        add(cortex_a53.NAME, cortex_a53.loop_cycles(instructions))
+        line_cycles = cortex_a53.line_cycles(instructions)
+        add(cortex_a53.NAME, sum(line_cycles))
         add(f"{cortex_a53.NAME}, no adder hazard", cortex_a53.loop_cycles(instructions, hazard=False))
     wide = target.vector_bytes > 32
     stand_ins = mca.STAND_INS[wide] if architecture_of(target.triple) == "x86_64" else ()
@@ -181,4 +183,5 @@ def _predicted(report: LoopReport, instructions: Sequence[Instruction], target: 
     if simulation is not None:
         add(f"llvm-mca {simulation.cpu}", simulation.cycles)
         add(f"llvm-mca {simulation.cpu}, busiest resource", simulation.resource_cycles)
-    return replace(report, predictions=tuple(predictions))
+        line_cycles = line_cycles or simulation.line_cycles
+    return replace(report, predictions=tuple(predictions), line_cycles=line_cycles)

@@ -34,6 +34,7 @@ class Simulation:
     cpu: str  # the model that was used
     cycles: float  # per iteration
     resource_cycles: float  # per iteration, if nothing but the busiest resource counted ("block throughput")
+    line_cycles: tuple[float, ...]  # of each line at full throughput, by itself; empty: not told
 
 
 @functools.cache
@@ -67,7 +68,7 @@ def simulate(lines: Sequence[Line], triple: str, cpus: Sequence[str]) -> Simulat
 
 def _run(tool: str, text: str, triple: str, cpu: str) -> Simulation | None:
     command = [tool, f"-mtriple={triple}", f"-mcpu={cpu}", f"-iterations={ITERATIONS}"]
-    command += ["-instruction-info=false", "-resource-pressure=false"]
+    command += ["-resource-pressure=false"]
     try:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -80,4 +81,7 @@ def _run(tool: str, text: str, triple: str, cpu: str) -> Simulation | None:
     throughput = re.search(r"^Block RThroughput:\s+([\d.]+)", done.stdout, re.MULTILINE)
     if cycles is None or throughput is None:
         return None
-    return Simulation(cpu, int(cycles[1]) / ITERATIONS, float(throughput[1]))
+    info = done.stdout.partition("Instructions:\n")[2].partition("\n\n")[0]
+    line_cycles = tuple(float(line.split()[2]) for line in info.splitlines())
+    known = line_cycles if len(line_cycles) == text.count("\n") else ()
+    return Simulation(cpu, int(cycles[1]) / ITERATIONS, float(throughput[1]), known)

@@ -20,6 +20,7 @@ from cross.inspection.cpu_loops import CodeReport
 from cross.inspection.cpu_loops import inspect as inspect_cpu
 from cross.inspection.gpu_launches import LaunchReport, inspect_gpu
 from cross.loopnest.printer import to_text
+from toolkit.inspection.alternatives import Alternative, alternatives_text, nearest
 from toolkit.inspection.cpu_report import static_content, static_text
 from toolkit.inspection.gpu_report import static_gpu_content, static_gpu_table
 from toolkit.inspection.kernels import FoundKernel
@@ -58,6 +59,7 @@ class Inspection:
     roof: Roof | None
     code: CodeReport | None
     launches: tuple[LaunchReport, ...]
+    alternatives: tuple[Alternative, ...]
 
 
 def inspected(kernel: FoundKernel) -> Inspection:
@@ -78,6 +80,7 @@ def inspected(kernel: FoundKernel) -> Inspection:
         roof=roof_of(kernel.operator, target, kernel.seconds) if kernel.seconds else None,
         code=inspect_cpu(SYMBOL, nest, target) if on_cpu else None,
         launches=() if on_cpu else inspect_gpu(SYMBOL, nest, target),
+        alternatives=nearest(kernel.configuration, kernel.trials()),
     )
 
 
@@ -124,12 +127,14 @@ def inspection_text(found: Inspection, sections: Sequence[str] = SECTIONS) -> st
         "nest": found.nest.rstrip(),
         "source": found.source.rstrip(),
         "code": _code_text(found),
+        "alternatives": alternatives_text(found.alternatives, kernel.seconds),
     }
     titles = {
         "schedule": "schedule",
         "nest": "loop nest",
         "source": f"source ({found.language})",
         "code": "what it does",
+        "alternatives": "the nearest alternatives that were tried",
     }
     parts = [f"-- {titles[name]} --\n{bodies[name]}" for name in SECTIONS if name in sections]
     return "\n\n".join(["\n".join([kernel.name, *named(facts)]), *parts])
@@ -160,6 +165,8 @@ def inspection_content(found: Inspection) -> dict[str, object]:
         "source": found.source,
         "code": code,
         "hot_loop": hot.lines if hot else (),
+        "hot_loop_cycles": hot.line_cycles if hot else (),
+        "alternatives": found.alternatives,
     }
 
 
@@ -168,5 +175,11 @@ def _code_text(found: Inspection) -> str:
     if found.code is None:
         return static_gpu_table([(found.kernel.name, found.launches)], found.kernel.target)
     hot = found.code.hot
-    lines = [f"    {line}" for line in hot.lines] if hot else []
-    return "\n".join([static_text(found.kernel.name, found.code), "", "one iteration of that loop:", *lines])
+    said = static_text(found.kernel.name, found.code)
+    if hot is None:
+        return said
+    title, lines = "one iteration of that loop:", [f"    {line}" for line in hot.lines]
+    if hot.line_cycles:
+        title = f"one iteration of that loop, with the cycles of each line by {hot.predictions[0].model}:"
+        lines = [f"{cycles:6.2f}  {line}" for cycles, line in zip(hot.line_cycles, hot.lines, strict=True)]
+    return "\n".join([said, "", title, *lines])

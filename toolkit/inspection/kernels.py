@@ -24,7 +24,7 @@ from toolkit.bundle.verify import open_bundle
 from toolkit.errors import InputError
 from toolkit.measure.peak import load_board
 from toolkit.model.labels import short_name
-from toolkit.records import Records
+from toolkit.records import Records, TuningRecord
 from toolkit.tuning.on_board import target_key
 from toolkit.version import TOOL_VERSION
 
@@ -45,12 +45,26 @@ class FoundKernel:
     configuration: dict[str, Any]
     seconds: float | None
     tuned: bool
+    records: Path
+    """Where its trials are recorded."""
     space_key: str = ""
 
     @property
     def name(self) -> str:
         """For people: `conv 3x3 55x55 16->64`."""
         return short_name(self.operator)
+
+    def trials(self) -> list[TuningRecord]:
+        """What was recorded of its operator on the target, by this version of the tool."""
+        here = (self.operator_key, target_key(self.board.name, self.target), TOOL_VERSION)
+        with Records(self.records, read_only=True) as store:
+            return [
+                record
+                for key, _ in store.keys()  # noqa: SIM118 - not a mapping
+                if (key.operator_key, key.target_key, key.tool_version) == here
+                and self.space_key in ("", key.space_key)
+                for record in store.for_key(key)
+            ]
 
     def programs(self) -> tuple[Programs, Configuration]:
         """The programs of its schedule space, with or without Winograd's algorithms, and its configuration.
@@ -133,6 +147,7 @@ def _of_bundle(
             configuration=kernel.configuration,
             seconds=kernel.seconds,
             tuned=kernel.tuned,
+            records=records,
         )
 
 
@@ -153,6 +168,7 @@ def _of_records(path: Path, board: Board, target: Target) -> Iterator[FoundKerne
                     configuration=best.configuration,
                     seconds=best.cost_s,
                     tuned=True,
+                    records=path,
                     space_key=key.space_key,
                 )
 

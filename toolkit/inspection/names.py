@@ -2,4 +2,4 @@
 
 from typing import Final
 
-SECTIONS: Final = ("schedule", "nest", "source", "code")
+SECTIONS: Final = ("schedule", "nest", "source", "code", "alternatives")

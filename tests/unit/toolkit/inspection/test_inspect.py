@@ -74,8 +74,12 @@ def test_a_record_is_told_with_the_cycles_of_its_hot_loop(winograd: bool, tmp_pa
         f"by {cortex_a53.NAME}",
     ):
         assert part in text, part
-    lines = text[text.index("one iteration of that loop:") :].splitlines()[1:]
-    assert sum("fmla" in line for line in lines) > 8
+    lines = text[text.index("one iteration of that loop, with the cycles of each line") :].splitlines()[1:]
+    listed = [line.split(maxsplit=1) for line in lines[: lines.index("")]]
+    assert sum("fmla" in code for _, code in listed) > 8
+    hot = inspected(kernel).code.hot
+    assert sum(float(cycles) for cycles, _ in listed) == pytest.approx(hot.predictions[0].cycles, rel=0.01)
+    assert "no other configuration is recorded" in text
     short = inspection_text(inspected(kernel), ["schedule"])
     assert "define i32" not in short and "in one vector" in short
 
@@ -167,3 +171,28 @@ def test_the_lower_roof_holds() -> None:
     slow = roof_of(operator, msgspec.structs.replace(target, bandwidth_gbs=1e-3), 1.0)
     assert slow.bound == "main memory" and slow.share == pytest.approx(moved / 1e6)
     assert np.isclose(slow.gflops, operator.flops / 1e9)
+
+
+def test_the_nearest_alternatives_are_told_with_what_they_cost(tmp_path: Path) -> None:
+    path = store(tmp_path / "r.db", "rpi3b", conv(32))
+    (kernel,) = found_kernels(path, path, (), board=load("rpi3b"))
+    space = space_of(kernel.operator, kernel.target)
+    drawn = [space.describe(space.configuration(row)) for row in space.sample(np.random.default_rng(1), 3)]
+    one = dict(kernel.configuration)
+    knob = next(name for name in one if any(item.get(name) != one[name] for item in drawn))
+    near = {**one, knob: next(item[knob] for item in drawn if item.get(knob) != one[knob])}
+    with Records(path) as records:
+        first = next(iter(records))
+        tried = [(near, (4 * SECONDS,)), (near, (3 * SECONDS,)), (drawn[0], ()), (one, (SECONDS,))]
+        for trial, (configuration, seconds) in enumerate(tried, 1):
+            error = "" if seconds else "wrong_answer"
+            records.add(msgspec.structs.replace(
+                first, configuration=configuration, seconds=seconds, error_kind=error, trial=trial
+            ))  # fmt: skip
+    found = inspected(kernel)
+    assert [(item.seconds, item.failure) for item in found.alternatives] == [
+        (3 * SECONDS, ""), (None, "wrong_answer")
+    ]  # fmt: skip
+    assert found.alternatives[0].knobs == {knob: near[knob]}
+    text = inspection_text(found, ["alternatives"])
+    assert "3.00x" in text and "wrong_answer" in text and knob in text
