@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from toolkit.model.graph import Graph
+from toolkit.model.graph import Graph, Value
 from toolkit.model.reference import run_groups, source_view
 
 Array = NDArray[Any]
@@ -59,11 +59,15 @@ def save(folder: Path, proto: Any, name: str = "small.onnx") -> Path:
 
 
 def random_inputs(graph: Graph, seed: int = 0, low: float = -1.0, high: float = 1.0) -> dict[str, Array]:
-    """Uniform random data for every input of the graph."""
+    """Uniform random data for every input of the graph; integers are small indices."""
     rng = np.random.default_rng(seed)
-    return {
-        name: rng.uniform(low, high, graph.values[name].shape).astype(np.float32) for name in graph.inputs
-    }
+
+    def drawn(value: Value) -> Array:
+        if np.dtype(value.dtype).kind in "iu":
+            return rng.integers(0, 100, value.shape).astype(value.dtype)
+        return rng.uniform(low, high, value.shape).astype(np.float32)
+
+    return {name: drawn(graph.values[name]) for name in graph.inputs}
 
 
 def onnxruntime_values(proto: Any, inputs: Mapping[str, Array], names: Iterable[str]) -> dict[str, Array]:

@@ -3,7 +3,7 @@
     python -m benchmarks.kernels tune --set conv,networks --trials 400 --threads 1,2
     python -m benchmarks.kernels run                          tune what is missing, then measure
     python -m benchmarks.kernels measure --only conv --json build/bench/kernels.json
-    python -m benchmarks.kernels networks --trials 64         ResNet-18 and MobileNet-v2, end to end
+    python -m benchmarks.kernels networks --trials 64         ResNet-18 to BERT-base, end to end
     python -m benchmarks.kernels random --count 50            untuned kernels and numpy on shapes from a seed
     python -m benchmarks.kernels loops --board rpi3b          their inner loops as machine code: spills
     python -m benchmarks.kernels compile                      what it costs to compile a candidate

@@ -9,7 +9,7 @@ from statistics import geometric_mean, median
 from benchmarks.harness.text import aligned, thread_count
 from benchmarks.kernels.inference import SUITE as NETWORKS
 from benchmarks.kernels.random_shapes import SUITE as RANDOM
-from benchmarks.kernels.ratios import Standing, named, own_series, standing
+from benchmarks.kernels.ratios import Standing, named, own_series, ratio, standing
 from benchmarks.kernels.results import MACHINE, OWN, Case, Finding
 from benchmarks.kernels.workloads import SUITES
 
@@ -32,6 +32,9 @@ GOALS = {
     RANDOM: Goal(1.0, 1.0),  # untuned, against numpy
     NETWORKS: Goal(1.0),
 }
+
+# whole networks against ONNX Runtime
+NETWORK_GOALS = {"lstm_lm": 1.2, "gru_spotter": 1.2, "transformer": 1.0}
 
 # AutoTVM itself (TVM 0.17, its x86 templates, 200 trials), GFLOP/s on one thread of a machine of
 # AUTOTVM_PEAK_GFLOPS; compared as fractions of the peak.
@@ -78,12 +81,24 @@ def _suite(suite: str, threads: int, cases: Sequence[Case]) -> Iterator[Finding]
     standings = [found for case in cases if (found := standing(case)) is not None]
     if goal is not None:
         yield from _ratios(where, suite, goal, standings)
+    if suite == NETWORKS:
+        yield from _networks(where, standings)
     if suite == RANDOM:
         yield _right_answers(where, cases)
     if suite == "conv" and threads == 1:
         yield from _autotvm(standings)
     yield from _made(where, cases)
     yield from _launch(where, cases)
+
+
+def _networks(where: str, standings: Sequence[Standing]) -> Iterator[Finding]:
+    for item in standings:
+        name, theirs = item.case.workload, named(item.case, "onnxruntime", "all")
+        if name in NETWORK_GOALS:
+            found = ratio(item.ours, theirs) if theirs else None
+            spread = f"quartiles {found.low:.2f} to {found.high:.2f}" if found else "not measured"
+            what = f"{where}: {name}, ours / ONNX Runtime"
+            yield finding(what, NETWORK_GOALS[name], found.median if found else None, detail=spread)
 
 
 def _right_answers(where: str, cases: Sequence[Case]) -> Finding:

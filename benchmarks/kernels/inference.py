@@ -20,7 +20,7 @@ SUITE = "networks"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One inference of a network with one input and one output, float32, batch 1.
+    """One inference of a network with one input and one output, float32 as far as it computes, batch 1.
 
     `model`: an ONNX file. `data`: an .npz file with the arrays "input" and "output", the latter by numpy.
     `library`: the shared object of our bundle. `flops`: of its operators together. `bytes_once`: input,

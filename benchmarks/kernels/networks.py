@@ -24,7 +24,7 @@ from toolkit.model_job.options import TuneOptions, TuneReport
 from toolkit.report.tune_display import TuneDisplay
 from toolkit.tuning.operator_search import TuningOptions
 
-NAMES = ("resnet18", "mobilenet_v2")
+NAMES = ("resnet18", "mobilenet_v2", "lstm_lm", "gru_spotter", "transformer")
 FOLDER = Path("build/bench/networks")
 MODEL_SEED = 0
 
@@ -43,7 +43,7 @@ def chosen_networks(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a network's files go, and its size: None as benchmarks/networks.py has it."""
+    """Where a network's files go, and its size: None as benchmarks/networks has it."""
 
     folder: Path = FOLDER
     size: int | None = None
@@ -80,7 +80,7 @@ def _files(name: str, model: Path, report: TuneReport, bundle: VerifiedBundle, s
     assert isinstance(variant, CpuVariant)
     specs = [*bundle.manifest.inputs, *bundle.manifest.outputs]
     arrays = [
-        np.frombuffer(bundle.read_part(part), np.float32).reshape(spec.shape)
+        np.frombuffer(bundle.read_part(part), spec.dtype).reshape(spec.shape)
         for part, spec in zip([*golden.inputs, *golden.outputs], specs, strict=True)
     ]
     data, library = stem.with_suffix(".npz"), stem.with_suffix(".so")

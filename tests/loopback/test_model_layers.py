@@ -1,12 +1,12 @@
 """A whole network through generated code, on a board: every layer's output against onnxruntime.
 
-The library under test is the one a bundle holds, except that each step writes to an output of its own, so
-that all layers of one run can be compared.
+The library under test is the one a bundle holds, except that steps write to outputs of their own, so that as
+many layers of one run can be compared as a board takes buffers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 from benchmarks.seeded_model import write
 from boards.board import Board
 from cross.schedule import Configuration, ScheduleSpace, space_of
-from device_runtime.protocol import BufferRequest, MeasureRequest
+from device_runtime.protocol import MAX_BUFFERS, BufferRequest, MeasureRequest
 from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save
 from toolkit.bundle.build import build
 from toolkit.bundle.manifest import TensorSpec
-from toolkit.bundle.model_plan import BufferRef, ModelPlan, Step
+from toolkit.bundle.model_plan import BufferRef, Choice, Copy, Loop, ModelPlan, PlanStep, Step
 from toolkit.bundle.pack import GOLDEN_RTOL
 from toolkit.measure.builder import Builder
 from toolkit.measure.session import open_session
 from toolkit.model.distinct import distinct_operators
-from toolkit.model.graph import Graph
+from toolkit.model.graph import Graph, Group, Region
 from toolkit.model.half_storage import stored_for
 from toolkit.model.load import load_model
 from toolkit.model.memory import plan_memory
@@ -43,17 +43,50 @@ Array = NDArray[Any]
 Pick = Callable[[ScheduleSpace, np.random.Generator], Configuration]
 
 
-def with_every_layer(plan: ModelPlan, graph: Graph) -> ModelPlan:
-    """The plan with each step's result in an output of its own; later steps read it from there."""
-    where: dict[BufferRef, BufferRef] = {}
-    steps: list[Step] = []
-    for number, (step, group) in enumerate(zip(plan.steps, graph.groups, strict=True)):
-        assert step.layer == group.name
-        reads = tuple(where.get(ref, ref) for ref in step.buffers[:-1])
-        where[step.buffers[-1]] = BufferRef("output", number)
-        steps.append(Step(step.symbol, (*reads, BufferRef("output", number)), step.layer))
-    outputs = tuple(_spec(graph, group.output, number) for number, group in enumerate(graph.groups))
-    return replace(plan, steps=tuple(steps), outputs=outputs, arena_bytes=0)
+def written(step: Group | Region) -> Sequence[str]:
+    """The values that a step writes, those of inner graphs left out."""
+    return (step.output,) if isinstance(step, Group) else step.outputs
+
+
+def with_layers(plan: ModelPlan, graph: Graph, layers: Sequence[str]) -> ModelPlan:
+    """The plan with some values, the graph's outputs among them, in outputs of their own."""
+    number = {graph.root(name): number for number, name in enumerate(layers)}
+    place = {
+        place.value: BufferRef("arena", place.offset_bytes)
+        for place in plan_memory(graph, plan.alignment).placements
+    }
+    place |= {graph.root(name): BufferRef("output", number) for number, name in enumerate(graph.outputs)}
+    planned, steps = iter(plan.steps), []
+    for step in graph.steps:
+        names = {graph.root(name) for name in (*step.inputs, *written(step))}
+        moved = {place[name]: number[name] for name in names if name in number}
+        while isinstance(found := next(planned), Copy):  # into a loop's carried values
+            steps.append(with_buffers(found, moved))
+        steps.append(with_buffers(found, moved))
+    assert not list(planned)
+    outputs = tuple(_spec(graph, name, number) for number, name in enumerate(layers))
+    return replace(plan, steps=tuple(steps), outputs=outputs)
+
+
+def with_buffers(step: PlanStep, moved: Mapping[BufferRef, int]) -> PlanStep:
+    """The step with other outputs of the model in place of some buffers."""
+
+    def of(ref: BufferRef) -> BufferRef:
+        output = moved.get(BufferRef(ref.kind, ref.at))
+        return ref if output is None else BufferRef("output", output, ref.offset, ref.strides)
+
+    match step:
+        case Step():
+            return replace(step, buffers=tuple(of(ref) for ref in step.buffers))
+        case Copy():
+            return replace(step, source=of(step.source), target=of(step.target))
+        case Loop():
+            condition = step.condition and of(step.condition)
+            return replace(
+                step, condition=condition, steps=tuple(with_buffers(item, moved) for item in step.steps)
+            )
+        case Choice():
+            raise NotImplementedError("choices have no layer that always runs")
 
 
 def _spec(graph: Graph, name: str, number: int) -> TensorSpec:
@@ -61,17 +94,19 @@ def _spec(graph: Graph, name: str, number: int) -> TensorSpec:
     return TensorSpec(name=f"layer_{number}", shape=value.shape, dtype=value.dtype, layout="")
 
 
-def expected_layers(graph: Graph, proto: Any, inputs: Mapping[str, Array]) -> dict[int, Array]:
-    """What onnxruntime computes for the groups whose output stands for a value of the ONNX file."""
-    sources = {number: graph.values[group.output] for number, group in enumerate(graph.groups)}
-    names = {value.source for value in sources.values() if value.source}
-    found = onnxruntime_values(proto, inputs, names)
+def expected_layers(graph: Graph, proto: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What onnxruntime computes for the layers whose memory stands for a value of the ONNX file."""
+    layers = {graph.root(name) for step in graph.steps for name in written(step)}
+    sources = {
+        name: value for name, value in graph.values.items() if value.source and graph.root(name) in layers
+    }
+    found = onnxruntime_values(proto, inputs, {value.source for value in sources.values()})
     expected = {}
-    for number, value in sources.items():
-        if value.source:
-            array = found[value.source]
-            physical = array.transpose(value.permutation) if value.permutation else array
-            expected[number] = np.ascontiguousarray(physical).reshape(value.shape)
+    for name, value in sources.items():
+        array = found[value.source]
+        physical = array.transpose(value.permutation) if value.permutation else array
+        layer = graph.values[graph.root(name)]
+        expected[layer.name] = np.ascontiguousarray(physical, layer.dtype).reshape(layer.shape)
     return expected
 
 
@@ -91,7 +126,7 @@ def last_algorithm(space: ScheduleSpace, rng: np.random.Generator) -> Configurat
 
 
 def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: Pick = untuned) -> int:
-    """Runs all layers once on the board and asserts each; returns how many were compared."""
+    """Runs the model until each layer was an output once, and asserts it; returns how many were compared."""
     proto, target = onnx.load(path), board.target(None)
     graph = stored_for(load_model(path), target)
     rng = np.random.default_rng(seed)
@@ -103,32 +138,37 @@ def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: P
 
     with Builder(target, workers=2, timeout_s=120.0) as builder:
         whole = plan_model(graph, found, builder, target)
-    plan = with_every_layer(whole, graph)
-    built = build(plan, target)
     inputs = random_inputs(graph, seed=seed)
     expected = expected_layers(graph, proto, inputs)
+    results = [graph.root(name) for name in graph.outputs]
+    layers = [graph.root(name) for step in graph.steps for name in written(step)]
+    inner = [name for name in layers if name in expected and name not in results]
+    size = MAX_BUFFERS - len(inputs) - len(results)
     with open_session(board, cache_dir=cache_dir, holder="test_model_layers") as session:
-        buffers = []
-        for name in graph.inputs:
-            data = np.ascontiguousarray(inputs[name])
-            buffers.append(BufferRequest("input", str(data.dtype), data.size, session.put(data.tobytes())))
-        for number, spec in enumerate(plan.outputs):
-            known = number in expected
-            sha = session.put(expected[number].astype(spec.dtype).tobytes()) if known else ""
-            buffers.append(BufferRequest("output", spec.dtype, spec.elements, sha))
-        request = MeasureRequest(
-            module=session.put(built.code),
-            symbol="tfb_model",
-            buffers=tuple(buffers),
-            workspace_bytes=plan.workspace_bytes,
-            threads=target.threads,
-            timeout_s=300.0,
-            rtol=GOLDEN_RTOL[target.storage],
-            driver=target.kind,
-            device=target.device,
-        )
-        result = session.measure(request)
-    assert result.error is None, result.error
+        for start in range(0, max(len(inner), 1), size):
+            shown = [*inner[start : start + size], *results]
+            plan = with_layers(whole, graph, shown)
+            buffers = []
+            for name in graph.inputs:
+                data = np.ascontiguousarray(inputs[name])
+                sha = session.put(data.tobytes())
+                buffers.append(BufferRequest("input", str(data.dtype), data.size, sha))
+            for name, spec in zip(shown, plan.outputs, strict=True):
+                sha = session.put(expected[name].tobytes()) if name in expected else ""
+                buffers.append(BufferRequest("output", spec.dtype, spec.elements, sha))
+            request = MeasureRequest(
+                module=session.put(build(plan, target).code),
+                symbol="tfb_model",
+                buffers=tuple(buffers),
+                workspace_bytes=plan.workspace_bytes,
+                threads=target.threads,
+                timeout_s=300.0,
+                rtol=GOLDEN_RTOL[target.storage],
+                driver=target.kind,
+                device=target.device,
+            )
+            result = session.measure(request)
+            assert result.error is None, (result.error, shown)
     return len(expected)
 
 

@@ -13,35 +13,48 @@ from tests.loopback.test_model_layers import at_random, check_on_board
 # layers that are compared, at least: most of the network, and each of its convolutions
 LAYERS = {
     "bert": 20,
+    "conformer": 20,
     "dcgan": 5,
+    "dqn": 5,
+    "gru_spotter": 3,
+    "lstm_lm": 4,
     "mobilenet_v1": 28,
     "mobilenet_v2": 53,
     "mobilenet_v3": 50,
+    "r2plus1d_18": 37,
+    "resnest50": 100,
     "resnet18": 22,
+    "ssd": 12,
+    "swin": 300,
+    "transformer": 100,
+    "vad": 10,
     "yolo": 30,
 }
+SMALLER = {"r2plus1d_18": 56, "resnest50": 64, "swin": 24, "transformer": 96}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_every_layer_of_a_network(name: str, local_board: Board, tmp_path: Path) -> None:
-    model = write(name, tmp_path / f"{name}.onnx", seed=3)
+    model = write(name, tmp_path / f"{name}.onnx", seed=3, size=SMALLER.get(name))
     assert check_on_board(local_board, model, 13, tmp_path) >= LAYERS[name]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bert", "dcgan", "yolo"])
+@pytest.mark.parametrize("name", ["bert", "dcgan", "vad", "yolo"])
 def test_every_layer_of_a_network_with_random_schedules(
     name: str, local_board: Board, tmp_path: Path
 ) -> None:
-    size = {"bert": 24, "dcgan": 16, "yolo": 64}[name]
+    size = {"bert": 24, "dcgan": 16, "vad": 256, "yolo": 64}[name]
     model = write(name, tmp_path / f"{name}.onnx", seed=4, size=size)
     assert check_on_board(local_board, model, 14, tmp_path, at_random) >= LAYERS[name]
 
 
 @pytest.mark.emulated
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "size"), [("bert", 16), ("dcgan", 8), ("mobilenet_v3", 64), ("yolo", 32)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("bert", 16), ("dcgan", 8), ("lstm_lm", 24), ("mobilenet_v3", 64), ("yolo", 32)]
+)
 def test_every_layer_of_a_network_on_an_emulated_board(
     name: str, size: int, emulated_board: Board, tmp_path: Path
 ) -> None:

@@ -80,6 +80,25 @@ def test_threads_are_judged_apart_and_autotvm_on_one() -> None:
     assert sum("AutoTVM" in name for name in goals) == 5
 
 
+def test_recurrent_networks_are_judged_against_onnxruntime() -> None:
+    cases = [
+        case(
+            steady("ours", "bundle", 1e-3),
+            steady("onnxruntime", "all", theirs_s),
+            steady("torch", "frozen", 0.5e-3),
+            workload=name,
+            suite="networks",
+        )
+        for name, theirs_s in (("lstm_lm", 1.3e-3), ("transformer", 0.9e-3), ("resnet18", 1e-3))
+    ]
+    goals = by_name(findings(cases))
+    found = {name: goal for name, goal in goals.items() if "ONNX Runtime" in name}
+    assert [(name, goal.goal, goal.reached) for name, goal in found.items()] == [
+        ("networks, 1 thread: lstm_lm, ours / ONNX Runtime", 1.2, True),
+        ("networks, 1 thread: transformer, ours / ONNX Runtime", 1.0, False),
+    ]
+
+
 def test_random_shapes_need_their_number_and_right_answers() -> None:
     def shapes(count: int) -> list[Case]:
         return [

@@ -20,7 +20,13 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first == again != other
 
 
-@pytest.mark.parametrize(("name", "size"), [("bert", 8), ("dcgan", 4), ("yolo", 32)])
+SIZES = {
+    "bert": 8, "conformer": 8, "dcgan": 4, "dqn": 36, "gru_spotter": 12, "lstm_lm": 12, "ssd": 32, "vad": 256,
+    "yolo": 32,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "size"), list(SIZES.items()))
 def test_network_layer_by_layer(name: str, size: int, tmp_path: Path) -> None:
     path = write(name, tmp_path / f"{name}.onnx", 0, size)
     graph = load_model(path)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.kernels.libraries.network_steps import Step, network_steps
 from benchmarks.kernels.measuring import Turnout, measure_all
-from benchmarks.kernels.networks import Place, chosen_networks, tuned_network
+from benchmarks.kernels.networks import NAMES, Place, chosen_networks, tuned_network
 from benchmarks.kernels.processes import contenders
 from benchmarks.kernels.rounds import Plan
 from benchmarks.kernels.tune import Effort
@@ -77,9 +77,11 @@ def test_operators_that_no_step_describes_are_named(tmp_path: Path) -> None:
 
 
 def test_networks_by_name() -> None:
-    assert chosen_networks(["networks"]) == chosen_networks([]) == ["resnet18", "mobilenet_v2"]
+    assert chosen_networks(["networks"]) == chosen_networks([]) == list(NAMES)
     assert chosen_networks(["mobilenet_v2"]) == ["mobilenet_v2"]
-    with pytest.raises(ValueError, match="unknown networks vgg: expected names of resnet18, mobilenet_v2"):
+    with pytest.raises(
+        ValueError, match="unknown networks vgg: expected names of resnet18, mobilenet_v2, lstm_lm"
+    ):
         chosen_networks(["vgg"])
 
 

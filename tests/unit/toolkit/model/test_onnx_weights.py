@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,34 @@ def test_a_file_cut_anywhere_or_with_a_wrong_byte(tmp_path: Path) -> None:
         except ModelError:
             refused += 1
     assert refused >= len(whole)
+
+
+def test_what_an_import_does_grows_with_its_nodes(tmp_path: Path) -> None:
+    """Calls of functions, counted: twice as many blocks more make twice as many calls more."""
+
+    def calls(blocks: int) -> int:
+        nodes = []
+        for block in range(blocks):
+            data = f"y{block - 1}" if block else "x"
+            nodes += [
+                node("Reshape", [data, "heads"], f"h{block}"),
+                node("Transpose", [f"h{block}"], f"t{block}", perm=[0, 2, 1, 3]),
+                node("Softmax", [f"t{block}"], f"s{block}", axis=-1),
+                node("Transpose", [f"s{block}"], f"u{block}", perm=[0, 2, 1, 3]),
+                node("Reshape", [f"u{block}", "rows"], f"r{block}"),
+                node("MatMul", [f"r{block}", "w"], f"m{block}"),
+                node("Add", [f"m{block}", data], f"y{block}"),
+            ]
+        weights = {
+            "heads": np.asarray([1, 4, 2, 4]),
+            "rows": np.asarray([1, 4, 8]),
+            "w": np.ones((8, 8), np.float32),
+        }
+        path = save(tmp_path, model(nodes, {"x": (1, 4, 8)}, [f"y{blocks - 1}"], weights))
+        with cProfile.Profile() as profile:
+            load_model(path)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    load_model(save(tmp_path, model([node("Relu", ["x"], "y")], {"x": (1,)}, ["y"])))
+    few, more, most = calls(10), calls(20), calls(40)
+    assert most - more <= 2.05 * (more - few)
