@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import onnx
 
-from tests.conformance.node_cases import node_cases
+from tests.conformance.node_cases import SIZES, node_cases
 
 MOST_LIMITS = 3  # in a row, the most frequent ones
 MOST_LETTERS = 110
@@ -17,7 +17,8 @@ HEAD = """# Operators
 Made by `make golden` from the node cases of the onnx package {version}: {passed} of {all} pass through
 import, generated code and comparison; each of the others is refused, for the reason given here; none is
 wrong. The first input of a case that passes is given at run time; shapes, axes and weights may be stored in
-the model. Cases that spell a definition out by other operators count for the operator defined.
+the model, and all inputs of {sizes} cases of operators that make a constant of sizes, such as Range. Cases
+that spell a definition out by other operators count for the operator defined.
 [models.md](models.md) says what becomes of operators.
 
 | operator | since opsets | cases | refused are |
@@ -34,7 +35,12 @@ def document(results: Mapping[str, str]) -> str:
         by_operator[operators.get(base, operators[name])].append(result)
     passed = sum(result == "passed" for result in results.values())
     rows = [_row(operator, found) for operator, found in sorted(by_operator.items())]
-    return HEAD.format(version=onnx.__version__, passed=passed, all=len(results)) + "\n".join(rows) + "\n"
+    sizes = sum(name.startswith(SIZES) for name, result in results.items() if result == "passed")
+    return (
+        HEAD.format(version=onnx.__version__, passed=passed, all=len(results), sizes=sizes)
+        + "\n".join(rows)
+        + "\n"
+    )
 
 
 def _row(operator: str, found: list[str]) -> str:

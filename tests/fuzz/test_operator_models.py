@@ -115,7 +115,7 @@ NOT_DRAWN = {  # integers, truth values or indices, which Draft does not draw; w
     "test_recurrent.py": "RNN GRU LSTM",
     "test_onnx_node_cases.py": "BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot Col2Im DFT STFT Det "
     "Einsum GatherElements GatherND Scatter ScatterElements ScatterND TensorScatter ReverseSequence TopK "
-    "OneHot LpNormalization LpPool QuantizeLinear DequantizeLinear",
+    "OneHot LpNormalization LpPool QuantizeLinear DequantizeLinear BitCast OptionalGetElement",
 }
 
 

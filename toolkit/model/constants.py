@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from toolkit.errors import ModelError
 from toolkit.model.function_bodies import OnnxNode
 from toolkit.model.graph import Array
-from toolkit.model.refusals import NodeRefused
+from toolkit.model.refusals import TENSORS_ONLY, NodeRefused
 
 MAX_CONSTANT_BYTES: Final = 2 << 30
 RANDOM: Final = frozenset(
@@ -50,11 +50,7 @@ def evaluated(
             f"fails: {error}; export the model again"
         ) from error
     if not all(isinstance(result, (np.ndarray, np.generic)) for result in results):
-        what, remedy = (
-            "its result is no tensor",
-            "export the model without sequences, maps and optional values",
-        )
-        raise NodeRefused(model, node.name, node.operator, what, remedy)
+        raise NodeRefused(model, node.name, node.operator, "its result is no tensor", TENSORS_ONLY)
     return [np.asarray(result) for result in results]
 
 
@@ -77,6 +73,23 @@ def filled(model: str, node: OnnxNode, shape: Array) -> Array:
             f"expected no more than {MAX_CONSTANT_BYTES} bytes"
         )
     return np.full(extents, fill.ravel()[0], fill.dtype)
+
+
+def ranged(model: str, node: OnnxNode, bounds: Sequence[Array]) -> Array:
+    """Range: from a start, in steps, up to a limit; each bound is one number, of any rank.
+
+    Raises:
+        ModelError: the constant would be too large, or its steps are 0.
+    """
+    start, limit, delta = (bound.reshape(()).item() for bound in bounds)
+    count = math.ceil((limit - start) / delta) if delta else math.inf
+    if not count * bounds[0].itemsize <= MAX_CONSTANT_BYTES:
+        raise ModelError(
+            f"model {model}: node {node.name!r} (Range) goes from {start} to {limit} in steps of {delta}; "
+            f"expected no more than {MAX_CONSTANT_BYTES} bytes"
+        )
+    found: Array = (start + np.arange(max(count, 0)) * delta).astype(bounds[0].dtype)
+    return found
 
 
 def shape_of(node: OnnxNode, shape: tuple[int, ...], dtype: str) -> Array:

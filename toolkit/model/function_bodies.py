@@ -1,7 +1,8 @@
 """Operators that are defined by other operators: what a node of one stands for. Start at `body_of`.
 
 ONNX's schemas define many operators so (`onnx.defs`), some of them by the types and attributes of the node;
-microsoft.py and quantized_bodies.py do for others. Functions of the model itself are inlined when it is read.
+microsoft.py, quantized_bodies.py and training_bodies.py do for others. Functions of the model itself are
+inlined when it is read.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolkit.model import microsoft, quantized_bodies
-from toolkit.model.body_text import function_of
+from toolkit.model import microsoft, quantized_bodies, training_bodies
+from toolkit.model.body_text import attribute_of, function_of
 
-_BODIES = microsoft.BODIES | quantized_bodies.BODIES
+_BODIES = microsoft.BODIES | quantized_bodies.BODIES | training_bodies.BODIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ class OnnxNode:
             return onnx.defs.get_schema(self.proto.op_type, self.opset, self.domain)
         except onnx.defs.SchemaError:
             return None
+
+
+def in_training(node: OnnxNode) -> bool:
+    """Whether it is a batch normalization in training, which is defined by others."""
+    return node.operator == "BatchNormalization" and bool(attribute_of(node.proto, "training_mode", 0))
 
 
 def body_of(node: OnnxNode, types: Mapping[str, Any]) -> list[OnnxNode] | None:

@@ -72,7 +72,7 @@ def binary(source: Source, build: GraphBuilder) -> None:
 
 
 def power(source: Source, build: GraphBuilder) -> None:
-    """Pow; the exponents 2, 1 and 0.5 are cheaper than a general power."""
+    """Pow; the exponents 2, 1 and 0.5 are cheaper than a general power. Of integers by float64."""
     base, exponent = source.input(0), source.input(1)
     if exponent.data is not None and exponent.data.size == 1:
         value = float(exponent.data.ravel()[0])
@@ -83,7 +83,11 @@ def power(source: Source, build: GraphBuilder) -> None:
             source.emit(build, "Sqrt", [base.name])
             return
     if base.dtype in INTEGERS:
-        raise source.refuse(f"powers of {base.dtype} are supported with the constant exponent 2 only")
+        operands = [cast_to(source, build, operand, "float64") for operand in (base, exponent)]
+        op = "IntegerPow" if exponent.dtype in INTEGERS else "Pow"
+        name = source.emit(build, op, operands, None, source.output.shape, "float64")
+        source.emit(build, "Cast", [name], {"to": base.dtype})
+        return
     source.emit(build, "Pow", [base.name, cast_to(source, build, exponent, base.dtype)])
 
 

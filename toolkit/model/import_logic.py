@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from toolkit.model.graph import Attribute, GraphBuilder
-from toolkit.model.import_arithmetic import binary, unary
-from toolkit.model.source import FLOATS, INTEGERS, NUMBERS, TRUTH, Importer, Source
+from cross.expression.language.dtypes import DTYPES
+from toolkit.model.graph import STORED, Attribute, GraphBuilder
+from toolkit.model.import_arithmetic import binary, cast, cast_to, unary
+from toolkit.model.source import FLOATS, INTEGERS, NUMBERS, TRUTH, VALUES, Importer, Source
 
 
 def is_infinite(source: Source, build: GraphBuilder) -> None:
@@ -39,6 +40,27 @@ def bitwise_not(source: Source, build: GraphBuilder) -> None:
     source.emit(build, "Sub", [ones, data.name])
 
 
+def bit_cast(source: Source, build: GraphBuilder) -> None:
+    """BitCast between dtypes of one size: the same bits, which integers keep when they are converted."""
+    data, dtype = source.input(0), source.output.dtype
+    one, other = DTYPES[data.dtype], DTYPES[dtype]
+    if one.kind != "float" and other.kind not in ("float", "bool"):
+        cast(source, build)
+    elif one.kind == other.kind:
+        source.emit(build, "Identity", [data.name])
+    elif {data.dtype, dtype} & set(STORED) or other.kind == "bool":
+        raise source.refuse(
+            f"the bits of {data.dtype} cannot be read as {dtype}", "export the model without it"
+        )
+    elif one.kind == "float":
+        signed = dtype.removeprefix("u")
+        bits = source.emit(build, f"As{signed.capitalize()}", [data.name], None, data.shape, signed)
+        source.emit(build, "Cast", [bits], {"to": dtype})
+    else:
+        signed = cast_to(source, build, data, data.dtype.removeprefix("u"))
+        source.emit(build, f"As{dtype.capitalize()}", [signed])
+
+
 _PLAIN = "Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Round"
 
 IMPORTERS: dict[str, Importer] = {
@@ -49,6 +71,7 @@ IMPORTERS: dict[str, Importer] = {
     "Mod": Importer(modulo, frozenset({"fmod"}), NUMBERS),
     **{op: Importer(binary, dtypes=INTEGERS) for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")},
     "BitShift": Importer(bit_shift, frozenset({"direction"}), INTEGERS),
+    "BitCast": Importer(bit_cast, frozenset({"to"}), VALUES),
     "BitwiseNot": Importer(bitwise_not, dtypes=INTEGERS),
     **{op: Importer(binary, dtypes=TRUTH) for op in ("And", "Or", "Xor")},
 }

@@ -168,20 +168,26 @@ def reduction(source: Source, build: GraphBuilder) -> None:
         return
     kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(data.shape))
     name = data.name
+    truth = data.dtype == "bool"  # which a byte holds: the largest is true if one is
+    if truth:
+        name = source.emit(build, "Cast", [name], {"to": "uint8"}, data.shape, "uint8")
     if source.op == "ReduceSumSquare":
         name = source.emit(build, "Mul", [name, name], shape=data.shape)
     if source.op == "ReduceL1":
         name = source.emit(build, "Abs", [name], shape=data.shape)
     behind = ["Mul"] if source.op == "ReduceMean" else []
+    behind += ["Cast"] if truth else []
     behind += ["Reshape"] if kept != source.output.shape else []
     op = REDUCTIONS.get(source.op, "ReduceSum")
-    name = source.emit(build, op, [name], {"axes": axes}, shape=kept if behind else None)
+    dtype = "uint8" if truth else ""
+    name = source.emit(build, op, [name], {"axes": axes}, kept if behind else None, dtype)
     for position, step in enumerate(behind):
         inputs = [name]
+        attributes: dict[str, Attribute] = {"to": "bool"} if step == "Cast" else {}
         if step == "Mul":
             count = int(np.prod([data.shape[axis] for axis in axes]))
             inputs.append(source.number_as(build, "scale", 1.0 / count))
-        name = source.emit(build, step, inputs, shape=kept if position < len(behind) - 1 else None)
+        name = source.emit(build, step, inputs, attributes, kept if position < len(behind) - 1 else None)
 
 
 def _reduced_axes(source: Source) -> tuple[int, ...]:
@@ -197,7 +203,7 @@ def _reduced_axes(source: Source) -> tuple[int, ...]:
 
 
 _REDUCE = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
-_REDUCERS = "ReduceSum ReduceProd ReduceMax ReduceMin ReduceL1 ReduceSumSquare"
+_REDUCERS = "ReduceSum ReduceProd ReduceL1 ReduceSumSquare"
 
 IMPORTERS: dict[str, Importer] = {
     "Reshape": Importer(reshape, frozenset({"allowzero"}), VALUES),
@@ -205,6 +211,7 @@ IMPORTERS: dict[str, Importer] = {
     "Squeeze": Importer(reshape, frozenset({"axes"}), VALUES),
     "Unsqueeze": Importer(reshape, frozenset({"axes"}), VALUES),
     "Identity": Importer(identity, dtypes=VALUES),
+    "OptionalGetElement": Importer(identity, dtypes=VALUES),
     "Dropout": Importer(dropout, frozenset({"ratio", "seed"}), FLOATS | TRUTH, extra_outputs=True),
     "Transpose": Importer(transpose, frozenset({"perm"}), VALUES),
     "Concat": Importer(concat, frozenset({"axis"}), VALUES),
@@ -212,5 +219,6 @@ IMPORTERS: dict[str, Importer] = {
     "Split": Importer(split, frozenset({"axis", "split", "num_outputs"}), VALUES, extra_outputs=True),
     "Pad": Importer(pad, frozenset({"mode", "pads", "value"}), VALUES),
     **{op: Importer(reduction, _REDUCE, NUMBERS) for op in _REDUCERS.split()},
+    **{op: Importer(reduction, _REDUCE, VALUES) for op in ("ReduceMax", "ReduceMin")},
     **{op: Importer(reduction, _REDUCE) for op in ("ReduceMean", "ReduceL2")},
 }

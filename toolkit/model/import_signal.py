@@ -32,19 +32,33 @@ def fourier_matrix(
     return matrix.astype(np.float32)
 
 
+def real_inverse_matrix(count: int, length: int) -> Array:
+    """[count * 2, length]: from the first `count` bins of `length` real samples to these.
+
+    A bin that is not given is the conjugate of the one that mirrors it.
+    """
+    bins = np.arange(count)
+    weights = np.where((bins == 0) | (2 * bins == length), 1.0, 2.0) * (bins <= length // 2) / length
+    angle = np.outer(bins, np.arange(length)) % length * (2.0 * np.pi / length)
+    parts = np.stack([np.cos(angle), -np.sin(angle)], 1) * weights[:, None, None]
+    matrix: Array = parts.reshape(count * 2, length).astype(np.float32)
+    return matrix
+
+
 def discrete_fourier(source: Source, build: GraphBuilder) -> None:
-    """DFT along one dimension of data [..., 1 or 2], to [..., 2]."""
+    """DFT along one dimension of data [..., 1 or 2], to [..., 2], or to [..., 1] from half the bins."""
     data, shape = source.input(0), source.output.shape
     axis = source.integer("axis", 1)
     if source.opset >= 20:
         axis = (source.known_integers(2, "axis") or (-2,))[0]
     axis %= data.rank
     onesided, inverse = source.integer("onesided", 0) != 0, source.integer("inverse", 0) != 0
-    if onesided and inverse:
-        raise source.refuse("onesided and inverse together are not supported")
     count, parts = data.shape[axis], data.shape[-1]
-    length = (source.known_integers(1, "length") or (count,))[0]
-    matrix = fourier_matrix(source, count, length, parts, inverse, onesided)
+    if onesided and inverse:
+        matrix = real_inverse_matrix(count, shape[axis])
+    else:
+        length = (source.known_integers(1, "length") or (count,))[0]
+        matrix = fourier_matrix(source, count, length, parts, inverse, onesided)
     others = [place for place in range(data.rank - 1) if place != axis]
     order = (*others, axis, data.rank - 1)
     outer = tuple(data.shape[place] for place in others)
@@ -52,7 +66,7 @@ def discrete_fourier(source: Source, build: GraphBuilder) -> None:
     name = source.emit(build, "Reshape", [name], shape=(int(np.prod(outer)), count * parts))
     known = build.constant(f"{source.output.name}/fourier", matrix)
     name = source.emit(build, "MatMul", [name, known], shape=(int(np.prod(outer)), matrix.shape[1]))
-    name = source.emit(build, "Reshape", [name], shape=(*outer, shape[axis], 2))
+    name = source.emit(build, "Reshape", [name], shape=(*outer, shape[axis], shape[-1]))
     source.emit(build, "Transpose", [name], {"perm": tuple(order.index(place) for place in range(data.rank))})
 
 

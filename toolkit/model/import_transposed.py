@@ -39,6 +39,7 @@ def conv_transpose(source: Source, build: GraphBuilder) -> None:
     if all(extent == 1 for extent in image) and attributes["group"] == 1:
         _single_pixel(source, build, attributes, weight)
         return
+    grown = _grown(attributes)
     node = Node(source.name, "ConvTranspose", (), "", attributes)
     try:
         dimensions = phases_of(node, image)
@@ -46,14 +47,27 @@ def conv_transpose(source: Source, build: GraphBuilder) -> None:
         raise source.refuse(str(error), "export the model again") from error
     output = image_shape(source.output.shape)
     whole = (*output[:2], *(item.whole for item in dimensions))
-    steps = [
-        Step("ConvTranspose", (as_image(source, build, weight),), attributes, whole),
-        *bias_steps(source, build, whole),
-    ]
-    if whole != output:
-        starts = (0, 0, *(item.skip for item in dimensions))
-        steps.append(Step("Slice", (), {"starts": starts, "steps": (1,) * len(output), "shape": output}))
+    inner = (*output[:2], *(item.output for item in dimensions))
+    starts = (0, 0, *(item.skip for item in dimensions))
+    cut = Step("Slice", (), {"starts": starts, "steps": (1,) * len(output), "shape": inner}, inner)
+    steps = [Step("ConvTranspose", (as_image(source, build, weight),), attributes, whole)]
+    if inner != output:
+        steps += [cut] * (whole != inner)
+        steps += [Step("Pad", (), grown, output), *bias_steps(source, build, output)]
+    else:
+        steps += bias_steps(source, build, whole)
+        steps += [cut] * (whole != inner)
     emit_image_chain(source, build, as_image(source, build, source.input(0)), steps)
+
+
+def _grown(attributes: dict[str, Attribute]) -> dict[str, Attribute]:
+    """Negative pads as those of a Pad behind; they become 0 in the attributes."""
+    pads = attributes["pads"]
+    assert isinstance(pads, tuple)
+    attributes["pads"] = tuple(max(pad, 0) for pad in pads)
+    missing = [max(-pad, 0) for pad in pads]
+    before, after = missing[: len(pads) // 2], missing[len(pads) // 2 :]
+    return {"before": (0, 0, *before), "after": (0, 0, *after), "mode": "constant", "value": 0.0}
 
 
 def transposed_shape(source: Source) -> tuple[int, ...]:
@@ -114,10 +128,6 @@ def _pads(
         pads = (0,) * (2 * rank)
     else:
         pads = source.integers("pads", [0] * (2 * rank))
-    if min(pads) < 0:
-        raise source.refuse(
-            f"negative pads {list(pads)} are not supported", "export the model with pads of 0 or more"
-        )
     return pads
 
 
@@ -133,7 +143,7 @@ def _single_pixel(
         assert isinstance(pads, tuple) and isinstance(dilations, tuple)
         reach = np.arange(output[axis]) + pads[axis - 2]
         place, rest = np.divmod(reach, dilations[axis - 2])
-        inside = (rest == 0) & (place < arranged.shape[axis])
+        inside = (rest == 0) & (place >= 0) & (place < arranged.shape[axis])
         taken = np.take(arranged, np.where(inside, place, 0), axis=axis)
         arranged = taken * inside.reshape(-1, *(1,) * (arranged.ndim - axis - 1)).astype(arranged.dtype)
     rank = arranged.ndim

@@ -16,10 +16,12 @@ from typing import Any
 from toolkit.errors import ModelError
 from toolkit.model.graph import Array
 from toolkit.model.onnx_weights import Initializer, read_apart
+from toolkit.model.refusals import TENSORS_ONLY
 
 MIN_OPSET = 7
 MAX_FILE_BYTES = (1 << 31) - 1  # of a protobuf message; larger models keep their weights in other files
 MAX_DIMENSIONS = 32
+STRING = 8  # onnx.TensorProto.STRING
 Shape = tuple[int, ...]
 
 
@@ -51,6 +53,9 @@ def read_onnx(path: Path) -> tuple[Any, dict[str, Array]]:
             f"model {path}: the graph has no outputs, so there is nothing to compute; export it again"
         )
     _check_opset(path, model)
+    if 0 < opsets_of(model).get("", 0) < MIN_OPSET:
+        model = _converted(path)
+        initializers = [Initializer(tensor, None) for tensor in model.graph.initializer]
     weights = _weights(path, model, initializers)
     return (_inlined(path, model) if model.functions else model), weights
 
@@ -65,6 +70,21 @@ def _inlined(path: Path, model: Any) -> Any:
         raise ModelError(
             f"model {path}: its local functions cannot be put in place ({' '.join(str(error).split())}); "
             "export it again without functions"
+        ) from error
+
+
+def _converted(path: Path) -> Any:
+    """The model of an operator set before MIN_OPSET as one of that, with its weights."""
+    import onnx.version_converter
+
+    try:
+        model = onnx.load(str(path))
+        return onnx.version_converter.convert_version(model, MIN_OPSET)
+    except (RuntimeError, ValueError, OSError, onnx.shape_inference.InferenceError) as error:
+        reason = " ".join(str(error).rpartition("failed: ")[2].split())
+        raise ModelError(
+            f"model {path}: its opset is older than {MIN_OPSET}, and onnx cannot convert it ({reason}); "
+            "export the model again with a newer opset"
         ) from error
 
 
@@ -170,8 +190,10 @@ def item_bytes(kind: int) -> int:
 
 def _concrete(path: Path, item: Any, given: Shape | None) -> tuple[Shape, int]:
     kind = item.type.tensor_type
-    if not item.type.HasField("tensor_type"):
-        raise ModelError(f"model {path}: input {item.name!r} is no tensor; only tensor inputs are supported")
+    found = str(item.type.WhichOneof("value")).removesuffix("_type")
+    if found != "tensor" or kind.elem_type == STRING:
+        found = "of strings" if found == "tensor" else f"no tensor but of kind {found}"
+        raise ModelError(f"model {path}: input {item.name!r} is {found}; {TENSORS_ONLY}")
     declared = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in kind.shape.dim]
     text = "[" + ", ".join(str(dim) or "?" for dim in declared) + "]"
     if given is None:
@@ -200,9 +222,10 @@ def _check_opset(path: Path, model: Any) -> None:
 
     newest = onnx.defs.onnx_opset_version()
     found = opsets_of(model).get("", 0)
-    if not MIN_OPSET <= found <= newest:
+    used = any(node.domain in ("", "ai.onnx") for node in model.graph.node)
+    if not 1 <= found <= newest and (used or found):
         raise ModelError(
-            f"model {path}: expected an operator set from {MIN_OPSET} to {newest}, found "
+            f"model {path}: expected an operator set from 1 to {newest}, found "
             f"{found or 'none declared'}; export the model again with such an opset"
         )
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from cross.expression.language.dtypes import DTYPES
 from toolkit.errors import ModelError
-from toolkit.model.constants import MAX_CONSTANT_BYTES, RANDOM, evaluated, filled, shape_of
-from toolkit.model.function_bodies import OnnxNode, body_of
+from toolkit.model.constants import MAX_CONSTANT_BYTES, RANDOM, evaluated, filled, ranged, shape_of
+from toolkit.model.function_bodies import OnnxNode, body_of, in_training
 from toolkit.model.graph import Array, Graph, GraphBuilder, Value
 from toolkit.model.import_control import CONTROLS
 from toolkit.model.importers import IMPORTERS
@@ -38,7 +38,7 @@ from toolkit.model.onnx_file import (
 )
 from toolkit.model.onnx_weights import Initializer
 from toolkit.model.quantized_groups import with_integer_groups
-from toolkit.model.refusals import SUPPORTED_TEXT, NodeRefused, refusal
+from toolkit.model.refusals import SUPPORTED_TEXT, TENSORS_ONLY, NodeRefused, refusal
 from toolkit.model.source import Operand, Source
 
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
@@ -222,7 +222,8 @@ class _Walk:
         self._import(node, self.builder)
 
     def _has_importer(self, node: OnnxNode) -> bool:
-        return not node.domain and node.proto.op_type in IMPORTERS
+        known = not node.domain and node.proto.op_type in IMPORTERS
+        return known and not in_training(node)
 
     def _has_shape(self, node: OnnxNode) -> bool:
         """Whether the importer finds the shape of the output where ONNX's shape inference does not."""
@@ -281,6 +282,8 @@ class _Walk:
             results: list[Array] = [shape_of(node, self._shape(proto.input[0]), kind)]
         elif proto.op_type == "ConstantOfShape" and arguments[0] is not None:
             results = [filled(str(self.path), node, arguments[0])]
+        elif proto.op_type == "Range" and not node.domain:
+            results = [ranged(str(self.path), node, [item for item in arguments if item is not None])]
         elif proto.op_type in RESHAPES and arguments[0] is not None:
             self._infer(node)
             results = [arguments[0].reshape(self._shape(proto.output[0]))]
@@ -337,6 +340,8 @@ class _Walk:
         unknown = []
         for item in node.proto.output:
             kind = found.get(item)
+            if kind is not None and kind.WhichOneof("value") not in ("tensor_type", None):
+                raise self.refuse(node, f"its result {item!r} is no tensor", TENSORS_ONLY)
             if kind is not None and not _is_concrete(kind) and self._has_shape(node):
                 kind = onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, [])
             if kind is not None and _is_concrete(kind):

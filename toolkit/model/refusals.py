@@ -8,6 +8,10 @@ from typing import Final
 from toolkit.errors import ModelError
 
 MOST_NAMES: Final = 3  # of nodes in one line
+TENSORS_ONLY: Final = (
+    "sequences, optional values, maps, sparse tensors, strings and sizes that stay open at run time are not "
+    "supported; export the model with tensors of fixed shapes"
+)
 SUPPORTED_TEXT: Final = "docs/operators.md lists the supported operators"
 
 

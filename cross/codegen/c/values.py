@@ -18,7 +18,7 @@ from cross.codegen.c.names import Names
 from cross.codegen.c.terms import without_parentheses
 from cross.errors import CompileError
 from cross.expression.language.dtypes import DTYPES, FLOATS, INDEX, ITEM_BYTES
-from cross.expression.language.operations import INTEGER, OPERATIONS
+from cross.expression.language.operations import BITS, INTEGER, OPERATIONS
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, call
 from cross.loopnest.affine import affine
 from cross.loopnest.bounds import Interval, bounds, is_index
@@ -29,6 +29,7 @@ _FLOOR = {
     "floor_div": "int floor_div(int a, int b) { return a / b - (a % b < 0); }",
     "floor_mod": "int floor_mod(int a, int b) { return a - floor_div(a, b) * b; }",
 }
+_SAME_BITS = frozenset(f"as_{dtype}" for dtype in BITS)
 _NAMED = ("//", "%", "min", "max", "ceildiv")
 
 
@@ -255,9 +256,16 @@ class Values:
     def _call(self, expression: Call, text: Callable[[Expr], str]) -> str:
         """A function; `text` writes its operands."""
         row, dtype = OPERATIONS[expression.function], expression.arguments[0].dtype
+        if row.name in _SAME_BITS:
+            self._define_bits(row.name, self.type(dtype), self.type(row.result))
         if DTYPES[dtype].kind not in row.c and row.expansion is not None:
             return text(row.expansion(call, *expression.arguments))
         return self._written(expression.function, dtype, [text(item) for item in expression.arguments])
+
+    def _define_bits(self, name: str, source: str, result: str) -> None:
+        """The function that gives the same bits in another type."""
+        union = f"union {{ {source} given; {result} found; }} bits"
+        self.helpers[name] = f"{result} {name}({source} a) {{ {union}; bits.given = a; return bits.found; }}"
 
     def _written(self, name: str, dtype: str, operands: list[str]) -> str:
         """An operation as its row says."""
@@ -305,7 +313,7 @@ class Values:
                 return self._extreme(op, dtype, str(lanes), sides)
             case Cast(to, value) if self.type(to) == self.type(value.dtype):
                 return self.vector(value, var, lanes)
-            case Call() if self.dialect.vectors and dtype != "bool":
+            case Call(name) if self.dialect.vectors and dtype != "bool" and name not in _SAME_BITS:
                 return self._call(expression, lambda part: self.vector(part, var, lanes))
             case _:
                 pass

@@ -30,9 +30,15 @@ from cross.expression.language.functions import (
     sqrt,
     tanh,
 )
-from cross.expression.language.operations import TRIGONOMETRY
+from cross.expression.language.operations import BITS, TRIGONOMETRY
 from cross.expression.language.tensor import Tensor, compute
 from cross.expression.language.terms import Cast, Operand, Term, call, cast, constant, select
+
+
+def integer_power(x: Term, y: Operand) -> Term:
+    """x ** y of integers in float64; libraries' powers may be a little less than the integer."""
+    found = power(x, y)
+    return select(constant(y, x.dtype) < 0, found, call("round", found))
 
 
 def relu(x: Term) -> Term:
@@ -250,6 +256,7 @@ UNARY: dict[str, Callable[..., Term]] = {
     "IsInf": is_infinite,
     "Identity": lambda x: x,
     "Not": logical_not,
+    **{f"As{dtype.capitalize()}": functools.partial(call, f"as_{dtype}") for dtype in BITS},
 }
 
 BINARY: dict[str, Callable[[Term, Operand], Term]] = {
@@ -261,6 +268,7 @@ BINARY: dict[str, Callable[[Term, Operand], Term]] = {
     "Max": maximum,
     "Min": minimum,
     "Pow": power,
+    "IntegerPow": integer_power,
     "PRelu": prelu,
     "Mod": remainder,
     "TruncatedMod": truncated_remainder,

@@ -112,6 +112,20 @@ TRIGONOMETRY: Final = {
     "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
 }  # fmt: skip
 
+BITS: Final = {"int32": "float32", "float32": "int32", "int64": "float64", "float64": "int64"}
+"""The dtype of the operand of as_int32, as_float32, ...: the same bits as a number of the other kind."""
+
+
+def _same_bits(dtype: str) -> Operation:
+    source = BITS[dtype]
+    kind = DTYPES[source].kind
+    return Operation(
+        name=f"as_{dtype}", arity=1, kinds=(kind,), result=dtype,
+        llvm={kind: "bitcast"}, c={kind: f"as_{dtype}({{0}})"},
+        numpy=lambda value: np.asarray(value).astype(source).view(dtype),
+    )  # fmt: skip
+
+
 OPERATIONS: Final = {
     row.name: row
     for row in (
@@ -167,6 +181,7 @@ OPERATIONS: Final = {
         _function("tanh", np.tanh, "llvm.tanh", long=True),
         _function("erf", _erf, "@erf", long=True),
         *(_function(name, function, f"@{name}", long=True) for name, function in TRIGONOMETRY.items()),
+        *(_same_bits(dtype) for dtype in BITS),
         _function("floor", np.floor, "llvm.floor"),
         _function("ceil", np.ceil, "llvm.ceil"),
         _function("round", np.rint, "llvm.roundeven", "rint{f}({0})"),
