@@ -178,8 +178,11 @@ def _batches(operator: int, records: Sequence[TuningRecord]) -> list[list[Predic
             fits.setdefault(int(record.facts[PREDICTED]["fitted_to"]), []).append(record)
     found = []
     for batch in fits.values():
-        if len(batch) >= LEAST_RANKED:
-            predicted = _ranks([-float(record.facts[PREDICTED]["score"]) for record in batch])
+        scores = [float(record.facts[PREDICTED]["score"]) for record in batch]
+        if len(batch) >= LEAST_RANKED and min(scores) < max(
+            scores
+        ):  # a model that knows nothing yet ranks none
+            predicted = _ranks([-score for score in scores])
             measured = _ranks([record.cost_s or math.inf for record in batch])
             found.append([Prediction(operator, *pair) for pair in zip(predicted, measured, strict=True)])
     return found

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from cross.errors import ScheduleError
 from device_runtime.protocol import MeasureFailure
@@ -24,6 +25,7 @@ from toolkit.explore.space import Batch
 from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import ReplayRunner
 from toolkit.records import RecordKey, Records, TuningRecord
+from toolkit.records.lines import PREDICTED
 from toolkit.tuning.algorithm import tune_all, tune_operator
 from toolkit.tuning.allocation import AllocationOptions
 from toolkit.tuning.convergence import ConvergenceRule, converged
@@ -130,6 +132,17 @@ def test_the_same_call_continues_and_a_spent_budget_measures_nothing(records: Re
     done = tune_operator(JOB, replay(), records, Budget(30), options=OPTIONS)
     assert (done.trials, done.measured) == (30, 0)
     assert done.best == again.best and done.default == again.default
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_records_say_what_the_cost_model_predicted(records: Records, overlap: bool) -> None:
+    """From the first batch on that a fitted model chose; a higher score is a shorter time, by and large."""
+    tune_operator(JOB, replay(), records, Budget(40), options=replace(OPTIONS, overlap=overlap))
+    found = [(record.facts.get(PREDICTED), record.cost_s) for record in records]
+    expected = [0, 1, 8, 16, 24] if overlap else [0, 8, 16, 24, 32]  # known at the time; 0: there is no model
+    assert [said["fitted_to"] if said else 0 for said, _ in found[::8]] == expected
+    scores, costs_s = zip(*((said["score"], cost_s) for said, cost_s in found[16:] if said), strict=True)
+    assert spearmanr(scores, costs_s).statistic < -0.2
 
 
 class InRounds(GridProposer):
