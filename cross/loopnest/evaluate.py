@@ -20,7 +20,7 @@ from cross.errors import InterpreterError
 from cross.expression.language.dtypes import INDEX
 from cross.expression.language.operations import OPERATIONS, converted
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select
-from cross.loopnest.nodes import Buffer, Expr, Knob, Load, Var, variables
+from cross.loopnest.nodes import Buffer, Expr, Knob, Load, Var, fold, variables
 from cross.loopnest.printer import expression_text
 
 Array = NDArray[Any]
@@ -84,9 +84,9 @@ def separate(expression: Expr, lanes: Mapping[str, Indices]) -> tuple[Expr, Indi
     if left is None or right is None:
         return None
     if op in ("+", "-"):
-        return Binary(op, left[0], right[0]), _add_lanes(left[1], right[1], 1 if op == "+" else -1)
+        return fold(op, left[0], right[0]), _add_lanes(left[1], right[1], 1 if op == "+" else -1)
     if op == "*" and isinstance(expression.right, Int) and left[1] is not None:
-        return Binary("*", left[0], expression.right), left[1] * expression.right.value
+        return fold("*", left[0], expression.right), left[1] * expression.right.value
     return None
 
 
@@ -144,7 +144,7 @@ class Accessor:
     ) -> Callable[[Environment], Any] | None:
         """The offset of all lanes when every index comes apart into an equal and a lane part."""
         plain = Scope(scope.arrays, scope.slots)
-        rows: list[tuple[Closure, int, int, int]] = []
+        rows: list[tuple[int, Closure, int, int, int]] = []
         total: Any = 0
         for position, index in enumerate(indices):
             separated = separate(index, scope.lanes)
@@ -153,12 +153,15 @@ class Accessor:
             equal, lane = separated
             low, high = (0, 0) if lane is None else (int(lane.min()), int(lane.max()))
             limit = self.shape[position] - 1 - high
-            rows.append((compile_expression(equal, plain), -low, limit, strides[position]))
             total = total + (0 if lane is None else lane * strides[position])
+            if isinstance(equal, Int) and -low <= equal.value <= limit:
+                total = total + equal.value * strides[position]
+            else:
+                rows.append((position, compile_expression(equal, plain), -low, limit, strides[position]))
 
         def offset(environment: Environment) -> Any:
             base = 0
-            for position, (index, low, high, stride) in enumerate(rows):
+            for position, index, low, high, stride in rows:
                 value = index(environment, None)
                 if not low <= value <= high:
                     shift = -low if value < low else self.shape[position] - 1 - high
@@ -245,6 +248,9 @@ def _operation(expression: Binary | Call, scope: Scope) -> Closure:
         return lambda environment, chosen: apply(argument(environment, chosen))
     if len(operands) == 2:
         left, right = operands
+        if isinstance(expression.parts[1], Int):
+            constant = expression.parts[1].value
+            return lambda environment, chosen: apply(left(environment, chosen), constant)
         return lambda environment, chosen: apply(left(environment, chosen), right(environment, chosen))
     return lambda environment, chosen: apply(*(operand(environment, chosen) for operand in operands))
 
