@@ -52,7 +52,12 @@ def tcp(folder: Path) -> Iterator[Board]:
 
 @pytest.fixture(
     scope="module",
-    params=[local, ssh, tcp, pytest.param(emulator, marks=[pytest.mark.emulated, pytest.mark.slow])],
+    params=[
+        local,
+        tcp,
+        pytest.param(ssh, marks=pytest.mark.slow),
+        pytest.param(emulator, marks=[pytest.mark.emulated, pytest.mark.slow]),
+    ],
     ids=lambda kind: kind.__name__,
 )
 def board(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:

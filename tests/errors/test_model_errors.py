@@ -239,6 +239,7 @@ def test_every_truncation_is_a_model_error(tmp_path: Path) -> None:
             load_model(path)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(
     max_examples=300,

@@ -73,6 +73,7 @@ FAILURES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "text"), FAILURES)
 def test_a_failure_is_typed_and_the_next_measurement_is_right(
     session: Session, name: str, kind: str, text: str

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -130,6 +131,7 @@ def wanted(case: Case, proto: Any, inputs: Mapping[str, Array]) -> Array:
     return np.asarray(ReferenceEvaluator(proto).run(None, dict(inputs))[0])
 
 
+@pytest.mark.slow
 def test_values_of_every_dtype_are_right(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     models, expected = [], []

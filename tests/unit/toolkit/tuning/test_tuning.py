@@ -179,7 +179,7 @@ def test_a_search_that_waits_for_costs_goes_on(records: Records, overlap: bool) 
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("tuner", ["annealing", "random"])
+@pytest.mark.parametrize("tuner", [pytest.param("annealing", marks=pytest.mark.slow), "random"])
 def test_what_ended_because_nothing_new_was_found_has_ended(records: Records, tuner: str, seed: int) -> None:
     """Most configurations make one program; those that make another one are hard to come by."""
 
@@ -362,6 +362,7 @@ def test_few_shared_trials_reach_every_operator(records: Records) -> None:
     assert sum(found.values()) == 12 and len(found) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [False, True])
 def test_one_seed_one_course_over_several_operators(tmp_path: Path, overlap: bool) -> None:
     states = []
@@ -379,6 +380,7 @@ def test_one_seed_one_course_over_several_operators(tmp_path: Path, overlap: boo
     assert states[0] == states[1]
 
 
+@pytest.mark.slow
 def test_a_run_in_two_parts_gives_trials_to_the_same_operators(tmp_path: Path) -> None:
     """What decides is in the records."""
     with Records(tmp_path / "whole.db") as records:
@@ -396,6 +398,7 @@ def test_a_run_in_two_parts_gives_trials_to_the_same_operators(tmp_path: Path) -
     assert all(abs(parts[name] - whole[name]) <= 16 for name in whole)
 
 
+@pytest.mark.slow
 def test_converged_operators_end_early_when_asked_to(records: Records) -> None:
     rule = ConvergenceRule(share=0.05, trials=16, patience=16)
     stopping = replace(OPTIONS, early_stop=True, allocation=AllocationOptions(rule=rule))
@@ -443,7 +446,7 @@ class FakeClock:
 
 
 @pytest.mark.parametrize("changing", [False, True])
-@pytest.mark.parametrize("seconds", [40.0, 100.0, 301.0])
+@pytest.mark.parametrize("seconds", [40.0, 100.0, pytest.param(301.0, marks=pytest.mark.slow)])
 def test_the_last_batch_fits_the_time(records: Records, seconds: float, changing: bool) -> None:
     """A batch of 8 takes 16 s here: one that would end too late is made smaller."""
     clock = FakeClock()
