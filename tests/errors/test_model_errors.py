@@ -88,6 +88,17 @@ def one(
     return model([node(op, ["x", *(weights or {})], "y", **attributes)], {"x": shape}, ["y"], weights, opset)
 
 
+UNPOOLED = integers(5, 7, 13, 15).reshape(1, 1, 2, 2)
+TWO_BY_TWO: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
+
+
+def shaped(proto: Any, *shape: int) -> Any:
+    """A model whose output has a shape that ONNX does not infer."""
+    for extent in shape:
+        proto.graph.output[0].type.tensor_type.shape.dim.add().dim_value = extent
+    return proto
+
+
 def many_in_the_way() -> Any:
     """Two settings and five operators of two kinds, one of them behind another, none of them alone."""
     names = "abcde"
@@ -144,11 +155,15 @@ MODELS: dict[str, Callable[[], Any]] = {
     ),
     "axis-named-twice": lambda: one("ReduceSum", (2, 6), {"a": integers(1, -1)}),
     "axis-outside": lambda: one("LayerNormalization", (2, 6), {"s": weight(6)}, axis=5),
-    "storage-order": lambda: one("MaxPool", (1, 3, 4, 4), kernel_shape=[2, 2], storage_order=1),
-    "pool-indices": lambda: model(
-        [node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2]), node("Cast", ["i"], "f", to=1)],
-        {"x": (1, 3, 4, 4)},
-        ["y", "f"],
+    "unpooled-to-less": lambda: shaped(
+        one("MaxUnpool", (1, 1, 2, 2), {"i": UNPOOLED, "s": integers(1, 1, 4, 3)}, **TWO_BY_TWO), 1, 1, 4, 3
+    ),
+    "offsets-of-other-windows": lambda: shaped(
+        one("DeformConv", (1, 1, 3, 3), {"w": weight(1, 1, 2, 2), "o": weight(1, 6, 2, 2)}, opset=19),
+        1,
+        1,
+        2,
+        2,
     ),
     "gather-outside": lambda: one("Gather", (5, 3), {"i": integers(0, 1, 5)}),
     "too-many-to-sort": lambda: model(

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from tests.fuzz.image_models import deformed, places_of_pooling, regions, sampling, unpooling
 from tests.onnx_models import model, node
 
 Array = NDArray[Any]
@@ -31,6 +32,7 @@ class Draft:
     attributes: dict[str, Any] = field(default_factory=dict)
     outputs: int = 1
     output_dtype: int = onnx.TensorProto.FLOAT
+    more_dtypes: tuple[int, ...] = ()  # of the last outputs, where they differ
 
     def pick(self, *choices: Any) -> Any:
         return choices[int(self.rng.integers(len(choices)))]
@@ -72,9 +74,18 @@ class Draft:
         single = node(self.op, self.operands, outputs, **self.attributes)
         shapes = {name: array.shape for name, array in self.inputs.items()}
         proto = model([single], shapes, outputs, self.weights, self.opset)
+        kinds = [self.output_dtype] * (self.outputs - len(self.more_dtypes)) + [*self.more_dtypes]
+        for output, kind in zip(proto.graph.output, kinds, strict=True):
+            output.type.tensor_type.elem_type = kind
+        for item in proto.graph.input:
+            kind = onnx.helper.np_dtype_to_tensor_dtype(self.inputs[item.name].dtype)
+            item.type.tensor_type.elem_type = kind
+        proto = onnx.shape_inference.infer_shapes(proto)
         for output in proto.graph.output:
-            output.type.tensor_type.elem_type = self.output_dtype
-        return onnx.shape_inference.infer_shapes(proto)
+            if not output.type.tensor_type.HasField("shape"):  # the rank of the data is that of the result
+                for axis in range(next(iter(self.inputs.values())).ndim):
+                    output.type.tensor_type.shape.dim.add().dim_param = f"size{axis}"
+        return proto
 
 
 def opsets(op: str) -> list[int]:
@@ -303,7 +314,11 @@ def pooling(draft: Draft) -> None:
     draft.attributes["kernel_shape"] = kernel
     window(draft, rank, image, kernel)
     most = 3e38 if draft.op == "MaxPool" else 1e30
-    draft.input(draft.data((draft.pick(1, 2), draft.pick(1, 3, 8), *image), most))
+    data = draft.data((draft.pick(1, 2), draft.pick(1, 3, 8), *image), most)
+    if draft.op == "MaxPool" and draft.opset >= 8 and draft.chance(0.3):
+        places_of_pooling(draft, np.nan_to_num(data))
+    else:
+        draft.input(data)
 
 
 def global_pooling(draft: Draft) -> None:
@@ -631,19 +646,23 @@ DRAWERS: dict[str, Callable[[Draft], None]] = {
     "BatchNormalization": batch_normalization,
     "Clip": clip,
     "Concat": concat,
+    "DeformConv": deformed,
     "Expand": expand,
     "Flatten": flatten,
     "Gather": gather,
     "Gelu": gelu,
     "Gemm": gemm,
+    "GridSample": sampling,
     "HardSigmoid": hard_sigmoid,
     "InstanceNormalization": instance_normalization,
     "LRN": lrn,
     "LayerNormalization": layer_normalization,
     "MatMul": matmul,
+    "MaxUnpool": unpooling,
     "Pad": pad,
     "Pow": power,
     "Reshape": reshape,
+    "RoiAlign": regions,
     "Selu": selu,
     "Slice": slicing,
     "Split": split,

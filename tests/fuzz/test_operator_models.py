@@ -39,8 +39,18 @@ SUMS = (
     "Sum",
     "Mean",
     "CumSum",
+    "DeformConv",
 )
-OF_INPUT = ("Resize", "Upsample", "BatchNormalization", "LayerNormalization", "InstanceNormalization", "LRN")
+OF_INPUT = (
+    "Resize",
+    "Upsample",
+    "GridSample",
+    "RoiAlign",
+    "BatchNormalization",
+    "LayerNormalization",
+    "InstanceNormalization",
+    "LRN",
+)
 
 
 def by_onnxruntime(draft: Draft) -> bool:
@@ -54,6 +64,7 @@ def by_onnxruntime(draft: Draft) -> bool:
         "Upsample": 99,
         "Mean": 13,
         "Unsqueeze": 13,
+        "RoiAlign": 16,
     }
     windows = draft.op in ("MaxPool", "AveragePool") and ("auto_pad" in draft.attributes or draft.opset < 10)
     return (

@@ -19,6 +19,7 @@ from cross.expression.families import (
     pool,
     positions,
     recurrent,
+    sampling,
     transposed,
 )
 from cross.expression.families.window import Window
@@ -127,6 +128,34 @@ def _conv_transpose(node: Node, operands: Sequence[Tensor]) -> Tensor:
 
 def _pool(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return pool.pool(operands[0], node.integers("kernel"), _window(node), COMBINERS[node.op])
+
+
+def _pool_places(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    column_major = node.integer("column_major") != 0
+    return pool.pool_places(operands[0], node.integers("kernel"), _window(node), column_major)
+
+
+def _unpool(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    data, places = operands
+    return pool.unpool(data, places, node.integers("kernel"), _window(node), node.integers("output"))
+
+
+def _positions(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    mode, padding = node.text("mode"), node.text("padding")
+    image, align_corners = node.integers("image"), node.integer("align_corners") != 0
+    return sampling.unnormalized(operands[0], image, mode, padding, align_corners)
+
+
+def _sample(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    data, positions = operands
+    align_corners = node.integer("align_corners") != 0
+    return sampling.sample(data, positions, node.text("mode"), node.text("padding"), align_corners)
+
+
+def _align_regions(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    data, regions, batches = operands
+    output, points = node.integers("output"), node.integer("points")
+    return sampling.align_regions(data, regions, batches, output, points, node.text("combiner"))
 
 
 def _normalize(node: Node, operands: Sequence[Tensor]) -> Tensor:
@@ -253,6 +282,11 @@ _BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "ConvTranspose": _conv_transpose,
     "MaxPool": _pool,
     "SumPool": _pool,
+    "MaxPoolPlaces": _pool_places,
+    "MaxUnpool": _unpool,
+    "SamplePositions": _positions,
+    "Sample": _sample,
+    "RoiAlign": _align_regions,
     "ReduceSum": _reduce,
     "ReduceProd": _reduce,
     "ReduceMax": _reduce,

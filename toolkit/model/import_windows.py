@@ -7,7 +7,7 @@ Three-dimensional data stays as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -214,12 +214,66 @@ def pooled_shape(source: Source) -> tuple[int, ...]:
 
 
 def max_pool(source: Source, build: GraphBuilder) -> None:
-    """MaxPool; padding never wins."""
-    if source.integer("storage_order", 0) != 0:
-        raise source.refuse("storage_order 1 is not supported")
+    """MaxPool, and the places of the largest elements; padding never wins."""
     geometry = _pool_geometry(source)
     data = as_image(source, build, source.input(0))
     emit_image_chain(source, build, data, [Step("MaxPool", (), geometry.attributes())])
+    if len(source.outputs) > 1 and source.outputs[1] is not None:
+        places = replace(source.outputs[1], shape=source.output.shape)
+        attributes = {**geometry.attributes(), "column_major": source.integer("storage_order", 0)}
+        own = replace(source, outputs=(places,))
+        emit_image_chain(own, build, data, [Step("MaxPoolPlaces", (), attributes)])
+
+
+def _unpool_geometry(source: Source) -> tuple[_Geometry, tuple[int, ...]]:
+    """The window of MaxUnpool, and the image that it makes whole, before it is cut or padded."""
+    kernel = source.integers("kernel_shape", ())
+    strides = source.integers("strides", [1] * len(kernel))
+    pads = source.integers("pads", [0] * (2 * len(kernel)))
+    image = source.input(0).shape[2:]
+    if not len(image) == len(kernel) == len(strides) == len(pads) // 2:
+        raise source.refuse(
+            f"kernel_shape {kernel} does not fit an image of {len(image)} dimensions",
+            "export the model again",
+        )
+    whole = [
+        (extent - 1) * strides[d] + kernel[d] - pads[d] - pads[len(kernel) + d]
+        for d, extent in enumerate(image)
+    ]
+    if len(kernel) == 1:
+        return _Geometry((1, *kernel), (1, *strides), (0, pads[0], 0, pads[1]), (1, 1), (0, 0)), (1, *whole)
+    return _Geometry(kernel, strides, pads, (1,) * len(kernel), (0,) * len(kernel)), tuple(whole)
+
+
+def unpooled_shape(source: Source) -> tuple[int, ...]:
+    """The shape that the input says, or the windows."""
+    given = source.known_integers(2, "output shape")
+    whole = _unpool_geometry(source)[1]
+    return given or (*source.input(0).shape[:2], *whole[len(whole) - source.input(0).rank + 2 :])
+
+
+def max_unpool(source: Source, build: GraphBuilder) -> None:
+    """MaxUnpool: each element at its place in the image that the windows make; zeros behind, if there are."""
+    geometry, whole = _unpool_geometry(source)
+    data, places = (as_image(source, build, source.input(position)) for position in (0, 1))
+    attributes = {**geometry.attributes(), "output": whole}
+    shape, wanted = (*source.input(0).shape[:2], *whole), image_shape(source.output.shape)
+    steps = [Step("MaxUnpool", (places,), attributes, shape)]
+    if shape != wanted:
+        after = tuple(want - have for want, have in zip(wanted, shape, strict=True))
+        pads: dict[str, Attribute] = {
+            "mode": "constant",
+            "before": (0,) * len(after),
+            "after": after,
+            "value": 0.0,
+        }
+        if min(after) < 0:
+            raise source.refuse(
+                f"its output shape {list(source.output.shape)} is smaller than {list(shape)}, which its "
+                "windows make"
+            )
+        steps.append(Step("Pad", (), pads))
+    emit_image_chain(source, build, data, steps)
 
 
 def average_pool(source: Source, build: GraphBuilder) -> None:
@@ -297,8 +351,12 @@ IMPORTERS: dict[str, Importer] = {
         max_pool,
         _WINDOW | {"ceil_mode", "storage_order"},
         NUMBERS,
+        extra_outputs=True,
         shape=pooled_shape,
         folds=True,
+    ),
+    "MaxUnpool": Importer(
+        max_unpool, frozenset({"kernel_shape", "strides", "pads"}), NUMBERS, shape=unpooled_shape
     ),
     "AveragePool": Importer(
         average_pool, _WINDOW | {"ceil_mode", "count_include_pad"}, shape=pooled_shape, folds=True

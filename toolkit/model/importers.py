@@ -11,6 +11,7 @@ from toolkit.model import (
     import_quantized,
     import_recurrent,
     import_resize,
+    import_sampling,
     import_shapes,
     import_signal,
     import_transposed,
@@ -31,4 +32,5 @@ IMPORTERS: dict[str, Importer] = {
     **import_shapes.IMPORTERS,
     **import_resize.IMPORTERS,
     **import_recurrent.IMPORTERS,
+    **import_sampling.IMPORTERS,
 }

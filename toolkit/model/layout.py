@@ -20,10 +20,11 @@ from toolkit.model.weight_layout import channels_last, grouped_weight, kernel_fi
 
 NHWC = channels_last(4)
 WINDOWED = frozenset({"Conv", "MaxPool", "SumPool", "LRN"})
+IMAGES = {"Sample": 1, "RoiAlign": 1, "MaxUnpool": 2}  # how many operands are images, the first ones
 INDEXED = frozenset(
     (
         *("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "TensorScatter"),
-        *("ReverseSequence", "TopPlaces", "Col2Im", "Det"),
+        *("ReverseSequence", "TopPlaces", "Col2Im", "Det", "SamplePositions"),
     )
 )
 RECURRENT = frozenset({"LstmCell", "LstmOutput", "GruReset", "GruOutput"})
@@ -276,6 +277,17 @@ def _as_written(layout: _Layout, node: Node) -> None:
     layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
 
 
+def _with_image(layout: _Layout, node: Node) -> None:
+    """Images channels last, all other operands in the order that ONNX gives them."""
+    inputs = []
+    for number, name in enumerate(node.inputs):
+        rank = len(layout.shape(name))
+        image = number < IMAGES[node.op]
+        inputs.append(layout.get(name, channels_last(rank) if image else tuple(range(rank))))
+    order = channels_last(len(layout.shape(node.output)))
+    layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
+
+
 def _control(layout: _Layout, node: Node) -> None:
     """As written, too: the graphs inside have been laid out."""
     assert node.control is not None
@@ -345,7 +357,8 @@ def _along_axes(layout: _Layout, node: Node) -> None:
 
 
 _RULES: dict[str, Callable[[_Layout, Node], None]] = {
-    **dict.fromkeys((*WINDOWED, "ConvTranspose"), _windowed),
+    **dict.fromkeys((*WINDOWED, "ConvTranspose", "MaxPoolPlaces"), _windowed),
+    **dict.fromkeys(IMAGES, _with_image),
     **dict.fromkeys(
         (
             *(*REDUCTIONS, "Softmax", "LogSoftmax", "ReduceL2", "Normalize", "Slice", "Pad"),

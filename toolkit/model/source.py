@@ -168,8 +168,8 @@ class Source:
                     f"{list(found)}",
                     "export the model again",
                 )
-        known = build.values[inputs[0]].data if op == "Reshape" and shape is not None else None
-        if known is not None:
+        known = build.values[inputs[0]].data if shape is not None else None
+        if known is not None and op == "Reshape":
             return build.constant(f"{inputs[0]}/reshaped", known.reshape(wanted))
         if shape is None:
             output = self.output

@@ -8,10 +8,11 @@ from cross.errors import ExpressionError
 from cross.expression.families.conv import IMAGE_AXES, kernel_axes, padded_image, seen
 from cross.expression.families.window import Window
 from cross.expression.language import functions
-from cross.expression.language.functions import reduce_axis
+from cross.expression.language.dtypes import INDEX
+from cross.expression.language.functions import equal, logical_and, maximum, minimum, reduce_axis
 from cross.expression.language.operations import neutral_value
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Term
+from cross.expression.language.terms import Term, constant, select
 
 COMBINERS = {"sum": functions.sum, "prod": functions.product, "max": functions.max, "min": functions.min}
 
@@ -47,6 +48,91 @@ def pool(data: Tensor, kernel: Sequence[int], window: Window, combiner: str, nam
 
     shape = (batch, *window.output(image, kernel), channels)
     return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "c"))
+
+
+def pool_places(data: Tensor, kernel: Sequence[int], window: Window, column_major: bool) -> Tensor:
+    """Where the first largest element of each window of `pool` is: int64 [n, output..., c].
+
+    A place counts the elements of data as [n, c, image...], without padding; with `column_major` the first
+    dimension of the image runs fastest.
+    """
+    extreme = pool(data, kernel, window, "max", "extreme")
+    batch, *image, channels = data.shape
+    padded, taps = padded_image(data, window, neutral_value("max", data.dtype)), kernel_axes(kernel)
+
+    def body(b: Term, *axes: Term) -> Term:
+        *place, c = axes
+        there = seen(place, taps, window)
+        own = [index - before for index, before in zip(there, window.before, strict=True)]
+        inside = [term for index, e in zip(own, image, strict=True) for term in (index >= 0, index < e)]
+        largest = logical_and(equal(padded[(b, *there, c)], extreme[(b, *axes)]), *inside)
+        return functions.min(
+            select(largest, flat_index((b, c, *own), (batch, channels, *image)), absent), taps
+        )
+
+    absent = constant(data.elements - 1, INDEX)  # where all are NaN
+    places = compute(extreme.shape, body, "places", ("b", *IMAGE_AXES[window.rank], "c"))
+    if not column_major:
+        return places
+
+    def turned(*axes: Term) -> Term:
+        plane, *own = split_index(places[axes], (batch * channels, *image))
+        return flat_index((plane, *own[::-1]), (batch * channels, *image[::-1]))
+
+    return compute(places.shape, turned, "turned")
+
+
+def unpool(
+    data: Tensor, places: Tensor, kernel: Sequence[int], window: Window, output: Sequence[int]
+) -> Tensor:
+    """Each element of data [n, image..., c] at its place of `pool_places` in [n, output..., c], else 0.
+
+    A place outside of the element's own window is left out; of several elements for a place the last stays.
+    """
+    batch, *image, channels = data.shape
+    reach = [-(-k // s) for k, s in zip(kernel, window.strides, strict=True)]
+    behind = [reduce_axis(extent, f"behind{d}") for d, extent in enumerate(reach)]
+
+    def body(b: Term, *axes: Term) -> Term:
+        *here, c = axes
+        own: list[Term] = []
+        fits: list[Term] = []
+        for d, stride in enumerate(window.strides):
+            distance = here[d] + window.before[d]
+            index = distance // stride - behind[d]
+            fits += [index >= 0, index < image[d], distance - index * stride < kernel[d]]
+            own.append(minimum(maximum(index, 0), image[d] - 1))
+        flat = flat_index((b, c, *here), (batch, channels, *output))
+        hit = logical_and(*fits, equal(places[(b, *own, c)], flat))
+        return functions.max(select(hit, flat_index(own, image), constant(-1, INDEX)), behind)
+
+    shape = (batch, *output, channels)
+    names = ("b", *IMAGE_AXES[window.rank], "c")
+    last = compute(shape, body, "last", names)
+
+    def chosen(b: Term, *axes: Term) -> Term:
+        found = last[(b, *axes)]
+        value = data[(b, *split_index(maximum(found, 0), image), axes[-1])]
+        return select(found >= 0, value, constant(0, data.dtype))
+
+    return compute(shape, chosen, "unpool", names)
+
+
+def flat_index(indices: Sequence[Term], shape: Sequence[int]) -> Term:
+    """The place of an element among all in row-major order."""
+    flat = indices[0]
+    for index, extent in zip(indices[1:], shape[1:], strict=True):
+        flat = flat * extent + index
+    return flat
+
+
+def split_index(flat: Term, shape: Sequence[int]) -> list[Term]:
+    """The indices of the element at a place in row-major order."""
+    indices: list[Term] = []
+    for extent in reversed(shape[1:]):
+        indices.append(flat % extent)
+        flat = flat // extent
+    return [flat, *indices[::-1]]
 
 
 def reduce(

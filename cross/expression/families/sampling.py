@@ -1,0 +1,167 @@
+"""Reading images between their elements, at positions that are computed: grid sampling, regions of interest.
+
+A position counts elements: 0 is the middle of the first one. No position leads outside of an image, whatever
+the data: see `bounded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cross.expression.families.indexed import nearest
+from cross.expression.families.pool import COMBINERS
+from cross.expression.language import functions
+from cross.expression.language.dtypes import INDEX
+from cross.expression.language.functions import (
+    absolute,
+    equal,
+    floor,
+    logical_and,
+    maximum,
+    minimum,
+    reduce_axis,
+)
+from cross.expression.language.tensor import Tensor, compute
+from cross.expression.language.terms import Operand, Term, call, cast, lookup, select
+
+TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+"""Elements along a dimension that a mode weighs."""
+CUBIC = -0.75  # the coefficient of Keys' cubic convolution (1981) that ONNX names
+BEYOND = 4.0  # elements outside of an image: no tap of a position there is inside
+
+
+def bounded(x: Term, low: Operand, high: Operand) -> Term:
+    """x, or the end of the range that it is beyond; `low` of NaN."""
+    return select(x >= low, select(x <= high, x, high), low)
+
+
+def unnormalized(
+    grid: Tensor, image: Sequence[int], mode: str, padding: str, align_corners: bool, name: str = "positions"
+) -> Tensor:
+    """The positions [..., r] in an image of r dimensions that a grid [..., r] names, the last one first.
+
+    In a grid -1 and 1 are the borders of the image, or with `align_corners` the middles of its outer
+    elements. Positions outside stay there ("zeros"), become the nearest inside ("border") or are mirrored
+    ("reflection").
+    """
+
+    def body(*axes: Term) -> Term:
+        *outer, dimension = axes
+        length = lookup([image], 0, dimension, grid.dtype)
+        x = grid[(*outer, len(image) - 1 - dimension)]
+        x = (x + 1.0) * (length - 1.0) * 0.5 if align_corners else ((x + 1.0) * length - 1.0) * 0.5
+        x = call("round", x) if mode == "nearest" else x
+        first: Operand = 0.0 if align_corners else -0.5
+        last = length - (1.0 if align_corners else 0.5)
+        inside = logical_and(x >= first, x <= last)
+        if padding == "border":
+            return select(inside, x, bounded(x, 0.0, length - 1.0))
+        return x if padding == "zeros" else select(inside, x, _mirrored(x, first, last))
+
+    return compute(grid.shape, body, name=name)
+
+
+def _mirrored(x: Term, first: Operand, last: Term) -> Term:
+    """A number outside of a range, mirrored at its ends until it is inside."""
+    span = maximum(last - first, 1.0)
+    distance = maximum(first - x, x - last)
+    turns = floor(distance / span)
+    rest = distance - turns * span
+    even = equal(turns, floor(turns * 0.5) * 2.0)
+    from_first = equal(x < first, even)
+    return select(from_first, first + rest, last - rest)
+
+
+def sample(
+    data: Tensor, positions: Tensor, mode: str, padding: str, align_corners: bool, name: str = "sample"
+) -> Tensor:
+    """data [n, image..., c] at positions [n, output..., r] -> [n, output..., c], r the image's dimensions.
+
+    `mode` is a key of TAPS; what an element outside counts as is `padding`: "zeros" 0, "border" the nearest
+    one, "reflection" the one mirrored at the border, or with `align_corners` at the middle of the outer one.
+    """
+    image, count = data.shape[1:-1], TAPS[mode]
+    taps = [reduce_axis(count, f"tap{d}") for d in range(len(image))]
+
+    def body(*axes: Term) -> Term:
+        batch, *place, channel = axes
+        indices: list[Term] = []
+        inside: list[Term] = []
+        weights: list[Term] = []
+        for dimension, (extent, tap) in enumerate(zip(image, taps, strict=True)):
+            x = bounded(positions[(batch, *place, dimension)], -BEYOND, extent + BEYOND)
+            index = cast(INDEX, floor(x))
+            if count > 1:
+                index = index + tap - (count // 2 - 1)
+                weights.append(_weight(tap, x - floor(x), count))
+            inside += [index >= 0, index < extent]
+            mirrored = _mirrored_index(index, extent, align_corners) if padding == "reflection" else index
+            indices.append(nearest(mirrored, extent))
+        element = data[(batch, *indices, channel)]
+        if padding == "zeros":
+            element = select(logical_and(*inside), element, 0.0)
+        for weight in weights:
+            element = element * cast(data.dtype, weight)
+        return functions.sum(element, taps) if weights else element
+
+    return compute((*positions.shape[:-1], data.shape[-1]), body, name=name)
+
+
+def _mirrored_index(index: Term, extent: int, align_corners: bool) -> Term:
+    """An index mirrored at the middles of the outer elements, or at the borders of the image."""
+    last = extent - 1 if align_corners else extent
+    turned = index % max(2 * last, 1)
+    return select(turned < extent, turned, 2 * last - (0 if align_corners else 1) - turned)
+
+
+def _weight(tap: Term, part: Term, count: int) -> Term:
+    """What a tap weighs, of a position `part` behind the tap number count // 2 - 1."""
+    if count == TAPS["linear"]:
+        return select(equal(tap, 0), 1.0 - part, part)
+    t = absolute(part + 1.0 - cast(part.dtype, tap))
+    near = ((CUBIC + 2.0) * t - (CUBIC + 3.0)) * t * t + 1.0
+    far = ((CUBIC * t - 5.0 * CUBIC) * t + 8.0 * CUBIC) * t - 4.0 * CUBIC
+    return select(t <= 1.0, near, far)
+
+
+def align_regions(
+    data: Tensor, regions: Tensor, batches: Tensor, output: Sequence[int], points: int, combiner: str
+) -> Tensor:
+    """ONNX's RoiAlign: data [n, h, w, c] in regions [r, 4] of the images `batches` [r] -> [r, oh, ow, c].
+
+    A region (left, top, width, height) has oh * ow equal bins, and each of them
+    points * points samples, read linearly, whose terms are combined by "sum" or "max". A sample more than
+    an element outside of the image is 0; those nearer take the outer elements.
+    """
+    taps = [reduce_axis(2, f"tap{d}") for d in range(2)]
+    samples = [reduce_axis(points, f"point{d}") for d in range(2)]
+
+    def body(region: Term, *axes: Term) -> Term:
+        *place, channel = axes
+        indices: list[Term] = []
+        weight: Term | None = None
+        for dimension, extent in enumerate(data.shape[1:3]):
+            start, size = (regions[region, item] for item in (1 - dimension, 3 - dimension))
+            size = size * (1.0 / output[dimension])
+            bins = cast(start.dtype, place[dimension])
+            part = (cast(start.dtype, samples[dimension]) + 0.5) * size * (1.0 / points)
+            index, own = _outer_taps(start + bins * size + part, extent, taps[dimension])
+            indices.append(index)
+            weight = own if weight is None else weight * own
+        assert weight is not None
+        image = nearest(cast(INDEX, batches[region]), data.shape[0])
+        element = data[(image, *indices, channel)] * cast(data.dtype, weight)
+        return COMBINERS[combiner](element, (*samples, *taps))
+
+    return compute((regions.shape[0], *output, data.shape[-1]), body, name="align_regions")
+
+
+def _outer_taps(position: Term, extent: int, tap: Term) -> tuple[Term, Term]:
+    """The index of the tap 0 or 1 of a position, and its weight in a linear read of an image that goes on.
+
+    It goes on for one element in front and behind; further outside the weight is 0.
+    """
+    seen = logical_and(position >= -1.0, position <= float(extent))
+    x = bounded(position, 0.0, extent - 1.0)
+    index = minimum(cast(INDEX, floor(x)) + tap, extent - 1)
+    return index, select(seen, select(equal(tap, 0), 1.0 - (x - floor(x)), x - floor(x)), 0.0)
