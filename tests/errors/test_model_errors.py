@@ -89,6 +89,13 @@ def one(
 
 
 UNPOOLED = integers(5, 7, 13, 15).reshape(1, 1, 2, 2)
+VECTORS: dict[str, Any] = {
+    "mode": "TF",
+    "max_skip_count": 0,
+    "pool_int64s": [1],
+    **{f"{end}_gram_length": 1 for end in ("min", "max")},
+    **{f"ngram_{name}": [0] for name in ("counts", "indexes")},
+}
 TWO_BY_TWO: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
 
 
@@ -117,8 +124,8 @@ def wrong_rank() -> Any:
 
 
 MODELS: dict[str, Callable[[], Any]] = {
-    "unsupported-operator": lambda: one(
-        "DeformConv", (1, 1, 3, 3), {"w": weight(1, 1, 1, 1), "o": weight(1, 2, 3, 3)}, opset=19
+    "unsupported-operator": lambda: model(
+        [node("Cast", ["x"], "i", to=7), node("TfIdfVectorizer", ["i"], "y", **VECTORS)], {"x": (1, 3)}, ["y"]
     ),
     "unsupported-domain": lambda: of_domain("com.example"),
     "many-in-the-way": many_in_the_way,
@@ -157,6 +164,22 @@ MODELS: dict[str, Callable[[], Any]] = {
     "axis-outside": lambda: one("LayerNormalization", (2, 6), {"s": weight(6)}, axis=5),
     "unpooled-to-less": lambda: shaped(
         one("MaxUnpool", (1, 1, 2, 2), {"i": UNPOOLED, "s": integers(1, 1, 4, 3)}, **TWO_BY_TWO), 1, 1, 4, 3
+    ),
+    "softmax-over-counted": lambda: model(
+        [node("NonZero", ["x"], "i"), node("Cast", ["i"], "f", to=1), node("Softmax", ["f"], "y", axis=1)],
+        {"x": (2, 3)},
+        ["y"],
+    ),
+    "shape-of-counted": lambda: model(
+        [node("NonZero", ["x"], "i"), node("Shape", ["i"], "s"), node("Cast", ["s"], "y", to=1)],
+        {"x": (2, 3)},
+        ["y"],
+    ),
+    "no-boxes": lambda: model(
+        [node("NonMaxSuppression", ["x", "s"], "i"), node("Cast", ["i"], "y", to=1)],
+        {"x": (1, 5, 4)},
+        ["y"],
+        {"s": weight(1, 2, 5)},
     ),
     "offsets-of-other-windows": lambda: shaped(
         one("DeformConv", (1, 1, 3, 3), {"w": weight(1, 1, 2, 2), "o": weight(1, 6, 2, 2)}, opset=19),

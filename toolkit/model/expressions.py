@@ -20,6 +20,7 @@ from cross.expression.families import (
     positions,
     recurrent,
     sampling,
+    selection,
     transposed,
 )
 from cross.expression.families.window import Window
@@ -272,6 +273,21 @@ def _largest_places(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return indexed.largest_places(operands[0], node.integer("axis"), node.integer("count"), largest)
 
 
+def _first_equal(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    rows, *table = operands
+    return selection.first_equal(rows, table[0] if table else None)
+
+
+def _rank_of_kind(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    rows, first, *table = operands
+    return selection.rank_of_kind(rows, first, table[0] if table else None, node.integer("ordered") != 0)
+
+
+def _without_overlaps(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    scores, boxes, chosen, threshold = operands
+    return selection.without_overlaps(scores, boxes, chosen, threshold, node.integer("centers") != 0)
+
+
 def _columns_to_image(node: Node, operands: Sequence[Tensor]) -> Tensor:
     geometry = [node.integers(key) for key in ("strides", "dilations", "before")]
     return indexed.columns_to_image(operands[0], node.integers("image"), node.integers("kernel"), geometry)
@@ -313,6 +329,15 @@ _BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "ScatterND": _scatter,
     "TensorScatter": _write_at,
     "TopPlaces": _largest_places,
+    "TruePlaces": lambda node, operands: selection.true_places(
+        operands[0], operands[1], node.integer("count")
+    ),
+    "FirstDifference": lambda node, operands: selection.first_difference(operands[0]),
+    "FirstEqual": _first_equal,
+    "RankOfKind": _rank_of_kind,
+    "PlacesOfKinds": lambda node, operands: selection.places_of_kinds(*operands),
+    "SizesOfKinds": lambda node, operands: selection.sizes_of_kinds(*operands),
+    "WithoutOverlaps": _without_overlaps,
     "Col2Im": _columns_to_image,
     "Det": lambda node, operands: indexed.determinant(operands[0]),
     "ArgMax": _arg_extreme,

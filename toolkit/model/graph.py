@@ -180,9 +180,18 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """How many slices of a value along a dimension count: what the int64 scalar `by` is in a run."""
+
+    by: str
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """A network. `nodes` can be run in order, and so can the `steps` that they became by fusion; `aliases`
-    maps a value to the one whose memory it shares.
+    maps a value to the one whose memory it shares. `counts` has the outputs whose size depends on data; what
+    they are counted by is an output, too.
     """
 
     name: str
@@ -192,6 +201,7 @@ class Graph:
     outputs: tuple[str, ...]
     steps: tuple[Group | Region, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, Count] = field(default_factory=dict)
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -263,6 +273,7 @@ class GraphBuilder:
         self.name = name
         self.nodes: list[Node] = []
         self.values: dict[str, Value] = {value.name: value for value in values}
+        self.counts: dict[str, Count] = {}  # of values whose size depends on data
         self._reserved = frozenset(reserved)  # names that later values will carry
         self._next: dict[str, int] = {}
 
@@ -334,7 +345,8 @@ class GraphBuilder:
         kept.reverse()
         needed.update(inputs)
         values = {name: value for name, value in self.values.items() if name in needed}
-        return verify(Graph(self.name, tuple(kept), values, tuple(inputs), tuple(outputs)))
+        counts = {name: count for name, count in self.counts.items() if name in outputs}
+        return verify(Graph(self.name, tuple(kept), values, tuple(inputs), tuple(outputs), counts=counts))
 
 
 def verify(graph: Graph) -> Graph:

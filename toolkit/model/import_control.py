@@ -77,6 +77,9 @@ def _walked(
     for item in graph.output:
         if item.name not in build.values:
             raise walk.refuse(node, f"its graph does not compute {item.name!r}", "export the model again")
+        if item.name in build.counts:
+            what = f"the size of its graph's result {item.name!r} depends on data"
+            raise walk.refuse(node, what, "export the model with fixed shapes")
         value = build.values[item.name]
         copy = replace(value, name=build.fresh(f"{item.name}/result"), data=None, source="")
         results.append(build.emit("Identity", [item.name], copy, name=node.name))

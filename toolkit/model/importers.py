@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from toolkit.model import (
     import_arithmetic,
+    import_counted,
     import_indexed,
     import_logic,
     import_norm,
@@ -33,4 +34,5 @@ IMPORTERS: dict[str, Importer] = {
     **import_resize.IMPORTERS,
     **import_recurrent.IMPORTERS,
     **import_sampling.IMPORTERS,
+    **import_counted.IMPORTERS,
 }

@@ -25,6 +25,8 @@ INDEXED = frozenset(
     (
         *("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "TensorScatter"),
         *("ReverseSequence", "TopPlaces", "Col2Im", "Det", "SamplePositions"),
+        *("TruePlaces", "FirstDifference", "FirstEqual", "RankOfKind", "PlacesOfKinds", "SizesOfKinds"),
+        "WithoutOverlaps",
     )
 )
 RECURRENT = frozenset({"LstmCell", "LstmOutput", "GruReset", "GruOutput"})

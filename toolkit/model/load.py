@@ -49,7 +49,7 @@ def run_passes(graph: Graph, after: Callable[[str, Graph], None] | None = None) 
     """Run PASSES in order, first on inner graphs; verify after each, and show it to `after(name, graph)`."""
     graph = replace(graph, nodes=tuple(_with_passed_bodies(node) for node in graph.nodes))
     for step in PASSES:
-        graph = verify(step(graph))
+        graph = replace(verify(step(graph)), counts=graph.counts)
         if after is not None:
             after(step.__name__, graph)
     return graph

@@ -20,6 +20,7 @@ import numpy as np
 
 from cross.expression.language.dtypes import DTYPES
 from toolkit.errors import ModelError
+from toolkit.model import counted
 from toolkit.model.constants import MAX_CONSTANT_BYTES, RANDOM, evaluated, filled, ranged, shape_of
 from toolkit.model.function_bodies import OnnxNode, body_of, in_training
 from toolkit.model.graph import Array, Graph, GraphBuilder, Value
@@ -189,13 +190,22 @@ class _Walk:
                 )
             if value.constant and value.elements:
                 self.builder.copy_constant(name)
-        return self.builder.finish(self.inputs, self.outputs)
+        counts = dict.fromkeys(
+            self.builder.counts[name].by for name in self.outputs if name in self.builder.counts
+        )
+        return self.builder.finish(self.inputs, [*self.outputs, *counts])
 
     def _visit(self, node: OnnxNode) -> None:
         known = all(
             not item or (item in self.builder.values and self._data(item) is not None)
             for item in node.proto.input
         )
+        counts = [item for item in reads(node.proto) if item in self.builder.counts]
+        if counts and not node.domain and node.proto.op_type in (*SHAPE_READERS, *CONTROLS):
+            what = f"it reads {counts[0]!r}, whose size depends on data"
+            raise self.refuse(
+                node, what, "make that value an output of the model, and cut the model behind it"
+            )
         if (known and self._has_values(node)) or (not node.domain and node.proto.op_type in SHAPE_READERS):
             self._fold(node)
             return
@@ -219,7 +229,13 @@ class _Walk:
             if body is not None:
                 self._walk_body(node, body)
                 return
+        count = counted.following(self._source(node, ""), self.builder.counts) if counts else None
         self._import(node, self.builder)
+        for item in node.proto.output:
+            if item in self.builder.values:
+                self.made(self.builder.values[item])
+                if count is not None:
+                    self.builder.counts[item] = count
 
     def _has_importer(self, node: OnnxNode) -> bool:
         known = not node.domain and node.proto.op_type in IMPORTERS

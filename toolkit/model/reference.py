@@ -22,6 +22,17 @@ def run_reference(graph: Graph, inputs: Mapping[str, Array], compute: Compute = 
     return {name: computed[graph.root(name)].reshape(graph.values[name].shape) for name in graph.outputs}
 
 
+def cut(graph: Graph, outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs without the slices that do not count, and without the counts."""
+    counted = {name: count for name, count in graph.counts.items() if name in outputs}
+    hidden = {count.by for count in counted.values()}
+    found = {name: array for name, array in outputs.items() if name not in hidden}
+    for name, count in counted.items():
+        kept = slice(0, int(outputs[count.by]))
+        found[name] = found[name][(slice(None),) * count.dimension + (kept,)]
+    return found
+
+
 def run_groups(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[tuple[Group, Array]]:
     """Each group with its output, in running order; the output has the physical shape of its value.
 
