@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Tuple
 from device_runtime.protocol import DRIVERS, DTYPE_BYTES, MAX_BUFFER_BYTES, REFUSED, ProtocolError
 from device_runtime.wire.entries import take, take_choice, take_sha, unexpected
 
-BUNDLE_FORMAT = 3
+BUNDLE_FORMAT = 4
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 MAX_MANIFEST_BYTES = 1 << 24

@@ -14,7 +14,7 @@ from device_runtime.measure.check import Difference, compare, unwritten_byte
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Fault
 
-MODEL_ABI_VERSION = 1
+MODEL_ABI_VERSION = 2
 ERROR_WORDS = 300
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from tests.fuzz.counted_models import boxes, kinds, places, slices
 from tests.fuzz.image_models import deformed, places_of_pooling, regions, sampling, unpooling
 from tests.onnx_models import model, node
 
@@ -645,6 +646,7 @@ DRAWERS: dict[str, Callable[[Draft], None]] = {
     **dict.fromkeys((f"Reduce{kind}" for kind in REDUCTIONS), reduction),
     "BatchNormalization": batch_normalization,
     "Clip": clip,
+    "Compress": slices,
     "Concat": concat,
     "DeformConv": deformed,
     "Expand": expand,
@@ -659,6 +661,8 @@ DRAWERS: dict[str, Callable[[Draft], None]] = {
     "LayerNormalization": layer_normalization,
     "MatMul": matmul,
     "MaxUnpool": unpooling,
+    "NonMaxSuppression": boxes,
+    "NonZero": places,
     "Pad": pad,
     "Pow": power,
     "Reshape": reshape,
@@ -668,6 +672,7 @@ DRAWERS: dict[str, Callable[[Draft], None]] = {
     "Split": split,
     "Tile": tile,
     "Transpose": transpose,
+    "Unique": kinds,
 }
 
 

@@ -20,7 +20,7 @@ from tests.whole_models import run_generated
 from toolkit.errors import ModelError
 from toolkit.model.importers import IMPORTERS
 from toolkit.model.load import load_model
-from toolkit.model.reference import run_reference
+from toolkit.model.reference import cut, run_reference
 
 Array = NDArray[Any]
 
@@ -71,6 +71,7 @@ def by_onnxruntime(draft: Draft) -> bool:
         draft.opset < old.get(draft.op, 0)
         or draft.op in ("ConvTranspose", "GlobalMaxPool", "PRelu")  # groups; ranks but 4; infinity times 0
         or windows
+        or (draft.op == "Unique" and not draft.attributes["sorted"])  # along an axis
         or (draft.op == "Pad" and any((array < 0).any() for array in list(draft.weights.values())[:1]))
     )
 
@@ -158,7 +159,7 @@ def test_operator_is_what_onnx_defines(op: str, tmp_path: Path) -> None:
         compared += 1
         for name, array in want.items():
             for what, found in (("reference", run_reference(graph, draft.inputs)), ("generated", outputs)):
-                if text := wrong(draft, found[name], array):
+                if text := wrong(draft, cut(graph, found)[name], array):
                     failures.append(f"{what} of opset {draft.opset}, {draft.attributes}: {text}")
     assert not failures, "\n".join(failures)
     assert compared >= len(drafts) // 2

@@ -1,5 +1,5 @@
 """The whole way with a loop and other values than float32: token ids and a past without elements in, half
-floats, truth values and an empty tensor out."""
+floats, truth values, an empty tensor and one whose size depends on data out."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Array = NDArray[Any]
 STEPS, WORDS, WIDTH, HIDDEN = 6, 10, 4, 8
 TEXT = f"""<ir_version: 8, opset_import: ["" : 17]>
 m (int64[{STEPS}, 1] ids, bool[{HIDDEN}] keep, float[P, {WIDTH}] past) =>
-    (float16[1, 1, {HIDDEN}] state, int64[1, 1, {HIDDEN}] signs, bool[{STEPS}, 1] late, float[P, {WIDTH}] no
-    ) {{
+    (float16[1, 1, {HIDDEN}] state, int64[1, 1, {HIDDEN}] signs, bool[{STEPS}, 1] late, float[P, {WIDTH}] no,
+     int64[2, N] places) {{
     hit = Equal (ids, words)
     one = Cast <to = 10> (hit)
     row = MatMul (one, table)
@@ -41,6 +41,7 @@ m (int64[{STEPS}, 1] ids, bool[{HIDDEN}] keep, float[P, {WIDTH}] past) =>
     five = Constant <value = int64 {{5}}> ()
     late = Less (five, ids)
     no = Exp (past)
+    places = NonZero (late)
 }}"""
 
 

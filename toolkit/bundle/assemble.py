@@ -31,7 +31,7 @@ from toolkit.bundle.model_plan import (
     aligned,
 )
 from toolkit.errors import InputError
-from toolkit.model.graph import Array, Choose, Graph, Group, Region, Repeat
+from toolkit.model.graph import Array, Choose, Count, Graph, Group, Region, Repeat
 from toolkit.model.memory import MemoryPlan, held_values, plan_memory, rows
 
 
@@ -225,4 +225,5 @@ def _named(kernel: PlannedKernel, layers: list[str]) -> PlannedKernel:
 def _spec(graph: Graph, name: str) -> TensorSpec:
     value = graph.values[name]
     layout = "NCHW" if len(value.shape) == 4 else ""
-    return TensorSpec(name=name, shape=value.shape, dtype=value.dtype, layout=layout)
+    count = graph.counts.get(name, Count("", 0))
+    return TensorSpec(name, value.shape, value.dtype, layout, count.by, count.dimension)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from boards.target import Target
 from cross import link, native
-from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.manifest import TensorSpec, counters
 from toolkit.bundle.model_plan import (
     ALIGNMENT,
     BufferRef,
@@ -28,7 +28,7 @@ from toolkit.bundle.model_plan import (
     leaves,
 )
 
-MODEL_ABI_VERSION = 1
+MODEL_ABI_VERSION = 2
 SONAME = "model.so"
 PARAMETERS = "tfb_parameters"
 
@@ -80,10 +80,13 @@ def header(model_plan: ModelPlan) -> str:
     """The C and C++ header of the model's library."""
     sizes = []
     for role, specs in (("INPUT", model_plan.inputs), ("OUTPUT", model_plan.outputs)):
+        counts = counters(specs)
         sizes.append(f"#define TFB_MODEL_{role}S {len(specs)}")
         for number, spec in enumerate(specs):
             shape = "x".join(str(extent) for extent in spec.shape)
             about = _comment(f"{spec.name}: {spec.dtype} {shape} {spec.layout}".rstrip())
+            if spec.count:
+                about += f"; how many of dimension {spec.dimension} count is in output {counts[spec.count]}"
             sizes.append(f"/* {about} */")
             sizes.append(f"#define TFB_MODEL_{role}_{number}_ELEMENTS {spec.elements}")
             sizes.append(f"#define TFB_MODEL_{role}_{number}_BYTES {spec.size_bytes}")
@@ -146,12 +149,14 @@ def _tensors(role: str, specs: tuple[TensorSpec, ...]) -> list[str]:
     """Tables of names, shapes and sizes; one dummy entry where there is no tensor: C has no empty array."""
     lines = []
     entries = []
+    counts = counters(specs)
     for number, spec in enumerate(specs):
         shape = ", ".join(str(extent) for extent in spec.shape) or "1"
         lines.append(f"static const int64_t {role}_{number}_shape[] = {{{shape}}};")
         entries.append(
             f"    {{{_literal(spec.name)}, {_literal(spec.dtype)}, {_literal(spec.layout)}, "
-            f"{role}_{number}_shape, {len(spec.shape)}, {spec.elements}, {spec.size_bytes}}},"
+            f"{role}_{number}_shape, {len(spec.shape)}, {spec.elements}, {spec.size_bytes}, "
+            f"{counts.get(spec.count, -1)}, {spec.dimension}}},"
         )
     return [*lines, f"static const tfb_tensor {role}s[] = {{", *(entries or ["    {0},"]), "};"]
 

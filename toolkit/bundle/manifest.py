@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from device_runtime.protocol import DTYPE_BYTES, MAX_BUFFER_BYTES
 from toolkit.errors import VerificationError
 
-FORMAT = 3
+FORMAT = 4
 MAX_COUNTER = (1 << 53) - 1  # what every JSON reader keeps exactly
 MAX_PARTS = 4096
 MAX_TEXT = 1000
@@ -37,6 +38,9 @@ class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str = "float32"
     layout: str = ""
     """Meaning of the axes in order, for example "NCHW"; empty where the axes have no fixed meaning."""
+    count: str = ""
+    """The output, an int64 scalar, that says how many slices along `dimension` count; empty: all of them."""
+    dimension: Annotated[int, msgspec.Meta(ge=0, le=63)] = 0
 
     @property
     def elements(self) -> int:
@@ -45,6 +49,24 @@ class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def size_bytes(self) -> int:
         return self.elements * DTYPE_BYTES[self.dtype]
+
+
+def counters(specs: Sequence[TensorSpec]) -> dict[str, int]:
+    """Number of each tensor by name that says how many slices of another one count.
+
+    Raises:
+        ValueError: a tensor is counted by what is no int64 scalar among them, or along no dimension of it.
+    """
+    scalars = {
+        spec.name: number
+        for number, spec in enumerate(specs)
+        if (spec.dtype, spec.shape, spec.count) == ("int64", (), "")
+    }
+    counted = [spec for spec in specs if spec.count]
+    for spec in counted:
+        if spec.count not in scalars or spec.dimension >= len(spec.shape):
+            raise ValueError(f"Expected an int64 scalar and a dimension that count {spec.name[:80]!r}")
+    return {spec.count: scalars[spec.count] for spec in counted}
 
 
 class KernelProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -245,6 +267,10 @@ def check(manifest: Manifest, where: str = "the manifest") -> None:
             raise VerificationError(
                 f"{where} has the name {text[:80]!r}; expected at most {MAX_TEXT} printable characters"
             )
+    try:
+        counters(manifest.outputs)
+    except ValueError as error:
+        raise VerificationError(f"{where}: {error}; pack the bundle again") from error
     golden = manifest.golden
     if not 0.0 < golden.rtol < 1.0:
         raise VerificationError(f"{where}: the self-test's rtol is {golden.rtol}; expected between 0 and 1")

@@ -38,6 +38,8 @@ typedef struct tfb_tensor {
     int32_t rank;
     int64_t elements;
     int64_t size_bytes;
+    int32_t count_output;    /* the output, one int64, that says how many slices count; -1: all of them do */
+    int32_t count_dimension; /* the dimension of these slices, the first of which count */
 } tfb_tensor;
 
 typedef struct tfb_instance tfb_instance;

@@ -8,9 +8,10 @@
 
 Inputs come in the order of `model.inputs`, as numpy arrays or anything else with a buffer of the right dtype
 and size in C order. One output is returned as it is, several as a tuple: numpy arrays where numpy is
-installed, memoryviews otherwise. Without numpy a float16 is a uint16 of the same bits, going in and coming
-out. The first call pins the calling thread to the first core of the model, and all other calls must come from
-that thread. Raises TypeError or ValueError for inputs that do not fit, RuntimeError when the model fails.
+installed, memoryviews otherwise. An output whose size depends on data has the size of this call. Without
+numpy a float16 is a uint16 of the same bits, going in and coming out. The first call pins the calling thread
+to the first core of the model, and all other calls must come from that thread. Raises TypeError or ValueError
+for inputs that do not fit, RuntimeError when the model fails.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ try:
 except ImportError:  # then outputs are memoryviews
     arrays = None
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 FORMATS = {
     "float32": "f", "float64": "d", "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H",
     "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q",
@@ -36,12 +37,18 @@ SAME = {"l": "q", "L": "Q"}  # as numpy calls 64-bit integers
 
 
 class Spec(NamedTuple):
-    """An input or output of the model."""
+    """An input or output of the model.
+
+    Where the size of an output depends on data, the output number `count_output` says how many slices along
+    `count_dimension` it has, of those that there is room for; otherwise that is -1.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     size_bytes: int
+    count_output: int
+    count_dimension: int
 
 
 class _Tensor(ctypes.Structure):
@@ -53,6 +60,8 @@ class _Tensor(ctypes.Structure):
         ("rank", ctypes.c_int32),
         ("elements", ctypes.c_int64),
         ("size_bytes", ctypes.c_int64),
+        ("count_output", ctypes.c_int32),
+        ("count_dimension", ctypes.c_int32),
     )
 
 
@@ -83,7 +92,12 @@ class Model:
         sources = [(ctypes.c_char * len(data)).from_buffer_copy(data) for data in given]
         sinks = [(ctypes.c_char * spec.size_bytes)() for spec in self.outputs]
         self._explain(self._library.tfb_model_run(self._instance, _pointers(sources), _pointers(sinks)))
-        found = [_array(data, spec) for data, spec in zip(sinks, self.outputs)]  # noqa: B905
+        hidden = {spec.count_output for spec in self.outputs}
+        found = [
+            _array(*_cut(sinks, number, spec))
+            for number, spec in enumerate(self.outputs)
+            if number not in hidden
+        ]
         return found[0] if len(found) == 1 else tuple(found)
 
     def _specs(self, role: str) -> tuple[Spec, ...]:
@@ -92,7 +106,14 @@ class Model:
         count = self._library[f"tfb_model_{role}_count"]()
         tensors = [describe(number).contents for number in range(count)]
         return tuple(
-            Spec(item.name.decode(), item.dtype.decode(), tuple(item.shape[: item.rank]), item.size_bytes)
+            Spec(
+                item.name.decode(),
+                item.dtype.decode(),
+                tuple(item.shape[: item.rank]),
+                item.size_bytes,
+                item.count_output,
+                item.count_dimension,
+            )
             for item in tensors
         )
 
@@ -113,6 +134,22 @@ def _checked(value: Any, spec: Spec) -> memoryview:
 
 def _pointers(buffers: list[Any]) -> Any:
     return (ctypes.c_void_p * max(1, len(buffers)))(*[ctypes.addressof(buffer) for buffer in buffers])
+
+
+def _cut(sinks: list[Any], number: int, spec: Spec) -> tuple[Any, Spec]:
+    """An output without the slices that do not count, and its description."""
+    if spec.count_output < 0:
+        return sinks[number], spec
+    kept = ctypes.c_int64.from_buffer(sinks[spec.count_output]).value
+    outer, extent = spec.shape[: spec.count_dimension], spec.shape[spec.count_dimension]
+    blocks = 1
+    for size in outer:
+        blocks *= size
+    whole = spec.size_bytes // blocks
+    part = whole // extent * kept
+    data = bytearray().join(sinks[number][block * whole : block * whole + part] for block in range(blocks))
+    shape = (*outer, kept, *spec.shape[spec.count_dimension + 1 :])
+    return data, spec._replace(shape=shape, size_bytes=len(data))
 
 
 def _array(data: Any, spec: Spec) -> Any:

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from device_runtime.protocol import DTYPE_BYTES
-from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.manifest import TensorSpec, counters
 
 MAX_TENSORS_BYTES: Final = 1 << 30
 """All inputs, or all outputs, of one run; a board that says more is not believed."""
@@ -94,6 +94,7 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"Expected inputs and outputs of at most {MAX_TENSORS_BYTES} bytes each")
             if len({spec.name for spec in specs}) < len(specs):
                 raise ValueError("Expected different names of inputs and of outputs")
+        counters(self.outputs)
 
 
 class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):

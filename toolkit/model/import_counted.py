@@ -102,6 +102,11 @@ def compress(source: Source, build: GraphBuilder) -> None:
     """Compress: the slices along an axis for which the condition holds."""
     nodes, data, condition = _Emitter(source, build), source.input(0), source.input(1)
     shape, axis = _along(source, data)
+    output = source.output
+    if not math.prod(output.shape):
+        nothing = np.zeros(output.shape, output.dtype)
+        build.add(Value(output.name, output.shape, output.dtype, nothing, output.name))
+        return
     name = nodes.shaped(data.name, shape) if shape != data.shape else data.name
     if condition.data is not None:
         places = nodes.constant("places", np.flatnonzero(condition.data[: shape[axis]]))
@@ -112,7 +117,7 @@ def compress(source: Source, build: GraphBuilder) -> None:
             f"its condition has {condition.shape[0]} elements for {shape[axis]}", "export the model again"
         )
     places, count = nodes.places(condition.name, condition.shape[0])
-    nodes.output(source.output, "Gather", [name, places], {"axis": axis}, Count(count, axis))
+    nodes.output(output, "Gather", [name, places], {"axis": axis}, Count(count, axis))
 
 
 def places_shape(source: Source) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.description import Board
-from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.manifest import TensorSpec, counters
 from toolkit.errors import InputError, OutputError
 from toolkit.flash import FlashOptions, StartedVariant, run, slot_status
 
@@ -20,7 +20,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """Outputs by name, the seconds of every run on the board, and the variant that ran."""
+    """Outputs by name, cut where their size depends on data, the seconds of every run on the board, and the
+    variant that ran.
+    """
 
     bundle_id: str
     emulated: bool
@@ -50,11 +52,21 @@ def run_installed(
             f"board {board.name}: bundle {result.bundle_id} became current while {slot.id} was asked to run; "
             "run it again"
         )
-    outputs = {
+    arrays = {
         spec.name: np.frombuffer(raw, dtype=spec.dtype).reshape(spec.shape)
         for spec, raw in zip(slot.outputs, result.outputs, strict=True)
     }
+    hidden = counters(slot.outputs)
+    outputs = {spec.name: _cut(arrays, spec) for spec in slot.outputs if spec.name not in hidden}
     return ModelRun(result.bundle_id, board.emulated, outputs, result.seconds, result.variant)
+
+
+def _cut(arrays: Mapping[str, Array], spec: TensorSpec) -> Array:
+    """An output without the slices that do not count."""
+    if not spec.count:
+        return arrays[spec.name]
+    kept = slice(0, max(int(arrays[spec.count]), 0))
+    return arrays[spec.name][(slice(None),) * spec.dimension + (kept,)]
 
 
 def read_array(path: Path | str) -> Array:

@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#define TFB_MODEL_ABI_VERSION 1
+#define TFB_MODEL_ABI_VERSION 2
 #define TFB_MODEL_INPUTS 2
 /* data_0: float32 1x3x224x224 NCHW */
 #define TFB_MODEL_INPUT_0_ELEMENTS 150528
@@ -48,6 +48,8 @@ typedef struct tfb_tensor {
     int32_t rank;
     int64_t elements;
     int64_t size_bytes;
+    int32_t count_output;    /* the output, one int64, that says how many slices count; -1: all of them do */
+    int32_t count_dimension; /* the dimension of these slices, the first of which count */
 } tfb_tensor;
 
 typedef struct tfb_instance tfb_instance;

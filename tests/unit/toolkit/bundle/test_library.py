@@ -19,7 +19,7 @@ from device_runtime.protocol import DTYPE_BYTES
 from tests.bundles import SmallModel, host_target, small_model
 from toolkit.bundle import library
 from toolkit.bundle.build import MODULE
-from toolkit.bundle.manifest import TensorSpec
+from toolkit.bundle.manifest import TensorSpec, counters
 from toolkit.bundle.model_plan import BufferRef, Copy, ModelPlan, Step, check
 from toolkit.errors import InputError
 
@@ -139,6 +139,44 @@ sys.stdout.buffer.write(b"".join(memoryview(item).tobytes() for item in found))
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, input=sent, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout == sent
+
+
+@pytest.mark.parametrize("numpy", [True, False])
+@pytest.mark.parametrize("kept", [0, 2])
+def test_an_output_is_cut_to_what_counts(tmp_path: Path, numpy: bool, kept: int) -> None:
+    table, count = TensorSpec("table", (2, 3, 2), "int32"), TensorSpec("n", (), "int64")
+    counted = TensorSpec("table", (2, 3, 2), "int32", count="n", dimension=1)
+    steps = tuple(
+        Copy(BufferRef("input", number), BufferRef("output", number), spec.size_bytes)
+        for number, spec in enumerate((table, count))
+    )
+    plan = ModelPlan("cut", (table, count), (counted, count), (), b"", 0, steps)
+    check(plan)
+    built = library.build(plan, host_target())
+    assert "/* table: int32 2x3x2; how many of dimension 1 count is in output 1 */" in built.header.decode()
+    (tmp_path / "model.so").write_bytes(built.shared_object)
+    (tmp_path / "tfb_model.py").write_bytes(MODULE.read_bytes())
+    script = f"""
+import array, sys
+{"" if numpy else "sys.modules['numpy'] = None"}
+from tfb_model import model
+found = model(array.array("i", range(12)), array.array("q", [{kept}]))
+print(memoryview(found).format, list(memoryview(found).tobytes()), getattr(found, "shape", ()))
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    expected = np.arange(12, dtype=np.int32).reshape(2, 3, 2)[:, :kept]
+    shape = expected.shape if numpy or kept else (0,)
+    assert done.stdout == f"i {list(expected.tobytes())} {shape}\n"
+
+
+@pytest.mark.parametrize("dtype, shape, dimension", [("int32", (), 0), ("int64", (1,), 0), ("int64", (), 2)])
+def test_what_counts_is_an_integer_and_a_dimension(
+    dtype: str, shape: tuple[int, ...], dimension: int
+) -> None:
+    table = TensorSpec("table", (2, 3), count="n", dimension=dimension)
+    with pytest.raises(ValueError, match="dimension that count 'table'"):
+        counters((table, TensorSpec("n", shape, dtype)))
 
 
 @pytest.mark.parametrize("python", [sys.executable, PYTHON_38])

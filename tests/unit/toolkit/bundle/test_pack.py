@@ -53,7 +53,7 @@ def test_the_manifest_says_where_everything_comes_from(bundle: verify.VerifiedBu
         True,
     )
     assert kernel.configuration == {"tile_i": 4, "order": ["i", "j"]}
-    assert (said.format, said.counter) == (3, 1)
+    assert (said.format, said.counter) == (4, 1)
     assert said.compatibility.boards == ("host",)
     assert said.compatibility.machines == (os.uname().machine,)
     assert said.inputs[0].shape == (4, 8)
@@ -175,7 +175,7 @@ def test_contents_that_contradict_themselves(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "has format 2, expected 3: tune the model again with this version"),
+        ({"format": 2}, "has format 2, expected 4: tune the model again with this version"),
         ({"counter": -1}, "is malformed: .*counter"),
         ({"counter": 1 << 53}, "is malformed: .*counter"),
         ({"name": "a\nb"}, "has the name .* expected at most 1000 printable characters"),
