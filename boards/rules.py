@@ -211,7 +211,7 @@ def speeds_are_possible(target: Target) -> Iterator[Finding]:
         yield "clock_hz", "Hz, 1e7 (10 MHz) to 1e10 (10 GHz)", f"{target.clock_hz:g}"
     if not 0 < target.flops_per_cycle <= 4096:
         yield "flops_per_cycle", "above 0, at most 4096", f"{target.flops_per_cycle:g}"
-    for name in ("peak_gflops", "bandwidth_gbs"):
+    for name in ("peak_gflops", "bandwidth_gbs", "measured_bandwidth_gbs"):
         value = getattr(target, name)
         if value is not None and value <= 0:
             yield name, "above 0, or left out while nobody measured it", f"{value:g}"

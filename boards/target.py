@@ -82,7 +82,8 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     clock_hz: float
     flops_per_cycle: float  # float32, multiply and add counted apart; per core, per compute unit on a GPU
     peak_gflops: float | None = None  # measured, all cores
-    bandwidth_gbs: float | None = None  # main memory, GB/s
+    bandwidth_gbs: float | None = None  # main memory, GB/s, by specification
+    measured_bandwidth_gbs: float | None = None  # the same as measured, all cores
     gpu: GpuLimits | None = None
     storage: Storage = "float32"  # of weights and results between operators; GPU kinds only
 
@@ -112,6 +113,11 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             return self.peak_gflops
         units = self.gpu.compute_units if self.gpu is not None else self.threads
         return self.clock_hz * self.flops_per_cycle * units / 1e9
+
+    @property
+    def memory_gbs(self) -> float | None:
+        """The measured bandwidth of main memory where one is known, otherwise that of the specification."""
+        return self.bandwidth_gbs if self.measured_bandwidth_gbs is None else self.measured_bandwidth_gbs
 
     @property
     def key(self) -> str:

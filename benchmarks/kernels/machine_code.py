@@ -1,8 +1,8 @@
 """What the machine can do at best, as kernels: multiply-adds in registers, reading memory, an empty loop.
 
 They are LLVM IR with the target's vector width, compiled like any kernel: the same vectors, the same pool and
-the same timing loop as in the kernels that they are compared with. The multiply-adds are the loop by which
-`toolkit boards probe` measures a board's peak.
+the same timing loop as in the kernels that they are compared with. The multiply-adds and the reads are the
+loops by which `toolkit boards probe` measures a board's peak and bandwidth.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from boards.target import Target
 from cross.codegen.llvm.objects import compile_ir
 from cross.link import link, native_objects
+from toolkit.measure.bandwidth import FLOAT_BYTES, READ_VECTORS, read_body
 from toolkit.measure.peak import accumulators, peak_loop
 
-FLOAT_BYTES = 4
 FMA_ROUNDS = 65536  # a call lasts a few hundred microseconds
-READ_VECTORS = 8
 LAUNCH_ITERATIONS = 64  # at least one for every thread
 READ_BYTES = 1 << 25  # read in one call, by passing over the working set as often as it takes
 
@@ -58,7 +57,7 @@ def _memory_text(lanes: int, blocks: int, passes: int) -> str:
     return "\n".join((
         "declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)",
         _kernel(READ, blocks),
-        _read_body(lanes, passes),
+        read_body(READ, lanes, passes),
         _kernel(LAUNCH, LAUNCH_ITERATIONS),
         f"define internal void @{LAUNCH}.body(ptr %data, i64 %begin, i64 %end) nounwind {{",
         "  ret void",
@@ -73,44 +72,4 @@ define i32 @{symbol}(ptr %buffers, ptr %workspace, ptr %pool) nounwind {{
   %data = load ptr, ptr %buffers
   %status = call i32 @tfb_parallel_for(ptr %pool, ptr @{symbol}.body, ptr %data, i64 {extent})
   ret i32 %status
-}}"""
-
-
-def _read_body(lanes: int, passes: int) -> str:
-    """Sums of READ_VECTORS neighbouring vectors, block by block, `passes` times over the thread's part."""
-    vector = f"<{lanes} x float>"
-    every = range(READ_VECTORS)
-    outer = "\n".join(f"  %o{i} = phi {vector} [ zeroinitializer, %entry ], [ %s{i}, %after ]" for i in every)
-    inner = "\n".join(f"  %a{i} = phi {vector} [ %o{i}, %pass ], [ %s{i}, %loop ]" for i in every)
-    reads = "\n".join(
-        f"  %p{i} = getelementptr {vector}, ptr %block, i64 {i}\n"
-        f"  %v{i} = load {vector}, ptr %p{i}, align 4\n"
-        f"  %s{i} = fadd {vector} %a{i}, %v{i}"
-        for i in every
-    )
-    uses = "\n".join(f"  store volatile {vector} %s{i}, ptr %sink" for i in every)
-    return f"""
-define internal void @{READ}.body(ptr %data, i64 %begin, i64 %end) nounwind {{
-entry:
-  %sink = alloca {vector}, align 64
-  br label %pass
-pass:
-  %n = phi i64 [ 0, %entry ], [ %m, %after ]
-{outer}
-  br label %loop
-loop:
-  %i = phi i64 [ %begin, %pass ], [ %j, %loop ]
-{inner}
-  %block = getelementptr [{READ_VECTORS} x {vector}], ptr %data, i64 %i
-{reads}
-  %j = add i64 %i, 1
-  %more = icmp slt i64 %j, %end
-  br i1 %more, label %loop, label %after
-after:
-  %m = add i64 %n, 1
-  %again = icmp slt i64 %m, {passes}
-  br i1 %again, label %pass, label %done
-done:
-{uses}
-  ret void
 }}"""

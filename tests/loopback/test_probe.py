@@ -12,6 +12,7 @@ from boards.files import read_sealed, write_sealed
 from boards.target import Target
 from cross.codegen.llvm.objects import compile_ir
 from tests.loopback.tune_board import HOST, POCL, board_file
+from toolkit.measure.bandwidth import read_body, working_set_bytes
 from toolkit.measure.peak import (
     BoardFacts,
     accumulators,
@@ -36,6 +37,9 @@ def test_a_probe_fills_in_the_peak(tmp_path: Path) -> None:
     peak = load_board(path, cache_dir=tmp_path).target().peak_gflops
     assert peak is not None and 0.1 < peak < 1e5
     assert peak == found.facts.targets["cpu"].peak_gflops
+    read = load_board(path, cache_dir=tmp_path).target().memory_gbs
+    assert read is not None and 0.1 < read < 1e4
+    assert read == found.facts.targets["cpu"].bandwidth_gbs
 
 
 @pytest.mark.slow
@@ -63,7 +67,7 @@ def stored(tmp_path: Path, changes: dict[str, object]) -> float | None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"key": "another"}, {"cores": [9]}, {"facts_version": 2}, {"board": "rpi3b"}, {"extra": 1}]
+    "changes", [{"key": "another"}, {"cores": [9]}, {"facts_version": 3}, {"board": "rpi3b"}, {"extra": 1}]
 )
 def test_a_peak_of_something_else_is_not_filled_in(tmp_path: Path, changes: dict[str, object]) -> None:
     assert stored(tmp_path, {}) == 42.0
@@ -78,10 +82,14 @@ def test_a_damaged_file_is_as_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["host", "emulated-a53", "rock960"])
-def test_the_loop_compiles_for_every_cpu_target(name: str) -> None:
+def test_the_loops_compile_for_every_cpu_target(name: str) -> None:
     for target in load(name).targets:
         if target.kind == "cpu":
             assert compile_ir(peak_loop(target, 8), target).startswith(b"\x7fELF")
+            text = read_body("read", target.vector_lanes(), 1)
+            assert compile_ir(text, target).startswith(b"\x7fELF")
+            size = working_set_bytes(target, 1 << 30)
+            assert target.l2_bytes * 4 <= size <= 1 << 27
 
 
 @pytest.mark.parametrize(("registers", "count"), [(16, 12), (32, 24)])

@@ -60,9 +60,9 @@ def show(*, name: str, as_json: bool) -> None:
 @json_option
 @answering
 def probe(*, name: str, wait_s: float, as_json: bool) -> None:
-    """Ask a board what it is, and measure its float32 peak; later tables use that figure."""
+    """Ask a board what it is, measure its float32 peak and its bandwidth; later tables and pages use them."""
     board = board_to_run(name)
-    say(f"asking {board.name} and measuring its peak")
+    say(f"asking {board.name} and measuring it")
     found = toolkit.probe_board(board, wait_s=wait_s)
     lines = list(_facts(found.answer))
     for target, facts in found.facts.targets.items():
@@ -70,6 +70,8 @@ def probe(*, name: str, wait_s: float, as_json: bool) -> None:
         lines.append(
             (f"peak of {target}", f"{facts.peak_gflops:.1f} GFLOP/s float32, {len(facts.cores)} cores{mark}")
         )
+        if facts.bandwidth_gbs is not None:
+            lines.append((f"main memory of {target}", f"{facts.bandwidth_gbs:.1f} GB/s read{mark}"))
     answer("boards-probe", found, "\n".join(toolkit.named(lines)), as_json=as_json)
     say(f"kept in {found.stored}")
 

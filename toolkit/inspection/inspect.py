@@ -36,8 +36,8 @@ SYMBOL: Final = "kernel"
 class Roof:
     """Part of what the board allows at most that a measured call reaches; `bound` says what allows it.
 
-    The lower of two roofs holds: the float32 peak, and main memory moving each operand once, where the
-    board's file says how fast that is. `measured`: the peak was, by `toolkit boards probe`.
+    The lower of two roofs holds: the float32 peak, and main memory moving each operand once, where that
+    was measured or the board's file says how fast it is. `measured`: the peak was, by `toolkit boards probe`.
     """
 
     share: float
@@ -90,8 +90,8 @@ def roof_of(operator: Operator, target: Target, seconds: float) -> Roof:
     tensors = (*operator.inputs, operator.output)
     moved = sum(math.prod(item.shape) * np.dtype(item.dtype).itemsize for item in tensors)
     least_s = {"the arithmetic": operator.flops / (1e9 * peak)}
-    if target.bandwidth_gbs:
-        least_s["main memory"] = moved / (1e9 * target.bandwidth_gbs)
+    if target.memory_gbs:
+        least_s["main memory"] = moved / (1e9 * target.memory_gbs)
     bound = max(least_s, key=lambda name: least_s[name])
     gflops = operator.flops / seconds / 1e9
     return Roof(least_s[bound] / seconds, bound, gflops, peak, target.peak_gflops is not None)

@@ -1,4 +1,4 @@
-"""What a board can do at most: its float32 peak, measured by a loop of multiply-adds in registers.
+"""What a board can do at most: its float32 peak, by a loop of multiply-adds in registers, and its bandwidth.
 
 `probe_board` asks the board and measures; what it found is kept below the cache folder, and `load_board`
 fills it into the board's targets. The loop is an ordinary kernel, checked and timed over the session like any
@@ -23,12 +23,13 @@ from cross.codegen.llvm.objects import compile_ir
 from cross.link import DEFAULT_CACHE_DIR, link, native_objects
 from device_runtime.protocol import BufferRequest, MeasureRequest, MeasureResult, Timing
 from toolkit.errors import OutputError, VerificationError
+from toolkit.measure.bandwidth import measure_bandwidth
 from toolkit.measure.fit import require
 from toolkit.measure.replies import Probe
 from toolkit.measure.session import Session, open_session, put_again
 from toolkit.measure.trust import check_program
 
-FACTS_VERSION: Final = 1
+FACTS_VERSION: Final = 2  # version 1 had no bandwidth
 SYMBOL: Final = "tfb_peak"
 ROUNDS: Final = 1 << 16  # of the loop in one call; far more than a value needs to become 1
 EMULATED_ROUNDS: Final = 1 << 8
@@ -41,12 +42,13 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     key: str
     cores: tuple[int, ...]
     peak_gflops: float
+    bandwidth_gbs: float | None = None  # None: not measured
 
 
 class BoardFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was measured on a board, by target name."""
 
-    facts_version: Literal[1] = FACTS_VERSION
+    facts_version: Literal[1, 2] = FACTS_VERSION
     board: str
     emulated: bool
     unix_s: int
@@ -70,7 +72,7 @@ def load_board(
     trust: bool = False,
     config_dir: Path | str | None = None,
 ) -> Board:
-    """The board, with the peaks that `probe_board` measured on it.
+    """The board, with the peaks and bandwidths that `probe_board` measured on it.
 
     `to_run`: it may be connected to, so that a program that its file names must be agreed to, by `trust` or
     before (see trust.py). Raises BoardError, UntrustedBoard.
@@ -95,7 +97,7 @@ def probe_board(
     wait_s: float = 0.0,
     runtime_dir: Path | str | None = None,
 ) -> BoardProbe:
-    """Ask the board what it is, measure the peak of its CPU targets, and keep that for `load_board`.
+    """Ask the board what it is, measure its CPU targets, and keep the figures for `load_board`.
 
     `runtime_dir` is `open_session`'s cache_dir. Raises UnfitBoard, BoardUnreachable, BoardBusy,
     VerificationError when the loop fails there.
@@ -108,15 +110,18 @@ def probe_board(
                 key=target.key,
                 cores=target.cores,
                 peak_gflops=measure_peak(session, target, cache_dir=Path(cache_dir)),
+                bandwidth_gbs=None
+                if board.emulated
+                else measure_bandwidth(session, target, cache_dir=Path(cache_dir)),
             )
             for target in board.targets
             if target.kind == "cpu"
         }
-        best_gflops = max((facts.peak_gflops for facts in measured.values()), default=0.0)
+        fastest = max(measured.values(), key=lambda facts: facts.peak_gflops, default=None)
         measured |= {
-            target.name: TargetFacts(key=target.key, cores=target.cores, peak_gflops=best_gflops)
+            target.name: msgspec.structs.replace(fastest, key=target.key, cores=target.cores)
             for target in board.targets
-            if target.is_pocl  # the same cores
+            if target.is_pocl and fastest is not None  # the same cores
         }
     facts = BoardFacts(board=board.name, emulated=board.emulated, unix_s=round(time.time()), targets=measured)
     path = facts_path(board, cache_dir)
@@ -229,7 +234,9 @@ def peak_loop(target: Target, rounds: int, count: int | None = None) -> str:
 def _filled(target: Target, facts: TargetFacts | None) -> Target:
     if facts is None or (facts.key, facts.cores) != (target.key, target.cores):
         return target
-    known: Target = msgspec.structs.replace(target, peak_gflops=facts.peak_gflops)
+    known: Target = msgspec.structs.replace(
+        target, peak_gflops=facts.peak_gflops, measured_bandwidth_gbs=facts.bandwidth_gbs
+    )
     return known
 
 

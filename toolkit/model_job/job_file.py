@@ -90,6 +90,7 @@ class JobFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     peak_gflops: float
     peak_measured: bool
     bandwidth_gbs: float | None
+    bandwidth_measured: bool = False
     tool_version: str = TOOL_VERSION
     records: str
     operators: tuple[JobOperator, ...]
@@ -136,7 +137,8 @@ def job_of(
         pocl=target.is_pocl,
         peak_gflops=target.estimated_peak_gflops,
         peak_measured=target.peak_gflops is not None,
-        bandwidth_gbs=target.bandwidth_gbs,
+        bandwidth_gbs=target.memory_gbs,
+        bandwidth_measured=target.measured_bandwidth_gbs is not None,
         records=str(Path(records).absolute()),
         operators=tuple(_operator(task, layers) for task, layers in tasks),
         memory=JobMemory(

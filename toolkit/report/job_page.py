@@ -214,11 +214,13 @@ def _roof(data: JobData) -> Iterator[Block]:
     knee = max(low, min(high, peak / bandwidth)) if bandwidth else low
     roofs = [{"of": name, x: knee, y: peak}, {"of": name, x: high, y: peak}]
     if bandwidth:
-        of = f"main memory, {bandwidth:g} GB/s (by specification)"
+        word = "measured" if job.bandwidth_measured else "by specification"
+        of = f"main memory, {bandwidth:.1f} GB/s ({word})"
         roofs += [{"of": of, x: low, y: low * bandwidth}, {"of": of, x: knee, y: knee * bandwidth}]
     else:
         yield Text(
-            "The board's file does not say how fast its main memory is: only the peak is drawn.", "note"
+            "How fast the main memory is was not measured (`toolkit boards probe`): only the peak is drawn.",
+            "note",
         )
     yield Text(
         "Operations by the operator's definition; bytes when each operand moves once; numbers as above.",

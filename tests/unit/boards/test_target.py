@@ -48,6 +48,12 @@ def test_lanes_and_threads() -> None:
 def test_a_measured_peak_replaces_the_estimate() -> None:
     assert A72.estimated_peak_gflops == pytest.approx(28.8)
     assert msgspec.structs.replace(A72, peak_gflops=25.0).estimated_peak_gflops == 25.0
+
+
+def test_a_measured_bandwidth_counts_more_than_the_specification_s() -> None:
+    stated = msgspec.structs.replace(A72, bandwidth_gbs=12.8)
+    assert stated.memory_gbs == 12.8
+    assert msgspec.structs.replace(stated, measured_bandwidth_gbs=6.0).memory_gbs == 6.0
     assert MALI.estimated_peak_gflops == pytest.approx(4 * 16 * 0.8)
 
 
