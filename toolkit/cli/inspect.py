@@ -15,7 +15,7 @@ from toolkit.inspection.names import SECTIONS
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--operator", "wanted", default="", metavar="OPERATOR",
-              help="Its number in the list, the name of a layer, or the beginning of its key.")  # fmt: skip
+              help="Its number in the list, a layer, the beginning of its key, or: slowest.")  # fmt: skip
 @click.option("--board", "-b", "board_name", default="", metavar="BOARD",
               help="Needed for records; default for a bundle: the board that it was made for.")  # fmt: skip
 @click.option("--target", default="", help="One of the board's targets.")
@@ -43,5 +43,5 @@ def inspect(
         answer("inspect-list", {"kernels": content}, text, as_json=as_json)
         return
     inspection = toolkit.inspected(toolkit.chosen_kernel(found, wanted) if wanted else found[0])
-    text = toolkit.inspection_text(inspection, sections)
+    text = toolkit.inspection_text(inspection, sections, columns())
     answer("inspect", toolkit.inspection_content(inspection), text, as_json=as_json, folded=False)

@@ -26,7 +26,7 @@ from toolkit.inspection.gpu_report import static_gpu_content, static_gpu_table
 from toolkit.inspection.kernels import FoundKernel
 from toolkit.inspection.names import SECTIONS
 from toolkit.inspection.words import schedule_words
-from toolkit.report.columns import named, table
+from toolkit.report.columns import fold, named, table
 from toolkit.report.tables import time_text
 
 SYMBOL: Final = "kernel"
@@ -109,8 +109,8 @@ def kernel_table(found: Sequence[FoundKernel], width: int = 0) -> str:
     )
 
 
-def inspection_text(found: Inspection, sections: Sequence[str] = SECTIONS) -> str:
-    """The kernel in words, the asked sections one below the other."""
+def inspection_text(found: Inspection, sections: Sequence[str] = SECTIONS, width: int = 0) -> str:
+    """The kernel in words, the asked sections one below the other; loops and source are never folded."""
     kernel, target = found.kernel, found.kernel.target
     facts = [
         ("board", f"{kernel.board.name}, target {target.name} ({target.key})"),
@@ -136,8 +136,10 @@ def inspection_text(found: Inspection, sections: Sequence[str] = SECTIONS) -> st
         "code": "what it does",
         "alternatives": "the nearest alternatives that were tried",
     }
+    for name in ("schedule", "code", "alternatives"):
+        bodies[name] = fold(bodies[name], width)
     parts = [f"-- {titles[name]} --\n{bodies[name]}" for name in SECTIONS if name in sections]
-    return "\n\n".join(["\n".join([kernel.name, *named(facts)]), *parts])
+    return "\n\n".join([fold("\n".join([kernel.name, *named(facts)]), width), *parts])
 
 
 def inspection_content(found: Inspection) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from boards.description import Board
 from boards.target import Target
@@ -27,6 +27,8 @@ from toolkit.model.labels import short_name
 from toolkit.records import Records, TuningRecord
 from toolkit.tuning.on_board import target_key
 from toolkit.version import TOOL_VERSION
+
+SLOWEST: Final = "slowest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,10 @@ def _of_records(path: Path, board: Board, target: Target) -> Iterator[FoundKerne
 def chosen_kernel(found: Sequence[FoundKernel], wanted: str) -> FoundKernel:
     """The one that `wanted` names: its number in the list from 1, a layer, or the beginning of its key.
 
-    Raises InputError for none, and for several.
+    "slowest" is the one whose calls together take longest. Raises InputError for none, and for several.
     """
+    if wanted == SLOWEST and found:
+        return max(found, key=lambda item: (item.seconds or 0.0) * max(1, len(item.layers)))
     if wanted.isdigit() and 1 <= int(wanted) <= len(found):
         return found[int(wanted) - 1]
     matching = [item for item in found if wanted in item.layers or item.operator_key.startswith(wanted)]
@@ -185,5 +189,5 @@ def chosen_kernel(found: Sequence[FoundKernel], wanted: str) -> FoundKernel:
         return matching[0]
     raise InputError(
         f"--operator {wanted!r} names {len(matching) if wanted else 'no one'} of {len(found)} operators: "
-        f"expected a number from 1 to {len(found)}, the name of a layer, or the beginning of a key"
+        f"expected a number from 1 to {len(found)}, the name of a layer, the beginning of a key, or {SLOWEST}"
     )

@@ -141,6 +141,10 @@ def test_one_kernel_is_named_by_its_number_its_layer_or_its_key(tmp_path: Path) 
     first = dataclasses.replace(found[0], layers=("stem",))
     both = (first, found[1])
     assert chosen_kernel(both, "2") is found[1]
+    assert chosen_kernel((dataclasses.replace(first, layers=("a", "b")), found[1]), "slowest").layers == (
+        "a",
+        "b",
+    )
     assert chosen_kernel(both, "stem") is first
     assert chosen_kernel(both, found[1].operator_key[:12]) is found[1]
     for wrong in ("", "3", "nothing"):
