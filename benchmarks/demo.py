@@ -29,7 +29,7 @@ NETWORK = "light_squeezenet"
 WAIT = "--wait 2m"  # somebody else may hold the board
 USAGE, WRONG = 2, 6
 TOLERANCE = 1e-4
-"""Of the largest expected value, as in a self-test."""
+"""Largest error, as a share of the largest expected value, as in a self-test."""
 
 
 def demo(board_name: str, trials: int) -> int:

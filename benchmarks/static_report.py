@@ -66,7 +66,7 @@ def kernels(asked: Asked) -> None:
 
 
 def _nest(workload: Workload, board: Board, target: Target, records: Path | None) -> LoopNest:
-    """Of the fastest record, or of the untuned schedule."""
+    """The program of the fastest record, or the untuned one where there is no record."""
     task = open_task(workload.name, operator(workload), board, target, winograd=False)
     space, best = task.programs.space, []
     if records is not None:

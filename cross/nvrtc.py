@@ -22,7 +22,7 @@ ARCHITECTURES = (
     "sm_87", "sm_89", "sm_90",
 )  # fmt: skip
 OPTIONS = ("--std=c++14", "--fmad=true", "--extra-device-vectorization", "-w")
-LOG_CHARACTERS = 2000
+LOG_CHARACTERS = 2000  # of the compiler's text in an error
 
 _SECTION_HEADER = struct.Struct(
     "<IIQQQQIIQQ"

@@ -43,7 +43,7 @@ def live_results(work: Path, trials: int) -> dict[str, Any]:
 
 
 def summary(made: Sequence[Run], trials: int, again: Sequence[Pair] = ()) -> dict[str, Any]:
-    """The same, of the given runs and of winners that were timed again."""
+    """Curves of every operator and the goals, of the given runs and of winners that were timed again."""
     found: dict[tuple[str, str], list[Run]] = {}
     for run in made:
         found.setdefault((run.method, run.operator), []).append(run)
@@ -177,7 +177,7 @@ def _transfer_goal(found: Found, trials: int) -> list[dict[str, Any]]:
 
 
 def _again_goal(again: Sequence[Pair], trials: int) -> list[dict[str, Any]]:
-    """The same question without luck: of the two winners, timed in turn."""
+    """How much faster the winner with transfer is than the one without, of winners timed again in turn."""
     if not again:
         return []
     ratio = compare([1.0 / pair.transfer_s for pair in again], [1.0 / pair.scratch_s for pair in again])

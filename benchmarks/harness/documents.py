@@ -38,7 +38,7 @@ def read(path: Path, kind: type[Document]) -> Document:
 
 
 def kept(path: Path, kind: type[Document]) -> Document | None:
-    """The same; None for a file that is no such document, which is then to be made (again)."""
+    """The document in a file; None where the file is missing or no such document, so that it must be made."""
     try:
         return read(path, kind)
     except NoDocument:

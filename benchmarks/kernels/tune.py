@@ -66,7 +66,7 @@ def trials_left(operator: Operator, board: Board, target: Target, records: Recor
 def direct_trials_left(
     operator: Operator, board: Board, target: Target, records: Records, trials: int
 ) -> int:
-    """The same without Winograd's algorithms; 0 for an operator that has none.
+    """How many trials without Winograd's algorithms are not recorded; 0 for an operator that has none.
 
     What the first search measured of the second one's space is recorded there before.
     """

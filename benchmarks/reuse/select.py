@@ -28,7 +28,7 @@ from toolkit.reuse.rounds.block_shape import GPU_LINE_BYTES, block_shapes, stage
 from toolkit.reuse.rounds.gpu_threads import Staging, thread_costs, thread_shapes
 
 BACKEND_TRIALS: Final = 1000.0
-"""Of an operator that reuses nothing, as in the paper."""
+"""Trials of an operator that reuses nothing, as in the paper."""
 
 HOPS: Final = get_args(Hops)
 BLOCK: Final = 4096
@@ -50,7 +50,7 @@ class Selection:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """What the whole choice takes: making the graph, its costs, and the tree."""
         return self.made_s + self.costs_s + self.tree_s
 
 

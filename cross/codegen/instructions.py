@@ -33,7 +33,7 @@ class Value(NamedTuple):
 
     @property
     def type(self) -> str:
-        """Its LLVM type."""
+        """The value's LLVM type as text, such as `<8 x float>`."""
         return vector_type(self.dtype, self.lanes)
 
     @property

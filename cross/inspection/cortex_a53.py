@@ -29,8 +29,8 @@ from cross.inspection.listing import Line
 
 NAME: Final = "cortex-a53 issue model"
 CPU_NAMES: Final = ("cortex-a53",)
-ITERATIONS: Final = 24
-FMA_LATENCY: Final = 8
+ITERATIONS: Final = 24  # of the loop; the second half counts
+FMA_LATENCY: Final = 8  # cycles
 FMA_FORWARD: Final = 4  # to the accumulator of the next multiply-add
 STORE_DATA_SLACK: Final = 2  # cycles after its issue in which a store takes its data
 

@@ -113,7 +113,7 @@ def inspect(symbol: str, nest: LoopNest, target: Target, *, predict: bool = True
 
 
 def inspect_listing(listing: str, target: Target, *, predict: bool = True) -> CodeReport:
-    """The same for assembly text with LLVM's comments."""
+    """What LLVM's assembly text, with its comments on loops and spills, says of its kernels."""
     architecture = architecture_of(target.triple)
     found = functions(listing, architecture)
     sizes = block_sizes(found, architecture, functools.partial(assemble, target=target))

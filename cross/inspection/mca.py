@@ -18,7 +18,7 @@ from typing import Final
 
 from cross.inspection.listing import Line
 
-ITERATIONS: Final = 200
+ITERATIONS: Final = 200  # of the loop, so that its first ones weigh little
 TIMEOUT_S: Final = 60.0
 # By whether vectors are 512 bits wide: for a CPU that the tool does not know, as it may be older.
 STAND_INS: Final = {

@@ -72,7 +72,7 @@ UNROLL_LIMITS = (0, 16, 64, 192)
 LOCAL_TILE_BYTES = 128 * 1024
 PARALLEL_ITERATIONS = 32  # per thread: enough to balance, few enough that starting one costs nothing
 ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
-SHORT_REDUCTION = 32
+SHORT_REDUCTION = 32  # steps: of windows, such as 5 x 5 in a depthwise convolution
 
 
 def cpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> ScheduleSpace:

@@ -45,14 +45,14 @@ from cross.schedule.space import Constraint, Values
 from cross.schedule.tiling import StageKnobs
 
 LEVELS = 4  # of space tiles inside a block: virtual threads, threads, outer and inner elements
-LARGEST_VIRTUAL = 8
+LARGEST_VIRTUAL = 8  # product of the virtual threads: each has accumulators of its own in registers
 OTHER_REGISTERS = 24  # addresses, loop counters, operands on their way
 MOST_WRITTEN_OUT = 2048  # multiply-adds of a thread's code: compilers take minutes for a few times as many
 MOST_GUARDED = 256  # of them at the image's edge, where each is a branch
 UNKNOWN_REGISTERS = 128  # accumulators of a thread where the driver does not say how many registers there are
 PREFERRED_THREADS = (16, 8)  # along the last axis and the longest other one, each of 4 x 4 elements
 PREFERRED_REGISTERS = 48  # of such a thread
-PREFERRED_STEP = 8
+PREFERRED_STEP = 8  # of the reduction between two barriers
 FUSED = "f"
 
 

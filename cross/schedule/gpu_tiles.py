@@ -6,7 +6,7 @@ from cross.schedule.knobs import Knob, single
 from cross.schedule.tiles import WASTE, divisors, waste
 
 VIRTUAL_THREADS = (1, 2, 4, 8)
-THREADS_ALONG_AN_AXIS = 256
+THREADS_ALONG_AN_AXIS = 256  # at most: with more, spaces grow and few blocks share a processor
 LARGEST_OUTER = 8  # elements of one thread along an axis, level by level
 LARGEST_INNER = 8
 UNROLL_LIMITS = (0, 16, 64, 512, 1024)

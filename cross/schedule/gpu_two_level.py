@@ -28,7 +28,7 @@ from cross.schedule.primitives import (
 )
 from cross.schedule.space import Constraint, Values
 
-PREFERRED_THREADS = 128
+PREFERRED_THREADS = 128  # of a block: four warps, so that one runs while others wait for memory
 THREADS_OF_A_SUM = (32, 128, 512)  # that may share the sum of one element
 VECTOR_BYTES = 16  # the widest load of one instruction
 FUSED = "f"

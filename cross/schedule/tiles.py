@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
-LARGEST_TILE = 4096
-MOST_FACTORS = 28
-WASTE = 1.2
+LARGEST_TILE = 4096  # product of the three sizes of an axis; it bounds the spaces of long axes
+MOST_FACTORS = 28  # largest size of an outer level; it bounds the size of spaces
+WASTE = 1.2  # elements computed over elements needed, at most; an estimate of what a better tile makes up for
 SMOOTH_PRIMES = (2, 3, 5, 7)
 
 

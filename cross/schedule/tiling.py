@@ -84,7 +84,7 @@ class TiledStage:
 
     @property
     def iterations(self) -> int:
-        """Of the reduction; 0 without one."""
+        """Multiply-adds, or other combining steps, of the whole reduction; 0 for a stage without one."""
         if self.reduction is None:
             return 0
         return self.reduction.elements * math.prod(axis.extent for axis in self.reduction.reduce_axes)

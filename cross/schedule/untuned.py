@@ -23,12 +23,14 @@ from cross.schedule.plan import Group, Plan, operand_axes, wide_axes
 from cross.schedule.reads import nest_of, repeats_lanes
 from cross.schedule.tiles import WASTE, divisors, factors, vector_count, vector_tiles, waste
 
-OUT_OF_ORDER_STEPS = 8
-IN_ORDER_STEPS = 4
+OUT_OF_ORDER_STEPS = (
+    8  # of a reduction loop written out at most: the loop's own instructions weigh little then
+)
+IN_ORDER_STEPS = 4  # written out, as many as one load of a vector of four floats feeds
 SIDES = 0.02  # price of a tile's sides: between tiles of one size the one nearest to a square
-IN_ORDER_LATENCY_CYCLES = 8
-WIDEST_TILE = 16
-ONE_CORE_PREFERRED_FLOPS = 200_000
+IN_ORDER_LATENCY_CYCLES = 8  # between dependent multiply-adds of a Cortex-A53
+WIDEST_TILE = 16  # rows of a register tile; more do not fit 32 registers with two vectors a row
+ONE_CORE_PREFERRED_FLOPS = 200_000  # below, waking another core takes longer than the whole operator
 ONE_CORE_PREFERRED_CYCLES = 7_000  # estimated, on one core; waking another takes half of that
 REORDERED = 1.03  # the natural order writes the output in the order of memory
 

@@ -19,7 +19,7 @@ from cross.expression.rewrites.rfactor import rfactor
 from cross.schedule.lane_packing import packed_steps
 from cross.schedule.plan import guards_reads
 
-MOST_PARTIAL_VECTORS = 2
+MOST_PARTIAL_VECTORS = 2  # of partial sums side by side
 GAIN = 1.5
 """How much better vectors must be filled for a reduction to be cut in two. It stands for what the count
 leaves out, an estimate: too low, short reductions become slower; too high, long ones leave vectors empty."""

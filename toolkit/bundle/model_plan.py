@@ -18,7 +18,7 @@ from toolkit.bundle.manifest import KernelProvenance, TensorSpec
 from toolkit.errors import InputError
 
 ALIGNMENT = 64
-"""Of a CPU's buffers."""
+"""Bytes to whose multiples buffers of a CPU's model are aligned: a cache line, and the widest vector."""
 
 PLAN_VERSION = 2
 

@@ -30,8 +30,8 @@ from toolkit.explore.space import (
     fresh,
 )
 
-FULL_BATCH: Final = 64
-FEWEST_STEPS: Final = 3
+FULL_BATCH: Final = 64  # measurements between two fits of the cost model, as in the paper
+FEWEST_STEPS: Final = 3  # of the chains, however small a batch is
 
 Features = Callable[[Batch], NDArray[np.float32]]
 

@@ -6,4 +6,4 @@ TUNERS: Final = ("annealing", "genetic", "random", "grid")
 FIRST: Final = ("untuned", "random")
 """Where annealing without a prior begins on a CPU; see SearchOptions."""
 PRESET_NAMES: Final = ("wide", "paper")
-"""Of annealing; toolkit.explore.annealing has their numbers."""
+"""Settings of annealing by name; toolkit.explore.annealing has their numbers."""

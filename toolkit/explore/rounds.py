@@ -23,8 +23,8 @@ Rounds = Iterator[Batch]
 """Rounds one after the other, int64 [N, K] each; one is asked for when those before are measured."""
 
 GAIN: Final = 0.99
-"""Of its time at the begin of a pass the fastest program must fall below this for another pass to follow:
-with 1.0 the noise of measurements would repeat passes."""
+"""Another pass follows one after which the fastest program takes less than this share of the time that the
+fastest one took before it; with 1.0 the noise of measurements would repeat passes."""
 PATIENCE: Final = 14
 """Programs in a row that must gain SETTLED for the rounds to go on. Ending there saves a third of the
 programs and loses next to nothing (`benchmarks.reuse pairs`); much sooner, no tiles would be changed."""
@@ -137,6 +137,6 @@ class RoundsProposer(Remembering):
         return np.array([told.get(key, np.nan) for key in history.identify(rows).tolist()])
 
     def _costs_s(self) -> NDArray[np.float64]:
-        """Of every program that was told, [N]; infinite for one that failed."""
+        """Seconds of every program that was told, float64 [N]; infinite for one that failed."""
         costs_s = self._history.costs_s
         return np.where(np.isnan(costs_s), np.inf, costs_s)

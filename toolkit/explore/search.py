@@ -25,7 +25,7 @@ from toolkit.features.base import Features as NamedFeatures
 from toolkit.features.choose import make_features
 from toolkit.features.joint import JointFeatures
 
-NETWORK_CHAINS: Final = 256
+NETWORK_CHAINS: Final = 256  # at most, where a network scores
 
 
 @dataclass(frozen=True, slots=True)

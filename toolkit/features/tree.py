@@ -40,7 +40,7 @@ def channels(vocabulary: Vocabulary) -> tuple[str, ...]:
 
 
 CHANNELS: Final = channels(CPU)
-"""Of CPU programs."""
+"""Columns of the tree features of a CPU program."""
 
 
 @dataclass(frozen=True, slots=True)

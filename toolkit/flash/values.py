@@ -16,7 +16,7 @@ MAX_TENSORS_BYTES: Final = 1 << 30
 """All inputs, or all outputs, of one run; a board that says more is not believed."""
 
 BundleId = Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{32})?\Z")]
-"""Of a slot; "" for none."""
+"""The id of the bundle in a slot; "" where a slot is empty."""
 
 StepName = Literal[
     "verify", "connect", "trust", "upload", "install", "self_test", "activate", "health_check", "commit",

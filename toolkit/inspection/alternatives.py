@@ -10,7 +10,7 @@ from toolkit.records import TuningRecord
 from toolkit.report.columns import table
 from toolkit.report.tables import NOTHING, time_text
 
-SHOWN: Final = 8
+SHOWN: Final = 8  # rows of the table
 
 
 @dataclass(frozen=True, slots=True)

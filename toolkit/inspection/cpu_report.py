@@ -80,7 +80,7 @@ def static_text(name: str, report: CodeReport) -> str:
 
 
 def static_content(kernels: Sequence[tuple[str, CodeReport]]) -> dict[str, object]:
-    """The same as data, for `documents.document`."""
+    """The reports of several kernels as data, for `documents.document`."""
     return {"kernels": [{"name": name, **_content(report)} for name, report in kernels]}
 
 

@@ -28,7 +28,7 @@ def static_gpu_table(kernels: Kernels, target: Target) -> str:
 
 
 def static_gpu_content(kernels: Kernels, target: Target) -> dict[str, object]:
-    """The same as data, for `documents.document`."""
+    """What the static report of GPU kernels says, as data for `documents.document`."""
     found = [
         {
             "name": name,

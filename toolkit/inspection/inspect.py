@@ -143,7 +143,7 @@ def inspection_text(found: Inspection, sections: Sequence[str] = SECTIONS, width
 
 
 def inspection_content(found: Inspection) -> dict[str, object]:
-    """The same as data, for `documents.document`."""
+    """All sections of an inspection as data, for `documents.document`."""
     kernel = found.kernel
     name = kernel.name
     if found.code is not None:

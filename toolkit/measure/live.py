@@ -32,11 +32,11 @@ from toolkit.measure.trial_data import TrialData, trial_data
 
 RTOL: Final = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-8}
 EXACT: Final = 0.0  # integers
-SHORT_REPEAT_MS: Final = 1.0
+SHORT_REPEAT_MS: Final = 1.0  # fits between two bursts of what else runs on a board
 MOST_REPEATS: Final = 20
-FEW_REPEATS: Final = 6
+FEW_REPEATS: Final = 6  # are asked for first; if they agree, the others are saved
 AGREEING: Final = 3  # of the few
-AGREEMENT: Final = 1.05
+AGREEMENT: Final = 1.05  # the slowest of the AGREEING fastest over the fastest, at most
 ATTEMPTS: Final = 3  # at a candidate that fails by no fault of its own
 
 
@@ -255,7 +255,7 @@ def _buffer(argument: Argument, sha: str) -> BufferRequest:
 
 
 def short_repeats(timing: Timing, call_s: float) -> Timing:
-    """The same time in all, or less, spent in more and shorter repeats.
+    """A timing that takes as long in all, or less, in more and shorter repeats.
 
     What else runs on a board comes in bursts of a few milliseconds and only adds time: between them one short
     repeat is clean where no long one is. `call_s` is about what a call takes. A board that cools down between

@@ -105,7 +105,7 @@ class GpuDevice(Reply, frozen=True, kw_only=True):
 
     @property
     def full_name(self) -> str:
-        """As the driver of the device runtime names it, by which targets pick one."""
+        """The name that the device runtime's driver compares with a target's `device`."""
         return self.name
 
     @property

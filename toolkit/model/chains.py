@@ -20,7 +20,7 @@ from toolkit.model.graph import Graph, Node, computed_in
 from toolkit.model.layout import WINDOWED
 
 TRUTH_READERS = frozenset({"Where", "Not"})
-LONGEST_BRANCH = 6
+LONGEST_BRANCH = 6  # operators of a side path that is drawn into a chain, as in a hard swish or a GELU
 # A chain is one expression, which is walked recursively and repeats what it reads: both within what compiles
 # in well under a second and leaves most of Python's stack of 1,000 calls.
 MOST_TERMS, MOST_LEVELS = 400, 64
@@ -42,7 +42,7 @@ LONG_FUNCTIONS = frozenset(
         "Celu",
     )
 )
-FEW_CHANNELS = 8
+FEW_CHANNELS = 8  # fewer leave vectors half empty: a long function is computed apart, on full ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,7 +291,7 @@ def _with_image(layout: _Layout, node: Node) -> None:
 
 
 def _control(layout: _Layout, node: Node) -> None:
-    """As written, too: the graphs inside have been laid out."""
+    """Choices and loops keep the ONNX file's order of dimensions; the graphs inside are laid out already."""
     assert node.control is not None
     inputs = [layout.get(name, tuple(range(len(layout.shape(name))))) for name in node.inputs]
     outputs = [layout.hold(name, tuple(range(len(layout.shape(name))))) for name in node.outputs]

@@ -18,9 +18,9 @@ from toolkit.model.graph import Array
 from toolkit.model.onnx_weights import Initializer, read_apart
 from toolkit.model.refusals import TENSORS_ONLY
 
-MIN_OPSET = 7
+MIN_OPSET = 7  # broadcasts as numpy does; before it, operators had attributes for that
 MAX_FILE_BYTES = (1 << 31) - 1  # of a protobuf message; larger models keep their weights in other files
-MAX_DIMENSIONS = 32
+MAX_DIMENSIONS = 32  # numpy 1's limit
 STRING = 8  # onnx.TensorProto.STRING
 Shape = tuple[int, ...]
 

@@ -35,7 +35,7 @@ class Initializer:
     raw: Array | None
 
     def with_data(self, folder: Path) -> Initializer:
-        """The same, with data that lie in another file below `folder` read from there.
+        """The weight with its data in memory, read from another file below `folder` where they lie in one.
 
         Raises:
             OSError, ValueError, onnx.checker.ValidationError: that file cannot be read.
@@ -50,7 +50,7 @@ class Initializer:
         return Initializer(self.tensor, np.frombuffer(found.raw_data, np.uint8))
 
     def array(self) -> Array:
-        """Its elements.
+        """The weight's elements, of its shape and dtype.
 
         Raises:
             ValueError, KeyError, TypeError: it does not hold what its shape and element type promise.

@@ -36,7 +36,7 @@ class JobContext(OpenBoard):
 
     session: Session
     model: Graph
-    """As it was imported; `graph` is stored as the target wants it."""
+    """The model as it was imported; `graph` is the same with tensors stored as the target wants them."""
     graph: Graph
     tasks: tuple[OpenTask, ...] = ()
     options: TuneOptions

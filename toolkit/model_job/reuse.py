@@ -62,7 +62,7 @@ class ModelReuse:
 
     @property
     def named_steps(self) -> dict[str, tuple[int, str]]:
-        """Of every operator that is to be tuned: expected trials, and whose program it begins with or ""."""
+        """By operator to be tuned: expected trials, and the operator whose program it reuses ("": none)."""
         return {
             _name(self.source(step)): (
                 round(step.trials),

@@ -27,7 +27,7 @@ from toolkit.tuning.progress import Budget, OperatorStatistics
 from toolkit.tuning.task import Task
 from toolkit.tuning.time_breakdown import TimeBreakdown
 
-SMALLEST_BATCH = 8
+SMALLEST_BATCH = 8  # an estimate: of fewer new measurements a cost model learns too little for a fit
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class TimeBreakdown:
         return max(0.0, self.idle_share - self.compile_share)
 
     def plain(self) -> dict[str, float]:
-        """As JSON-able data, to the microsecond."""
+        """Seconds by name, rounded to microseconds, for JSON."""
         return {name: round(value, 6) for name, value in asdict(self).items()}
 
     @classmethod

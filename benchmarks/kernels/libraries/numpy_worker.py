@@ -76,7 +76,7 @@ def _taps(of: Image, data: Array, weight: Array) -> Array:
 
 
 def _patches(of: Image, data: Array, weight: Array) -> Array:
-    """The same; patches [oh, ow, ci, kh, kw] are a view until they are summed."""
+    """The convolution of `_taps` by patches [oh, ow, ci, kh, kw], a view that is copied when it is summed."""
     view = sliding_window_view(_padded(of, data), (of.kernel, of.kernel), axis=(0, 1))
     view = view[:: of.stride, :: of.stride]
     if of.family == "depthwise":

@@ -68,7 +68,7 @@ class WinogradStages:
 
     @property
     def multiplications(self) -> int:
-        """Of a tile, for an input and an output channel: the positions of all phases."""
+        """Of one tile, input and output channel: one multiplication at each position of each phase."""
         return math.prod(self.products.shape[: 2 - len(self.data.shape)])
 
     @property

@@ -25,7 +25,7 @@ from toolkit.reuse.rounds.sizes import NEAREST_OTHER, block_sizes
 UNROLL_TRIALS: Final = 4  # options of other effect, at most one fewer than a GPU space has
 VECTOR_TRIALS: Final = 4  # two lengths for each of two inputs
 LAUNCH_VECTOR_TRIALS: Final = 2  # elements of a thread of a stage of two levels
-MOST_THREADS: Final = 1024
+MOST_THREADS: Final = 1024  # of a block, on the GPUs at hand
 
 
 def expected_cpu_rounds(target: MajorLoops, source: MajorLoops) -> float:

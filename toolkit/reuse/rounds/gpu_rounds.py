@@ -58,7 +58,7 @@ def _of_one_algorithm(space: ScheduleSpace, reused: Program, known: Known) -> Ro
 
 
 def _other_steps(space: ScheduleSpace) -> Iterator[Step]:
-    """Of launches that are neither, such as a Winograd transform's, one knob after the other by a step."""
+    """Steps for launches without such tiles, as of a Winograd transform: each varies one knob."""
     searched = {column for tiles in gpu_tiles(space) for column in tiles.columns}
     searched |= {column for stage in two_level_stages(space) for column in stage.columns}
     for column, knob in enumerate(space.knobs):
