@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import toolkit
 from toolkit.cli.answers import answer, answering, json_option, say
 
 NEEDED = ("starlette", "uvicorn")
+GIVE_WAY = 10  # niceness beside a job that measures on this machine
 
 
 @click.command()
@@ -34,4 +36,5 @@ def watch(*, stores: tuple[Path, ...], port: int, as_json: bool) -> None:
     server = toolkit.watch(stores or [toolkit.DEFAULT_RECORDS], port=port)
     answer("watch", {"url": server.url}, server.url, as_json=as_json, folded=False)
     say("Ctrl-C ends it; jobs go on")
+    os.nice(GIVE_WAY)
     server.run()

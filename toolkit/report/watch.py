@@ -70,19 +70,30 @@ class JobPages:
         self._token = token
         self._opened: dict[Path, tuple[int, Records]] = {}
         self._known: dict[Path, tuple[object, JobData]] = {}
+        self._made: dict[str, tuple[object, Shown]] = {}
 
     def address(self, path: str = "/", job: str = "") -> str:
         """Where a job's page is; without a job that of all jobs."""
         return f"{path}?{urlencode({'token': self._token} | ({'job': job} if job else {}))}"
 
     def shown(self, job: str) -> Shown | None:
-        """The page of a job by the name of its file, or of all; None for one that is not there."""
+        """The page of a job by the name of its file, or of all; None for one that is not there.
+
+        As long as nothing changes it is the same value.
+        """
         found = {path.stem: path for store in self._stores for path in job_files(store)}
-        if job:
-            data = self._data(found[job]) if job in found else None
-            return None if data is None else Shown(job_title(data.job), job_blocks(data), data.job.is_running)
-        newest = [(name, self._data(found[name])) for name in sorted(found, reverse=True)[:MOST_JOBS]]
-        return Shown("Tuning jobs", self._all([(name, data) for name, data in newest if data]), True)
+        names = [job] if job else sorted(found, reverse=True)[:MOST_JOBS]
+        jobs = [(name, data) for name in names if name in found and (data := self._data(found[name]))]
+        state = [(name, data, data.job.is_running) for name, data in jobs]
+        if job and not jobs:
+            return None
+        if job not in self._made or self._made[job][0] != state:
+            self._made[job] = (state, self._page(jobs[0][1]) if job else self._all(jobs))
+        return self._made[job][1]
+
+    @staticmethod
+    def _page(data: JobData) -> Shown:
+        return Shown(job_title(data.job), job_blocks(data), data.job.is_running)
 
     def _data(self, path: Path) -> JobData | None:
         """A job's figures, read again when its file or its records have changed; None: not readable."""
@@ -102,9 +113,11 @@ class JobPages:
             self._opened[store] = (inode, Records(store, read_only=True))
         return self._opened[store][1]
 
-    def _all(self, found: Sequence[tuple[str, JobData]]) -> list[Block]:
+    def _all(self, found: Sequence[tuple[str, JobData]]) -> Shown:
+        title = "Tuning jobs"
         if not found:
-            return [Text("There is no job yet: `toolkit tune` begins one, and it appears here.")]
+            nothing = Text("There is no job yet: `toolkit tune` begins one, and it appears here.")
+            return Shown(title, [nothing], True)
         columns = (
             "job", "state", "target", "begun", "trials", "failed", "time of tuning", "sum of operator times",
             "faster",
@@ -116,9 +129,9 @@ class JobPages:
             for name, data in found
             for step in data.whole
         ]
-        title = "How many times as fast as their first trials the sums of the operators' times are"
-        chart = [Chart("jobs", title, staircases(title, points, x, y))] if points else []
-        return [Table("Jobs, the newest first", columns, rows), *chart]
+        text = "How many times as fast as their first trials the sums of the operators' times are"
+        chart = [Chart("jobs", text, staircases(text, points, x, y))] if points else []
+        return Shown(title, [Table("Jobs, the newest first", columns, rows), *chart], True)
 
 
 class Guard:
@@ -156,12 +169,11 @@ def application(pages: JobPages, token: str, *, every_s: float = EVERY_S) -> Sta
         return HTMLResponse(page(found.title, [], live=events), headers=HEADERS)
 
     async def follow(request: Request) -> AsyncIterator[str]:
-        sent = ""
+        sent: Shown | None = None
         while (found := await shown(request)) is not None:
-            text = update(found.title, found.blocks)
-            if text != sent:
-                yield f"data: {text}\n\n"
-                sent = text
+            if found is not sent:
+                yield f"data: {update(found.title, found.blocks)}\n\n"
+                sent = found
             if not found.running:
                 break
             await asyncio.sleep(every_s)
