@@ -66,7 +66,7 @@ def _aligned(source: Source, position: int, operand: Operand, dimension: int) ->
 
 
 def _transposed(source: Source, position: int, operand: Operand, dimension: int) -> int | None:
-    return source.integers("perm", range(operand.rank)[::-1]).index(dimension)
+    return source.integers("perm", tuple(range(operand.rank))[::-1]).index(dimension)
 
 
 def _reshaped(source: Source, position: int, operand: Operand, dimension: int) -> int | None:
