@@ -377,6 +377,7 @@ def test_the_current_bundle_is_found_by_applications(flasher: Flasher) -> None:
         "model.h",
         "model.so",
         "plan.json",
+        "tfb_model.pc",
         "tfb_model.py",
     ]
 

@@ -13,6 +13,8 @@ from toolkit.bundle.manifest import GPU_VARIANTS, AnyVariant, CpuVariant, GpuVar
 from toolkit.bundle.model_plan import ModelPlan, check, document
 
 MODULE: Final = Path(__file__).with_name("model_module.py")
+BESIDE: Final = {"tfb_model.py": MODULE, "tfb_model.pc": Path(__file__).with_name("model.pc")}
+"""What stands beside every CPU's library: for programs in Python, and for pkg-config."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
             library=so,
             header=header,
         )
-        module = {f"{target.name}/tfb_model.py": MODULE.read_bytes()}
-        parts = {so: built.shared_object, header: built.header, **module, **documents}
+        files = {f"{target.name}/{name}": path.read_bytes() for name, path in BESIDE.items()}
+        parts = {so: built.shared_object, header: built.header, **files, **documents}
         return BuiltModel(target, model_plan, built.shared_object, cpu, parts)
     model = gpu_model(model_plan)
     code, path = model.to_bytes(), f"{target.name}/model.gpu"

@@ -18,7 +18,7 @@ from cross.errors import LinkError
 from device_runtime.protocol import DTYPE_BYTES
 from tests.bundles import SmallModel, host_target, small_model
 from toolkit.bundle import library
-from toolkit.bundle.build import MODULE
+from toolkit.bundle.build import BESIDE, MODULE
 from toolkit.bundle.manifest import TensorSpec, counters
 from toolkit.bundle.model_plan import BufferRef, Copy, ModelPlan, Step, check
 from toolkit.errors import InputError
@@ -42,7 +42,8 @@ def folder(model: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = library.build(model.plan, host_target())
     (folder / "model.so").write_bytes(built.shared_object)
     (folder / "model.h").write_bytes(built.header)
-    (folder / "tfb_model.py").write_bytes(MODULE.read_bytes())
+    for name, path in BESIDE.items():
+        (folder / name).write_bytes(path.read_bytes())
     return folder
 
 
@@ -84,6 +85,19 @@ def test_the_example_of_the_readme_runs_as_it_stands(folder: Path, tmp_path: Pat
     done = subprocess.run(["sh", "-ec", commands], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == 0.0  # of an input of zeros
+
+
+@pytest.mark.slow
+def test_pkg_config_knows_how_to_compile_with_the_model(folder: Path, tmp_path: Path) -> None:
+    if shutil.which("pkg-config") is None or shutil.which("cc") is None:
+        pytest.skip("no pkg-config, or no compiler of the system here")
+    (source,), said = blocks("c"), README.read_text()
+    (tmp_path / "application.c").write_text(source)
+    (line,) = re.findall(r"`(PKG_CONFIG_PATH=[^`]*)`", said)
+    commands = f"MODEL={folder}\n{line}\n./application"
+    done = subprocess.run(["sh", "-ec", commands], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == 0.0
 
 
 @pytest.mark.parametrize("python", [sys.executable, PYTHON_38])

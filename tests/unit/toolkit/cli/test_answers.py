@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -159,3 +163,16 @@ def test_what_is_no_shape(text: str) -> None:
 
 def test_the_help_states_the_default_of_the_room_behind() -> None:
     assert f"[default: {DEFAULT_TRIALS}]" in CliRunner().invoke(main, ["tune", "--help"]).stdout
+
+
+@pytest.mark.parametrize("shell", ["bash_source", "zsh_source", "fish_source"])
+def test_shells_complete_commands_and_options(shell: str) -> None:
+    """As docs/cli.md says: the script that a shell reads, and what it is told for words that are begun."""
+    program = [str(Path(sys.executable).with_name("toolkit"))]
+    script = subprocess.run(
+        program, env={**os.environ, "_TOOLKIT_COMPLETE": shell}, capture_output=True, text=True, check=True
+    ).stdout
+    assert "_TOOLKIT_COMPLETE" in script
+    asked = {"_TOOLKIT_COMPLETE": "bash_complete", "COMP_WORDS": "toolkit bundle di", "COMP_CWORD": "2"}
+    told = subprocess.run(program, env={**os.environ, **asked}, capture_output=True, text=True).stdout
+    assert told.split() == ["plain,diff"]
