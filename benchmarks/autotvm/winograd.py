@@ -64,7 +64,8 @@ def tiles(row: Row, space: ScheduleSpace) -> dict[str, list[int]]:
         "x.threads": [1],
         "y.threads": [1],
     }
-    return {f"y.{name}": size for name, size in wanted.items() if f"y.{name}" in _names(space)}
+    names = {knob.name for knob in space.knobs}
+    return {f"y.{name}": size for name, size in wanted.items() if f"y.{name}" in names}
 
 
 def ours(nest: LoopNest) -> Program:
@@ -75,10 +76,6 @@ def ours(nest: LoopNest) -> Program:
         found.blocks, found.threads, found.elements, found.lanes, found.written_out,
         (threads_of(data), threads_of(output)),
     )  # fmt: skip
-
-
-def _names(space: ScheduleSpace) -> set[str]:
-    return {knob.name for knob in space.knobs}
 
 
 def _tile_size(row: Row) -> int:

@@ -50,7 +50,7 @@ def cache_read(current: Stages, stage: Stage, primitive: Primitive) -> None:
     """See CacheRead."""
     assert isinstance(primitive, CacheRead)
     body = resolved_body(current, stage)
-    source = next((read.tensor for read in _reads(body) if read.tensor.name == primitive.tensor), None)
+    source = next((read.tensor for read in reads_in(body) if read.tensor.name == primitive.tensor), None)
     if source is None:
         raise ScheduleError(f"CacheRead: stage {stage.name} does not read {primitive.tensor}")
     axes = tuple(Axis(f"d{position}", extent) for position, extent in enumerate(source.shape))
@@ -66,10 +66,6 @@ def cache_read(current: Stages, stage: Stage, primitive: Primitive) -> None:
     entries.insert(position, (name, plain_stage(copy)))
     current.clear()
     current.update(entries)
-
-
-def _reads(body: Term) -> list[Read]:
-    return reads_in(body)
 
 
 def tile_like(current: Stages, stage: Stage, primitive: Primitive) -> None:

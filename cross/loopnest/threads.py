@@ -130,7 +130,7 @@ def problem(nest: LoopNest) -> Problem | None:
     for statement in nest.body.statements:
         shape = launch_shape(statement)
         found = _kinds(shape.body, shape.blocks, inside=False)
-        found = found or _places(shape.body, shape.blocks) or _barriers(shape.body, shape.blocks)
+        found = found or _places(shape.body, shape.blocks) or _barriers(shape.body, shape.blocks, _Since())
         if found is not None:
             return found
     return None
@@ -243,25 +243,21 @@ class _Since:
     read: Accesses = field(default_factory=dict)
 
 
-def _barriers(statement: Statement, blocks: Loops) -> Problem | None:
+def _barriers(statement: Statement, loops: Loops, since: _Since) -> Problem | None:
     """Whether threads that meet in a shared buffer, or in global memory, are kept apart."""
-    return _run(statement, blocks, _Since())
-
-
-def _run(statement: Statement, loops: Loops, since: _Since) -> Problem | None:
     match statement:
         case Barrier():
             since.written.clear()
             since.read.clear()
             return None
         case Block(inner):
-            return next((found for item in inner if (found := _run(item, loops, since))), None)
+            return next((found for item in inner if (found := _barriers(item, loops, since))), None)
         case Allocate(_, body):
-            return _run(body, loops, since)
+            return _barriers(body, loops, since)
         case For(_, _, kind, body) if kind is not LoopKind.THREAD:
             # Twice: the end of an iteration meets the start of the next.
             around = (*loops, statement)
-            return _run(body, around, since) or _run(body, around, since)
+            return _barriers(body, around, since) or _barriers(body, around, since)
         case _:
             return _meet(statement, loops, since)
 

@@ -60,17 +60,14 @@ def plan_model(graph: Graph, tuned: Sequence[TunedOperator], builder: Builder, t
         on_cpu = target.kind == "cpu"
         planned = PlannedKernel(
             code=code,
-            workspace_bytes=kernel.workspace_bytes if on_cpu else _scratch_bytes(code, symbol),
+            workspace_bytes=kernel.workspace_bytes
+            if on_cpu
+            else GpuModule.from_bytes(code).kernels[symbol].workspace_bytes,
             provenance=provenance,
             argument_bytes=() if on_cpu else tuple(_size_bytes(argument) for argument in kernel.arguments),
         )
         kernels[item.task.key.operator_key] = OperatorKernel(planned, packings)
     return assemble(graph, kernels, target)
-
-
-def _scratch_bytes(code: bytes, symbol: str) -> int:
-    """The workspace of a GPU kernel, which its module states."""
-    return GpuModule.from_bytes(code).kernels[symbol].workspace_bytes
 
 
 def _size_bytes(argument: Argument) -> int:

@@ -106,12 +106,11 @@ def gpu_tiles(space: ScheduleSpace) -> list[GpuTiles]:
     """The contractions of a GPU space whose loops can be read, the one with the most iterations first."""
     plan = make_plan(space.program)
     stages = [stage for stage in space.tiles if stage.space]
-    found = [_tiles_of(space, plan, stage) for stage in sorted(stages, key=_iterations, reverse=True)]
+    found = [
+        _tiles_of(space, plan, stage)
+        for stage in sorted(stages, key=lambda stage: stage.iterations, reverse=True)
+    ]
     return [tiles for tiles in found if tiles is not None]
-
-
-def _iterations(stage: TiledStage) -> int:
-    return stage.iterations
 
 
 def _tiles_of(space: ScheduleSpace, plan: Plan, stage: TiledStage) -> GpuTiles | None:
