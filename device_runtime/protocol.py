@@ -88,6 +88,7 @@ MAX_DATA_SETS = 8
 MAX_STEPS = 65536
 
 DTYPE_BYTES = {
+    "bfloat16": 2,
     "float16": 2,
     "float32": 4,
     "float64": 8,

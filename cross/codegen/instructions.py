@@ -12,6 +12,8 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from cross.expression.language.dtypes import DTYPES, FLOATS, ITEM_BYTES
 
 TYPES: Final = {**{name: row.llvm for name, row in DTYPES.items()}, "pointer": "ptr", "": "void"}
@@ -179,7 +181,8 @@ def literal(value: float | int | bool, dtype: str) -> Value:
 
 def intrinsic_suffix(dtype: str, lanes: int) -> str:
     """How LLVM's intrinsics name a type, for example "v16f32"."""
-    scalar = f"f{8 * ITEM_BYTES[dtype]}" if dtype in FLOATS else TYPES[dtype]
+    kind = TYPES[dtype]
+    scalar = kind if kind.startswith("i") else f"f{8 * ITEM_BYTES[dtype]}"
     return f"v{lanes}{scalar}" if lanes > 1 else scalar
 
 
@@ -308,6 +311,8 @@ _FORMS: Final[dict[str, Callable[[Instruction], str]]] = {
 def _float_text(value: float, dtype: str) -> str:
     if dtype == "float64":
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if dtype == "bfloat16":
+        return str(int(np.asarray(value, dtype).view(np.uint16)))
     if dtype == "float16":
         return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
     # LLVM writes a float as the double of the same value.

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.errors import InterpreterError
+from cross.expression.language.dtypes import DTYPES
 from cross.expression.language.operations import OPERATIONS
 from cross.expression.language.terms import Int
 from cross.loopnest.evaluate import Accessor, Closure, Environment, Scope, compile_expression
@@ -91,13 +92,13 @@ def undefined(shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def _undefined_value(dtype: str) -> float | int:
-    kind = np.dtype(dtype).kind
-    if kind == "f":
+    kind = DTYPES[dtype].kind
+    if kind == "float":
         return float("nan")
-    if kind == "b":
+    if kind == "bool":
         return True
     limits = np.iinfo(dtype)
-    return int(limits.min if kind == "i" else limits.max)
+    return int(limits.min if kind == "signed" else limits.max)
 
 
 def buffer_shape(buffer: Buffer) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ ABI_VERSION = 1  # TFB_ABI_VERSION of tfb.h
 EXPORTS = (
     "tfb_abi_version",
     "tfb_call",
+    "tfb_compare_bf16",
     "tfb_compare_f16",
     "tfb_compare_f32",
     "tfb_compare_f64",

@@ -79,6 +79,21 @@ int32_t tfb_compare_f16(const uint16_t *got, const uint16_t *want, int64_t n, tf
     return 0;
 }
 
+static float of_bfloat16(uint16_t bits) { /* the upper half of a float's */
+    uint32_t whole = (uint32_t)bits << 16;
+    float number;
+    memcpy(&number, &whole, sizeof number);
+    return number;
+}
+
+int32_t tfb_compare_bf16(const uint16_t *got, const uint16_t *want, int64_t n, tfb_difference *difference) {
+    tfb_difference d = {.worst_index = -1};
+    if (n < 0 || !difference || (n > 0 && (!got || !want))) return TFB_ERROR_ARGUMENT;
+    for (int64_t i = 0; i < n; i++) compare_element(of_bfloat16(got[i]), of_bfloat16(want[i]), i, &d);
+    *difference = d;
+    return 0;
+}
+
 int32_t tfb_compare_i32(const int32_t *got, const int32_t *want, int64_t n, tfb_difference *difference) {
     tfb_difference d = {.worst_index = -1};
     if (n < 0 || !difference || (n > 0 && (!got || !want))) return TFB_ERROR_ARGUMENT;

@@ -106,6 +106,7 @@ TFB_EXPORT int32_t tfb_call(tfb_kernel kernel, void *const *buffers, void *works
 float tfb_of_half(uint16_t half);
 
 /* Compares n elements, half floats by their bits; returns 0, or TFB_ERROR_ARGUMENT. */
+TFB_EXPORT int32_t tfb_compare_bf16(const uint16_t *got, const uint16_t *want, int64_t n, tfb_difference *difference);
 TFB_EXPORT int32_t tfb_compare_f16(const uint16_t *got, const uint16_t *want, int64_t n, tfb_difference *difference);
 TFB_EXPORT int32_t tfb_compare_f32(const float *got, const float *want, int64_t n, tfb_difference *difference);
 TFB_EXPORT int32_t tfb_compare_f64(const double *got, const double *want, int64_t n, tfb_difference *difference);

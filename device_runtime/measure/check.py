@@ -11,6 +11,7 @@ from device_runtime.protocol import BufferRequest
 
 FLOOR = 1e-30  # of the allowed error, so that an expected zero may be a denormal
 NATIVE = {
+    "bfloat16": "tfb_compare_bf16",
     "float16": "tfb_compare_f16",
     "float32": "tfb_compare_f32",
     "float64": "tfb_compare_f64",
@@ -86,7 +87,7 @@ def checked(found: Sequence[Tuple[BufferRequest, Difference]], rtol: float) -> D
 
 def unwritten_byte(dtype: str) -> int:
     """Byte that an output of this type is filled with before the kernel runs."""
-    return UNWRITTEN_FLOAT if dtype.startswith("float") else UNWRITTEN_INTEGER
+    return UNWRITTEN_FLOAT if "float" in dtype else UNWRITTEN_INTEGER
 
 
 def compare(

@@ -19,8 +19,11 @@ def difference(dtype: str, got: Region, want: Region, elements: int) -> Differen
     if not elements:
         return Difference(0.0, 0.0, -1, 0)
     numpy: Any = importlib.import_module("numpy")
-    left = numpy.frombuffer(got.memory, dtype, elements)
-    right = numpy.frombuffer(want.memory, dtype, elements)
+    stored = "uint16" if dtype == "bfloat16" else dtype
+    left = numpy.frombuffer(got.memory, stored, elements)
+    right = numpy.frombuffer(want.memory, stored, elements)
+    if dtype == "bfloat16":  # the upper half of a float32
+        left, right = ((item.astype("uint32") << 16).view("float32") for item in (left, right))
     error = reference = 0.0
     worst, first_bad, bad = -1, -1, 0
     for start in range(0, elements, BLOCK):

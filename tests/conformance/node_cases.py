@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.backend.test.case.node
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from cross.expression.language.dtypes import FLOATS
 from tests.whole_models import run_generated
 from toolkit.errors import ModelError
 from toolkit.model.graph import Graph
@@ -107,10 +109,11 @@ def tolerance(case: Any, expected: Array) -> tuple[float, float]:
     Beside the case's numbers that is one unit in the last place of the largest element: sums that cancel keep
     the rounding of their terms, and ONNX's definitions round float16 between operators, a kernel at its end.
     """
-    if expected.dtype.kind != "f":
+    if str(expected.dtype) not in FLOATS:
         return 0.0, 0.0
     largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
-    return float(case.rtol), max(float(case.atol), float(np.finfo(expected.dtype).eps) * float(largest))
+    unit = float(ml_dtypes.finfo(expected.dtype).eps) * float(largest)
+    return float(case.rtol), max(float(case.atol), unit)
 
 
 def difference(trial: Trial, found: dict[str, Array]) -> str:
@@ -120,7 +123,7 @@ def difference(trial: Trial, found: dict[str, Array]) -> str:
         if (found[name].shape, found[name].dtype) != (expected.shape, expected.dtype):
             return f"{name} is {found[name].dtype}{found[name].shape}, not {expected.dtype}{expected.shape}"
         rtol, atol = tolerance(trial.case, expected)
-        if not np.allclose(found[name], expected, rtol, atol, equal_nan=expected.dtype.kind == "f"):
+        if not np.allclose(found[name], expected, rtol, atol, equal_nan=str(expected.dtype) in FLOATS):
             return f"{name} is {found[name].ravel()[:8]}, not {expected.ravel()[:8]}"
     return ""
 

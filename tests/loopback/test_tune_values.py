@@ -22,8 +22,10 @@ Array = NDArray[Any]
 
 STEPS, WORDS, WIDTH, HIDDEN = 6, 10, 4, 8
 TEXT = f"""<ir_version: 8, opset_import: ["" : 17]>
-m (int64[{STEPS}, 1] ids, bool[{HIDDEN}] keep, float[P, {WIDTH}] past) =>
+m (int64[{STEPS}, 1] ids, bool[{HIDDEN}] keep, float[P, {WIDTH}] past,
+    bfloat16[{HIDDEN}] gain) =>
     (float16[1, 1, {HIDDEN}] state, int64[1, 1, {HIDDEN}] signs, bool[{STEPS}, 1] late, float[P, {WIDTH}] no,
+    bfloat16[{HIDDEN}] twice,
      int64[2, N] places) {{
     hit = Equal (ids, words)
     one = Cast <to = 10> (hit)
@@ -42,6 +44,7 @@ m (int64[{STEPS}, 1] ids, bool[{HIDDEN}] keep, float[P, {WIDTH}] past) =>
     late = Less (five, ids)
     no = Exp (past)
     places = NonZero (late)
+    twice = Add (gain, gain)
 }}"""
 
 
@@ -82,13 +85,17 @@ def test_token_ids_go_the_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "ids": np.array([[3], [9], [0], [7], [7], [1]], np.int64),
         "keep": np.arange(HIDDEN) % 3 > 0,
         "past": np.empty((0, WIDTH), np.float32),
+        "gain": np.linspace(-1, 1, HIDDEN).astype("bfloat16"),
     }
     for name, array in inputs.items():
         np.save(name, array)
     given = [f"{name}={name}.npy" for name in inputs]
     shown = json.loads(run("run", *given, "--board", board, "-o", "out", "--json"))
-    session = onnxruntime.InferenceSession(path)
-    names = [item.name for item in session.get_outputs()]
+    twice = np.load(shown["outputs"].pop("twice")).view("bfloat16")
+    np.testing.assert_array_equal(twice, inputs.pop("gain") * 2)  # of which ONNX Runtime takes no arrays
+    names = list(shown["outputs"])
+    onnx.utils.extract_model(path, "rest.onnx", list(inputs), names)
+    session = onnxruntime.InferenceSession("rest.onnx")
     for name, want in zip(names, session.run(names, inputs), strict=True):
         got = np.load(shown["outputs"][name])
         assert (got.dtype, got.shape) == (want.dtype, want.shape)

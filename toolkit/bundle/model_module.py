@@ -31,6 +31,7 @@ ABI_VERSION = 2
 FORMATS = {
     "float32": "f", "float64": "d", "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H",
     "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q",
+    "bfloat16": "H",  # as its bits: numpy has no such dtype
     "float16": "H" if arrays is None else "e",  # memoryview.cast knows no half floats
 }  # fmt: skip
 SAME = {"l": "q", "L": "Q"}  # as numpy calls 64-bit integers
@@ -154,7 +155,7 @@ def _cut(sinks: list[Any], number: int, spec: Spec) -> tuple[Any, Spec]:
 
 def _array(data: Any, spec: Spec) -> Any:
     if arrays is not None:
-        return arrays.frombuffer(data, dtype=spec.dtype).reshape(spec.shape)
+        return arrays.frombuffer(data, dtype=FORMATS[spec.dtype]).reshape(spec.shape)
     view: Any = memoryview(data if spec.size_bytes else b"").cast("B")
     shape = spec.shape if spec.size_bytes else ()  # no view has a dimension of 0
     return view.cast(FORMATS[spec.dtype], shape) if shape else view.cast(FORMATS[spec.dtype])

@@ -16,7 +16,7 @@ from toolkit.bundle.manifest import Compatibility, CpuVariant, Golden, Manifest,
 from toolkit.bundle.sign import SigningKey
 from toolkit.errors import InputError, OutputError
 
-GOLDEN_RTOL = {"float32": 1e-4, "float16": 1e-2}
+GOLDEN_RTOL = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 4e-2}
 """What a model's outputs may differ by, of their largest magnitude, by how its values are stored."""
 
 

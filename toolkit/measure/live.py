@@ -30,7 +30,7 @@ from toolkit.measure.measurement import CODE, GIVEN_UP_S, IDENTICAL_CODE, Measur
 from toolkit.measure.session import DeviceError
 from toolkit.measure.trial_data import TrialData, trial_data
 
-RTOL: Final = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-8}
+RTOL: Final = {"bfloat16": 4e-2, "float16": 1e-2, "float32": 1e-4, "float64": 1e-8}
 EXACT: Final = 0.0  # integers
 SHORT_REPEAT_MS: Final = 1.0  # fits between two bursts of what else runs on a board
 MOST_REPEATS: Final = 20

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cross.expression.language.dtypes import FLOATS
 from cross.expression.language.operator import Operator
 from cross.expression.reference import evaluate
 
@@ -54,7 +55,7 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
 
 def _plain(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
     """Floats in [-1, 1), small integers: sums neither vanish nor overflow."""
-    if np.issubdtype(np.dtype(dtype), np.floating):
+    if dtype in FLOATS:
         return rng.uniform(-1.0, 1.0, shape).astype(dtype)
     low = 0 if np.dtype(dtype).kind in "ub" else -4
     return rng.integers(low, 2 if dtype == "bool" else 5, shape).astype(dtype)
@@ -64,7 +65,7 @@ def _large(plain: Array, rng: np.random.Generator) -> Array:
     """Floats of all magnitudes up to LARGE, as functions differ between 1 and 2, too: positive in the first
     half, negative in the second, the extremes at the ends, so that a reduction that starts from a wrong value
     or leaves one out is wrong. Integers up to their type's end or 1000."""
-    if np.issubdtype(plain.dtype, np.floating):
+    if str(plain.dtype) in FLOATS:
         largest = SOME if plain.dtype.itemsize == 2 else LARGE
         values = np.abs(_other(plain, rng).ravel()) * largest ** rng.random(plain.size)
         values[plain.size // 2 :] *= -1
@@ -85,7 +86,7 @@ def _reversed(plain: Array, rng: np.random.Generator) -> Array:
 def _sparse(plain: Array, rng: np.random.Generator) -> Array:
     """Most of them zero, floats of the others up to SOME."""
     values = _other(plain, rng)
-    if np.issubdtype(plain.dtype, np.floating):
+    if str(plain.dtype) in FLOATS:
         values = (SOME * values).astype(plain.dtype)
     zeros = np.where(rng.random(plain.shape) < 0.5, 0.0, -0.0).astype(plain.dtype)
     return np.where(rng.random(plain.shape) < ZEROS, zeros, values)
@@ -93,7 +94,7 @@ def _sparse(plain: Array, rng: np.random.Generator) -> Array:
 
 def _small(plain: Array, rng: np.random.Generator) -> Array:
     """Positive: a minimum is not that of a wrong start, and functions are near their values at 0."""
-    if np.issubdtype(plain.dtype, np.floating):
+    if str(plain.dtype) in FLOATS:
         return (SMALL * rng.uniform(0.5, 2.0, plain.shape)).astype(plain.dtype)
     return np.maximum(np.abs(_other(plain, rng)), 1).astype(plain.dtype)
 

@@ -191,9 +191,10 @@ def _group(graph: Graph, chain: Chain) -> Group:
     order = tuple(name for name, _ in tensors)
     constants = frozenset(position for position, name in enumerate(order) if graph.values[name].constant)
     operator = Operator(leader.op.lower(), tuple(tensors.values()), output, constants)
-    stored = [position for position, name in enumerate(order) if graph.values[name].dtype in STORED]
-    if stored or graph.values[last.output].dtype in STORED:
-        operator = with_half_storage(operator, stored, graph.values[last.output].dtype in STORED)
+    dtypes, result = [graph.values[name].dtype for name in order], graph.values[last.output].dtype
+    for half in sorted(STORED.keys() & {*dtypes, result}):
+        stored = [position for position, dtype in enumerate(dtypes) if dtype == half]
+        operator = with_half_storage(operator, stored, result == half, half)
     nodes = tuple(dict.fromkeys((leader.name, *(node.name for node in chain.members))))
     return Group(leader.name, operator, order, last.output, nodes)
 

@@ -24,7 +24,7 @@ from toolkit.errors import ModelError
 
 Array = NDArray[Any]
 
-STORED: Final = {"float16": "float32"}
+STORED: Final = {"bfloat16": "float32", "float16": "float32"}
 """Dtypes of values that are only stored, with what they are computed in; storing a value rounds it."""
 
 

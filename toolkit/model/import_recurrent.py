@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from toolkit.model.graph import Attribute, GraphBuilder, Repeat, Value
+from toolkit.model.graph import STORED, Attribute, GraphBuilder, Repeat, Value
 from toolkit.model.source import FLOATS, Importer, Operand, Source
 
 ACTIVATIONS: dict[str, dict[str, float]] = {
@@ -351,6 +351,6 @@ _SHARED = frozenset(
 _OWN = {"LSTM": {"input_forget"}, "GRU": {"linear_before_reset"}, "RNN": set()}
 
 IMPORTERS: dict[str, Importer] = {
-    op: Importer(recurrent, _SHARED | own, (FLOATS - {"float16"}) | {"int32"}, extra_outputs=True)
+    op: Importer(recurrent, _SHARED | own, (FLOATS - set(STORED)) | {"int32"}, extra_outputs=True)
     for op, own in _OWN.items()
 }

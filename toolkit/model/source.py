@@ -12,7 +12,7 @@ from toolkit.errors import ModelError
 from toolkit.model.graph import Array, Attribute, GraphBuilder, Value, computed_in
 from toolkit.model.refusals import NodeRefused
 
-FLOATS = frozenset({"float16", "float32", "float64"})
+FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
 INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 TRUTH = frozenset({"bool"})
 NUMBERS = FLOATS | INTEGERS

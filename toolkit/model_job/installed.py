@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - numpy knows bfloat16 once it is imported
 import numpy as np
 from numpy.typing import NDArray
 
@@ -119,6 +120,8 @@ def _named(inputs: Mapping[str, Array], specs: Sequence[TensorSpec]) -> Mapping[
 
 def _fitting(given: Mapping[str, Array], spec: TensorSpec) -> bytes:
     array = given[spec.name]
+    if spec.dtype == "bfloat16" and array.dtype in (np.dtype("V2"), np.uint16):  # a file has the bits
+        array = array.view(spec.dtype)
     if array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
         raise InputError(
             f"input {spec.name}: expected {spec.dtype} {list(spec.shape)} {spec.layout}, found {array.dtype} "

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boards.target import Target
+from cross.expression.language.dtypes import FLOATS
 from device_runtime.protocol import BufferRequest, MeasureFailure, MeasureRequest, MeasureResult, Timing
 from toolkit.bundle.manifest import AnyVariant, CpuVariant, GpuVariant
 from toolkit.bundle.pack import GOLDEN_RTOL, GoldenData
@@ -27,8 +28,8 @@ TIMEOUT_S = 60.0
 
 def golden_rtol(graph: Graph, target: Target) -> float:
     """What a model's outputs may differ by: half floats count wherever it has them."""
-    halves = any(value.dtype == "float16" for value in graph.values.values())
-    return GOLDEN_RTOL["float16" if halves else target.storage]
+    dtypes = {value.dtype for value in graph.values.values()} | {target.storage}
+    return max(rtol for dtype, rtol in GOLDEN_RTOL.items() if dtype in {*dtypes, "float32"})
 
 
 def golden_data(graph: Graph, rng: np.random.Generator) -> GoldenData:
@@ -160,6 +161,6 @@ def _buffers(golden: GoldenData, session: Session) -> tuple[BufferRequest, ...]:
 
 def _random(value: Value, rng: np.random.Generator) -> Array:
     """Floats in [-1, 1); zeros and ones for integers, which may be indices."""
-    if np.issubdtype(np.dtype(value.dtype), np.floating):
+    if value.dtype in FLOATS:
         return rng.uniform(-1.0, 1.0, value.shape).astype(value.dtype)
     return rng.integers(0, 2, value.shape).astype(value.dtype)

@@ -32,7 +32,7 @@ OPENCL_C = Dialect(
     constant="__constant ",
     infinity={"float16": "INFINITY", "float32": "INFINITY", "float64": "(double)INFINITY"},
     # Half floats are only stored: what reads and writes them is in OpenCL C without an extension.
-    types={**_INTEGERS, "float16": "float", "float32": "float", "float64": "double"},
+    types={**_INTEGERS, "bfloat16": "ushort", "float16": "float", "float32": "float", "float64": "double"},
     stored={"float16": "ushort"},
     load={"float16": "vload_half{lanes}(0, ({space} const half *){address})"},
     store={"float16": "vstore_half{lanes}_rte({value}, 0, ({space} half *){address});"},

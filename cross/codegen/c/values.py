@@ -29,6 +29,17 @@ _FLOOR = {
     "floor_div": "int floor_div(int a, int b) { return a / b - (a % b < 0); }",
     "floor_mod": "int floor_mod(int a, int b) { return a - floor_div(a, b) * b; }",
 }
+# A bfloat16 is the upper half of a float; it is rounded to even, and a NaN stays one.
+_OF_BFLOAT16 = (
+    "float float_of_bfloat16(unsigned short a) "
+    "{ union { unsigned bits; float number; } both; both.bits = (unsigned)a << 16; return both.number; }"
+)
+_TO_BFLOAT16 = (
+    "unsigned short bfloat16_of_float(float a) "
+    "{ union { float number; unsigned bits; } both; both.number = a; "
+    "if (a != a) return (both.bits & 0x80000000u | 0x7fc00000u) >> 16; "
+    "return (both.bits + 0x7fff + (both.bits >> 16 & 1)) >> 16; }"
+)
 _SAME_BITS = frozenset(f"as_{dtype}" for dtype in BITS)
 _NAMED = ("//", "%", "min", "max", "ceildiv")
 
@@ -239,6 +250,12 @@ class Values:
 
     def _cast(self, dtype: str, source: str, text: str) -> str:
         """A scalar in another dtype. C says nothing of floats that an integer does not hold."""
+        if source == "bfloat16":
+            self.helpers["float_of_bfloat16"] = _OF_BFLOAT16
+            return self._cast(dtype, "float32", f"float_of_bfloat16({without_parentheses(text)})")
+        if dtype == "bfloat16":
+            self.helpers["bfloat16_of_float"] = _TO_BFLOAT16
+            return f"bfloat16_of_float({without_parentheses(self._cast('float32', source, text))})"
         if dtype == "bool":
             return f"({text} != 0)"
         kind, other = self.type(dtype), self.type(source)

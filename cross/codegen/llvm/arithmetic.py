@@ -103,6 +103,10 @@ class Arithmetic:
         """The value converted as a `Cast` says (expression/language/terms.py)."""
         if value.dtype == dtype:
             return value
+        if value.dtype == "bfloat16":
+            return self.cast(dtype, self.widened(value))
+        if dtype == "bfloat16":
+            return self.narrowed(self.cast("float32", value))
         if dtype == "bool":
             zero = self.writer.splat(literal(0, value.dtype), value.lanes)
             return self.writer.value(
@@ -113,6 +117,31 @@ class Arithmetic:
         if value.dtype in FLOATS and dtype not in FLOATS:
             return self.truncated(dtype, value)
         return self.writer.value(conversion(_conversion(value.dtype, dtype), value, dtype))
+
+    def widened(self, value: Value) -> Value:
+        """A bfloat16 as float32, of which it is the upper half."""
+        bits = self.writer.value(conversion("zext", value, "uint32"))
+        shift = self.writer.splat(literal(16, "uint32"), value.lanes)
+        return self.writer.value(
+            conversion("bitcast", self.writer.value(binary("shl", bits, shift)), "float32")
+        )
+
+    def narrowed(self, value: Value) -> Value:
+        """A float32 rounded to bfloat16, halves to even; LLVM's own instruction would call a library."""
+
+        def constant(number: int) -> Value:
+            return self.writer.splat(literal(number, "uint32"), value.lanes)
+
+        def write(op: str, left: Value, right: Value) -> Value:
+            return self.writer.value(binary(op, left, right))
+
+        bits = self.writer.value(conversion("bitcast", value, "uint32"))
+        lowest = write("and", write("lshr", bits, constant(16)), constant(1))
+        rounded = write("add", write("add", bits, lowest), constant(0x7FFF))
+        nan = write("or", write("and", bits, constant(0x80000000)), constant(0x7FC00000))
+        number = self.writer.value(comparison("fcmp ord", value, value))
+        found = write("lshr", self.writer.value(selection(number, rounded, nan)), constant(16))
+        return self.writer.value(conversion("trunc", found, "bfloat16"))
 
     def truncated(self, dtype: str, value: Value) -> Value:
         """Floats as integers. LLVM's instruction says nothing of NaN and of what is out of range."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import ml_dtypes  # noqa: F401 - numpy knows bfloat16 once it is imported
+
 INDEX: Final = "int64"  # of axes, loop variables and indices
 
 
@@ -21,6 +23,7 @@ class Dtype:
 DTYPES: Final = {
     row.name: row
     for row in (
+        Dtype("bfloat16", "float", 2, "i16"),  # by its bits: nothing computes in it
         Dtype("float16", "float", 2, "half"),
         Dtype("float32", "float", 4, "float"),
         Dtype("float64", "float", 8, "double"),

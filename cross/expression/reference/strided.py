@@ -10,6 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from cross.expression.language.affine import affine
+from cross.expression.language.dtypes import FLOATS
 from cross.expression.language.tensor import Axis
 from cross.expression.language.terms import Term
 
@@ -65,5 +66,4 @@ def blocks(extents: Sequence[int], elements: int) -> list[tuple[slice, ...]]:
 
 def working_dtype(dtype: str) -> np.dtype[Any]:
     """What values of a dtype are computed in here: floats in float64, everything else as it is."""
-    kind = np.dtype(dtype)
-    return np.dtype(np.float64) if kind.kind == "f" else kind
+    return np.dtype(np.float64 if dtype in FLOATS else dtype)

@@ -15,16 +15,19 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Read, Tensor, compute, placeholder
 from cross.expression.language.terms import Term, cast
 
-HALF, COMPUTED = "float16", "float32"
+COMPUTED = "float32"
 
 
-def with_half_storage(operator: Operator, inputs: Collection[int], output: bool) -> Operator:
-    """The operator with some float32 inputs, by position, and its float32 output stored as half floats.
+def with_half_storage(
+    operator: Operator, inputs: Collection[int], output: bool, dtype: str = "float16"
+) -> Operator:
+    """The operator with some float32 inputs, by position, and its float32 output stored in a dtype of half
+    the size.
 
     Sums are in float32 as before; an element is rounded when it is stored. Of other dtypes nothing changes.
     """
     new: dict[Tensor, Tensor] = {
-        tensor: placeholder(tensor.shape, tensor.name, HALF)
+        tensor: placeholder(tensor.shape, tensor.name, dtype)
         for position, tensor in enumerate(operator.inputs)
         if position in inputs and tensor.dtype == COMPUTED
     }
@@ -38,12 +41,12 @@ def with_half_storage(operator: Operator, inputs: Collection[int], output: bool)
         new[stage] = replace(stage, body=replace_reads(stage.body, change))
     result = new[operator.output]
     if output and result.dtype == COMPUTED:
-        result = _stored(result)
+        result = _stored(result, dtype)
     return Operator(operator.name, given, result, operator.constants)
 
 
-def _stored(computed: Tensor) -> Tensor:
+def _stored(computed: Tensor, dtype: str) -> Tensor:
     names = [axis.name for axis in computed.axes]
     return compute(
-        computed.shape, lambda *axes: cast(HALF, computed[axes]), name=f"{computed.name}.half", axes=names
+        computed.shape, lambda *axes: cast(dtype, computed[axes]), name=f"{computed.name}.half", axes=names
     )

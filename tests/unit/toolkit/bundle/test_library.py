@@ -139,7 +139,11 @@ def test_values_of_every_dtype_go_in_and_come_out(numpy: bool, tmp_path: Path) -
     check(plan)
     (tmp_path / "model.so").write_bytes(library.build(plan, host_target()).shared_object)
     (tmp_path / "tfb_model.py").write_bytes(MODULE.read_bytes())
-    read = "arrays.frombuffer(data, spec.dtype)" if numpy else "memoryview(data).cast(FORMATS[spec.dtype])"
+    read = (
+        "arrays.frombuffer(data, FORMATS[spec.dtype])"
+        if numpy
+        else "memoryview(data).cast(FORMATS[spec.dtype])"
+    )
     script = f"""
 import sys
 {"" if numpy else "sys.modules['numpy'] = None"}
