@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("unhurried", deadline=None)  # the machine may be busy
+settings.load_profile("unhurried")
 
 GoldenCheck = Callable[[str, str], None]
 

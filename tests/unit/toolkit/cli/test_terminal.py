@@ -16,8 +16,10 @@ from click.testing import CliRunner
 from onnx import helper
 
 from cross.expression.language.description import to_json
+from tests.bundles import small_model, write_bundle
 from tests.onnx_models import model, node, save
 from tests.unit.toolkit.report.test_tables import CONV, REPORT
+from toolkit.bundle.sign import open_key
 from toolkit.cli.main import main
 from toolkit.measure.peak import load_board
 from toolkit.model.distinct import distinct_operators
@@ -35,6 +37,9 @@ NODE = "StatefulPartitionedCall/" + "deep/" * 80 + "Conv2D"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network, and records of its operators on rpi3b, half of them failures."""
     folder = tmp_path_factory.mktemp("terminal")
+    key = open_key(folder / ".config/tune-for-board/signing_key")
+    for number, name in enumerate(("a.tfb", "b.tfb"), 1):
+        write_bundle(folder, key, small_model(number), name, number)
     weights = {"w": np.ones((8, 3, 3, 3), np.float32)}
     conv = helper.make_node("Conv", ["x", "w"], ["c"], name=NODE, strides=[2, 2])
     nodes = [conv, node("MaxPool", ["c"], "y", kernel_shape=[2, 2])]
@@ -52,13 +57,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     seconds=() if trial % 2 else (1e-3 + trial * 1e-5,), timestamp_s=0.0, seed=0, trial=trial,
                     error_kind="crash" if trial % 2 else "", error_text="killed by SIGSEGV " * 40,
                 ))  # fmt: skip
+        records.export_jsonl(folder / "best.jsonl", best=True)
     return folder
 
 
 COMMANDS = [
     "boards list", "boards show rpi3b", "records list --records r.db", "records failures --records r.db",
     "records tree --records r.db", "records check r.db", "report net.onnx --board rpi3b --records r.db",
-    "model list", "model show x86-64-avx512", "inspect r.db --board rpi3b",
+    "model list", "model show x86-64-avx512", "inspect r.db --board rpi3b", "bundle show a.tfb",
+    "bundle diff a.tfb b.tfb", "bundle verify a.tfb", "records best more.jsonl --records r.db",
+    "records list --records best.jsonl",
+    "inspect best.jsonl --board rpi3b --operator slowest --show alternatives",
 ]  # fmt: skip
 
 
@@ -73,6 +82,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("terminal")
 def test_no_row_is_wrapped(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
     result = CliRunner().invoke(main, command.split())
     assert result.exit_code == 0, result.stderr
     unbroken = [line for line in result.stdout.splitlines() if len(line) > 80 and " " in line.strip()]
