@@ -175,6 +175,9 @@ MODELS: dict[str, Callable[[], Any]] = {
         {"x": (2, 3)},
         ["y"],
     ),
+    "regions-of-any-size": lambda: one(
+        "RoiAlign", (1, 1, 4, 4), {"r": weight(1, 4), "b": integers(0)}, mode="max"
+    ),
     "no-boxes": lambda: model(
         [node("NonMaxSuppression", ["x", "s"], "i"), node("Cast", ["i"], "y", to=1)],
         {"x": (1, 5, 4)},

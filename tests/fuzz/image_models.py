@@ -91,7 +91,7 @@ def regions(draft: Draft) -> None:
         "mode": draft.pick("avg", "max"),
         "output_height": int(draft.pick(1, 2, 3)),
         "output_width": int(draft.pick(1, 3)),
-        "sampling_ratio": int(draft.pick(1, 2, 3)),
+        "sampling_ratio": int(draft.pick(0, 0, 1, 2, 3)),
         "spatial_scale": float(draft.pick(1.0, 0.5, 0.125)),
     }
     if draft.opset >= 16:

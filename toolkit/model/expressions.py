@@ -159,6 +159,16 @@ def _align_regions(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return sampling.align_regions(data, regions, batches, output, points, node.text("combiner"))
 
 
+def _region_weights(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    keys = ("extent", "bins", "dimension")
+    return sampling.region_weights(operands[0], *(node.integer(key) for key in keys))
+
+
+def _region_sums(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    data, rows, columns, batches = operands
+    return sampling.region_sums(data, rows, columns, batches)
+
+
 def _normalize(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return norm.normalize(operands[0], node.integers("axes"), node.number("epsilon"))
 
@@ -303,6 +313,8 @@ _BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
     "SamplePositions": _positions,
     "Sample": _sample,
     "RoiAlign": _align_regions,
+    "RegionWeights": _region_weights,
+    "RegionSums": _region_sums,
     "ReduceSum": _reduce,
     "ReduceProd": _reduce,
     "ReduceMax": _reduce,

@@ -133,12 +133,19 @@ def align_regions(source: Source, build: GraphBuilder) -> None:
         raise source.refuse(
             f"mode {mode!r} or coordinate_transformation_mode {shift!r} is unknown", "export the model again"
         )
-    if points < 1:
-        raise source.refuse(
-            "with sampling_ratio 0 the size of a region says how many samples are read", "export it with 2"
-        )
     regions = _regions(source, build, rois, shift == "half_pixel")
     output = source.output.shape[2:]
+    if points < 1 and mode == "max":
+        raise source.refuse("with sampling_ratio 0 and mode max the size of a region says how much is read")
+    if points < 1:
+        weights = []
+        for dimension, bins in enumerate(output):
+            extent = data.shape[2 + dimension]
+            settings: dict[str, Attribute] = {"extent": extent, "bins": bins, "dimension": dimension}
+            shape = (rois.shape[0], bins, extent)
+            weights.append(source.emit(build, "RegionWeights", [regions], settings, shape, rois.dtype))
+        source.emit(build, "RegionSums", [data.name, *weights, batches.name])
+        return
     attributes: dict[str, Attribute] = {
         "output": output,
         "points": points,

@@ -20,11 +20,16 @@ from toolkit.model.weight_layout import channels_last, grouped_weight, kernel_fi
 
 NHWC = channels_last(4)
 WINDOWED = frozenset({"Conv", "MaxPool", "SumPool", "LRN"})
-IMAGES = {"Sample": 1, "RoiAlign": 1, "MaxUnpool": 2}  # how many operands are images, the first ones
+IMAGES = {
+    "Sample": 1,
+    "RoiAlign": 1,
+    "RegionSums": 1,
+    "MaxUnpool": 2,
+}  # how many operands are images, the first ones
 INDEXED = frozenset(
     (
         *("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "TensorScatter"),
-        *("ReverseSequence", "TopPlaces", "Col2Im", "Det", "SamplePositions"),
+        *("ReverseSequence", "TopPlaces", "Col2Im", "Det", "SamplePositions", "RegionWeights"),
         *("TruePlaces", "FirstDifference", "FirstEqual", "RankOfKind", "PlacesOfKinds", "SizesOfKinds"),
         "WithoutOverlaps",
     )

@@ -29,6 +29,9 @@ TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 CUBIC = -0.75  # the coefficient of Keys' cubic convolution (1981) that ONNX names
 BEYOND = 4.0  # elements outside of an image: no tap of a position there is inside
 
+MOST_NEAR = 7  # of an element: 2 / 0.5 + 1 samples, one that is found too early, and one for rounding
+LEAST_STEP = 1e-6  # elements between the samples of a region that is a point
+
 
 def bounded(x: Term, low: Operand, high: Operand) -> Term:
     """x, or the end of the range that it is beyond; `low` of NaN."""
@@ -165,3 +168,46 @@ def _outer_taps(position: Term, extent: int, tap: Term) -> tuple[Term, Term]:
     x = bounded(position, 0.0, extent - 1.0)
     index = minimum(cast(INDEX, floor(x)) + tap, extent - 1)
     return index, select(seen, select(equal(tap, 0), 1.0 - (x - floor(x)), x - floor(x)), 0.0)
+
+
+def region_weights(regions: Tensor, extent: int, bins: int, dimension: int) -> Tensor:
+    """What the rows (dimension 0) or columns (1) of an image weigh in the bins of regions: [r, bins, extent].
+
+    As `align_regions`, with as many samples in a bin as it has elements, rounded up: their mean. The samples
+    that weigh an element are less than one element away, half an element or more apart.
+    """
+    candidate = reduce_axis(MOST_NEAR, "candidate")
+
+    def body(region: Term, place: Term, element: Term) -> Term:
+        start, size = (regions[region, item] for item in (1 - dimension, 3 - dimension))
+        size = size * (1.0 / bins)
+        count = call("ceil", size)
+        step = size / maximum(count, 1.0)
+        begin, own = start + cast(start.dtype, place) * size, cast(start.dtype, element)
+        first = maximum(floor((own - 1.0 - begin) / maximum(step, LEAST_STEP) - 0.5), 0.0)
+        number = first + cast(start.dtype, candidate)
+        position = begin + (number + 0.5) * step
+        seen = logical_and(number < count, position >= -1.0, position <= float(extent))
+        distance = absolute(bounded(position, 0.0, extent - 1.0) - own)
+        return functions.sum(select(seen, maximum(1.0 - distance, 0.0) / maximum(count, 1.0), 0.0), candidate)
+
+    return compute((regions.shape[0], bins, extent), body, name="region_weights")
+
+
+def region_sums(data: Tensor, rows: Tensor, columns: Tensor, batches: Tensor) -> Tensor:
+    """data [n, h, w, c] of the images `batches` [r], weighed by rows [r, oh, h] and columns [r, ow, w]:
+    [r, oh, ow, c].
+    """
+    count, width, channels = rows.shape[0], columns.shape[1], data.shape[-1]
+    row, column = reduce_axis(data.shape[1], "row"), reduce_axis(data.shape[2], "column")
+
+    def across(region: Term, y: Term, x: Term, channel: Term) -> Term:
+        image = nearest(cast(INDEX, batches[region]), data.shape[0])
+        return functions.sum(data[image, y, column, channel] * columns[region, x, column], column)
+
+    lines = compute((count, data.shape[1], width, channels), across, name="across")
+
+    def down(region: Term, y: Term, x: Term, channel: Term) -> Term:
+        return functions.sum(lines[region, row, x, channel] * rows[region, y, row], row)
+
+    return compute((count, rows.shape[1], width, channels), down, name="region_sums")
