@@ -116,9 +116,10 @@ def worst_layer_error(graph: Graph, proto: Any, inputs: Mapping[str, Array]) -> 
     names = [graph.values[group.output].source for group in graph.groups]
     expected = onnxruntime_values(proto, inputs, [name for name in names if name])
     worst, compared = 0.0, 0
+    cut = {graph.values[name].source for name in graph.counts}  # in onnxruntime: of another size
     for group, array in run_groups(graph, inputs):
         source = graph.values[group.output].source
-        if not source:
+        if not source or source in cut:
             continue
         got, want = source_view(graph, group.output, array), expected[source]
         assert got.shape == want.shape, (group.name, got.shape, want.shape)

@@ -45,7 +45,7 @@ def write(name: str, output: Path, seed: int, size: int | None = None) -> Path:
             helper.make_tensor_value_info(item, kinds[dtype], list(shape))
             for item, (shape, dtype) in net.inputs.items()
         ],
-        [helper.make_tensor_value_info(item, onnx.TensorProto.FLOAT, None) for item in results],
+        [helper.make_empty_tensor_value_info(item) for item in results],
         [numpy_helper.from_array(array, weight) for weight, array in net.weights.items()],
     )
     opsets = [helper.make_opsetid("", OPSET)]

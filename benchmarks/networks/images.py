@@ -205,8 +205,9 @@ def resnest50(net: Network, size: int = 224) -> str:
     return net.classifier(data, 1000)
 
 
-def ssd(net: Network, size: int = 160) -> tuple[str, str]:
-    """The head of SSD (Liu et al., 2016) over two scales: boxes [1, n, 4] and scores [1, classes, n].
+def ssd(net: Network, size: int = 160) -> tuple[str, ...]:
+    """The head of SSD (Liu et al., 2016) over two scales: boxes [1, n, 4], scores [1, classes, n], and which
+    boxes stay, at most 10 of a class: [m, 3] as NonMaxSuppression gives them.
 
     Boxes are decoded from anchors: centre and extent as fractions of the image. `size` is the image's.
     """
@@ -236,7 +237,9 @@ def ssd(net: Network, size: int = 160) -> tuple[str, str]:
     reach = net.add("Mul", [grown, net.constant(0.5 * known[..., 2:])])
     corners = net.add("Concat", [net.add(op, [centre, reach]) for op in ("Sub", "Add")], axis=2)
     score = net.add("Sigmoid", [net.add("Concat", scores, axis=1)])
-    return corners, net.transpose(score, 0, 2, 1)
+    score = net.transpose(score, 0, 2, 1)
+    limits = [net.constant([10], "int64"), net.constant([0.45]), net.constant([0.75])]
+    return corners, score, net.add("NonMaxSuppression", [corners, score, *limits])
 
 
 def swin(net: Network, size: int = 96) -> str:
