@@ -124,6 +124,7 @@ def wrong_rank() -> Any:
 
 
 MODELS: dict[str, Callable[[], Any]] = {
+    "window-beyond-data": lambda: one("MaxPool", (1, 3, 4, 6), kernel_shape=[5, 2], strides=[2, 2]),
     "unsupported-operator": lambda: model(
         [node("Cast", ["x"], "i", to=7), node("TfIdfVectorizer", ["i"], "y", **VECTORS)], {"x": (1, 3)}, ["y"]
     ),

@@ -71,6 +71,11 @@ def binary(source: Source, build: GraphBuilder) -> None:
     source.emit(build, source.op, [source.input(0).name, source.input(1).name])
 
 
+def broadcast(source: Source) -> tuple[int, ...]:
+    """The shape of two operands with numpy's broadcasting."""
+    return np.broadcast_shapes(source.input(0).shape, source.input(1).shape)
+
+
 def power(source: Source, build: GraphBuilder) -> None:
     """Pow; the exponents 2, 1 and 0.5 are cheaper than a general power. Of integers by float64."""
     base, exponent = source.input(0), source.input(1)
@@ -253,7 +258,8 @@ IMPORTERS: dict[str, Importer] = {
     **{op: Importer(unary_with_settings, frozenset(keys)) for op, keys in SETTINGS.items()},
     **{op: Importer(unary, dtypes=NUMBERS) for op in ("Relu", "Abs", "Neg")},
     **{op: Importer(binary, dtypes=NUMBERS) for op in ("Add", "Sub", "Mul", "Div", "PRelu")},
-    **{op: Importer(binary, dtypes=VALUES) for op in _COMPARISONS.split()},
+    # ONNX infers no shape of LessOrEqual and GreaterOrEqual before opset 16
+    **{op: Importer(binary, dtypes=VALUES, shape=broadcast) for op in _COMPARISONS.split()},
     "Equal": Importer(binary, dtypes=VALUES),
     **{op: Importer(variadic) for op in ("Sum", "Mean")},
     **{op: Importer(variadic, dtypes=NUMBERS) for op in ("Max", "Min")},

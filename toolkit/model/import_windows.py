@@ -76,15 +76,15 @@ def _geometry(source: Source, kernel: Sequence[int]) -> _Geometry:
         pads = tuple(small + large) if auto_pad == "SAME_UPPER" else tuple(large + small)
     if min(pads) < 0:
         raise source.refuse(f"negative pads {list(pads)} are not supported")
+    padded = [data.shape[2 + i] + pads[i] + pads[dimensions + i] for i in range(dimensions)]
+    if not source.integer("ceil_mode", 0) and any(map(int.__gt__, reach, padded)):
+        raise source.refuse(
+            f"its window reaches over {reach} elements, which its data with padding, {padded}, does not have",
+            "export the model for larger data",
+        )
     # with ceil_mode the last window may reach further than the padding
     extra = tuple(
-        max(
-            (output.shape[2 + i] - 1) * strides[i]
-            + reach[i]
-            - (data.shape[2 + i] + pads[i] + pads[dimensions + i]),
-            0,
-        )
-        for i in range(dimensions)
+        max((output.shape[2 + i] - 1) * strides[i] + reach[i] - padded[i], 0) for i in range(dimensions)
     )
     if dimensions > 1:
         return _Geometry(tuple(kernel), strides, pads, dilations, extra)

@@ -199,3 +199,14 @@ def test_floats_beyond_an_integer_become_its_end_and_nan_becomes_0(tmp_path: Pat
             exact = [0 if np.isnan(v) else max(min(v, ends.max), ends.min) for v in x.astype(np.float64)]
             want = np.array([min(int(v), int(ends.max)) for v in exact], dtype)
             np.testing.assert_array_equal(found[f"to_{dtype}"], want, dtype)
+
+
+def test_comparisons_whose_shape_onnx_does_not_infer(tmp_path: Path) -> None:
+    """LessOrEqual and GreaterOrEqual before opset 16, by broadcasting and without elements."""
+    x, y = np.arange(-2, 1, dtype=np.float32)[:, None], np.array([-3, -1, 0, 5], np.float32)
+    for op, function in (("LessOrEqual", np.less_equal), ("GreaterOrEqual", np.greater_equal)):
+        for rows in (3, 0):
+            text = f"m (float[{rows}, 1] x, float[4] y) => (bool[{rows}, 4] z) {{ z = {op} (x, y) }}"
+            proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
+            found = run_reference(load_model(save(tmp_path, proto)), {"x": x[:rows], "y": y})["z"]
+            np.testing.assert_array_equal(found, function(x[:rows], y), strict=True)
