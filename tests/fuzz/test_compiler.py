@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from boards.board import load
 from boards.target import Target
-from cross.expression import Operator
+from cross.expression import Operator, placeholder
+from cross.expression.families.data_movement import concat
 from cross.expression.reference import evaluate
 from cross.loopnest import LoopNest, Programs, interpret, to_text, verify
 from cross.schedule import Configuration, ScheduleSpace, cpu_space
@@ -160,3 +161,16 @@ def test_a_hundred_pairs_as_aarch64(tmp_path: Path) -> None:
     outputs = run_emulated(compile_jobs(jobs, target), jobs, tmp_path, command)
     for case, got in zip(cases, outputs, strict=True):
         check_close("aarch64 code against interpreter", got, interpreted(case), case)
+
+
+def test_truth_values_under_random_schedules(tmp_path: Path) -> None:
+    """Bytes in memory and bits in vectors, whose lanes are stored one by one in some schedules."""
+    rng = np.random.default_rng(SEED)
+    parts = tuple(placeholder((rows, 3, 1), f"x{rows}", "bool") for rows in (5, 3))
+    operator = Operator("concat", parts, concat(parts, 0))
+    given = [np.asarray(rng.integers(0, 2, part.shape), bool) for part in parts]
+    space = cpu_space(operator, HOST)
+    nests = [Programs(space).nest(space.configuration(row)) for row in space.sample(rng, 24)]
+    jobs = [Job(nest, given) for nest in nests]
+    for nest, got in zip(nests, run_here(compile_jobs(jobs, HOST), jobs, tmp_path), strict=True):
+        np.testing.assert_array_equal(got, np.concatenate(given), to_text(nest), strict=True)

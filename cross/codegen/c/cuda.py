@@ -9,8 +9,11 @@ _INTEGERS = {
     "int8": "signed char",
     "uint8": "unsigned char",
     "int16": "short",
+    "uint16": "unsigned short",
     "int32": "int",
+    "uint32": "unsigned int",
     "int64": "long long",
+    "uint64": "unsigned long long",
     "bool": "unsigned char",
 }
 

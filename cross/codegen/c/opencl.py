@@ -8,8 +8,11 @@ _INTEGERS = {
     "int8": "char",
     "uint8": "uchar",
     "int16": "short",
+    "uint16": "ushort",
     "int32": "int",
+    "uint32": "uint",
     "int64": "long",
+    "uint64": "ulong",
     "bool": "uchar",
 }
 

@@ -158,8 +158,11 @@ class Values:
 
     def literal(self, value: float | int | bool, dtype: str) -> str:
         """A constant of a dtype."""
+        if dtype in ("uint32", "uint64"):
+            return f"{int(value)}u"  # C takes the first unsigned type that holds it
         if dtype not in FLOATS:
-            return str(int(value))
+            lowest = dtype == "int64" and value == np.iinfo(dtype).min  # C has no negative literals
+            return f"({int(value) + 1} - 1)" if lowest else str(int(value))
         if math.isinf(value):
             text = self.dialect.infinity[dtype]
             return text if value > 0 else f"(-{text})"
@@ -263,10 +266,10 @@ class Values:
             return f"({kind}){text}"
         limits, name = np.iinfo(dtype), f"{kind}_of_{other}".replace(" ", "_")
         low, high = (self.literal(float(end), source) for end in (limits.min, limits.max))
-        least = f"-{limits.max} - 1" if limits.min else "0"  # C has no negative literals
+        most, least = self.literal(limits.max, dtype), self.literal(limits.min, dtype)
         self.helpers[name] = (
             f"{kind} {name}({other} a) "
-            f"{{ return a >= {high} ? {limits.max} : a > {low} ? ({kind})a : a == a ? {least} : 0; }}"
+            f"{{ return a >= {high} ? {most} : a > {low} ? ({kind})a : a == a ? {least} : 0; }}"
         )
         return f"{name}({without_parentheses(text)})"
 

@@ -33,6 +33,8 @@ class Stores:
             key = values.register(buffer, indices)
             values.environment.registers[key] = self.writer.splat(value, key[2])
             return
+        if buffer.dtype == "bool":  # a byte each in memory; LLVM 22 may lose the lanes of a vector of bits
+            value = self.writer.value(conversion("zext", value, "int8"))
         environment = values.environment
         environment.versions[buffer.name] = environment.versions.get(buffer.name, 0) + 1
         place = values.place(buffer, indices)
@@ -42,7 +44,7 @@ class Stores:
             self.write(buffer, value, place, holds)
             return
         value = self.writer.splat(value, values.lanes)
-        if place is not None and place.stride == 1 and buffer.dtype != "bool" and not lane_differs:
+        if place is not None and place.stride == 1 and not lane_differs:
             self.write(buffer, value, place, holds)
             return
         self.scatter(buffer, indices, value, holds)
@@ -66,8 +68,6 @@ class Stores:
 
     def write(self, buffer: Buffer, value: Value, place: Place, holds: Value | None = None) -> None:
         """A store; where a guard does not hold it goes to memory that nobody reads, so it needs no branch."""
-        if buffer.dtype == "bool":
-            value = self.writer.value(conversion("zext", value, "int8"))
         pointer = place.pointer
         if holds is not None:
             pointer = self.writer.value(selection(holds, pointer, self.unread()))
