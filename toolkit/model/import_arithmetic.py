@@ -106,9 +106,13 @@ def cast_to(source: Source, build: GraphBuilder, operand: Operand, dtype: str) -
 
 
 def variadic(source: Source, build: GraphBuilder) -> None:
-    """Sum, Mean, Max and Min of any number of operands, as a chain of pairs; a mean is a sum and a scale."""
+    """Sum, Mean, Max and Min of any number of operands, as a chain of pairs; a mean is a sum and a scale.
+
+    Constants come last, so that no pair is of two.
+    """
     op = "Add" if source.op in ("Sum", "Mean") else source.op
     operands = [source.input(position) for position in range(len(source.inputs))]
+    operands.sort(key=lambda operand: operand.data is not None)
     result, shape = operands[0].name, operands[0].shape
     if len(operands) == 1:
         source.emit(build, "Identity", [result])

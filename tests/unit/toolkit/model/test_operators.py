@@ -304,3 +304,11 @@ def test_comparison_is_computed_inside_its_where(op: str, tmp_path: Path) -> Non
     got = run_reference(graph, inputs)["out"]
     np.testing.assert_allclose(got, onnxruntime_values(proto, inputs, ["out"])["out"], rtol=1e-6)
     assert all(group.operator.output.dtype == "float32" for group in graph.groups)
+
+
+@pytest.mark.parametrize(("op", "want"), [("Sum", 7.0), ("Mean", 7.0 / 3), ("Max", 4.0), ("Min", 1.0)])
+def test_constants_stand_before_what_is_computed(op: str, want: float, tmp_path: Path) -> None:
+    weights = {"low": number(1.0), "high": number(4.0)}
+    proto = model([node(op, ["low", "high", "x"], "y")], {"x": (2, 3)}, ["y"], weights)
+    found = run_reference(load_model(save(tmp_path, proto)), {"x": np.full((2, 3), 2.0, np.float32)})
+    np.testing.assert_allclose(found["y"], np.full((2, 3), want), rtol=1e-6)
