@@ -21,6 +21,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--board", default="", help="name or TOML file of a real board for the tests marked `board`"
     )
+    parser.addoption(
+        "--graphs", type=int, default=100, help="random graphs that tests/fuzz/test_graph_models.py draws"
+    )
+    parser.addoption(
+        "--node-cases", type=int, default=40, help="cases of onnx's that run on PoCL, and as many under qemu"
+    )
+    parser.addoption("--seed", type=int, default=0, help="of those graphs, and of the schedules of both")
 
 
 @pytest.fixture

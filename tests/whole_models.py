@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from boards.board import load
+from boards.target import Target
 from cross.compile import compile
 from cross.loopnest import LoopNest, Programs
 from cross.schedule import space_of
@@ -21,19 +23,32 @@ Array = NDArray[Any]
 HOST = load("host").target(None)
 
 
+def scheduled(
+    graphs: Sequence[Graph], target: Target, rng: np.random.Generator | None = None
+) -> dict[str, LoopNest]:
+    """A program of every distinct operator of the graphs, by its key: the untuned one, or one drawn."""
+    nests: dict[str, LoopNest] = {}
+    for graph in graphs:
+        for task in distinct_operators(graph):
+            if task.operator.key not in nests:
+                space = space_of(task.operator, target)
+                rows = [] if rng is None else space.sample(rng, 1)
+                chosen = space.configuration(rows[0]) if len(rows) else space.default()
+                nests[task.operator.key] = Programs(space).nest(chosen)
+    return nests
+
+
 def run_generated(
-    models: Sequence[tuple[Graph, Mapping[str, Array]]], folder: Path
+    models: Sequence[tuple[Graph, Mapping[str, Array]]],
+    folder: Path,
+    rng: np.random.Generator | None = None,
 ) -> Iterator[dict[str, Array]]:
     """The outputs of every model for its inputs, in the shapes of the graph's values.
 
-    All operators of all models are compiled first, each once, in their untuned configuration.
+    All operators of all models are compiled first, each once, in their untuned configuration, or in one drawn
+    by `rng`.
     """
-    nests: dict[str, LoopNest] = {}
-    for graph, _ in models:
-        for task in distinct_operators(graph):
-            if task.operator.key not in nests:
-                programs = Programs(space_of(task.operator, HOST))
-                nests[task.operator.key] = programs.nest(programs.space.default())
+    nests = scheduled([graph for graph, _ in models], HOST, rng)
     artifact = compile([(f"k_{key}", nest) for key, nest in nests.items()], HOST)
     library, kernels = loaded(artifact, folder), dict(zip(nests, artifact.kernels, strict=True))
     for graph, inputs in models:
