@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 import toolkit
+from boards.files import write_file
 from toolkit.cli.answers import (
     answer,
     answering,
@@ -61,7 +62,7 @@ def bench(
     board = board_to_run(board_name)
     report = toolkit.bench(bundle, board, toolkit.BenchOptions(**given), toolkit.BenchDisplay(sys.stderr))
     if csv_file is not None:
-        csv_file.write_text(toolkit.bench_csv(report))
+        write_file(csv_file, toolkit.bench_csv(report).encode())
     if trace_file is not None:
-        trace_file.write_text(toolkit.bench_trace(report))
+        write_file(trace_file, toolkit.bench_trace(report).encode())
     answer("bench", toolkit.bench_content(report), toolkit.bench_text(report, columns()), as_json=as_json)
