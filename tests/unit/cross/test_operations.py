@@ -15,7 +15,7 @@ from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, compute, placeholder
 from cross.expression.families.elementwise import apply
 from cross.expression.language.dtypes import DTYPES
-from cross.expression.language.operations import INTEGER, OPERATIONS, Operation, converted
+from cross.expression.language.operations import BITS, INTEGER, OPERATIONS, Operation, converted
 from cross.expression.language.terms import call, cast
 from cross.expression.reference import evaluate
 from cross.loopnest import Programs, interpret, verify
@@ -26,12 +26,18 @@ HOST = load("host").target(None)
 ELEMENTS = 21  # no multiple of any vector: whole vectors and a rest
 DTYPES_OF = {
     "float": ("float32", "float64"),
-    "signed": ("int8", "int32"),
+    "signed": ("int8", "int32", "int64"),
     "unsigned": ("uint8",),
     "bool": ("bool",),
 }
 ROWS = [row for row in OPERATIONS.values() if row.name != "ceildiv"]  # of extents alone: binding computes it
-CASES = [(row, dtype) for row in ROWS for kind in row.kinds for dtype in DTYPES_OF[kind]]
+CASES = [
+    (row, dtype)
+    for row in ROWS
+    for kind in row.kinds
+    for dtype in DTYPES_OF[kind]
+    if BITS.get(row.name.removeprefix("as_"), dtype) == dtype
+]
 
 
 def operator(row: Operation, dtype: str) -> Operator:
