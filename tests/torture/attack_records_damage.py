@@ -214,19 +214,22 @@ def attack_store(case: Path, lines: frozenset[bytes], silent: bool, readable: tu
         checked, words = command((0, 2, 6), "check", store)
         must(not (code == 2 and checked == 0), f"check finds nothing where export was refused: {text}")
         must(checked != 0 or silent or found == lines, "check finds nothing, and lines are missing")
-        written, text = command((0, 2), "import", case / "one.jsonl", "--records", store)
+        # a writer ends a transaction that a power cut has left; repair shall see what was left
+        copied = shutil.copytree(case, case / "copy", ignore=shutil.ignore_patterns("*.jsonl"))
+        copy = copied / store.name
+        written, text = command((0, 2), "import", case / "one.jsonl", "--records", copy)
         must(written == code or not size, f"export ended with {code}, import with {written}: {text}")
         code, text = command((0, 2), "repair", store)
         if code == 2:
             must(
-                "no record is left" in text or "no records file" in text,
+                any(words in text for words in ("no record is left", "no records file", "it is empty")),
                 f"repair refused: {text}; check: {words}",
             )
             must(not there, f"repair finds nothing, {len(there)} lines are there")
             return
         command((0,), "check", store)
         command((0,), "export", out, "--records", store)
-        kept = lines_of(out) - {msgspec.json.encode(some_record(0, seed=9))}
+        kept = lines_of(out)
         must(kept <= lines, f"after a repair there are {len(kept - lines)} other records")
         must(
             there | found <= kept,

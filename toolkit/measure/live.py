@@ -239,9 +239,10 @@ class LiveRunner:
 
     def _uploaded(self, number: int, position: int, argument: Argument) -> str:
         """The content hash of an argument's data in a set, put on the board the first time."""
-        place = (0 if argument.role == "constant" else number, position, argument.packing)
+        data, first = self._data[number], self._data[0]
+        shared = argument.role == "constant" and data.inputs[position] is first.inputs[position]
+        place = (0 if shared else number, position, argument.packing)
         if place not in self._uploads:
-            data = self._data[number]
             array = data.expected if argument.role == "output" else data.inputs[position]
             if argument.packing is not None:
                 array = argument.packing.apply(array)

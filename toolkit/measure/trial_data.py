@@ -15,12 +15,15 @@ from cross.expression.reference import evaluate
 
 Array = NDArray[Any]
 
-LARGE: Final = 2048.0
-"""Far beyond the thresholds of activations (6) and of exp() (104); sums of its squares are finite."""
+LARGE: Final = 256.0
+"""Beyond the thresholds of activations (6) and of exp() (104). Not far beyond: an activation of a sum of such
+numbers shows what the sum was rounded by, which Winograd's algorithms do more than others."""
 SOME: Final = 4.0  # of a sparse array, and of a large one of float16, whose largest number is 65504
 SMALL: Final = 1e-3
 ZEROS: Final = 0.75  # of a sparse array; half of them are negative zeros
-FEW: Final = 512  # elements of an output say little: those of more sets say more
+FEW: Final = (
+    512  # elements of an output say little, those of more sets say more; so few constants cost little
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +37,20 @@ class TrialData:
 def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData, ...]:
     """Random data for an operator, evaluated by the numpy reference: plain, large and sparse.
 
-    Kernels are timed on the plain set; an output of FEW elements gets more sets. Constants are
-    the same in all of them: a packing is uploaded once.
+    Kernels are timed on the plain set; an output or integers (indices) of less than FEW elements get more
+    sets. Constants of FEW elements or more are the same in all of them: a packing is uploaded once.
     """
     changes = [_large, _sparse]
-    if operator.output.elements < FEW:
-        changes += [_small, _negative, _reversed, _sparse, _large, _reversed]
+    integers = [
+        tensor for tensor in operator.inputs if not np.issubdtype(np.dtype(tensor.dtype), np.floating)
+    ]
+    if any(tensor.elements < FEW for tensor in (operator.output, *integers)):
+        changes += [_small, _negative, _reversed, _whole, _large, _reversed]
     plain = [_plain(tensor.shape, tensor.dtype, rng) for tensor in operator.inputs]
 
     def changed(change: Callable[[Array, np.random.Generator], Array]) -> list[Array]:
         return [
-            array if position in operator.constants else change(array, rng)
+            array if position in operator.constants and array.size >= FEW else change(array, rng)
             for position, array in enumerate(plain)
         ]
 
@@ -103,6 +109,12 @@ def _negative(plain: Array, rng: np.random.Generator) -> Array:
     """Negative numbers near zero; positive ones where the type is unsigned."""
     small = _small(plain, rng)
     return small if plain.dtype.kind in "bu" else -small
+
+
+def _whole(plain: Array, rng: np.random.Generator) -> Array:
+    """Whole numbers: where functions have corners, and indices of either sign, more of them out of range."""
+    low = 0 if plain.dtype.kind in "ub" else -3
+    return rng.integers(low, 2 if plain.dtype == np.bool_ else 4, plain.shape).astype(plain.dtype)
 
 
 def _other(plain: Array, rng: np.random.Generator) -> Array:
