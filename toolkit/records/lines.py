@@ -137,6 +137,8 @@ def exported(lines: Iterable[TuningRecord | OperatorLine]) -> Iterator[bytes]:
 
 def is_exported(path: Path) -> bool:
     """Whether the file is one that `read_lines` reads, of any version, and no store."""
+    if not path.is_file():  # opening a pipe would wait for somebody to write
+        return False
     try:
         with path.open("rb") as stream:
             return stream.read(1) == b"{"
