@@ -118,13 +118,13 @@ def test_measuring_what_was_never_put(shared_session: Session, kernels: Kernels)
 def test_impossible_requests_are_refused(shared_session: Session, kernels: Kernels) -> None:
     right = kernels.request("right")
     too_long = dataclasses.replace(right, timing=Timing(min_repeat_ms=1e9))
-    bits = BufferRequest("output", "complex64", ELEMENTS, kernels.expected)
+    bits = BufferRequest("output", "float8_e5m2", ELEMENTS, kernels.expected)
     unknown = dataclasses.replace(right, buffers=(right.buffers[0], bits))
     wrong_size = BufferRequest("output", "float32", ELEMENTS + 1, kernels.expected)
     longer = dataclasses.replace(right, buffers=(right.buffers[0], wrong_size))
     for request, text in (
         (too_long, "'min_repeat_ms': expected 0 to 10000"),
-        (unknown, "'dtype': expected one of float16, float32, .*, found 'complex64'"),
+        (unknown, "'dtype': expected one of bfloat16, float16, .*, found 'float8_e5m2'"),
         (longer, "has 4096 bytes, the buffer it is for 4100"),
         (dataclasses.replace(right, symbol="no symbol"), "expected a C identifier"),
         (dataclasses.replace(right, timeout_s=1e6), "'timeout_s': expected 0.001 to 600"),

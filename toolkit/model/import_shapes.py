@@ -32,7 +32,10 @@ def dropout(source: Source, build: GraphBuilder) -> None:
     if training is not None and bool(training.ravel()[0]):
         ratio = source.known(1, "ratio")
         if ratio is None or float(ratio.ravel()[0]) != 0.0:
-            raise source.refuse("training mode is not supported", "export the model for inference")
+            raise source.refuse(
+                "in training mode it draws random numbers, so that no run repeats another",
+                "export the model for inference",
+            )
     source.emit(build, "Identity", [source.input(0).name])
     for mask in filter(None, source.outputs[1:]):
         ones = build.constant(f"{mask.name}/ones", np.ones(mask.shape, mask.dtype))
