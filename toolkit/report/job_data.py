@@ -147,7 +147,7 @@ def _operator(
 def _changes(steps: Sequence[Step]) -> tuple[Step, ...]:
     """The steps at which the best time fell, and the last one."""
     fell = [
-        step for before, step in zip([None, *steps[:-1]], steps, strict=True)
+        step for before, step in zip([None, *steps][:-1], steps, strict=True)
         if before is None or step.best_s < before.best_s
     ]  # fmt: skip
     return tuple(thinned([*fell, *(steps[-1:] if fell and fell[-1] != steps[-1] else [])]))

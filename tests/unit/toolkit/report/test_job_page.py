@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from boards.files import write_sealed
-from tests.jobs import HOSTILE, TRIALS, finished, job_in, recorded
+from tests.jobs import HOSTILE, TRIALS, finished, job_in, record, recorded
 from toolkit.errors import InputError
 from toolkit.model_job.job_file import JobFile, JobLog, job_files, latest_job, read_job
 from toolkit.model_job.options import StageDone, TuneOptions
@@ -76,6 +76,16 @@ def test_the_rank_correlation_is_spearman_s(tmp_path: Path) -> None:
     ranked = [(ms, -score) for ms, score in TRIALS if score is not None]
     expected = spearmanr([ms for ms, _ in ranked], [score for _, score in ranked]).statistic
     assert first.rank_correlation == pytest.approx(expected) and 0.0 < expected < 1.0
+
+
+def test_a_job_of_which_every_trial_failed_has_a_page(tmp_path: Path) -> None:
+    job = job_in(tmp_path)
+    with Records(job.records) as records:
+        records.add(*(record(of, trial, None) for of in job.operators for trial in range(2)))
+    data = data_of(job)
+    assert data.whole == () and all(item.after_s is None for item in data.operators)
+    html = job_page(data)
+    assert "4, 4 of them failed" in html and "No trial has succeeded yet." in html
 
 
 def test_a_finished_job_has_the_times_of_its_report(tmp_path: Path) -> None:
