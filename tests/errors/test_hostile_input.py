@@ -40,7 +40,7 @@ HUGE_MODELS = {
     f"input 'x' has the shape [{1 << 62}]": one("Relu", {"x": (1 << 62,)}),
     "output 'y' has the shape [1000000, 1000000]": one("Add", {"x": (1000000, 1), "z": (1, 1000000)}),
     f"output 'y' has the shape [{HUGE}, 4]": one("Expand", {"x": (1,)}, shape=np.asarray([HUGE, 4])),
-    f"constant 'c' has the shape [{HUGE}]": constant("Range", 0, HUGE, 1),
+    f"constant 'c' has the shape [{HUGE}]": constant("Expand", np.ones(1, np.float32), [HUGE]),
     f"constant 'c' has the shape [{2 * HUGE}]": constant("Tile", np.ones(2, np.float32), [HUGE]),
     "input 'x' has the shape of 1000 dimensions": one("Relu", {"x": (1,) * 1000}),
 }

@@ -242,9 +242,9 @@ def job_files(records: Path | str) -> list[Path]:
     return sorted(jobs_folder(records).glob("*.json"), reverse=True)
 
 
-def read_job(path: Path) -> JobFile:
+def read_job(path: Path | str) -> JobFile:
     """A job as its file has it now. Raises InputError for a file that is damaged, or of another version."""
-    data = read_sealed(path)
+    data = read_sealed(Path(path))
     try:
         if data is not None:
             return msgspec.json.decode(data, type=JobFile, dec_hook=_path)

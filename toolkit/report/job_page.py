@@ -32,13 +32,14 @@ STATES: Final = {
 }
 
 
-def page_beside(bundle: Path) -> Path:
+def page_beside(bundle: Path | str) -> Path:
     """Where the page of a bundle is written."""
-    return bundle.with_suffix(".html")
+    return Path(bundle).with_suffix(".html")
 
 
-def write_job_page(job: JobFile, path: Path) -> Path:
+def write_job_page(job: JobFile, path: Path | str) -> Path:
     """Write the page of a job from its file and its records. Raises RecordsError, OutputError."""
+    path = Path(path)
     with Records(job.records, read_only=True) as records:
         text = job_page(job_data(job, records))
     try:
@@ -51,9 +52,9 @@ def write_job_page(job: JobFile, path: Path) -> Path:
     return path
 
 
-def job_page(data: JobData, *, cache_dir: Path = DEFAULT_CACHE_DIR) -> str:
+def job_page(data: JobData, *, cache_dir: Path | str = DEFAULT_CACHE_DIR) -> str:
     """The HTML of a job's page."""
-    return page(job_title(data.job), job_blocks(data), cache_dir=cache_dir)
+    return page(job_title(data.job), job_blocks(data), cache_dir=Path(cache_dir))
 
 
 def job_title(job: JobFile) -> str:
