@@ -176,7 +176,7 @@ def _tiled(group: Group) -> StageKnobs:
 
 def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Tile]) -> list[Knob]:
     owner = group.owner
-    core = core_of(target, owner.dtype)
+    core = core_of(target, group.dtype)
     wide = wide_axes(owner.axes)
     if not wide:
         return _reduce_knobs(group, core)
@@ -217,11 +217,11 @@ def _reduce_knobs(group: Group, core: Core) -> list[Knob]:
 
 def _constraints(plan: Plan, group: Group, target: Target) -> list[Constraint]:
     owner = group.owner
-    core = core_of(target, owner.dtype)
+    core = core_of(target, group.dtype)
     wide = wide_axes(owner.axes)
     if not wide:
         return []
-    item_bytes = ITEM_BYTES[owner.dtype]
+    item_bytes = ITEM_BYTES[group.dtype]
     third = [_field(owner.name, axis, 3) for axis in wide]
     second = [_field(owner.name, axis, 2) for axis in wide]
     counts = np.array([core.vectors(size) for size in range(wide[-1].extent + 1)])

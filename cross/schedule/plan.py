@@ -24,6 +24,11 @@ class Group:
     cached: bool  # the reduction is the owner's own, through CacheWrite
 
     @property
+    def dtype(self) -> str:
+        """What registers hold while the group is computed: the sums', of which the owner may make another."""
+        return (self.reduction or self.owner).dtype
+
+    @property
     def reduction_name(self) -> str:
         assert self.reduction is not None
         return f"{self.owner.name}.acc" if self.cached else self.reduction.name

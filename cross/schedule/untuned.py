@@ -88,7 +88,7 @@ def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
         wide = wide_axes(group.owner.axes)
         if group.reduction is None or not wide:
             continue
-        core = core_of(target, group.owner.dtype)
+        core = core_of(target, group.dtype)
         vectors = vector_sizes(plan, group, core)
         if core.in_order:
             sizes = best_register_tile(wide, core, vectors, operand_axes(plan, group))

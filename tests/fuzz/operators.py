@@ -15,6 +15,7 @@ from cross.expression.families.conv import (
     conv1d,
     conv2d,
     conv3d,
+    dense_conv,
     depthwise_conv,
     depthwise_conv2d,
     grouped_conv2d,
@@ -42,7 +43,9 @@ from cross.expression.families.transposed import (
     transposed_conv,
 )
 from cross.expression.families.window import Window
+from cross.expression.language.functions import dot4
 from cross.expression.language.operator import reachable
+from cross.expression.language.terms import cast
 
 MAX_POINTS = 60_000  # innermost iterations of one operator: the interpreter shall take well under a second
 WINOGRAD_POINTS = 400_000  # its algorithms are no choice for few channels or few tiles
@@ -123,6 +126,24 @@ def batched(rng: np.random.Generator) -> Operator:
     left = placeholder((b, m, k), "A")
     right = placeholder((_pick(rng, (1, b)), k, n), "B")
     return _operator("batch_matmul", _epilogue(rng, batch_matmul(left, right)))
+
+
+def bytes_in_words(rng: np.random.Generator) -> Operator:
+    """Products of four bytes at a time, in a matrix product or a convolution; rounded to bytes or not."""
+    co, ci = _pick(rng, CHANNELS), _pick(rng, (1, 2, 4, 9))
+    if rng.random() < 0.5:
+        data, weight = (
+            placeholder(shape, name, "int32") for shape, name in (((7, ci), "X"), ((ci, co), "W"))
+        )
+        output = dense(data, weight, "products", dot4)
+    else:
+        kernel, window = _window(rng)
+        data = placeholder((1, _pick(rng, IMAGES), _pick(rng, IMAGES), ci), "X", "int32")
+        weight = placeholder((*kernel, ci, co), "W", "int32")
+        output = dense_conv(data, weight, window, "products", padding=0x7F00FF01, product=dot4)
+    if rng.random() < 0.5:
+        output = apply(lambda x: cast("int8", cast("float32", x) * 0.01), output, "rescaled")
+    return _operator("products", output, ("W",) if rng.random() < 0.7 else ())
 
 
 def convolution(rng: np.random.Generator) -> Operator:
@@ -363,6 +384,7 @@ def _slice(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[list[int],
 FAMILIES: dict[str, Family] = {
     "gathered": gathered,
     "batched": batched,
+    "bytes in words": bytes_in_words,
     "capsules": capsules,
     "chain": chain,
     "convolution": convolution,

@@ -24,8 +24,9 @@ from cross.expression.families import (
     transposed,
 )
 from cross.expression.families.window import Window
+from cross.expression.language.functions import dot4, summand
 from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Term
+from cross.expression.language.terms import Term, call
 from toolkit.errors import ModelError
 from toolkit.model.graph import Node, computed_in
 from toolkit.model.weight_layout import phases_of
@@ -111,7 +112,16 @@ def _conv(node: Node, operands: Sequence[Tensor]) -> Tensor:
         return conv.depthwise_conv(data, weight, window)
     if len(weight.shape) == window.rank + 3:
         return conv.grouped_conv(data, weight, window)
-    return conv.conv3d(data, weight, window) if window.rank == 3 else conv.conv2d(data, weight, window)
+    padding = node.number("padding") if "padding" in node.attributes else 0.0
+    return conv.dense_conv(data, weight, window, padding=padding, product=_product(node))
+
+
+def _product(node: Node) -> Callable[[Term, Term], Term]:
+    """What a node sums: products of elements or, where bytes are packed in words, of four each."""
+    if "packed" not in node.attributes:
+        return summand
+    signs = node.integer("signs")
+    return (lambda x, w: dot4(call("^", x, signs), w)) if signs else dot4
 
 
 def _conv_transpose(node: Node, operands: Sequence[Tensor]) -> Tensor:
@@ -179,8 +189,9 @@ def _reduce(node: Node, operands: Sequence[Tensor]) -> Tensor:
 
 def _matmul(node: Node, operands: Sequence[Tensor]) -> Tensor:
     left, right = operands
-    flat = len(left.shape) == 2 and len(right.shape) == 2
-    return dense.dense(left, right) if flat else dense.batch_matmul(left, right)
+    if len(left.shape) == 2 and len(right.shape) == 2:
+        return dense.dense(left, right, product=_product(node))
+    return dense.batch_matmul(left, right)
 
 
 def _pad(node: Node, operands: Sequence[Tensor]) -> Tensor:

@@ -22,6 +22,7 @@ from toolkit.errors import ModelError
 from toolkit.model.chains import Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression
 from toolkit.model.graph import STORED, Graph, Group, Node, Region, computed_in
+from toolkit.model.packed_products import packed_shape
 from toolkit.model.weight_layout import group_count, phases_of
 
 
@@ -81,6 +82,8 @@ class _Views:
         shape = self.graph.values[name].shape
         if node.op in ("Conv", "ConvTranspose") and position == 1:
             return shape
+        if "packed" in node.attributes:
+            return packed_shape(shape) if position == 0 else shape
         result = self.graph.values[node.output].shape
         if node.op in ELEMENTWISE and result != self.base:
             shape = viewed(shape, result, self.base) or shape
@@ -167,7 +170,8 @@ def _group(graph: Graph, chain: Chain) -> Group:
             return constant(value.data.reshape(-1)[0].item(), computed_in(value.dtype))
         key = name, views.of(name, node, position)
         if key not in tensors:
-            tensors[key] = placeholder(key[1], f"in{len(tensors)}", computed_in(value.dtype))
+            dtype = "int32" if "packed" in node.attributes else computed_in(value.dtype)
+            tensors[key] = placeholder(key[1], f"in{len(tensors)}", dtype)
         return tensors[key]
 
     for node in chain.members:

@@ -37,19 +37,36 @@ def quantize(source: Source, build: GraphBuilder) -> None:
 def conv_integer(source: Source, build: GraphBuilder) -> None:
     """ConvInteger(x, w, zero point of x, of each output channel of w): a convolution with sums in int32."""
     data, weight = source.input(0), source.input(1)
-    centered = (
-        _centered(source, build, data, 2, ()),
-        _centered(source, build, weight, 3, (1,) * (weight.rank - 1)),
-    )
-    conv(replace(source, inputs=centered), build)
+    weight = _centered(source, build, weight, 3, (1,) * (weight.rank - 1))
+    zero = _known_zero(source, weight) if source.integer("group", 1) == 1 else None
+    if zero is None:
+        data, zero = _centered(source, build, data, 2, ()), 0
+    conv(replace(source, inputs=(data, weight)), build, zero)
 
 
 def matmul_integer(source: Source, build: GraphBuilder) -> None:
     """MatMulInteger(a, b, zero point of each row of a, of each column of b): a product with sums in int32."""
-    left, right = source.input(0), source.input(1)
-    rows = (1,) if left.rank > 1 else ()
-    centered = _centered(source, build, left, 2, rows), _centered(source, build, right, 3, ())
-    matmul(replace(source, inputs=centered), build)
+    left, right = source.input(0), _centered(source, build, source.input(1), 3, ())
+    zero = _known_zero(source, right)
+    if not zero:
+        left = left if zero == 0 else _centered(source, build, left, 2, (1,) if left.rank > 1 else ())
+        matmul(replace(source, inputs=(left, right)), build)
+        return
+    assert right.data is not None
+    output = replace(source.output, name=build.fresh(f"{source.output.name}/products"))
+    matmul(replace(source, inputs=(left, right), outputs=(output,)), build)
+    sums = zero * right.data.sum(axis=-2 if right.rank > 1 else None, keepdims=right.rank > 2, dtype=np.int32)
+    source.emit(build, "Sub", [output.name, build.constant(f"{right.name}/sums", np.asarray(sums, np.int32))])
+
+
+def _known_zero(source: Source, weight: Operand) -> int | None:
+    """The data's zero point, if its products with the weights are known, too, and the weights have 8 bits."""
+    zero = source.optional(2)
+    if weight.data is None or weight.dtype == "int16":
+        return None
+    if zero is None:
+        return 0
+    return None if zero.data is None or zero.data.size != 1 else int(zero.data.ravel()[0])
 
 
 def _centered(

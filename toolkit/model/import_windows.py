@@ -176,12 +176,23 @@ def kernel_of(source: Source) -> tuple[int, ...]:
     return kernel
 
 
-def conv(source: Source, build: GraphBuilder) -> None:
-    """Conv(data [n, c, image...], weight [co, c / group, kernel...]); a bias becomes an Add behind it."""
+def conv(source: Source, build: GraphBuilder, zero: int = 0) -> None:
+    """Conv(data [n, c, image...], weight [co, c / group, kernel...]); a bias becomes an Add behind it.
+
+    The data count from `zero`: it lies around the image, and its products with the weights, which are known
+    then, are taken away behind the sum.
+    """
     geometry = _geometry(source, kernel_of(source))
     data, weight = as_image(source, build, source.input(0)), as_image(source, build, source.input(1))
-    attributes = {**geometry.attributes(), "group": _groups(source)}
+    attributes: dict[str, Attribute] = {**geometry.attributes(), "group": _groups(source)}
     steps = [Step("Conv", (weight,), attributes), *bias_steps(source, build)]
+    if zero:
+        attributes["padding"] = zero
+        known = source.input(1).data
+        assert known is not None
+        sums = zero * known.sum(axis=tuple(range(1, known.ndim)), dtype=np.int32)
+        column = sums.reshape(-1, *(1,) * (len(geometry.kernel)))
+        steps.append(Step("Sub", (build.constant(f"{source.input(1).name}/sums", column),)))
     emit_image_chain(source, build, data, steps)
 
 

@@ -10,6 +10,7 @@ from toolkit.model.fuse import fuse
 from toolkit.model.graph import Array, Graph, Node, verify
 from toolkit.model.layout import assign_layout
 from toolkit.model.onnx_import import import_onnx
+from toolkit.model.packed_products import pack_products
 from toolkit.model.recognize import recognize_normalization
 from toolkit.model.reference import run_reference
 from toolkit.model.simplify import fold_affine, fold_padding, remove_identities
@@ -23,6 +24,7 @@ PASSES: tuple[Pass, ...] = (
     fold_affine,
     fold_padding,
     assign_layout,
+    pack_products,
     fuse,
 )
 

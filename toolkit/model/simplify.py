@@ -58,7 +58,7 @@ def fold_padding(graph: Graph) -> Graph:
     for node in graph.nodes:
         pad = producer.get(node.inputs[0]) if node.op == "Conv" else None
         alone = pad is not None and len(readers[pad.output]) == 1 and pad.output not in graph.outputs
-        if pad is not None and alone and _pads_image(pad):
+        if pad is not None and alone and _pads_image(pad) and "padding" not in node.attributes:
             more = (*pad.integers("before")[2:], *pad.integers("after")[2:])
             pads = tuple(a + b for a, b in zip(node.integers("pads"), more, strict=True))
             inputs = (pad.inputs[0], *node.inputs[1:])

@@ -89,7 +89,7 @@ class Region(Stores):
             buffer.name: Value(f"%b{position}", "pointer") for position, buffer in enumerate(self.buffers)
         }
         writer = Writer()
-        super().__init__(writer, Values(writer, self.pointers, target.masks_lanes), target)
+        super().__init__(writer, Values(writer, self.pointers, target), target)
         self.name = name
         self.collapsed = _Collapsed.of(statement)
         self.nest = nest

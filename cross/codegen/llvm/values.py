@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from boards.target import Target
 from cross.codegen.instructions import Value, literal, selection
+from cross.codegen.llvm.dot_products import DotProducts
 from cross.codegen.llvm.functions import Functions
 from cross.codegen.llvm.integers import scalar_variables
 from cross.codegen.llvm.lookup import add_multiple, known_element, known_factor, load_element
@@ -27,9 +29,10 @@ from cross.loopnest.nodes import Expr, Load, Var, loads, variables
 class Values(Memory):
     """Evaluates expressions at the current place of a writer."""
 
-    def __init__(self, writer: Writer, pointers: Mapping[str, Value], masks: bool = False) -> None:
-        super().__init__(writer, pointers, masks)
+    def __init__(self, writer: Writer, pointers: Mapping[str, Value], target: Target) -> None:
+        super().__init__(writer, pointers, target.masks_lanes)
         self.functions = Functions(self.arithmetic)
+        self.dot_products = DotProducts(self.arithmetic, target)
 
     def evaluate(self, expr: Expr) -> Value:
         """The value of an expression here."""
@@ -84,6 +87,10 @@ class Values(Memory):
             fused = self.multiply_add(expr.left, expr.right)
             if fused is not None:
                 return fused
+        if expr.op == "+" and isinstance(expr.right, Call) and expr.right.function == "dot4":
+            summed = self.dot_products.add(*map(self.evaluate, (expr.left, *expr.right.arguments)))
+            if summed is not None:
+                return summed
         alike = self.decided(expr) or self.compared(expr) or self.uniform_comparison(expr)
         if alike is not None:
             return alike

@@ -7,7 +7,7 @@ also comes as "NCHW" with weights [co, ci, kh, kw].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ def conv1d(data: Tensor, weight: Tensor, window: Window, name: str = "conv") -> 
     Raises:
         ExpressionError: ranks or channel counts that do not fit; so for all convolutions here.
     """
-    return _dense(data, weight, window, 1, name)
+    return dense_conv(data, weight, window, name)
 
 
 def conv2d(data: Tensor, weight: Tensor, window: Window, layout: str = "NHWC", name: str = "conv") -> Tensor:
@@ -44,7 +44,7 @@ def conv2d(data: Tensor, weight: Tensor, window: Window, layout: str = "NHWC", n
         ExpressionError: unknown layout, ranks or channel counts that do not fit.
     """
     if layout == "NHWC":
-        return _dense(data, weight, window, 2, name)
+        return dense_conv(data, weight, window, name)
     if layout == "NCHW":
         return _conv2d_nchw(data, weight, window, name)
     raise ExpressionError(f"conv2d {name}: expected a layout of {', '.join(LAYOUTS)}, found {layout!r}")
@@ -52,7 +52,7 @@ def conv2d(data: Tensor, weight: Tensor, window: Window, layout: str = "NHWC", n
 
 def conv3d(data: Tensor, weight: Tensor, window: Window, name: str = "conv") -> Tensor:
     """3-D convolution: data [n, d, h, w, ci], weight [kd, kh, kw, ci, co] -> [n, od, oh, ow, co]."""
-    return _dense(data, weight, window, 3, name)
+    return dense_conv(data, weight, window, name)
 
 
 def grouped_conv2d(data: Tensor, weight: Tensor, window: Window, name: str = "grouped_conv") -> Tensor:
@@ -178,18 +178,32 @@ def capsule_weights(weights: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(weights.transpose(0, 1, 2, 4, 3, 5)).reshape(kh, kw, ci, r, -1)
 
 
-def _dense(data: Tensor, weight: Tensor, window: Window, rank: int, name: str) -> Tensor:
+def dense_conv(
+    data: Tensor,
+    weight: Tensor,
+    window: Window,
+    name: str = "conv",
+    *,
+    padding: float = 0.0,
+    product: Callable[[Term, Term], Term] = summand,
+) -> Tensor:
+    """Convolution of the window's rank: data [n, image..., ci], weight [kernel..., ci, co]
+    -> [n, output..., co].
+
+    Around the image is `padding`; `product` of an element and a weight is summed.
+    """
+    rank = window.rank
     check_ranks(name, data, rank + 2, weight, rank + 2)
     batch, *image, ci = data.shape
     *kernel, wci, co = weight.shape
     _check_channels(name, ci, wci)
-    padded = padded_image(data, window)
+    padded = padded_image(data, window, padding)
     taps, kc = kernel_axes(kernel), reduce_axis(ci, "kc")
 
     def body(b: Term, *axes: Term) -> Term:
         *place, c = axes
         element = padded[(b, *seen(place, taps, window), kc)]
-        return sum(summand(element, weight[(*taps, kc, c)]), (*taps, kc))
+        return sum(product(element, weight[(*taps, kc, c)]), (*taps, kc))
 
     shape = (batch, *window.output(image, kernel), co)
     return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "c"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cross.errors import ExpressionError
 from cross.expression.families.elementwise import broadcast_read, broadcast_shape
 from cross.expression.language.functions import reduce_axis, sum, summand
@@ -9,8 +11,12 @@ from cross.expression.language.tensor import Tensor, compute
 from cross.expression.language.terms import Term
 
 
-def dense(data: Tensor, weight: Tensor, name: str = "dense") -> Tensor:
+def dense(
+    data: Tensor, weight: Tensor, name: str = "dense", product: Callable[[Term, Term], Term] = summand
+) -> Tensor:
     """data [m, k] @ weight [k, n] -> [m, n]; the last dimension is contiguous, for vectors over n.
+
+    `product` of an element and a weight is summed.
 
     Raises:
         ExpressionError: ranks or inner dimensions do not fit.
@@ -21,7 +27,7 @@ def dense(data: Tensor, weight: Tensor, name: str = "dense") -> Tensor:
         )
     k = reduce_axis(data.shape[1], "k")
     return compute(
-        (data.shape[0], weight.shape[1]), lambda i, j: sum(summand(data[i, k], weight[k, j]), k), name=name
+        (data.shape[0], weight.shape[1]), lambda i, j: sum(product(data[i, k], weight[k, j]), k), name=name
     )
 
 

@@ -90,6 +90,11 @@ def summand(left: Term, right: Term) -> Term:
     return left * right
 
 
+def dot4(words: Term, weights: Term) -> Term:
+    """The sum of the products of four bytes of each of two int32; those of `words` have no sign."""
+    return call("dot4", words, weights)
+
+
 def _reduction(combiner: str) -> Callable[[Term, Axis | Sequence[Axis]], Term]:
     def build(body: Term, axis: Axis | Sequence[Axis]) -> Term:
         axes = (axis,) if isinstance(axis, Axis) else tuple(axis)

@@ -51,6 +51,7 @@ class Operation:
     c: Mapping[str, str] = field(default_factory=dict)
     expansion: Expansion | None = None
     integer: Callable[[int, int], int] | None = None  # on Python integers, if index arithmetic may hold it
+    only: str = ""  # the one dtype that it takes; "": all of its kinds
     result: str = ""  # dtype of the value; "": that of the operands
     cost: int = 1  # operations that it counts as in FLOP and features
     long: bool = False  # takes many instructions: worth storing where several nests read it
@@ -103,6 +104,24 @@ def _erf(value: Any) -> Any:
     return np.asarray(_erf_of_each(value)).astype(np.asarray(value).dtype)[()]
 
 
+def _dot4(words: Any, weights: Any) -> Any:
+    """The sum of the products of four bytes of each of two int32, those of `words` without sign."""
+    left, right = (np.array(item, "<i4", order="C")[..., None] for item in (words, weights))
+    products = left.view(np.uint8).astype(np.int32) * right.view(np.int8)
+    return products.sum(-1, dtype=np.int32)[()]
+
+
+def _four_products(call: Callable[..., Any], words: Any, weights: Any) -> Any:
+    """`_dot4` by shifts."""
+    total: Any = None
+    for shift in (0, 8, 16, 24):
+        byte = call("&", call(">>", words, shift), 255)
+        weight = call(">>", call("<<", weights, 24 - shift), 24)
+        product = call("*", byte, weight)
+        total = product if total is None else call("+", total, product)
+    return total
+
+
 _UNEVEN = "({0} % {1} != 0 && ({0} < 0) != ({1} < 0))"  # in C: 1 where a quotient was rounded up, else 0
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
 # Circular and hyperbolic functions and inverses. C libraries, OpenCL and CUDA have all of them, right to
@@ -120,7 +139,7 @@ def _same_bits(dtype: str) -> Operation:
     source = BITS[dtype]
     kind = DTYPES[source].kind
     return Operation(
-        name=f"as_{dtype}", arity=1, kinds=(kind,), result=dtype,
+        name=f"as_{dtype}", arity=1, kinds=(kind,), only=source, result=dtype,
         llvm={kind: "bitcast"}, c={kind: f"as_{dtype}({{0}})"},
         numpy=lambda value: np.asarray(value).astype(source).view(dtype),
     )  # fmt: skip
@@ -190,6 +209,10 @@ OPERATIONS: Final = {
         _function(
             "sigmoid", lambda x: 1 / (1 + np.exp(-x)), c="({one} / ({one} + exp{f}(-{0})))", long=True,
             expansion=lambda call, x: 1.0 / (1.0 + call("exp", -x)),
+        ),
+        Operation(
+            name="dot4", arity=2, kinds=("signed",), only="int32", numpy=_dot4, cost=7,
+            expansion=_four_products,
         ),
     )
 }  # fmt: skip

@@ -15,7 +15,7 @@ from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, compute, placeholder
 from cross.expression.families.elementwise import apply
 from cross.expression.language.dtypes import DTYPES
-from cross.expression.language.operations import BITS, INTEGER, OPERATIONS, Operation, converted
+from cross.expression.language.operations import INTEGER, OPERATIONS, Operation, converted
 from cross.expression.language.terms import call, cast
 from cross.expression.reference import evaluate
 from cross.loopnest import Programs, interpret, verify
@@ -32,11 +32,7 @@ DTYPES_OF = {
 }
 ROWS = [row for row in OPERATIONS.values() if row.name != "ceildiv"]  # of extents alone: binding computes it
 CASES = [
-    (row, dtype)
-    for row in ROWS
-    for kind in row.kinds
-    for dtype in DTYPES_OF[kind]
-    if BITS.get(row.name.removeprefix("as_"), dtype) == dtype
+    (row, dtype) for row in ROWS for kind in row.kinds for dtype in DTYPES_OF[kind] if row.only in ("", dtype)
 ]
 
 
