@@ -122,6 +122,12 @@ def _pads(
             for i in range(rank)
         ]
         totals = [natural[i] - source.output.shape[2 + i] for i in range(rank)]
+        if auto_pad.startswith("SAME") and min(totals) < 0:
+            raise source.refuse(
+                f"auto_pad {auto_pad} would have to enlarge an output of {natural} elements, and runtimes "
+                "differ there",
+                "export the model with pads",
+            )
         small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
         pads = tuple(small + large) if auto_pad == "SAME_UPPER" else tuple(large + small)
     elif auto_pad == "VALID":
