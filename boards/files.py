@@ -46,16 +46,21 @@ def kept_file(path: Path, data: bytes) -> Path:
 
 def write_sealed(path: Path, data: bytes) -> None:
     """Replace a file by this content and its SHA-256 in hex on a last line of its own. Raises OSError."""
-    write_file(path, data + b"\n" + hashlib.sha256(data).hexdigest().encode() + b"\n")
+    write_file(path, _sealed(data))
 
 
 def read_sealed(path: Path) -> bytes | None:
     """What `write_sealed` wrote; None where that is not there, or damaged."""
     try:
-        data, _, digest = path.read_bytes().rstrip(b"\n").rpartition(b"\n")
+        found = path.read_bytes()
     except OSError:
         return None
-    return data if digest == hashlib.sha256(data).hexdigest().encode() else None
+    data = found.removesuffix(b"\n").rpartition(b"\n")[0]
+    return data if found == _sealed(data) else None
+
+
+def _sealed(data: bytes) -> bytes:
+    return data + b"\n" + hashlib.sha256(data).hexdigest().encode() + b"\n"
 
 
 def kept_folder(folder: Path, make: Callable[[Path], None]) -> Path:

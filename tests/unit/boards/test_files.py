@@ -47,6 +47,9 @@ def test_what_is_damaged_is_written_again_or_nothing(
     assert read_sealed(sealed) == b"line\nline\n"
     sealed.write_bytes(damage(sealed.read_bytes()))
     assert read_sealed(sealed) is None
+    write_sealed(sealed, b"line\n")
+    sealed.write_bytes(sealed.read_bytes()[:-1])
+    assert read_sealed(sealed) is None
     assert read_sealed(tmp_path / "none") is None
 
 
