@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from device_runtime.protocol import permission_text
 from toolkit.bundle import container, manifest, sign
+from toolkit.bundle.manifest import FORMAT
 
 COMMITTED: Final = 10  # the counter of what runs on the board
 
@@ -175,7 +176,7 @@ HOSTILE: Final[tuple[tuple[tuple[Any, ...], tuple[Any, ...]], ...]] = (
     (("parts",), MAPS),
     (("counter",), NUMBERS[:2] + NUMBERS[3:]),
     (("name",), TEXTS),
-    (("format",), (0, 1, 2, 4, "3", None, [], 3.5, 10**30)),
+    (("format",), (0, 1, FORMAT - 1, FORMAT + 1, str(FORMAT), None, [], 3.5, 10**30)),
     (("compatibility",), MAPS),
     (("compatibility", "boards"), (None, 7, "host", {}, [7], [None], [["host"]])),
     (("inputs",), MAPS[:3] + MAPS[4:]),
@@ -240,7 +241,7 @@ def _no_json(spoiler: Spoiler) -> Case:
     at = rng.randrange(len(text))
     data = rng.choice(
         (
-            b"", b"null", b"[]", b"{}", b'{"format":3}', b"\xff\xfe\x00", b"[" * rng.randrange(100_000),
+            b"", b"null", b"[]", b"{}", b'{"format":%d}' % FORMAT, b"\xff\xfe\x00", b"[" * rng.randrange(100_000),
             rng.randbytes(200),
             b'{"a":' * 50_000 + b"}" * 50_000, text[:at], text + text, text[:at] + b"\xff" + text[at:],
             text.replace(b'"counter":11', b'"counter":NaN'),
