@@ -241,8 +241,8 @@ def _no_json(spoiler: Spoiler) -> Case:
     at = rng.randrange(len(text))
     data = rng.choice(
         (
-            b"", b"null", b"[]", b"{}", b'{"format":%d}' % FORMAT, b"\xff\xfe\x00", b"[" * rng.randrange(100_000),
-            rng.randbytes(200),
+            b"", b"null", b"[]", b"{}", b'{"format":%d}' % FORMAT, b"\xff\xfe\x00",
+            b"[" * rng.randrange(100_000), rng.randbytes(200),
             b'{"a":' * 50_000 + b"}" * 50_000, text[:at], text + text, text[:at] + b"\xff" + text[at:],
             text.replace(b'"counter":11', b'"counter":NaN'),
             text.replace(b'"counter":11', b'"counter":1e999'),
