@@ -15,8 +15,7 @@ from boards.target import Target
 from cross.codegen.llvm.objects import compile_ir
 from cross.link import DEFAULT_CACHE_DIR, link, native_objects
 from device_runtime.protocol import BufferRequest, MeasureRequest, MeasureResult, Timing
-from toolkit.errors import VerificationError
-from toolkit.measure.session import Session, put_again
+from toolkit.measure.session import Session, fastest_s
 
 SYMBOL: Final = "tfb_bandwidth"
 READ_VECTORS: Final = 8  # neighbouring ones, whose sums do not wait for each other
@@ -56,13 +55,8 @@ def measure_bandwidth(session: Session, target: Target, *, cache_dir: Path = DEF
         )
         return session.measure(request)
 
-    result = put_again(measured)
-    if result.error is not None:
-        raise VerificationError(
-            f"the loop that reads memory failed on board {session.board.name}, target {target.name}: "
-            f"{result.error.kind}: {result.error.text}; check its cpu and features in the board file"
-        )
-    return blocks * block_bytes / min(result.seconds) / 1e9
+    seconds = fastest_s(measured, session, target.name, "the loop that reads memory")
+    return blocks * block_bytes / seconds / 1e9
 
 
 def working_set_bytes(target: Target, memory_bytes: int) -> int:

@@ -22,11 +22,11 @@ from boards.target import Target
 from cross.codegen.llvm.objects import compile_ir
 from cross.link import DEFAULT_CACHE_DIR, link, native_objects
 from device_runtime.protocol import BufferRequest, MeasureRequest, MeasureResult, Timing
-from toolkit.errors import OutputError, VerificationError
+from toolkit.errors import OutputError
 from toolkit.measure.bandwidth import measure_bandwidth
 from toolkit.measure.fit import require
 from toolkit.measure.replies import Probe
-from toolkit.measure.session import Session, open_session, put_again
+from toolkit.measure.session import Session, fastest_s, open_session
 from toolkit.measure.trust import check_program
 
 FACTS_VERSION: Final = 2  # version 1 had no bandwidth
@@ -165,14 +165,9 @@ def measure_peak(session: Session, target: Target, *, cache_dir: Path = DEFAULT_
         )
         return session.measure(request)
 
-    result = put_again(measured)
-    if result.error is not None:
-        raise VerificationError(
-            f"the multiply-add loop failed on board {session.board.name}, target {target.name}: "
-            f"{result.error.kind}: {result.error.text}; check its cpu and features in the board file"
-        )
+    seconds = fastest_s(measured, session, target.name, "the multiply-add loop")
     flops = 2.0 * elements * accumulators(target) * rounds
-    return flops / min(result.seconds) / 1e9
+    return flops / seconds / 1e9
 
 
 def accumulators(target: Target) -> int:

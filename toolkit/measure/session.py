@@ -296,6 +296,21 @@ def put_again(work: Callable[[], R]) -> R:
     return work()
 
 
+def fastest_s(measured: Callable[[], MeasureResult], session: Session, target: str, what: str) -> float:
+    """The shortest time of a loop that measures the board itself, in seconds.
+
+    Raises:
+        VerificationError: it fails, or computes something wrong.
+    """
+    result = put_again(measured)
+    if result.error is not None:
+        raise VerificationError(
+            f"{what} failed on board {session.board.name}, target {target}: "
+            f"{result.error.kind}: {result.error.text}; check its cpu and features in the board file"
+        )
+    return min(result.seconds)
+
+
 def default_holder() -> str:
     """Who this is, for whoever waits: user, machine and process."""
     return f"{getpass.getuser()}@{platform.node()} (process {os.getpid()})"
