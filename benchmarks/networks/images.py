@@ -8,6 +8,8 @@ import numpy as np
 
 from benchmarks.networks.builder import Array, Network
 
+SWIN_WINDOW, SWIN_SHIFT = 7, 3  # tokens: the side of a window, and by how much every second one is moved
+
 
 def dcgan(net: Network, size: int = 64) -> str:
     """The generator of Radford et al., 2015; `size` is the number of channels before the image."""
@@ -248,73 +250,78 @@ def swin(net: Network, size: int = 96) -> str:
     Attention inside windows of 7x7 tokens, every second time shifted by 3; `size` is the width of the first
     stage, a multiple of 3.
     """
-    window, shift = 7, 3
-
-    def norm(data: str, width: int) -> str:
-        """Layer normalization in nine nodes."""
-        centred = net.add("Sub", [data, net.add("ReduceMean", [data], axes=[-1])])
-        square = net.add("ReduceMean", [net.add("Pow", [centred, net.constant(2.0)])], axes=[-1])
-        root = net.add("Sqrt", [net.add("Add", [square, net.constant(1e-5)])])
-        scaled = net.add(
-            "Mul", [net.add("Div", [centred, root]), net.constant(net.rng.uniform(0.5, 1.5, width))]
-        )
-        return net.add("Add", [scaled, net.small(width)])
-
-    def cut(data: str, start: int, end: int, axis: int) -> str:
-        return net.add("Slice", [data, *(net.constant([at], "int64") for at in (start, end, axis))])
-
-    def rolled(data: str, by: int) -> str:
-        """Rows and columns moved in a circle."""
-        for axis in (1, 2):
-            data = net.add("Concat", [cut(data, by, 1 << 30, axis), cut(data, 0, by, axis)], axis=axis)
-        return data
-
-    def mask(side: int) -> Array:
-        """-100 where two tokens of a window were not neighbours before the shift: [windows, 1, 49, 49]."""
-        place = np.arange(side)
-        part = (place >= side - window).astype(int) + (place >= side - shift)
-        regions = (3 * part[:, None] + part).reshape(side // window, window, side // window, window)
-        regions = regions.transpose(0, 2, 1, 3).reshape(-1, 1, window * window)
-        return np.where(regions[:, :, :, None] == regions[:, :, None, :], 0.0, -100.0)
-
-    def attention(data: str, side: int, width: int, heads: int, shifted: bool) -> str:
-        count, each, tokens = side // window, width // heads, window * window
-        data = net.reshape(rolled(data, shift) if shifted else data, 1, count, window, count, window, width)
-        data = net.reshape(net.transpose(data, 0, 1, 3, 2, 4, 5), -1, tokens, width)
-        parts = net.reshape(net.linear(data, width, 3 * width), -1, tokens, 3, heads, each)
-        parts = net.transpose(parts, 2, 0, 3, 1, 4)
-        query, key, value = (
-            net.add("Gather", [parts, net.constant(part, "int64")], axis=0) for part in range(3)
-        )
-        query = net.add("Mul", [query, net.constant(each**-0.5)])
-        scores = net.add("MatMul", [query, net.transpose(key, 0, 1, 3, 2)])
-        bias = net.constant(net.rng.normal(0.0, 0.1, (1, heads, tokens, tokens)))
-        scores = net.add("Add", [scores, bias])
-        if shifted:
-            scores = net.add("Add", [scores, net.constant(mask(side))])
-        found = net.add("MatMul", [net.add("Softmax", [scores], axis=-1), value])
-        found = net.linear(net.reshape(net.transpose(found, 0, 2, 1, 3), -1, tokens, width), width, width)
-        found = net.reshape(found, 1, count, count, window, window, width)
-        found = net.reshape(net.transpose(found, 0, 1, 3, 2, 4, 5), 1, side, side, width)
-        return rolled(found, side - shift) if shifted else found
-
     data = net.window(net.input(1, 3, 224, 224), size, (4, 4), (4, 4))
-    data, side, width = norm(net.transpose(data, 0, 2, 3, 1), size), 56, size
+    data, side, width = _written_out_norm(net, net.transpose(data, 0, 2, 3, 1), size), 56, size
     for stage, blocks in enumerate((2, 2, 18, 2)):
         if stage:  # neighbours side by side
             rows = [net.add("Slice", [data, *_every_second(net, 1, at)]) for at in (0, 1)]
             parts = [net.add("Slice", [row, *_every_second(net, 2, at)]) for at in (0, 1) for row in rows]
-            data = norm(net.add("Concat", parts, axis=3), 4 * width)
+            data = _written_out_norm(net, net.add("Concat", parts, axis=3), 4 * width)
             data = net.add("MatMul", [data, net.normal((4 * width, 2 * width), 4 * width, 1.0)])
             side, width = side // 2, 2 * width
         for block in range(blocks):
-            shifted = block % 2 == 1 and side > window
-            inner = attention(norm(data, width), side, width, 3 << stage, shifted)
+            shifted = block % 2 == 1 and side > SWIN_WINDOW
+            inner = _window_attention(
+                net, _written_out_norm(net, data, width), 3 << stage, shifted, (side, width)
+            )
             data = net.add("Add", [data, inner])
-            inner = net.gelu(net.linear(norm(data, width), width, 4 * width))
+            inner = net.gelu(net.linear(_written_out_norm(net, data, width), width, 4 * width))
             data = net.add("Add", [data, net.linear(inner, 4 * width, width)])
-    mean = net.add("ReduceMean", [norm(data, width)], axes=[1, 2], keepdims=0)
+    mean = net.add("ReduceMean", [_written_out_norm(net, data, width)], axes=[1, 2], keepdims=0)
     return net.linear(mean, width, 1000)
+
+
+def _written_out_norm(net: Network, data: str, width: int) -> str:
+    """Layer normalization in nine nodes."""
+    centred = net.add("Sub", [data, net.add("ReduceMean", [data], axes=[-1])])
+    square = net.add("ReduceMean", [net.add("Pow", [centred, net.constant(2.0)])], axes=[-1])
+    root = net.add("Sqrt", [net.add("Add", [square, net.constant(1e-5)])])
+    normal = net.add("Div", [centred, root])
+    scaled = net.add("Mul", [normal, net.constant(net.rng.uniform(0.5, 1.5, width))])
+    return net.add("Add", [scaled, net.small(width)])
+
+
+def _window_attention(net: Network, data: str, heads: int, shifted: bool, shape: tuple[int, int]) -> str:
+    """Attention among the tokens of each window; `shape` are side and width of the image of tokens."""
+    (side, width), window, tokens = shape, SWIN_WINDOW, SWIN_WINDOW**2
+    count, each = side // window, width // heads
+    data = _rolled(net, data, SWIN_SHIFT) if shifted else data
+    data = net.reshape(data, 1, count, window, count, window, width)
+    data = net.reshape(net.transpose(data, 0, 1, 3, 2, 4, 5), -1, tokens, width)
+    parts = net.reshape(net.linear(data, width, 3 * width), -1, tokens, 3, heads, each)
+    parts = net.transpose(parts, 2, 0, 3, 1, 4)
+    query, key, value = (net.add("Gather", [parts, net.constant(part, "int64")], axis=0) for part in range(3))
+    query = net.add("Mul", [query, net.constant(each**-0.5)])
+    scores = net.add("MatMul", [query, net.transpose(key, 0, 1, 3, 2)])
+    bias = net.constant(net.rng.normal(0.0, 0.1, (1, heads, tokens, tokens)))
+    scores = net.add("Add", [scores, bias])
+    if shifted:
+        scores = net.add("Add", [scores, net.constant(_shift_mask(side))])
+    found = net.add("MatMul", [net.add("Softmax", [scores], axis=-1), value])
+    found = net.linear(net.reshape(net.transpose(found, 0, 2, 1, 3), -1, tokens, width), width, width)
+    found = net.reshape(found, 1, count, count, window, window, width)
+    found = net.reshape(net.transpose(found, 0, 1, 3, 2, 4, 5), 1, side, side, width)
+    return _rolled(net, found, side - SWIN_SHIFT) if shifted else found
+
+
+def _rolled(net: Network, data: str, by: int) -> str:
+    """Rows and columns moved in a circle."""
+    for axis in (1, 2):
+        parts = [
+            net.add("Slice", [data, *(net.constant([at], "int64") for at in (start, end, axis))])
+            for start, end in ((by, 1 << 30), (0, by))
+        ]
+        data = net.add("Concat", parts, axis=axis)
+    return data
+
+
+def _shift_mask(side: int) -> Array:
+    """-100 where two tokens of a window were not neighbours before the shift: [windows, 1, 49, 49]."""
+    window, place = SWIN_WINDOW, np.arange(side)
+    part = (place >= side - window).astype(int) + (place >= side - SWIN_SHIFT)
+    regions = (3 * part[:, None] + part).reshape(side // window, window, side // window, window)
+    regions = regions.transpose(0, 2, 1, 3).reshape(-1, 1, window * window)
+    return np.where(regions[:, :, :, None] == regions[:, :, None, :], 0.0, -100.0)
 
 
 def _every_second(net: Network, axis: int, start: int) -> list[str]:
