@@ -96,6 +96,11 @@ if TYPE_CHECKING:
     from toolkit.model_job.prior import train_prior as train_prior
     from toolkit.model_job.recorded import RecordedModel as RecordedModel
     from toolkit.model_job.recorded import recorded_model as recorded_model
+    from toolkit.quantization.quantize import QuantizeOptions as QuantizeOptions
+    from toolkit.quantization.quantize import QuantizeReport as QuantizeReport
+    from toolkit.quantization.quantize import quantize as quantize
+    from toolkit.quantization.quantizer import Scheme as Scheme
+    from toolkit.quantization.samples import ImageScale as ImageScale
     from toolkit.records import Records as Records
     from toolkit.records import TuningRecord as TuningRecord
     from toolkit.records import check_records as check_records
@@ -116,6 +121,7 @@ if TYPE_CHECKING:
     from toolkit.report.job_page import job_page as job_page
     from toolkit.report.job_page import page_beside as page_beside
     from toolkit.report.job_page import write_job_page as write_job_page
+    from toolkit.report.quantize import quantize_text as quantize_text
     from toolkit.report.tables import NO_GPU as NO_GPU
     from toolkit.report.tables import accounts_text as accounts_text
     from toolkit.report.tables import operator_table as operator_table

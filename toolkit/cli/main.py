@@ -17,6 +17,7 @@ from toolkit.cli.doctor import doctor
 from toolkit.cli.flash import flash as flash_command
 from toolkit.cli.inspect import inspect
 from toolkit.cli.model import model
+from toolkit.cli.quantize import quantize
 from toolkit.cli.records import records
 from toolkit.cli.report import report
 from toolkit.cli.run import run
@@ -50,6 +51,7 @@ for command in (
     run,
     records,
     model,
+    quantize,
     report,
     inspect,
     bundle,

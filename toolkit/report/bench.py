@@ -126,19 +126,22 @@ def bench_trace(report: BenchReport) -> str:
 
 
 class BenchDisplay:
-    """A listener for `bench`: how many blocks of runs are measured, drawn over on a terminal."""
+    """A listener for `bench` and `quantize`: how much of it is done, drawn over on a terminal."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, doing: str = "measuring", unit: str = "blocks of runs"
+    ) -> None:
         self._stream = stream or sys.stderr
+        self._doing, self._unit = doing, unit
         self._drawn = self._stream.isatty()
 
     def __call__(self, done: int, total: int) -> None:
         if self._drawn:
             share = 20 * done // max(1, total)
             bar = "#" * share + "." * (20 - share)
-            self._write(f"\r\033[Kmeasuring [{bar}] {done}/{total}" + ("\n" if done == total else ""))
+            self._write(f"\r\033[K{self._doing} [{bar}] {done}/{total}" + ("\n" if done == total else ""))
         elif done in (0, total):
-            self._write(f"measuring {total} blocks of runs ... " if not done else "done\n")
+            self._write(f"{self._doing} {total} {self._unit} ... " if not done else "done\n")
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
