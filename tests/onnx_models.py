@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from cross.expression.reference import evaluate
 from toolkit.model.graph import Graph, Value
-from toolkit.model.reference import run_groups, source_view
+from toolkit.model.reference import run_steps
 
 Array = NDArray[Any]
 FLOAT = onnx.TensorProto.FLOAT
@@ -117,11 +118,12 @@ def worst_layer_error(graph: Graph, proto: Any, inputs: Mapping[str, Array]) -> 
     expected = onnxruntime_values(proto, inputs, [name for name in names if name])
     worst, compared = 0.0, 0
     cut = {graph.values[name].source for name in graph.counts}  # in onnxruntime: of another size
-    for group, array in run_groups(graph, inputs):
-        source = graph.values[group.output].source
-        if not source or source in cut:
+    groups = {group.output: group for group in graph.groups}
+    for name, array in run_steps(graph, inputs, evaluate):
+        if name not in groups or (source := graph.values[name].source) in ("", *cut):
             continue
-        got, want = source_view(graph, group.output, array), expected[source]
+        group, order = groups[name], graph.values[name].permutation
+        got, want = array.transpose(np.argsort(order)) if order else array, expected[source]
         assert got.shape == want.shape, (group.name, got.shape, want.shape)
         assert np.isfinite(got).all(), group.name
         scale = max(float(np.abs(want).max()), 1e-30)

@@ -19,28 +19,34 @@ RANDOM: Final = frozenset(
 )
 
 
-def evaluated(
-    model: str, node: OnnxNode, feeds: Mapping[str, Array], types: Mapping[str, Any]
-) -> list[Array]:
-    """The node's outputs for its inputs, of which `types` has the onnx.TypeProto.
+def run_node(node: Any, feeds: Mapping[str, Array], opsets: Mapping[str, int]) -> list[Any]:
+    """The outputs of an onnx.NodeProto for its inputs. Raises whatever the evaluator raises."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    kinds = {item: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for item, array in feeds.items()}
+    graph = onnx.helper.make_graph(
+        [node],
+        "constant",
+        [onnx.helper.make_tensor_value_info(item, kinds[item], array.shape) for item, array in feeds.items()],
+        [onnx.helper.make_empty_tensor_value_info(item) for item in node.output if item],
+    )
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    with np.errstate(all="ignore"):
+        found: list[Any] = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports)).run(
+            None, dict(feeds)
+        )
+    return found
+
+
+def evaluated(model: str, node: OnnxNode, feeds: Mapping[str, Array]) -> list[Array]:
+    """The node's outputs for its inputs.
 
     Raises:
         ModelError: the evaluator cannot.
     """
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    graph = onnx.helper.make_graph(
-        [node.proto],
-        "constant",
-        [onnx.helper.make_value_info(item, types[item]) for item in feeds],
-        [onnx.helper.make_empty_tensor_value_info(item) for item in node.proto.output if item],
-    )
-    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in node.opsets.items()]
-    proto = onnx.helper.make_model(graph, opset_imports=imports)
     try:
-        with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(proto).run(None, dict(feeds))
+        results = run_node(node.proto, feeds, node.opsets)
     except (
         *(RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, KeyError),
         *(MemoryError, OverflowError, AssertionError, AttributeError),

@@ -1,4 +1,4 @@
-"""From a node of the physical graph to its index expression: one small function per operator.
+"""From a node of the physical graph to its index expression: one row of a table per operator.
 
 `expression(node, operands)` gives the tensor that the node computes from the tensors of its inputs; fused
 nodes are called one after the other, each on the result of the one before.
@@ -33,13 +33,10 @@ from toolkit.model.weight_layout import phases_of
 
 Operand = Tensor | Term  # a literal stands for a constant with one element
 
-COMBINERS = {
-    "ReduceSum": "sum",
-    "ReduceProd": "prod",
-    "ReduceMax": "max",
-    "ReduceMin": "min",
-    "MaxPool": "max",
-    "SumPool": "sum",
+PADS = {
+    "reflect": data_movement.reflect_pad,
+    "wrap": data_movement.wrap_pad,
+    "edge": data_movement.edge_pad,
 }
 UNBOUNDED = (float("-inf"), float("inf"))
 COMPARISONS = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not"})
@@ -137,56 +134,6 @@ def _conv_transpose(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return transposed.transposed_conv(data, weight, dimensions)
 
 
-def _pool(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    return pool.pool(operands[0], node.integers("kernel"), _window(node), COMBINERS[node.op])
-
-
-def _pool_places(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    column_major = node.integer("column_major") != 0
-    return pool.pool_places(operands[0], node.integers("kernel"), _window(node), column_major)
-
-
-def _unpool(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    data, places = operands
-    return pool.unpool(data, places, node.integers("kernel"), _window(node), node.integers("output"))
-
-
-def _positions(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    mode, padding = node.text("mode"), node.text("padding")
-    image, align_corners = node.integers("image"), node.integer("align_corners") != 0
-    return sampling.unnormalized(operands[0], image, mode, padding, align_corners)
-
-
-def _sample(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    data, positions = operands
-    align_corners = node.integer("align_corners") != 0
-    return sampling.sample(data, positions, node.text("mode"), node.text("padding"), align_corners)
-
-
-def _align_regions(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    data, regions, batches = operands
-    output, points = node.integers("output"), node.integer("points")
-    return sampling.align_regions(data, regions, batches, output, points, node.text("combiner"))
-
-
-def _region_weights(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    keys = ("extent", "bins", "dimension")
-    return sampling.region_weights(operands[0], *(node.integer(key) for key in keys))
-
-
-def _region_sums(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    data, rows, columns, batches = operands
-    return sampling.region_sums(data, rows, columns, batches)
-
-
-def _normalize(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    return norm.normalize(operands[0], node.integers("axes"), node.number("epsilon"))
-
-
-def _reduce(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    return pool.reduce(operands[0], node.integers("axes"), COMBINERS[node.op])
-
-
 def _matmul(node: Node, operands: Sequence[Tensor]) -> Tensor:
     left, right = operands
     if len(left.shape) == 2 and len(right.shape) == 2:
@@ -196,20 +143,11 @@ def _matmul(node: Node, operands: Sequence[Tensor]) -> Tensor:
 
 def _pad(node: Node, operands: Sequence[Tensor]) -> Tensor:
     before, after = node.integers("before"), node.integers("after")
-    if node.text("mode") == "reflect":
-        return data_movement.reflect_pad(operands[0], before, after)
-    if node.text("mode") == "wrap":
-        return data_movement.wrap_pad(operands[0], before, after)
-    if node.text("mode") == "edge":
-        return data_movement.edge_pad(operands[0], before, after)
+    if node.text("mode") in PADS:
+        return PADS[node.text("mode")](operands[0], before, after)
     value = node.attributes["value"]
     assert not isinstance(value, (str, tuple))
     return data_movement.pad(operands[0], before, after, value)
-
-
-def _slice(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    shape = node.integers("shape")
-    return data_movement.strided_slice(operands[0], node.integers("starts"), node.integers("steps"), shape)
 
 
 def _lrn(node: Node, operands: Sequence[Tensor]) -> Tensor:
@@ -265,35 +203,6 @@ def _einsum(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return positions.sum_over_names(operands, names, node.text("result"))
 
 
-def _gather(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    data, indices = operands
-    if node.op == "GatherND":
-        return indexed.gather_tuples(data, indices, node.integer("batches"))
-    gather = data_movement.gather if node.op == "Gather" else data_movement.gather_elements
-    return gather(data, indices, node.integer("axis"))
-
-
-def _scatter(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    data, indices, updates = operands
-    if node.op == "ScatterND":
-        return indexed.scatter_tuples(data, indices, updates, node.text("combiner"))
-    return indexed.scatter_elements(data, indices, updates, node.integer("axis"), node.text("combiner"))
-
-
-def _write_at(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    data, update, starts = operands
-    return indexed.write_at(data, update, starts, node.integer("axis"), node.integer("circular") != 0)
-
-
-def _reverse_sequences(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    return indexed.reverse_sequences(operands[0], operands[1], node.integer("batch"), node.integer("time"))
-
-
-def _largest_places(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    largest = node.integer("largest") != 0
-    return indexed.largest_places(operands[0], node.integer("axis"), node.integer("count"), largest)
-
-
 def _first_equal(node: Node, operands: Sequence[Tensor]) -> Tensor:
     rows, *table = operands
     return selection.first_equal(rows, table[0] if table else None)
@@ -304,65 +213,92 @@ def _rank_of_kind(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return selection.rank_of_kind(rows, first, table[0] if table else None, node.integer("ordered") != 0)
 
 
-def _without_overlaps(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    scores, boxes, chosen, threshold = operands
-    return selection.without_overlaps(scores, boxes, chosen, threshold, node.integer("centers") != 0)
-
-
 def _columns_to_image(node: Node, operands: Sequence[Tensor]) -> Tensor:
     geometry = [node.integers(key) for key in ("strides", "dilations", "before")]
     return indexed.columns_to_image(operands[0], node.integers("image"), node.integers("kernel"), geometry)
 
 
-_BUILDERS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
+Builder = Callable[[Node, Sequence[Tensor]], Tensor]
+DERIVED: dict[str, Callable[[Node], object]] = {"window": _window, "gates": _gates}
+"""What several attributes say together, by the name that stands for it in `_of`."""
+FLAGS = frozenset(
+    {
+        "align_corners",
+        "centers",
+        "circular",
+        "column_major",
+        "exclusive",
+        "largest",
+        "last",
+        "ordered",
+        "reverse",
+    }
+)
+"""Attributes that are truth values: true where they are not 0."""
+
+
+def _of(family: Callable[..., Tensor], *keys: str) -> Builder:
+    """A function of a family: of all operands, then of the attributes of these names."""
+
+    def build(node: Node, operands: Sequence[Tensor]) -> Tensor:
+        return family(*operands, *(_setting(node, key) for key in keys))
+
+    return build
+
+
+def _setting(node: Node, key: str) -> object:
+    if key in DERIVED:
+        return DERIVED[key](node)
+    return node.attributes[key] != 0 if key in FLAGS else node.attributes[key]
+
+
+_BUILDERS: dict[str, Builder] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
-    "MaxPool": _pool,
-    "SumPool": _pool,
-    "MaxPoolPlaces": _pool_places,
-    "MaxUnpool": _unpool,
-    "SamplePositions": _positions,
-    "Sample": _sample,
-    "RoiAlign": _align_regions,
-    "RegionWeights": _region_weights,
-    "RegionSums": _region_sums,
-    "ReduceSum": _reduce,
-    "ReduceProd": _reduce,
-    "ReduceMax": _reduce,
-    "ReduceMin": _reduce,
-    "ReduceL2": lambda node, operands: norm.euclidean_norm(operands[0], node.integers("axes")),
+    "MaxPool": _of(partial(pool.pool, combiner="max"), "kernel", "window"),
+    "SumPool": _of(partial(pool.pool, combiner="sum"), "kernel", "window"),
+    "MaxPoolPlaces": _of(pool.pool_places, "kernel", "window", "column_major"),
+    "MaxUnpool": _of(pool.unpool, "kernel", "window", "output"),
+    "SamplePositions": _of(sampling.unnormalized, "image", "mode", "padding", "align_corners"),
+    "Sample": _of(sampling.sample, "mode", "padding", "align_corners"),
+    "RoiAlign": _of(sampling.align_regions, "output", "points", "combiner"),
+    "RegionWeights": _of(sampling.region_weights, "extent", "bins", "dimension"),
+    "RegionSums": _of(sampling.region_sums),
+    **{
+        f"Reduce{combiner.capitalize()}": _of(partial(pool.reduce, combiner=combiner), "axes")
+        for combiner in ("sum", "prod", "max", "min")
+    },
+    "ReduceL2": _of(norm.euclidean_norm, "axes"),
     "MatMul": _matmul,
-    "Softmax": lambda node, operands: norm.softmax(operands[0], node.integer("axis")),
-    "LogSoftmax": lambda node, operands: norm.log_softmax(operands[0], node.integer("axis")),
+    "Softmax": _of(norm.softmax, "axis"),
+    "LogSoftmax": _of(norm.log_softmax, "axis"),
     "LRN": _lrn,
     "LstmCell": _lstm_cell,
     "LstmOutput": _lstm_output,
-    "GruReset": lambda node, operands: recurrent.gru_reset(
-        operands[0], operands[1], operands[2], _gates(node)
-    ),
+    "GruReset": _of(recurrent.gru_reset, "gates"),
     "GruOutput": _gru_output,
-    "Normalize": _normalize,
-    "Expand": lambda node, operands: data_movement.expand(operands[0], node.integers("shape")),
+    "Normalize": _of(norm.normalize, "axes", "epsilon"),
+    "Expand": _of(data_movement.expand, "shape"),
     "Pad": _pad,
-    "Slice": _slice,
-    "Transpose": lambda node, operands: data_movement.transpose(operands[0], node.integers("perm")),
-    **dict.fromkeys(("Gather", "GatherElements", "GatherND"), _gather),
-    "ReverseSequence": _reverse_sequences,
-    "ScatterElements": _scatter,
-    "ScatterND": _scatter,
-    "TensorScatter": _write_at,
-    "TopPlaces": _largest_places,
-    "TruePlaces": lambda node, operands: selection.true_places(
-        operands[0], operands[1], node.integer("count")
-    ),
-    "FirstDifference": lambda node, operands: selection.first_difference(operands[0]),
+    "Slice": _of(data_movement.strided_slice, "starts", "steps", "shape"),
+    "Transpose": _of(data_movement.transpose, "perm"),
+    "Gather": _of(data_movement.gather, "axis"),
+    "GatherElements": _of(data_movement.gather_elements, "axis"),
+    "GatherND": _of(indexed.gather_tuples, "batches"),
+    "ReverseSequence": _of(indexed.reverse_sequences, "batch", "time"),
+    "ScatterElements": _of(indexed.scatter_elements, "axis", "combiner"),
+    "ScatterND": _of(indexed.scatter_tuples, "combiner"),
+    "TensorScatter": _of(indexed.write_at, "axis", "circular"),
+    "TopPlaces": _of(indexed.largest_places, "axis", "count", "largest"),
+    "TruePlaces": _of(selection.true_places, "count"),
+    "FirstDifference": _of(selection.first_difference),
     "FirstEqual": _first_equal,
     "RankOfKind": _rank_of_kind,
-    "PlacesOfKinds": lambda node, operands: selection.places_of_kinds(*operands),
-    "SizesOfKinds": lambda node, operands: selection.sizes_of_kinds(*operands),
-    "WithoutOverlaps": _without_overlaps,
+    "PlacesOfKinds": _of(selection.places_of_kinds),
+    "SizesOfKinds": _of(selection.sizes_of_kinds),
+    "WithoutOverlaps": _of(selection.without_overlaps, "centers"),
     "Col2Im": _columns_to_image,
-    "Det": lambda node, operands: indexed.determinant(operands[0]),
+    "Det": _of(indexed.determinant),
     "ArgMax": _arg_extreme,
     "ArgMin": _arg_extreme,
     "CumSum": _running,

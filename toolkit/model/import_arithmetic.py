@@ -28,7 +28,7 @@ def gelu(source: Source, build: GraphBuilder) -> None:
     """Gelu, exact or by a hyperbolic tangent."""
     kind = source.text("approximate", "none")
     if kind not in ("none", "tanh"):
-        raise source.refuse(f"approximate must be none or tanh, found {kind!r}", "export the model again")
+        raise source.invalid(f"approximate must be none or tanh, found {kind!r}")
     source.emit(build, "Gelu" if kind == "none" else "GeluTanh", [source.input(0).name])
 
 
@@ -59,9 +59,7 @@ def _bound(source: Source, position: int, what: str, absent: float) -> float:
     if given is None:
         return absent
     if given.size != 1:
-        raise source.refuse(
-            f"expected one number as its {what}, found shape {list(given.shape)}", "export the model again"
-        )
+        raise source.invalid(f"expected one number as its {what}, found shape {list(given.shape)}")
     number: float = given.item()
     return number
 
@@ -153,8 +151,6 @@ def gemm(source: Source, build: GraphBuilder) -> None:
 def _transposed(source: Source, build: GraphBuilder, operand: Operand, transpose: bool) -> str:
     if not transpose:
         return operand.name
-    if operand.data is not None:
-        return build.constant(f"{operand.name}/transposed", operand.data.T)
     return source.emit(build, "Transpose", [operand.name], {"perm": (1, 0)}, shape=operand.shape[::-1])
 
 
@@ -194,8 +190,6 @@ def _matrix(
 ) -> tuple[str, tuple[int, ...]]:
     if shape == operand.shape:
         return operand.name, shape
-    if operand.data is not None:
-        return build.constant(f"{operand.name}/matrix", operand.data.reshape(shape)), shape
     return source.emit(build, "Reshape", [operand.name], None, shape, operand.dtype), shape
 
 
@@ -209,7 +203,7 @@ def batch_normalization(source: Source, build: GraphBuilder) -> None:
     for position, what in enumerate(("scale", "bias", "mean", "variance"), start=1):
         data = source.known(position, what)
         if data is None:
-            raise source.refuse(f"its {what} is missing", "export the model again")
+            raise source.invalid(f"its {what} is missing")
         parts.append(data.astype(np.float64))
     scale, bias, mean, variance = parts
     factor = scale / np.sqrt(variance + source.number("epsilon", 1e-5))

@@ -113,9 +113,7 @@ def compress(source: Source, build: GraphBuilder) -> None:
         source.emit(build, "Gather", [name, places], {"axis": axis})
         return
     if condition.shape[0] > shape[axis]:
-        raise source.refuse(
-            f"its condition has {condition.shape[0]} elements for {shape[axis]}", "export the model again"
-        )
+        raise source.invalid(f"its condition has {condition.shape[0]} elements for {shape[axis]}")
     places, count = nodes.places(condition.name, condition.shape[0])
     nodes.output(output, "Gather", [name, places], {"axis": axis}, Count(count, axis))
 

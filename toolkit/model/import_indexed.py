@@ -44,7 +44,7 @@ def _evenly_spaced(source: Source, indices: Operand, extent: int) -> tuple[int, 
     known = [int(index) for index in indices.data.ravel().tolist()]
     where = [index + extent if index < 0 else index for index in known]
     if not all(0 <= index < extent for index in where):
-        raise source.refuse(f"indices {known} leave a dimension of {extent}", "export the model again")
+        raise source.invalid(f"indices {known} leave a dimension of {extent}")
     gaps = {after - before for before, after in pairwise(where)} or {1}
     return (where[0], gaps.pop()) if len(gaps) == 1 and 0 not in gaps else None
 
@@ -65,9 +65,8 @@ def _check_lines(source: Source, data: Operand, indices: Operand) -> None:
         for d, (own, whole) in enumerate(zip(indices.shape, data.shape, strict=True))
     )
     if not fits:
-        raise source.refuse(
-            f"indices of shape {list(indices.shape)} do not fit data of shape {list(data.shape)}",
-            "export the model again",
+        raise source.invalid(
+            f"indices of shape {list(indices.shape)} do not fit data of shape {list(data.shape)}"
         )
 
 
@@ -89,7 +88,7 @@ def scatter_elements(source: Source, build: GraphBuilder) -> None:
 def _combiner(source: Source) -> str:
     reduction = source.text("reduction", "none")
     if reduction not in REDUCTIONS:
-        raise source.refuse(f"reduction {reduction!r} is unknown", "export the model again")
+        raise source.invalid(f"reduction {reduction!r} is unknown")
     return REDUCTIONS[reduction]
 
 
@@ -108,7 +107,7 @@ def write_at(source: Source, build: GraphBuilder) -> None:
     data, update = source.input(0), source.input(1)
     mode = source.text("mode", "linear")
     if mode not in ("linear", "circular"):
-        raise source.refuse(f"mode {mode!r} is unknown", "export the model again")
+        raise source.invalid(f"mode {mode!r} is unknown")
     starts = source.optional(2)
     name = (
         starts.name

@@ -27,7 +27,7 @@ def bit_shift(source: Source, build: GraphBuilder) -> None:
     """BitShift to the left or to the right."""
     direction = source.text("direction", "")
     if direction not in ("LEFT", "RIGHT"):
-        raise source.refuse(f"direction must be LEFT or RIGHT, found {direction!r}", "export the model again")
+        raise source.invalid(f"direction must be LEFT or RIGHT, found {direction!r}")
     operands = [source.input(0).name, source.input(1).name]
     source.emit(build, "ShiftLeft" if direction == "LEFT" else "ShiftRight", operands)
 

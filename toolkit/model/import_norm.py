@@ -11,16 +11,15 @@ def layer_normalization(source: Source, build: GraphBuilder) -> None:
     data, scale, shift = source.input(0), source.input(1), source.optional(2)
     axis = source.integer("axis", -1)
     if not -data.rank <= axis < data.rank:
-        raise source.refuse(f"axis {axis} leaves data of shape {list(data.shape)}", "export the model again")
+        raise source.invalid(f"axis {axis} leaves data of shape {list(data.shape)}")
     axis %= data.rank
     for operand in filter(None, (scale, shift)):
         fits = operand.rank <= data.rank and all(
             extent in (1, whole) for extent, whole in zip(operand.shape[::-1], data.shape[::-1], strict=False)
         )
         if not fits:
-            raise source.refuse(
-                f"{operand.name!r} has shape {list(operand.shape)}, expected {list(data.shape[axis:])}",
-                "export the model again",
+            raise source.invalid(
+                f"{operand.name!r} has shape {list(operand.shape)}, expected {list(data.shape[axis:])}"
             )
     if source.integer("stash_type", 1) != 1:
         raise source.refuse("stash_type other than 1 (float32) is not supported")
@@ -55,13 +54,10 @@ def _channels(source: Source, build: GraphBuilder, operand: Operand, rank: int) 
     """
     channels = source.input(0).shape[1]
     if operand.shape != (channels,):
-        raise source.refuse(
-            f"{operand.name!r} has shape {list(operand.shape)}, expected {[channels]}, one for each channel",
-            "export the model again",
+        raise source.invalid(
+            f"{operand.name!r} has shape {list(operand.shape)}, expected {[channels]}, one for each channel"
         )
     view = (operand.shape[0], *(1,) * (rank - 2))
-    if operand.data is not None:
-        return build.constant(f"{operand.name}/channels", operand.data.reshape(view))
     return source.emit(build, "Reshape", [operand.name], shape=view)
 
 
@@ -69,7 +65,7 @@ def lp_normalization(source: Source, build: GraphBuilder) -> None:
     """LpNormalization: over the sum of sizes (p = 1) or the Euclidean norm of an axis; 0 where that is 0."""
     data, p = source.input(0), source.integer("p", 2)
     if p not in (1, 2):
-        raise source.refuse(f"p must be 1 or 2, found {p}", "export the model again")
+        raise source.invalid(f"p must be 1 or 2, found {p}")
     axis = source.integer("axis", -1) % data.rank
     kept = (*data.shape[:axis], 1, *data.shape[axis + 1 :])
     whole: dict[str, Attribute] = {"axes": (axis,)}

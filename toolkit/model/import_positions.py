@@ -122,9 +122,7 @@ def einsum(source: Source, build: GraphBuilder) -> None:
         for name, operand in zip(names, operands, strict=True)
     ]
     if any(len(name) != operand.rank for name, operand in zip(spelled, operands, strict=True)):
-        raise source.refuse(
-            f"{equation!r} does not fit {[list(o.shape) for o in operands]}", "export the model again"
-        )
+        raise source.invalid(f"{equation!r} does not fit {[list(o.shape) for o in operands]}")
     attributes: dict[str, Attribute] = {"names": ",".join(spelled), "result": result.replace("...", dots)}
     source.emit(build, "Einsum", [operand.name for operand in operands], attributes)
 

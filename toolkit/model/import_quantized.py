@@ -108,9 +108,8 @@ def _aligned(source: Source, build: GraphBuilder, operand: Operand) -> str:
         blocks = known.repeat(block, axis=axis).take(range(data.shape[axis]), axis=axis)
         return build.constant(f"{operand.name}/blocks", blocks)
     if operand.shape != (data.shape[axis],):
-        raise source.refuse(
-            f"{operand.name!r} has shape {list(operand.shape)}, expected {[data.shape[axis]]}",
-            "export the model again",
+        raise source.invalid(
+            f"{operand.name!r} has shape {list(operand.shape)}, expected {[data.shape[axis]]}"
         )
     shape = (operand.shape[0], *(1,) * (rank - axis - 1))
     return source.emit(build, "Reshape", [name], shape=shape, dtype="float32")

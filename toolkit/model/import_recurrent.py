@@ -152,9 +152,7 @@ def _activations(source: Source) -> tuple[dict[str, Attribute], ...]:
     """For each direction its activations f, g, h as attributes; alpha and beta go to those that take them."""
     directions = BACKWARDS.get(source.text("direction", "forward"), ())
     if not directions:
-        raise source.refuse(
-            f"direction {source.text('direction', '')!r} is unknown", "export the model again"
-        )
+        raise source.invalid(f"direction {source.text('direction', '')!r} is unknown")
     defaults = DEFAULTS[source.op]
     listed = source.attributes.get("activations", ())
     names = [str(item, "utf-8", "replace") for item in listed] if isinstance(listed, (list, tuple)) else []
@@ -162,9 +160,8 @@ def _activations(source: Source) -> tuple[dict[str, Attribute], ...]:
     settings = {key: list(source.numbers(f"activation_{key}")) for key in ("alpha", "beta")}
     known = {name.lower(): name for name in ACTIVATIONS}
     if len(names) != len(defaults) * len(directions) or any(name.lower() not in known for name in names):
-        raise source.refuse(
-            f"activations {names} are none of {', '.join(ACTIVATIONS)}, {len(defaults)} for each direction",
-            "export the model again",
+        raise source.invalid(
+            f"activations {names} are none of {', '.join(ACTIVATIONS)}, {len(defaults)} for each direction"
         )
     found: list[dict[str, Attribute]] = []
     for number, name in enumerate(names):
@@ -185,9 +182,8 @@ def recurrent(source: Source, build: GraphBuilder) -> None:
     layer = _Layer(source, inputs, nodes.shape(inputs)[1], source.input(2).shape[-1], _activations(source))
     backwards = BACKWARDS[source.text("direction", "forward")]
     if source.input(1).shape[0] != len(backwards):
-        raise source.refuse(
-            f"its weights have {source.input(1).shape[0]} directions, expected {len(backwards)}",
-            "export the model again",
+        raise source.invalid(
+            f"its weights have {source.input(1).shape[0]} directions, expected {len(backwards)}"
         )
     found = [_direction(layer, nodes, number, back) for number, back in enumerate(backwards)]
     for position, output in enumerate(source.outputs):

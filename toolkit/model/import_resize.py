@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from toolkit.model.constants import run_node
 from toolkit.model.graph import Array, GraphBuilder, computed_in
 from toolkit.model.source import VALUES, Importer, Operand, Source
 from toolkit.model.weight_layout import channels_last
@@ -181,7 +182,7 @@ def _keeping_aspect_ratio(
         ModelError: the policy is unknown, or the data would be too large.
     """
     if policy not in ("not_larger", "not_smaller"):
-        raise source.refuse(f"keep_aspect_ratio_policy {policy!r} is unknown", "export the model again")
+        raise source.invalid(f"keep_aspect_ratio_policy {policy!r} is unknown")
     sizes = dict(zip(_named_axes(source), source.known_integers(3, "sizes") or (), strict=True))
     scales = [Fraction(size, source.input(0).shape[own]) for own, size in sizes.items()]
     scale = min(scales) if policy == "not_larger" else max(scales)
@@ -199,25 +200,12 @@ def _keeping_aspect_ratio(
 def _evaluated(inputs: Mapping[str, Array], attributes: Mapping[str, Any], opset: int) -> Array:
     """A Resize node with these inputs through ONNX's reference evaluator."""
     import onnx
-    from onnx.reference import ReferenceEvaluator
 
     names = ["x", *(name if name in inputs else "" for name in ("roi", "scales", "sizes"))]
     while not names[-1]:
         names.pop()
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Resize", names, ["y"], **attributes)],
-        "unit",
-        [
-            onnx.helper.make_tensor_value_info(
-                name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
-            )
-            for name, array in inputs.items()
-        ],
-        [onnx.helper.make_empty_tensor_value_info("y")],
-    )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    (result,) = ReferenceEvaluator(model).run(None, dict(inputs))
-    return np.asarray(result)
+    node = onnx.helper.make_node("Resize", names, ["y"], **attributes)
+    return np.asarray(run_node(node, inputs, {"": opset})[0])
 
 
 def _named_axes(source: Source) -> list[int]:
@@ -271,7 +259,7 @@ def space_to_depth(source: Source, build: GraphBuilder) -> None:
 def _block_mode(source: Source) -> str:
     mode = source.text("mode", "DCR")
     if mode not in ("DCR", "CRD"):
-        raise source.refuse(f"mode must be DCR or CRD, found {mode!r}", "export the model again")
+        raise source.invalid(f"mode must be DCR or CRD, found {mode!r}")
     return mode
 
 

@@ -21,7 +21,7 @@ def sample_grid(source: Source, build: GraphBuilder) -> None:
     data, grid = source.input(0), source.input(1)
     mode, padding = source.text("mode", "linear"), source.text("padding_mode", "zeros")
     if mode not in MODES or padding not in PADDINGS:
-        raise source.refuse(f"mode {mode!r} or padding_mode {padding!r} is unknown", "export the model again")
+        raise source.invalid(f"mode {mode!r} or padding_mode {padding!r} is unknown")
     settings: dict[str, Attribute] = {
         "mode": MODES[mode],
         "padding": padding,
@@ -46,10 +46,9 @@ def deformed_conv(source: Source, build: GraphBuilder) -> None:
     groups, parts = source.integer("group", 1), source.integer("offset_group", 1)
     expected = (batch, parts * taps * rank, *source.output.shape[2:])
     if len(kernel) != rank or offset.shape != expected or channels != groups * weight.shape[1]:
-        raise source.refuse(
+        raise source.invalid(
             f"offsets of shape {list(offset.shape)} and weights of shape {list(weight.shape)} do not fit "
-            f"data of shape {list(data.shape)}; expected offsets of shape {list(expected)}",
-            "export the model again",
+            f"data of shape {list(data.shape)}; expected offsets of shape {list(expected)}"
         )
     whole = (batch * parts, taps, rank, pixels)
     moved = _transposed(source, build, _shaped(source, build, offset.name, whole), (0, 3, 1, 2))
@@ -116,8 +115,6 @@ def _shaped(source: Source, build: GraphBuilder, name: str, shape: tuple[int, ..
 
 def _transposed(source: Source, build: GraphBuilder, name: str, perm: tuple[int, ...]) -> str:
     value = build.values[name]
-    if value.data is not None:
-        return build.constant(f"{name}/transposed", value.data.transpose(perm))
     shape = tuple(value.shape[axis] for axis in perm)
     return source.emit(build, "Transpose", [name], {"perm": perm}, shape, value.dtype)
 
@@ -130,9 +127,7 @@ def align_regions(source: Source, build: GraphBuilder) -> None:
     if source.opset < 16:
         shift = "output_half_pixel"
     if mode not in ("avg", "max") or shift not in ("half_pixel", "output_half_pixel"):
-        raise source.refuse(
-            f"mode {mode!r} or coordinate_transformation_mode {shift!r} is unknown", "export the model again"
-        )
+        raise source.invalid(f"mode {mode!r} or coordinate_transformation_mode {shift!r} is unknown")
     regions = _regions(source, build, rois, shift == "half_pixel")
     output = source.output.shape[2:]
     if points < 1 and mode == "max":

@@ -46,9 +46,7 @@ def transpose(source: Source, build: GraphBuilder) -> None:
     rank = source.input(0).rank
     perm = source.integers("perm", tuple(reversed(range(rank))))
     if sorted(perm) != list(range(rank)):
-        raise source.refuse(
-            f"perm must name each of {rank} dimensions once, found {list(perm)}", "export the model again"
-        )
+        raise source.invalid(f"perm must name each of {rank} dimensions once, found {list(perm)}")
     source.emit(build, "Transpose", [source.input(0).name], {"perm": perm})
 
 
@@ -78,7 +76,7 @@ def slice_(source: Source, build: GraphBuilder) -> None:
     for begin, end, axis, stride in zip(begins, ends, axes, strides, strict=True):
         dimension = axis % data.rank
         if stride == 0:
-            raise source.refuse("a step of 0 is not allowed", "export the model again")
+            raise source.invalid("a step of 0 is not allowed")
         starts[dimension] = slice(begin, end, stride).indices(data.shape[dimension])[0]
         steps[dimension] = stride
     _emit_slice(source, build, starts, steps)
@@ -118,7 +116,7 @@ def pad(source: Source, build: GraphBuilder) -> None:
     data = source.input(0)
     mode = source.text("mode", "constant")
     if mode not in ("constant", "reflect", "edge", "wrap"):
-        raise source.refuse(f"mode {mode!r} is unknown", "export the model again")
+        raise source.invalid(f"mode {mode!r} is unknown")
     if source.opset < 11:
         pads = source.integers("pads", ())
         value = source.number("value", 0.0)
@@ -201,7 +199,7 @@ def _reduced_axes(source: Source) -> tuple[int, ...]:
         return () if source.integer("noop_with_empty_axes", 0) else tuple(range(rank))
     axes = sorted(axis % rank for axis in given)
     if len(set(axes)) < len(axes):
-        raise source.refuse(f"its axes {list(given)} name a dimension twice", "export the model again")
+        raise source.invalid(f"its axes {list(given)} name a dimension twice")
     return tuple(axes)
 
 

@@ -87,9 +87,7 @@ def _frames(source: Source) -> tuple[int, int]:
     window, length = source.optional(2), source.known_integers(3, "frame length")
     count = length[0] if length else (0 if window is None else window.shape[0])
     if step < 1 or not 1 <= count <= source.input(0).shape[1]:
-        raise source.refuse(
-            f"frames of {count} every {step} of {source.input(0).shape[1]} samples", "export the model again"
-        )
+        raise source.invalid(f"frames of {count} every {step} of {source.input(0).shape[1]} samples")
     return step, count
 
 

@@ -15,11 +15,13 @@ from toolkit.model.graph import Array, Attribute, GraphBuilder, Node
 from toolkit.model.import_windows import (
     Step,
     as_image,
+    auto_pad_of,
     bias_steps,
     emit_image_chain,
     image_rank,
     image_shape,
     kernel_of,
+    shared_pads,
 )
 from toolkit.model.source import Importer, Operand, Source
 from toolkit.model.weight_layout import phases_of
@@ -44,7 +46,7 @@ def conv_transpose(source: Source, build: GraphBuilder) -> None:
     try:
         dimensions = phases_of(node, image)
     except ExpressionError as error:
-        raise source.refuse(str(error), "export the model again") from error
+        raise source.invalid(str(error)) from error
     output = image_shape(source.output.shape)
     whole = (*output[:2], *(item.whole for item in dimensions))
     inner = (*output[:2], *(item.output for item in dimensions))
@@ -83,10 +85,9 @@ def _attributes(source: Source) -> dict[str, Attribute]:
     """Kernel, strides, pads, dilations, output padding and group, of two dimensions at least."""
     rank, kernel = image_rank(source), kernel_of(source)
     if source.output.rank != rank + 2:  # ONNX's shape inference gives up on some contradictions
-        raise source.refuse(
+        raise source.invalid(
             f"its output_shape {source.attributes.get('output_shape')} does not fit data of shape "
-            f"{list(source.input(0).shape)}",
-            "export the model again",
+            f"{list(source.input(0).shape)}"
         )
     strides = source.integers("strides", [1] * rank)
     dilations = source.integers("dilations", [1] * rank)
@@ -113,9 +114,7 @@ def _pads(
 ) -> tuple[int, ...]:
     """What is cut off before and behind: given, or so that the output has the size asked for."""
     rank = len(kernel)
-    auto_pad = source.text("auto_pad", "NOTSET")
-    if auto_pad not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise source.refuse(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, found {auto_pad!r}")
+    auto_pad = auto_pad_of(source)
     if "output_shape" in source.attributes or auto_pad.startswith("SAME"):
         natural = [
             (source.input(0).shape[2 + i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 + extra[i]
@@ -128,13 +127,8 @@ def _pads(
                 "differ there",
                 "export the model with pads",
             )
-        small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
-        pads = tuple(small + large) if auto_pad == "SAME_UPPER" else tuple(large + small)
-    elif auto_pad == "VALID":
-        pads = (0,) * (2 * rank)
-    else:
-        pads = source.integers("pads", [0] * (2 * rank))
-    return pads
+        return shared_pads(totals, more_behind=auto_pad == "SAME_UPPER")
+    return (0,) * (2 * rank) if auto_pad == "VALID" else source.integers("pads", [0] * (2 * rank))
 
 
 def _single_pixel(

@@ -54,6 +54,20 @@ def image_rank(source: Source) -> int:
     return data.rank - 2
 
 
+def auto_pad_of(source: Source) -> str:
+    """How a node's padding is chosen. Raises ModelError for a word that ONNX does not have."""
+    auto_pad = source.text("auto_pad", "NOTSET")
+    if auto_pad not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise source.refuse(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, found {auto_pad!r}")
+    return auto_pad
+
+
+def shared_pads(totals: Sequence[int], *, more_behind: bool) -> tuple[int, ...]:
+    """Padding of each dimension shared between both sides: all before, then all behind."""
+    small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    return tuple(small + large) if more_behind else tuple(large + small)
+
+
 def _geometry(source: Source, kernel: Sequence[int]) -> _Geometry:
     """Strides, pads and dilations of a node from its attributes and shapes; 1-D ones as 2-D."""
     data, output = source.input(0), source.output
@@ -62,9 +76,7 @@ def _geometry(source: Source, kernel: Sequence[int]) -> _Geometry:
     dilations = source.integers("dilations", [1] * dimensions)
     pads = source.integers("pads", [0] * (2 * dimensions))
     reach = [(kernel[i] - 1) * dilations[i] + 1 for i in range(dimensions)]
-    auto_pad = source.text("auto_pad", "NOTSET")
-    if auto_pad not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise source.refuse(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, found {auto_pad!r}")
+    auto_pad = auto_pad_of(source)
     if auto_pad == "VALID":
         pads = (0,) * (2 * dimensions)
     elif auto_pad != "NOTSET":
@@ -72,8 +84,7 @@ def _geometry(source: Source, kernel: Sequence[int]) -> _Geometry:
             max((-(-data.shape[2 + i] // strides[i]) - 1) * strides[i] + reach[i] - data.shape[2 + i], 0)
             for i in range(dimensions)
         ]
-        small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
-        pads = tuple(small + large) if auto_pad == "SAME_UPPER" else tuple(large + small)
+        pads = shared_pads(totals, more_behind=auto_pad == "SAME_UPPER")
     if min(pads) < 0:
         raise source.refuse(f"negative pads {list(pads)} are not supported")
     padded = [data.shape[2 + i] + pads[i] + pads[dimensions + i] for i in range(dimensions)]
@@ -102,8 +113,6 @@ def as_image(source: Source, build: GraphBuilder, operand: Operand) -> str:
     """The operand with at least two image dimensions."""
     if operand.rank != 3:
         return operand.name
-    if operand.data is not None:
-        return build.constant(f"{operand.name}/image", operand.data.reshape(image_shape(operand.shape)))
     return source.emit(build, "Reshape", [operand.name], None, image_shape(operand.shape), operand.dtype)
 
 
@@ -134,17 +143,12 @@ def bias_steps(source: Source, build: GraphBuilder, shape: tuple[int, ...] | Non
     if bias is None:
         return []
     if bias.shape != (channels_out,):
-        raise source.refuse(
+        raise source.invalid(
             f"expected a bias of shape [{channels_out}], one number for each output channel, "
-            f"found {list(bias.shape)}",
-            "export the model again",
+            f"found {list(bias.shape)}"
         )
     view = (bias.shape[0], *(1,) * (len(image_shape(source.output.shape)) - 2))
-    if bias.data is not None:
-        channels = build.constant(f"{bias.name}/channels", bias.data.reshape(view))
-    else:
-        channels = source.emit(build, "Reshape", [bias.name], shape=view)
-    return [Step("Add", (channels,), shape=shape)]
+    return [Step("Add", (source.emit(build, "Reshape", [bias.name], shape=view),), shape=shape)]
 
 
 def _groups(source: Source) -> int:
@@ -155,10 +159,9 @@ def _groups(source: Source) -> int:
     """
     groups, weight, channels = source.integer("group", 1), source.input(1).shape, source.input(0).shape[1]
     if groups < 1 or weight[0] % groups or channels != groups * weight[1]:
-        raise source.refuse(
+        raise source.invalid(
             f"group {groups} and weights of shape {list(weight)} read {groups * weight[1]} channels and "
-            f"write {weight[0]} in equal groups; the data have {channels} channels",
-            "export the model again",
+            f"write {weight[0]} in equal groups; the data have {channels} channels"
         )
     return groups
 
@@ -169,10 +172,7 @@ def kernel_of(source: Source) -> tuple[int, ...]:
     kernel = weight.shape[2:]
     if source.integers("kernel_shape", kernel) != kernel:
         given = source.attributes["kernel_shape"]
-        raise source.refuse(
-            f"kernel_shape {given} contradicts weights of shape {list(weight.shape)}",
-            "export the model again",
-        )
+        raise source.invalid(f"kernel_shape {given} contradicts weights of shape {list(weight.shape)}")
     return kernel
 
 
@@ -202,9 +202,8 @@ def _pool_geometry(source: Source) -> _Geometry:
     geometry = _geometry(source, kernel)
     reach = [(k - 1) * d + 1 for k, d in zip(geometry.kernel, geometry.dilations, strict=True)]
     if any(pad >= extent for pad, extent in zip(geometry.pads, (*reach, *reach), strict=True)):
-        raise source.refuse(
-            f"pads {list(geometry.pads)} are not smaller than windows that reach over {reach} elements",
-            "export the model again",
+        raise source.invalid(
+            f"pads {list(geometry.pads)} are not smaller than windows that reach over {reach} elements"
         )
     return geometry
 
@@ -243,10 +242,7 @@ def _unpool_geometry(source: Source) -> tuple[_Geometry, tuple[int, ...]]:
     pads = source.integers("pads", [0] * (2 * len(kernel)))
     image = source.input(0).shape[2:]
     if not len(image) == len(kernel) == len(strides) == len(pads) // 2:
-        raise source.refuse(
-            f"kernel_shape {kernel} does not fit an image of {len(image)} dimensions",
-            "export the model again",
-        )
+        raise source.invalid(f"kernel_shape {kernel} does not fit an image of {len(image)} dimensions")
     whole = [
         (extent - 1) * strides[d] + kernel[d] - pads[d] - pads[len(kernel) + d]
         for d, extent in enumerate(image)

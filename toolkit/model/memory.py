@@ -36,10 +36,6 @@ class MemoryPlan:
     arena_bytes: int
     lower_bound_bytes: int
 
-    def offset(self, value: str) -> int | None:
-        """The value's byte offset in the arena, or None when it is kept elsewhere."""
-        return next((place.offset_bytes for place in self.placements if place.value == value), None)
-
 
 def plan_memory(
     graph: Graph, alignment_bytes: int = ALIGNMENT_BYTES, held: Collection[str] = ()

@@ -201,16 +201,15 @@ class _Walk:
             for item in node.proto.input
         )
         counts = [item for item in reads(node.proto) if item in self.builder.counts]
-        if counts and not node.domain and node.proto.op_type in (*SHAPE_READERS, *CONTROLS):
+        if counts and node.operator in (*SHAPE_READERS, *CONTROLS):
             what = f"it reads {counts[0]!r}, whose size depends on data"
-            raise self.refuse(
-                node, what, "make that value an output of the model, and cut the model behind it"
-            )
-        if (known and self._has_values(node)) or (not node.domain and node.proto.op_type in SHAPE_READERS):
+            remedy = "make that value an output of the model, and cut the model behind it"
+            raise self.refuse(node, what, remedy)
+        if (known and self._has_values(node)) or node.operator in SHAPE_READERS:
             self._fold(node)
             return
-        if not node.domain and node.proto.op_type in CONTROLS:
-            CONTROLS[node.proto.op_type](self, node)
+        if node.operator in CONTROLS:
+            CONTROLS[node.operator](self, node)
             return
         if not self._has_importer(node):
             body = body_of(node, self.types)
@@ -238,8 +237,7 @@ class _Walk:
                     self.builder.counts[item] = count
 
     def _has_importer(self, node: OnnxNode) -> bool:
-        known = not node.domain and node.proto.op_type in IMPORTERS
-        return known and not in_training(node)
+        return node.operator in IMPORTERS and not in_training(node)
 
     def _has_shape(self, node: OnnxNode) -> bool:
         """Whether the importer finds the shape of the output where ONNX's shape inference does not."""
@@ -252,10 +250,10 @@ class _Walk:
 
     def _unsupported(self, node: OnnxNode) -> NodeRefused:
         what = "the operator is not supported"
-        if not node.domain and node.proto.op_type in RANDOM:
+        if node.operator in RANDOM:
             what = "it draws random numbers, so that no run repeats another"
         remedy = f"export the model with other operators, or cut it before this node; {SUPPORTED_TEXT}"
-        return NodeRefused(str(self.path), node.name, node.operator, what, remedy)
+        return self.refuse(node, what, remedy)
 
     def _walk_body(self, node: OnnxNode, body: list[OnnxNode]) -> None:
         """Walk the nodes that define `node`, as far as its outputs need them."""
@@ -292,13 +290,13 @@ class _Walk:
     def _fold(self, node: OnnxNode) -> None:
         proto = node.proto
         arguments = [self._data(item) if item else None for item in proto.input]
-        if not node.domain and proto.op_type in SHAPE_READERS:
+        if node.operator in SHAPE_READERS:
             self._infer(node)
             kind = _dtype(self.types[proto.output[0]].tensor_type.elem_type)
             results: list[Array] = [shape_of(node, self._shape(proto.input[0]), kind)]
         elif proto.op_type == "ConstantOfShape" and arguments[0] is not None:
             results = [filled(str(self.path), node, arguments[0])]
-        elif proto.op_type == "Range" and not node.domain:
+        elif node.operator == "Range":
             results = [ranged(str(self.path), node, [item for item in arguments if item is not None])]
         elif proto.op_type in RESHAPES and arguments[0] is not None:
             self._infer(node)
@@ -342,7 +340,7 @@ class _Walk:
                     f"node {node.name!r} ({node.operator}): the constant {item!r}", kind, self.memory_bytes
                 )
         feeds = {item: data for item in node.proto.input if item and (data := self._data(item)) is not None}
-        return evaluated(str(self.path), node, feeds, self.types)
+        return evaluated(str(self.path), node, feeds)
 
     def _infer(self, node: OnnxNode) -> None:
         """Note the types of the node's outputs.
@@ -369,10 +367,8 @@ class _Walk:
             elif item in self.read:
                 unknown.append(item)
         if unknown:
-            raise NodeRefused(
-                str(self.path),
-                node.name,
-                node.operator,
+            raise self.refuse(
+                node,
                 f"the shape of its output {unknown[0]!r} is not known ahead of time; expected shapes that "
                 "follow from the inputs' shapes and constants",
                 "give --shape for dynamic inputs, or export with fixed shapes",

@@ -18,7 +18,7 @@ def run_reference(graph: Graph, inputs: Mapping[str, Array], compute: Compute = 
     """Every graph output; `inputs` has an array for each graph input, `compute` runs an operator."""
     roots = {graph.root(name) for name in graph.outputs}
     computed = {name: data for name in roots if (data := graph.values[name].data) is not None}  # empty ones
-    computed |= {name: array for name, array in _run_steps(graph, inputs, compute) if name in roots}
+    computed |= {name: array for name, array in run_steps(graph, inputs, compute) if name in roots}
     return {name: computed[graph.root(name)].reshape(graph.values[name].shape) for name in graph.outputs}
 
 
@@ -33,22 +33,12 @@ def cut(graph: Graph, outputs: Mapping[str, Array]) -> dict[str, Array]:
     return found
 
 
-def run_groups(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[tuple[Group, Array]]:
-    """Each group with its output, in running order; the output has the physical shape of its value.
-
-    Those inside loops and choices are left out.
+def run_steps(graph: Graph, inputs: Mapping[str, Array], compute: Compute) -> Iterator[tuple[str, Array]]:
+    """Every value that a step writes, in running order and in its physical shape; not those inside of loops.
 
     Raises:
         InputError: an input is missing, or has another shape or dtype.
     """
-    groups = {group.output: group for group in graph.groups}
-    for name, array in _run_steps(graph, inputs, evaluate):
-        if name in groups:
-            yield groups[name], array
-
-
-def _run_steps(graph: Graph, inputs: Mapping[str, Array], compute: Compute) -> Iterator[tuple[str, Array]]:
-    """Every value that a step writes, in running order and in its physical shape."""
     memory = {name: _checked(graph, name, inputs) for name in graph.inputs}
     last_use = {graph.root(name): number for number, step in enumerate(graph.steps) for name in step.inputs}
     keep = {graph.root(name) for name in graph.outputs}
@@ -111,14 +101,6 @@ def operands_of(graph: Graph, group: Group, memory: Mapping[str, Array]) -> list
             array = np.ascontiguousarray(array).view(tensor.dtype)
         operands.append(array.reshape(tensor.shape))
     return operands
-
-
-def source_view(graph: Graph, name: str, array: Array) -> Array:
-    """A value's data in the axis order of the ONNX value it stands for (see `Value.permutation`)."""
-    permutation = graph.values[name].permutation
-    if not permutation:
-        return array
-    return array.transpose(np.argsort(permutation))
 
 
 def _checked(graph: Graph, name: str, inputs: Mapping[str, Array]) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,45 +50,37 @@ class Source:
         """The error for something this tool does not support."""
         return NodeRefused(self.model, self.name, self.op, what, remedy)
 
+    def invalid(self, what: str) -> ModelError:
+        """The error for a node that contradicts its operands or ONNX's definition of it."""
+        return self.refuse(what, "export the model again")
+
     def integer(self, key: str, default: int) -> int:
-        value = self.attributes.get(key, default)
-        if not isinstance(value, int):
-            raise self.refuse(
-                f"attribute {key} must be an integer, found {value!r}", "export the model again"
-            )
-        return value
+        return int(self._attribute(key, default, int, "an integer"))
 
     def number(self, key: str, default: float) -> float:
-        value = self.attributes.get(key, default)
-        if not isinstance(value, (int, float)):
-            raise self.refuse(f"attribute {key} must be a number, found {value!r}", "export the model again")
-        return float(value)
+        return float(self._attribute(key, default, int | float, "a number"))
 
     def numbers(self, key: str) -> tuple[float, ...]:
-        value = self.attributes.get(key, ())
-        if not isinstance(value, (list, tuple)):
-            raise self.refuse(f"attribute {key} must be a list, found {value!r}", "export the model again")
-        return tuple(float(item) for item in value)
+        return tuple(float(item) for item in self._attribute(key, (), list | tuple, "a list"))
 
     def text(self, key: str, default: str) -> str:
-        value = self.attributes.get(key, default)
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        if not isinstance(value, str):
-            raise self.refuse(f"attribute {key} must be a text, found {value!r}", "export the model again")
-        return value
+        value = self._attribute(key, default, bytes | str, "a text")
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
     def integers(self, key: str, default: Sequence[int]) -> tuple[int, ...]:
+        return tuple(int(item) for item in self._attribute(key, default, list | tuple, "a list"))
+
+    def _attribute(self, key: str, default: object, kind: Any, what: str) -> Any:
         value = self.attributes.get(key, default)
-        if not isinstance(value, (list, tuple)):
-            raise self.refuse(f"attribute {key} must be a list, found {value!r}", "export the model again")
-        return tuple(int(item) for item in value)
+        if not isinstance(value, kind):
+            raise self.invalid(f"attribute {key} must be {what}, found {value!r}")
+        return value
 
     def input(self, position: int) -> Operand:
         """An operand that must be there."""
         found = self.optional(position)
         if found is None:
-            raise self.refuse(f"input {position} is missing", "export the model again")
+            raise self.invalid(f"input {position} is missing")
         return found
 
     def optional(self, position: int) -> Operand | None:
@@ -116,7 +109,7 @@ class Source:
     def output(self) -> Operand:
         found = self.outputs[0] if self.outputs else None
         if found is None:
-            raise self.refuse("it has no output", "export the model again")
+            raise self.invalid("it has no output")
         return found
 
     def only_first_output(self) -> None:
@@ -149,7 +142,7 @@ class Source:
     ) -> str:
         """Append a canonical node: the node's own output, or with `shape` an intermediate of that shape.
 
-        An intermediate has the `dtype`, by default the output's.
+        An intermediate has the `dtype`, by default the output's; a Reshape or Transpose of a constant is one.
 
         Raises:
             ModelError: it computes something from nothing, or is a Reshape that does not keep the number of
@@ -163,14 +156,17 @@ class Source:
         if op == "Reshape":
             found = build.values[inputs[0]].shape
             if math.prod(found) != math.prod(wanted):
-                raise self.refuse(
+                raise self.invalid(
                     f"expected {math.prod(wanted)} elements for {list(wanted)}, found {math.prod(found)} in "
-                    f"{list(found)}",
-                    "export the model again",
+                    f"{list(found)}"
                 )
         known = build.values[inputs[0]].data if shape is not None else None
         if known is not None and op == "Reshape":
             return build.constant(f"{inputs[0]}/reshaped", known.reshape(wanted))
+        if known is not None and op == "Transpose":
+            perm = (attributes or {})["perm"]
+            assert isinstance(perm, tuple)
+            return build.constant(f"{inputs[0]}/transposed", known.transpose(perm))
         if shape is None:
             output = self.output
             value = Value(output.name, output.shape, output.dtype, source=output.name)

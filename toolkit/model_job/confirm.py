@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from boards.description import Board
-from cross.schedule.space import Configuration
+from cross.schedule.space import Configuration, ScheduleSpace
 from toolkit.measure.live import RunnerOptions
 from toolkit.measure.runner import Runner
 from toolkit.records import RecordKey, Records
-from toolkit.tuning.task import TunableSpace
 
 FINALISTS = 3
 REPEATS = 5
@@ -34,7 +33,7 @@ class Winner:
 
 
 def finalists(
-    space: TunableSpace, records: Records, key: RecordKey, count: int
+    space: ScheduleSpace, records: Records, key: RecordKey, count: int
 ) -> dict[Configuration, float]:
     """The `count` fastest recorded configurations and the default one, with their recorded seconds.
 
@@ -52,7 +51,7 @@ def finalists(
 
 
 def confirm(
-    space: TunableSpace,
+    space: ScheduleSpace,
     contenders: Mapping[Configuration, float],
     make_runner: Callable[[], Runner],
     *,

@@ -4,45 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cross.expression.language.operator import Operator
 from cross.loopnest.program import Programs
+from cross.schedule.space import ScheduleSpace
 from toolkit.explore.annealing import Features
 from toolkit.explore.proposer import Proposer
-from toolkit.explore.space import Batch, Identify, SearchSpace
+from toolkit.explore.space import Identify
 from toolkit.records import RecordKey
-
-
-class TunableSpace(SearchSpace, Protocol):
-    """What tuning needs of a schedule space beyond what the search does."""
-
-    def default(self) -> Any:
-        """The configuration to use when nothing was measured."""
-        ...
-
-    def defaults(self) -> list[Any]:
-        """`default` and the untuned configurations of the other algorithms, to be measured first."""
-        ...
-
-    def configuration(self, row: NDArray[np.int64]) -> Any:
-        """One row of a batch."""
-        ...
-
-    def batch(self, configurations: list[Any]) -> Batch:
-        """Configurations as rows."""
-        ...
-
-    def describe(self, configuration: Any) -> dict[str, Any]:
-        """A configuration as JSON-able data."""
-        ...
-
-    def parse(self, described: dict[str, Any]) -> Any:
-        """The configuration that `describe` wrote. Raises ScheduleError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +28,7 @@ class Task:
 
     name: str
     flops: int
-    space: TunableSpace
+    space: ScheduleSpace
     features: Features
     key: RecordKey
     weight: float = 1.0
