@@ -24,7 +24,7 @@ from cross.loopnest import Programs, interpret, verify
 from cross.loopnest.affine import affine, rejoined
 from cross.loopnest.nodes import Var, add, mul
 from cross.schedule import cpu_space
-from cross.schedule.cycles import Machine, Nest, Operand, nest_cycles
+from cross.schedule.cycles import L3_BYTES_PER_CYCLE, L3_HIDDEN, Machine, Nest, Operand, nest_cycles
 from cross.schedule.lane_packing import packed_steps, with_packed_lanes
 from cross.schedule.plan import make_plan
 from cross.schedule.reads import nest_of
@@ -212,6 +212,13 @@ def test_the_order_of_loops_keeps_the_larger_panel_near() -> None:
     assert cycles(small, 8, 48, (1, 0)) == pytest.approx(cycles(small, 8, 48, (0, 1)), rel=0.03)
 
 
+def test_what_a_cache_keeps_comes_from_afar_once() -> None:
+    nest = matmul_nest(64, 1024, 4096)  # weights of 16 MiB
+    once, each_block = cycles(nest, 8, 32, (1, 0)), cycles(nest, 8, 32, (0, 1))
+    more = (64 / 8 - 1) * 4 * 1024 * 4096 / L3_BYTES_PER_CYCLE
+    assert more * (1 - L3_HIDDEN) <= each_block - once <= more * (2 - L3_HIDDEN)
+
+
 def test_the_thread_with_the_most_tiles_counts() -> None:
     nest = matmul_nest(48, 64, 48)
     assert cycles(nest, 8, 48, threads=2) == pytest.approx(cycles(nest, 8, 48) / 2)
@@ -236,6 +243,11 @@ def test_lanes_are_filled_to_three_quarters(columns: int, tile: int) -> None:
 
 def test_panels_stay_in_the_first_cache() -> None:
     assert default(product(11, 122, 137, 274))["space_order"] == 1
+
+
+@pytest.mark.parametrize("shape", [(128, 768, 3072), (128, 3072, 768), (35, 650, 2600), (128, 768, 30522)])
+def test_weights_larger_than_the_second_cache_are_read_once(shape: tuple[int, int, int]) -> None:
+    assert default(layer(*shape))["space_order"] == 1
 
 
 def test_rows_of_four_kibibytes_stay_within_the_ways_of_a_set() -> None:
