@@ -8,10 +8,8 @@ Transposed convolutions are computed phase by phase, as in models; to few channe
 
 from __future__ import annotations
 
-import numpy as np
-
 from benchmarks.harness.operators import Convolution, Form
-from benchmarks.kernels.workloads import Array, Image, Product, Workload
+from benchmarks.kernels.workloads import Array, Image, Product, Workload, channels_last
 from cross.expression import Operator, placeholder
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.transposed import (
@@ -50,13 +48,11 @@ def operands(workload: Workload, left: Array, right: Array) -> tuple[Array, Arra
     of = workload.of
     if isinstance(of, Product):
         return left, right
-    data = np.ascontiguousarray(left.transpose(0, 2, 3, 1))
+    data, weight = channels_last(of, left, right)
     if of.family == "transposed":
-        weights = phase_weights(right.transpose(2, 3, 0, 1), _phases(of))
-        return data, narrow_weights(weights) if by_products(of) else weights
-    if of.family == "depthwise":
-        return data, np.ascontiguousarray(right[:, 0].transpose(1, 2, 0))
-    return data, np.ascontiguousarray(right.transpose(2, 3, 1, 0))
+        weight = phase_weights(weight, _phases(of))
+        return data, narrow_weights(weight) if by_products(of) else weight
+    return data, weight
 
 
 def documented(workload: Workload, output: Array) -> Array:

@@ -15,12 +15,12 @@ from benchmarks.harness.place import board_with
 from benchmarks.kernels.inference import Network
 from benchmarks.kernels.loaded import LoadedCode, aligned
 from benchmarks.kernels.machine_code import LAUNCH, READ, machine_code
-from benchmarks.kernels.worker import Variant, serve
+from benchmarks.kernels.worker import Library, Variant, serve
 from benchmarks.kernels.workloads import Array, Workload
 from toolkit.measure.peak import SYMBOL
 
 
-class Machine:
+class Machine(Library):
     """See worker.Library."""
 
     def __init__(self, threads: int) -> None:

@@ -22,7 +22,7 @@ from benchmarks.kernels.expressions import documented, operands, operator
 from benchmarks.kernels.inference import Network
 from benchmarks.kernels.loaded import LoadedCode, LoadedModel, aligned
 from benchmarks.kernels.turn import Call, take_turn
-from benchmarks.kernels.worker import Variant, serve
+from benchmarks.kernels.worker import Library, Variant, serve
 from benchmarks.kernels.workloads import FLOAT_BYTES, Array, Workload
 from cross.compile import Kernel, compile
 from cross.inspection.cpu_loops import inspect
@@ -56,7 +56,7 @@ class _Prepared:
     output: Callable[[], Array]
 
 
-class OwnKernels:
+class OwnKernels(Library):
     """See worker.Library."""
 
     def __init__(self, threads: int, records: Path, finalists: int) -> None:

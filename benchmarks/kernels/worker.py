@@ -17,9 +17,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from benchmarks.kernels.inference import Network, parsed_network
 from benchmarks.kernels.turn import Call, take_turn
@@ -46,24 +47,24 @@ class Variant:
     facts: dict[str, str | float] = field(default_factory=dict)
 
 
-class Library(Protocol):
+class Library(ABC):
     """What a worker measures."""
 
+    @abstractmethod
     def facts(self) -> dict[str, str]:
         """Versions and settings, for the record."""
-        ...
 
+    @abstractmethod
     def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
         """The ways to compute a workload on these operands; none where the library cannot."""
-        ...
 
     def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
         """The ways to run a whole network on this input; none where the library cannot."""
-        ...
+        return []
 
     def close(self) -> None:
         """Forget the workload opened last."""
-        ...
+        return
 
 
 class Worker:

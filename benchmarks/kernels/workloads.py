@@ -206,6 +206,13 @@ def inputs(workload: Workload, seed: int = 0) -> tuple[Array, Array]:
     return first, second
 
 
+def channels_last(of: Image, left: Array, right: Array) -> tuple[Array, Array]:
+    """The operands of a convolution as NHWC and HWIO (depthwise: HWC)."""
+    axes = {"conv": (2, 3, 1, 0), "transposed": (2, 3, 0, 1), "depthwise": (2, 3, 0, 1)}[of.family]
+    weight = right.transpose(axes)[..., 0] if of.family == "depthwise" else right.transpose(axes)
+    return np.ascontiguousarray(left.transpose(0, 2, 3, 1)), np.ascontiguousarray(weight)
+
+
 def reference(workload: Workload, left: Array, right: Array) -> Array:
     """The output, computed in float64 and not rounded."""
     x, w = left.astype(np.float64), right.astype(np.float64)

@@ -32,14 +32,21 @@ class FlatModel:
         """A float32 tensor: an input of the graph, or a result."""
         return self._tensor(shape, False, 0)
 
-    def operator(
-        self, code: str, options_type: str, options: Any, operands: Sequence[int], output: Shape
-    ) -> int:
+    def options(self, kind: str, **values: Any) -> Any:
+        """The options of an operator, such as Conv2D, by the schema's names."""
+        found = getattr(self.schema, f"{kind}OptionsT")()
+        for name, value in values.items():
+            setattr(found, name, value)
+        return found
+
+    def operator(self, code: str, options: Any, operands: Sequence[int], output: Shape) -> int:
         """One operator of the schema's names; the place of its result."""
         node, result = self.schema.OperatorT(), self.variable(output)
         node.opcodeIndex = self._code(code)
         node.inputs, node.outputs = list(operands), [result]
-        node.builtinOptionsType = getattr(self.schema.BuiltinOptions, options_type)
+        node.builtinOptionsType = getattr(
+            self.schema.BuiltinOptions, type(options).__name__.removesuffix("T")
+        )
         node.builtinOptions = options
         self._graph.operators.append(node)
         return result

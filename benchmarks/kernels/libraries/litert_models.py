@@ -25,70 +25,46 @@ class LiteRtModel:
     comparable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Operator:
-    """What the flatbuffer says: operands in the order of the operator, each a constant or a graph input."""
-
-    code: str
-    options_type: str
-    options: Any
-    operands: Sequence[tuple[Array, bool]]  # array, is it constant
-    output: Shape
+Operands = Sequence[tuple[Array, bool]]  # in the order of the operator: array, is it constant
 
 
 def litert_model(workload: Workload, left: Array, right: Array) -> LiteRtModel:
     """The model of a workload with operands in the layouts of workloads.py."""
     model, of = FlatModel(), workload.of
     if isinstance(of, Image):
-        operator = _image(model.schema, of, left, right)
+        code, options, operands = _image(model, of, left, right)
+        output: Shape = (1, of.output_size, of.output_size, of.outputs)
     else:
-        operator = _product(model.schema, of, left, right)
+        code, options, operands = _product(model, of, left, right)
+        output = of.shapes[2]
     places = [
-        model.constant(array) if constant else model.variable(array.shape)
-        for array, constant in operator.operands
+        model.constant(array) if constant else model.variable(array.shape) for array, constant in operands
     ]
     inputs = [
-        (place, array)
-        for place, (array, constant) in zip(places, operator.operands, strict=True)
-        if not constant
+        (place, array) for place, (array, constant) in zip(places, operands, strict=True) if not constant
     ]
-    result = model.operator(operator.code, operator.options_type, operator.options, places, operator.output)
-    content = model.finished([place for place, _ in inputs], result)
+    content = model.finished([place for place, _ in inputs], model.operator(code, options, places, output))
     shifted = isinstance(of, Image) and of.family != "transposed" and of.stride > 1
     return LiteRtModel(content, tuple(array for _, array in inputs), not shifted)
 
 
-def _image(schema: Any, of: Image, left: Array, right: Array) -> _Operator:
-    data = np.ascontiguousarray(left.transpose(0, 2, 3, 1))
-    output = (1, of.output_size, of.output_size, of.outputs)
-    bias = np.zeros(of.outputs, np.float32)
+def _image(model: FlatModel, of: Image, left: Array, right: Array) -> tuple[str, Any, Operands]:
+    data, bias = np.ascontiguousarray(left.transpose(0, 2, 3, 1)), np.zeros(of.outputs, np.float32)
+    window = {"padding": model.schema.Padding.SAME, "strideH": of.stride, "strideW": of.stride}
     if of.family == "transposed":
-        options = schema.TransposeConvOptionsT()
-        shape, weight = np.array(output, np.int32), right.transpose(1, 2, 3, 0)
-        operands = [(shape, True), (weight, True), (data, False)]
-        code, options_type = "TRANSPOSE_CONV", "TransposeConvOptions"
-    elif of.family == "depthwise":
-        options = schema.DepthwiseConv2DOptionsT()
-        options.depthMultiplier = 1
+        shape = np.array((1, of.output_size, of.output_size, of.outputs), np.int32)
+        operands = [(shape, True), (right.transpose(1, 2, 3, 0), True), (data, False)]
+        return "TRANSPOSE_CONV", model.options("TransposeConv", **window), operands
+    window |= {"dilationHFactor": 1, "dilationWFactor": 1}
+    if of.family == "depthwise":
         operands = [(data, False), (right.transpose(1, 2, 3, 0), True), (bias, True)]
-        code, options_type = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions"
-    else:
-        options = schema.Conv2DOptionsT()
-        operands = [(data, False), (right.transpose(0, 2, 3, 1), True), (bias, True)]
-        code, options_type = "CONV_2D", "Conv2DOptions"
-    options.padding, options.strideH, options.strideW = schema.Padding.SAME, of.stride, of.stride
-    if of.family != "transposed":
-        options.dilationHFactor = options.dilationWFactor = 1
-    return _Operator(code, options_type, options, operands, output)
+        return "DEPTHWISE_CONV_2D", model.options("DepthwiseConv2D", depthMultiplier=1, **window), operands
+    operands = [(data, False), (right.transpose(0, 2, 3, 1), True), (bias, True)]
+    return "CONV_2D", model.options("Conv2D", **window), operands
 
 
-def _product(schema: Any, of: Product, left: Array, right: Array) -> _Operator:
+def _product(model: FlatModel, of: Product, left: Array, right: Array) -> tuple[str, Any, Operands]:
     if of.family == "dense":
-        bias = np.zeros(of.columns, np.float32)
-        operands = [(left, False), (right.T, True), (bias, True)]
-        options = schema.FullyConnectedOptionsT()
-        return _Operator("FULLY_CONNECTED", "FullyConnectedOptions", options, operands, of.shapes[2])
-    operands = [(left, False), (right, False)]
-    return _Operator(
-        "BATCH_MATMUL", "BatchMatMulOptions", schema.BatchMatMulOptionsT(), operands, of.shapes[2]
-    )
+        operands = [(left, False), (right.T, True), (np.zeros(of.columns, np.float32), True)]
+        return "FULLY_CONNECTED", model.options("FullyConnected"), operands
+    return "BATCH_MATMUL", model.options("BatchMatMul"), [(left, False), (right, False)]

@@ -54,22 +54,18 @@ class _Network:
         if fused is not None and hasattr(options, "fusedActivationFunction"):
             kinds = self._schema.ActivationFunctionType
             options.fusedActivationFunction = kinds.RELU if fused.kind == "relu" else kinds.RELU6
-        place = self._model.operator(
-            code, type(options).__name__.removesuffix("T"), options, operands, output
-        )
+        place = self._model.operator(code, options, operands, output)
         for name in (step.output, *([fused.output] if fused is not None else [])):
             self._places[name], self._shapes[name] = place, output
 
     def _conv(self, step: Step) -> None:
         assert step.weight is not None and step.bias is not None
         depthwise = step.attributes["groups"] > 1
-        options = self._schema.DepthwiseConv2DOptionsT() if depthwise else self._schema.Conv2DOptionsT()
         weight = step.weight.transpose(1, 2, 3, 0) if depthwise else step.weight.transpose(0, 2, 3, 1)
         if depthwise and step.weight.shape[1] != 1:
             raise ValueError(f"{step.output}: expected a depthwise convolution, found {weight.shape}")
-        if depthwise:
-            options.depthMultiplier = 1
-        options.dilationHFactor = options.dilationWFactor = 1
+        kind, own = ("DepthwiseConv2D", {"depthMultiplier": 1}) if depthwise else ("Conv2D", {})
+        options = self._model.options(kind, dilationHFactor=1, dilationWFactor=1, **own)
         data, output = self._windowed(step, step.weight.shape[2], len(step.weight), options)
         operands = [data, self._model.constant(weight), self._model.constant(step.bias)]
         self._add_operator(step, "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D", options, operands, output)
@@ -78,8 +74,8 @@ class _Network:
         before = self._steps.get(step.inputs[0])
         if step.attributes["pad"] and (before is None or before.kind not in ("relu", "clip")):
             raise ValueError(f"{step.output}: zeros as padding need data that is never negative")
-        options, kernel = self._schema.Pool2DOptionsT(), int(step.attributes["kernel"])
-        options.filterHeight = options.filterWidth = kernel
+        kernel = int(step.attributes["kernel"])
+        options = self._model.options("Pool2D", filterHeight=kernel, filterWidth=kernel)
         data, output = self._windowed(step, kernel, self._shapes[step.inputs[0]][3], options)
         self._add_operator(step, "MAX_POOL_2D", options, [data], output)
 
@@ -97,29 +93,26 @@ class _Network:
             if pad:
                 around = self._model.constant(np.array([[0, 0], [pad] * 2, [pad] * 2, [0, 0]], np.int32))
                 padded = (batch, size + 2 * pad, size + 2 * pad, inputs)
-                data = self._model.operator(
-                    "PAD", "PadOptions", self._schema.PadOptionsT(), [data, around], padded
-                )
+                data = self._model.operator("PAD", self._model.options("Pad"), [data, around], padded)
         return data, (batch, output, output, channels)
 
     def _add(self, step: Step) -> None:
         operands = [self._places[name] for name in step.inputs]
-        self._add_operator(step, "ADD", self._schema.AddOptionsT(), operands, self._shapes[step.inputs[0]])
+        self._add_operator(step, "ADD", self._model.options("Add"), operands, self._shapes[step.inputs[0]])
 
     def _mean(self, step: Step) -> None:
-        options, (batch, _, _, channels) = self._schema.ReducerOptionsT(), self._shapes[step.inputs[0]]
-        options.keepDims = True
-        axes = self._model.constant(np.array([1, 2], np.int32))
-        data = self._places[step.inputs[0]]
-        self._add_operator(step, "MEAN", options, [data, axes], (batch, 1, 1, channels))
+        (data,), (batch, _, _, channels) = step.inputs, self._shapes[step.inputs[0]]
+        operands = [self._places[data], self._model.constant(np.array([1, 2], np.int32))]
+        options = self._model.options("Reducer", keepDims=True)
+        self._add_operator(step, "MEAN", options, operands, (batch, 1, 1, channels))
 
     def _flatten(self, step: Step) -> None:
-        options, shape = self._schema.ReshapeOptionsT(), self._shapes[step.inputs[0]]
+        shape = self._shapes[step.inputs[0]]
         if shape[1:3] != (1, 1):
             raise ValueError(f"{step.output}: expected one pixel to flatten, found {shape}")
         output = (shape[0], shape[3])
-        options.newShape = list(output)
         operands = [self._places[step.inputs[0]], self._model.constant(np.array(output, np.int32))]
+        options = self._model.options("Reshape", newShape=list(output))
         self._add_operator(step, "RESHAPE", options, operands, output)
 
     def _dense(self, step: Step) -> None:
@@ -128,12 +121,10 @@ class _Network:
             self._places[step.inputs[0]], self._model.constant(step.weight), self._model.constant(step.bias)
         ]  # fmt: skip
         output = (self._shapes[step.inputs[0]][0], len(step.weight))
-        self._add_operator(step, "FULLY_CONNECTED", self._schema.FullyConnectedOptionsT(), operands, output)
+        self._add_operator(step, "FULLY_CONNECTED", self._model.options("FullyConnected"), operands, output)
 
     def _softmax(self, step: Step) -> None:
-        options = self._schema.SoftmaxOptionsT()
-        options.beta = 1.0
-        data = step.inputs[0]
+        options, (data,) = self._model.options("Softmax", beta=1.0), step.inputs
         self._add_operator(step, "SOFTMAX", options, [self._places[data]], self._shapes[data])
 
     def _relu(self, step: Step) -> None:

@@ -18,13 +18,13 @@ from benchmarks.kernels.inference import Network
 from benchmarks.kernels.libraries.litert_models import litert_model
 from benchmarks.kernels.libraries.litert_networks import litert_network
 from benchmarks.kernels.libraries.network_steps import network_steps
-from benchmarks.kernels.worker import Variant, serve
+from benchmarks.kernels.worker import Library, Variant, serve
 from benchmarks.kernels.workloads import Array, Image, Workload
 
 litert: Any = importlib.import_module("ai_edge_litert.interpreter")  # in this library's environment only
 
 
-class LiteRt:
+class LiteRt(Library):
     """See worker.Library."""
 
     def __init__(self, threads: int) -> None:
@@ -49,9 +49,6 @@ class LiteRt:
         last = np.ascontiguousarray(data.transpose(0, 2, 3, 1))
         interpreter, output = self._interpreter(content, [last])
         return [Variant("xnnpack", interpreter.invoke, output)]
-
-    def close(self) -> None:
-        pass
 
     def _interpreter(self, content: bytes, arrays: Sequence[Array]) -> tuple[Any, Callable[[], Array]]:
         """An interpreter with its inputs set, and what reads its output."""

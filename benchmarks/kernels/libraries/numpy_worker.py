@@ -14,12 +14,11 @@ from functools import partial
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from benchmarks.kernels.inference import Network
-from benchmarks.kernels.worker import Variant, serve
-from benchmarks.kernels.workloads import Array, Image, Workload
+from benchmarks.kernels.worker import Library, Variant, serve
+from benchmarks.kernels.workloads import Array, Image, Workload, channels_last
 
 
-class Numpy:
+class Numpy(Library):
     """See worker.Library."""
 
     def facts(self) -> dict[str, str]:
@@ -33,28 +32,16 @@ class Numpy:
         if not isinstance(of, Image):
             product = np.empty(of.shapes[2], np.float32)
             return [_variant("matmul", partial(np.matmul, left, right, out=product), lambda output: output)]
-        data = np.ascontiguousarray(left[0].transpose(1, 2, 0))
+        (data,), weight = channels_last(of, left, right)
         functions = (
             {"taps": _transposed} if of.family == "transposed" else {"taps": _taps, "patches": _patches}
         )
-        if of.family == "transposed":
-            weight = np.ascontiguousarray(right.transpose(2, 3, 0, 1))
-        elif of.family == "depthwise":
-            weight = np.ascontiguousarray(right[:, 0].transpose(1, 2, 0))
-        else:
-            weight = np.ascontiguousarray(right.transpose(2, 3, 1, 0))
         return [
             _variant(
                 name, partial(function, of, data, weight), lambda output: output.transpose(2, 0, 1)[None]
             )
             for name, function in functions.items()
         ]
-
-    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
-        return []
-
-    def close(self) -> None:
-        pass
 
 
 def _variant(name: str, call: Callable[[], Array], documented: Callable[[Array], Array]) -> Variant:

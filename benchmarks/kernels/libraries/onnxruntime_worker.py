@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.kernels.inference import Network
 from benchmarks.kernels.libraries.onnx_models import onnx_model
-from benchmarks.kernels.worker import Variant, serve
+from benchmarks.kernels.worker import Library, Variant, serve
 from benchmarks.kernels.workloads import Array, Workload
 
 ort: Any = importlib.import_module("onnxruntime")  # there in this library's own environment only
@@ -23,7 +23,7 @@ ort: Any = importlib.import_module("onnxruntime")  # there in this library's own
 BLOCKED = ("conv", "depthwise")
 
 
-class OnnxRuntime:
+class OnnxRuntime(Library):
     """See worker.Library."""
 
     def __init__(self, threads: int) -> None:
@@ -42,9 +42,6 @@ class OnnxRuntime:
     def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
         model = Path(network.model).read_bytes()
         return [self._variant("all", model, ort.GraphOptimizationLevel.ORT_ENABLE_ALL, [data])]
-
-    def close(self) -> None:
-        pass
 
     def _variant(self, name: str, model: bytes, level: Any, arrays: Sequence[Array]) -> Variant:
         options = ort.SessionOptions()

@@ -15,13 +15,13 @@ import numpy as np
 
 from benchmarks.kernels.inference import Network
 from benchmarks.kernels.libraries.onnx_models import onnx_model
-from benchmarks.kernels.worker import Variant, serve
-from benchmarks.kernels.workloads import Array, Image, Workload
+from benchmarks.kernels.worker import Library, Variant, serve
+from benchmarks.kernels.workloads import Array, Image, Workload, channels_last
 
 ov: Any = importlib.import_module("openvino")  # there in this library's own environment only
 
 
-class OpenVino:
+class OpenVino(Library):
     """See worker.Library."""
 
     def __init__(self, threads: int) -> None:
@@ -45,7 +45,7 @@ class OpenVino:
         for end in (steps.input(), steps.output()):
             end.tensor().set_layout(ov.Layout("NHWC"))
             end.model().set_layout(ov.Layout("NCHW"))
-        last = np.ascontiguousarray(left.transpose(0, 2, 3, 1))
+        last, _ = channels_last(workload.of, left, right)
         return [
             self._variant("nchw", self._core.read_model(content), [left]),
             self._variant("nhwc", steps.build(), [last], lambda output: output.transpose(0, 3, 1, 2)),

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from benchmarks.kernels.inference import Network
-from benchmarks.kernels.worker import Variant, serve
-from benchmarks.kernels.workloads import Array, Image, Workload
+from benchmarks.kernels.libraries.torch_worker import output_of, public_calls
+from benchmarks.kernels.worker import Library, Variant, serve
+from benchmarks.kernels.workloads import Array, Workload
 
 torch: Any = importlib.import_module("torch")  # there in this library's own environment only
 
 LAUNCHES: Final = 32
 WARM_LAUNCHES: Final = 3
 
-Function = Callable[[], Any]
 
-
-class TorchGpu:
+class TorchGpu(Library):
     """See worker.Library."""
 
     def __init__(self, threads: int, device: str) -> None:
@@ -49,18 +47,15 @@ class TorchGpu:
         x, w = (torch.from_numpy(array).to(self._device) for array in (left, right))
         work = float(LAUNCHES * workload.flops)
         return [
-            Variant(name, self._launched(function), _output(function), work, {"launches": LAUNCHES})
-            for name, function in _functions(workload.of, x, w)
+            Variant(name, self._launched(function), output_of(function), work, {"launches": LAUNCHES})
+            for name, function in public_calls(workload.of, x, w)
         ]
-
-    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
-        return []
 
     def close(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _launched(self, function: Function) -> Callable[[], object]:
+    def _launched(self, function: Callable[[], Any]) -> Callable[[], object]:
         """LAUNCHES of a function, and the wait for their end."""
         if self._device.type != "cuda":
             return lambda: [function() for _ in range(LAUNCHES)]
@@ -80,31 +75,6 @@ class TorchGpu:
             torch.cuda.synchronize(self._device)
 
         return call
-
-
-def _output(function: Function) -> Callable[[], Array]:
-    def output() -> Array:
-        result: Array = function().contiguous().cpu().numpy()
-        return result
-
-    return output
-
-
-def _functions(of: Any, x: Any, w: Any) -> Iterator[tuple[str, Function]]:
-    if not isinstance(of, Image):
-        yield "matmul", lambda: torch.matmul(x, w)
-        return
-    groups = of.inputs if of.family == "depthwise" else 1
-    for name, form in (("nchw", torch.contiguous_format), ("channels_last", torch.channels_last)):
-        data, weight = (tensor.to(memory_format=form) for tensor in (x, w))
-        yield name, _convolution(of, data, weight, groups)
-
-
-def _convolution(of: Image, data: Any, weight: Any, groups: int) -> Function:
-    if of.family == "transposed":
-        transposed = torch.nn.functional.conv_transpose2d
-        return lambda: transposed(data, weight, stride=of.stride, padding=of.pad)
-    return lambda: torch.nn.functional.conv2d(data, weight, None, of.stride, of.pad, 1, groups)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,13 @@ from typing import Any
 from benchmarks.kernels.inference import Network
 from benchmarks.kernels.libraries.network_steps import network_steps
 from benchmarks.kernels.libraries.torch_networks import network_calls
-from benchmarks.kernels.worker import Variant, serve
-from benchmarks.kernels.workloads import Array, Image, Workload
+from benchmarks.kernels.worker import Library, Variant, serve
+from benchmarks.kernels.workloads import Array, Image, Product, Workload
 
 torch: Any = importlib.import_module("torch")  # there in this library's own environment only
 
 
-class Torch:
+class Torch(Library):
     """See worker.Library."""
 
     def __init__(self, threads: int) -> None:
@@ -35,64 +35,60 @@ class Torch:
 
     def open(self, workload: Workload, left: Array, right: Array) -> Sequence[Variant]:
         x, w = torch.from_numpy(left), torch.from_numpy(right)
-        of = workload.of
-        if not isinstance(of, Image):
-            calls = _products(of.family == "dense", x, w)
-        elif of.family == "transposed":
-            calls = _transposed(of, x, w)
-        else:
-            calls = _convolutions(of, x, w)
-        return [Variant(name, call, _output(call)) for name, call in calls]
+        calls = (*public_calls(workload.of, x, w), *_prepacked(workload.of, x, w))
+        return [Variant(name, call, output_of(call)) for name, call in calls]
 
     def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
         name, steps = network_steps(Path(network.model))
         calls = network_calls(name, steps, torch.from_numpy(data))
-        return [Variant(name, call, _output(call)) for name, call in calls]
-
-    def close(self) -> None:
-        pass
+        return [Variant(name, call, output_of(call)) for name, call in calls]
 
 
 Calls = Iterator[tuple[str, Callable[[], Any]]]
 
 
-def _output(call: Callable[[], Any]) -> Callable[[], Array]:
+def output_of(call: Callable[[], Any]) -> Callable[[], Array]:
+    """What reads a call's result, in the layout of workloads.py."""
+
     def output() -> Array:
-        result: Array = call().contiguous().numpy()
+        result: Array = call().contiguous().cpu().numpy()
         return result
 
     return output
 
 
-def _channels_last(*tensors: Any) -> tuple[Any, ...]:
-    return tuple(tensor.to(memory_format=torch.channels_last) for tensor in tensors)
+def public_calls(of: Image | Product, x: Any, w: Any) -> Calls:
+    """The public functions on tensors of any device, images in both of their layouts."""
+    if not isinstance(of, Image):
+        yield "matmul", lambda: torch.matmul(x, w)
+        return
+    for name, layout in (("nchw", torch.contiguous_format), ("channels_last", torch.channels_last)):
+        yield name, _convolution(of, *(tensor.to(memory_format=layout) for tensor in (x, w)))
 
 
-def _convolutions(of: Image, x: Any, w: Any) -> Calls:
-    stride, pad, dilation = [of.stride] * 2, [of.pad] * 2, [1, 1]
-    groups = of.inputs if of.family == "depthwise" else 1
-    conv2d, mkldnn = torch.nn.functional.conv2d, torch.ops.mkldnn
-    xl, wl = _channels_last(x, w)
-    packed = mkldnn._reorder_convolution_weight(w, pad, stride, dilation, groups, list(x.shape))
-    pointwise = mkldnn._convolution_pointwise
-    yield "nchw", lambda: conv2d(x, w, None, stride, pad, dilation, groups)
-    yield "channels_last", lambda: conv2d(xl, wl, None, stride, pad, dilation, groups)
-    yield "prepacked", lambda: pointwise(xl, packed, None, pad, stride, dilation, groups, "none", [], "")
+def _convolution(of: Image, data: Any, weight: Any) -> Callable[[], Any]:
+    if of.family == "transposed":
+        transposed = torch.nn.functional.conv_transpose2d
+        return lambda: transposed(data, weight, stride=of.stride, padding=of.pad)
+    conv2d, groups = torch.nn.functional.conv2d, _groups(of)
+    return lambda: conv2d(data, weight, None, of.stride, of.pad, 1, groups)
 
 
-def _transposed(of: Image, x: Any, w: Any) -> Calls:
-    function = torch.nn.functional.conv_transpose2d
-    xl, wl = _channels_last(x, w)
-    yield "nchw", lambda: function(x, w, stride=of.stride, padding=of.pad)
-    yield "channels_last", lambda: function(xl, wl, stride=of.stride, padding=of.pad)
+def _groups(of: Image) -> int:
+    return of.inputs if of.family == "depthwise" else 1
 
 
-def _products(constant: bool, x: Any, w: Any) -> Calls:
-    yield "matmul", lambda: torch.matmul(x, w)
-    if constant:
-        mkldnn = torch.ops.mkldnn
+def _prepacked(of: Image | Product, x: Any, w: Any) -> Calls:
+    """oneDNN's operators on a weight that is laid out once, where there is one for it."""
+    mkldnn = torch.ops.mkldnn
+    if of.family == "dense":
         packed = mkldnn._reorder_linear_weight(w.T.contiguous(), x.shape[0])
         yield "prepacked", lambda: mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+    elif isinstance(of, Image) and of.family != "transposed":
+        window = ([of.pad] * 2, [of.stride] * 2, [1, 1], _groups(of))
+        packed = mkldnn._reorder_convolution_weight(w, *window, list(x.shape))
+        last, pointwise = x.to(memory_format=torch.channels_last), mkldnn._convolution_pointwise
+        yield "prepacked", lambda: pointwise(last, packed, None, *window, "none", [], "")
 
 
 if __name__ == "__main__":
