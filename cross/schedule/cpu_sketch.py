@@ -230,15 +230,11 @@ def _constraints(plan: Plan, group: Group, target: Target) -> list[Constraint]:
 
     def fits_core(values: Values) -> NDArray[np.bool_]:
         sizes = [*(values[field] for field in third[:-1]), counts[values[third[-1]]]]
-        result: NDArray[np.bool_] = fits_registers(sizes, operands, core, spare[values[third[-1]]])
-        return result
+        return np.asarray(fits_registers(sizes, operands, core, spare[values[third[-1]]]))
 
     def fits_local(values: Values) -> NDArray[np.bool_]:
-        size = np.full_like(values[third[0]], item_bytes)
-        for field in (*second, *third):
-            size = size * values[field]
-        result: NDArray[np.bool_] = (values["tiling"] == 0) | (size <= LOCAL_TILE_BYTES)
-        return result
+        size = item_bytes * np.prod([values[field] for field in (*second, *third)], axis=0)
+        return np.asarray((values["tiling"] == 0) | (size <= LOCAL_TILE_BYTES))
 
     return [
         Constraint(

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from boards.target import GpuLimits
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Axis, reads_in
-from cross.schedule.gpu_operands import SharedOperand, Sizes, shared_operands
+from cross.schedule.gpu_operands import SharedOperand, Sizes, count, product, register_limits, shared_operands
 from cross.schedule.gpu_tiles import powers_of_two, reduction_tiles, thread_tiles
 from cross.schedule.knobs import Knob, single
 from cross.schedule.packing import Maps
@@ -162,30 +163,20 @@ def _preferred_tile(limits: GpuLimits, last: bool) -> tuple[int, int, int, int]:
 
 def _constraints(item: Contraction, limits: GpuLimits) -> list[Constraint]:
     name, space = item.group.owner.name, item.space
-    most, registers = limits.threads_of_a_launch, limits.registers_of_a_launch
-
-    def threads(values: Values) -> NDArray[np.int64]:
-        return _product(values, item.threads)
+    most, needed = limits.threads_of_a_launch, partial(predicted_registers, item)
 
     def fits_block(values: Values) -> NDArray[np.bool_]:
-        virtual = _product(values, [item.field(axis, 1) for axis in space])
-        result: NDArray[np.bool_] = (threads(values) <= most) & (virtual <= LARGEST_VIRTUAL)
-        return result
+        virtual = product(values, [item.field(axis, 1) for axis in space])
+        return np.asarray((product(values, item.threads) <= most) & (virtual <= LARGEST_VIRTUAL))
 
-    def needed_registers(values: Values) -> NDArray[np.int64]:
-        return predicted_registers(item, values)
-
-    def fits_registers(values: Values) -> NDArray[np.bool_]:
-        if not limits.registers_per_thread:
-            return np.asarray(accumulators(item, values) <= UNKNOWN_REGISTERS)
-        needed = needed_registers(values)
-        fits = needed <= limits.registers_per_thread
-        return np.asarray(fits & (needed * threads(values) <= registers) if registers else fits)
-
-    rule = "a block's accumulators fit its registers"
+    registers = register_limits(
+        f"{name}.registers", "a block's accumulators fit its registers", item.threads, needed, limits
+    )
+    if not limits.registers_per_thread:
+        registers = replace(registers, holds=lambda values: accumulators(item, values) <= UNKNOWN_REGISTERS)
     return [
         Constraint(f"{name}.threads", f"a block has at most {most} threads", fits_block),
-        Constraint(f"{name}.registers", rule, fits_registers, needed_registers),
+        registers,
         _short_code(item),
         *(_shared_memory(item, limits) if item.operands else ()),
     ]
@@ -213,9 +204,6 @@ def _shared_memory(item: Contraction, limits: GpuLimits) -> list[Constraint]:
     def needed(values: Values) -> NDArray[np.int64]:
         return np.where(values["shared"] == 0, shared_bytes(item, values), 0)
 
-    def fits(values: Values) -> NDArray[np.bool_]:
-        return np.asarray(needed(values) <= limit)
-
     def whole_vectors(values: Values) -> NDArray[np.bool_]:
         result = np.ones(len(values["shared"]), dtype=np.bool_)
         for operand in item.operands:
@@ -224,7 +212,7 @@ def _shared_memory(item: Contraction, limits: GpuLimits) -> list[Constraint]:
 
     rule = f"the operands' tiles fit {limit} bytes of shared memory"
     return [
-        Constraint(f"{name}.shared", rule, fits, needed),
+        Constraint(f"{name}.shared", rule, lambda values: needed(values) <= limit, needed),
         Constraint(f"{name}.fetch", "rows of the operands' tiles are whole vectors", whole_vectors),
     ]
 
@@ -232,14 +220,13 @@ def _shared_memory(item: Contraction, limits: GpuLimits) -> list[Constraint]:
 def accumulators(item: Contraction, values: Values) -> NDArray[np.int64]:
     """Registers that hold the sums of one thread, [N]."""
     words = max(ITEM_BYTES[item.group.owner.dtype] // 4, 1)
-    return words * _product(values, [item.field(axis, level) for axis in item.space for level in (1, 3, 4)])
+    return words * product(values, [item.field(axis, level) for axis in item.space for level in (1, 3, 4)])
 
 
 def predicted_registers(item: Contraction, values: Values) -> NDArray[np.int64]:
     """Registers of one thread, estimated: sums, one operand for each row and column of them, addresses."""
-    edges = sum(_product(values, [item.field(axis, level) for level in (3, 4)]) for axis in item.space)
-    found: NDArray[np.int64] = accumulators(item, values) + edges + OTHER_REGISTERS
-    return found
+    edges = sum(product(values, [item.field(axis, level) for level in (3, 4)]) for axis in item.space)
+    return np.asarray(accumulators(item, values) + edges + OTHER_REGISTERS)
 
 
 def written_out(
@@ -252,41 +239,30 @@ def written_out(
     """
     sums = accumulators(item, values) // lanes
     inner, middle = (
-        _product(values, [item.step(axis, level) for axis in item.reduce]) if item.reduce else 1
+        product(values, [item.step(axis, level) for axis in item.reduce]) if item.reduce else 1
         for level in (2, 1)
     )
-    found: NDArray[np.int64] = np.maximum(sums * inner, np.minimum(limit, sums * inner * middle))
-    return found
+    return np.asarray(np.maximum(sums * inner, np.minimum(limit, sums * inner * middle)))
 
 
 def shared_bytes(item: Contraction, values: Values) -> NDArray[np.int64]:
     """Shared memory of a block, [N]."""
     sizes = block_sizes(item, values)
-    total = np.zeros(len(next(iter(sizes.values()))), dtype=np.int64)
-    for operand in item.operands:
-        total = total + operand.region_bytes(sizes)
-    return total
+    return np.asarray(sum(operand.region_bytes(sizes) for operand in item.operands))
 
 
 def block_sizes(item: Contraction, values: Values) -> Sizes:
     """How far a block and one step of its reduction reach along the reduction's own axes."""
     reduction = item.group.reduction
     assert reduction is not None
-    one = np.ones(len(next(iter(values.values()))), dtype=np.int64)
+    one = np.ones(count(values), dtype=np.int64)
     sizes: dict[Axis, NDArray[np.int64]] = dict.fromkeys((*reduction.axes, *reduction.reduce_axes), one)
     for axis, owned in zip(reduction.axes, item.group.owner.axes, strict=True):
         if owned in item.space:
-            sizes[axis] = _product(values, [item.field(owned, level) for level in range(1, LEVELS + 1)])
+            sizes[axis] = product(values, [item.field(owned, level) for level in range(1, LEVELS + 1)])
     for axis in item.reduce:
-        sizes[axis] = _product(values, [item.step(axis, 1), item.step(axis, 2)])
+        sizes[axis] = product(values, [item.step(axis, 1), item.step(axis, 2)])
     return sizes
-
-
-def _product(values: Values, fields: Sequence[str]) -> NDArray[np.int64]:
-    found = np.ones(len(values[fields[0]]), dtype=np.int64)
-    for name in fields:
-        found = found * values[name]
-    return found
 
 
 def contraction_tiles(item: Contraction) -> StageKnobs:

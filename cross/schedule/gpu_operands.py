@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from boards.target import GpuLimits
 from cross.expression.language.affine import affine
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Axis, Read
 from cross.expression.language.terms import Select, Term, walk
+from cross.schedule.space import Constraint, Values
 
 SHARED_ALIGNMENT = 16  # bytes: every array in shared memory starts at a multiple
 Sizes = Mapping[Axis, NDArray[np.int64]]
@@ -33,10 +35,9 @@ class SharedOperand:
 
     def region(self, sizes: Sizes) -> list[NDArray[np.int64]]:
         """How many elements of every dimension a tile reads, [N] each."""
-        count = len(next(iter(sizes.values())))
         found = []
         for coefficients in self.dimensions:
-            reach = np.ones(count, dtype=np.int64)
+            reach = np.ones(count(sizes), dtype=np.int64)
             for axis, coefficient in coefficients.items():
                 reach = reach + coefficient * (sizes[axis] - 1)
             found.append(reach)
@@ -44,11 +45,38 @@ class SharedOperand:
 
     def region_bytes(self, sizes: Sizes) -> NDArray[np.int64]:
         """The shared memory that a tile of the operand takes, [N]."""
-        count = len(next(iter(sizes.values())))
-        total = np.full(count, ITEM_BYTES[self.dtype], dtype=np.int64)
+        total = np.full(count(sizes), ITEM_BYTES[self.dtype], dtype=np.int64)
         for reach in self.region(sizes):
             total = total * reach
         return shared_size(total)
+
+
+def count(columns: Mapping[Any, NDArray[np.int64]]) -> int:
+    """N, of columns for N configurations."""
+    return len(next(iter(columns.values())))
+
+
+def product(values: Values, fields: Sequence[str]) -> NDArray[np.int64]:
+    """Of some fields, [N]."""
+    return np.asarray(np.prod([values[name] for name in fields], axis=0))
+
+
+def register_limits(
+    name: str,
+    rule: str,
+    threads: Sequence[str],
+    needed: Callable[[Values], NDArray[np.int64]],
+    limits: GpuLimits,
+) -> Constraint:
+    """That a thread, and a block of so many (the product of these fields), need no more registers than
+    there are, where the board's driver says how many."""
+
+    def fits(values: Values) -> NDArray[np.bool_]:
+        registers, most = needed(values), limits.registers_of_a_launch
+        enough = registers <= limits.registers_per_thread
+        return np.asarray(enough & (registers * product(values, threads) <= most) if most else enough)
+
+    return Constraint(name, rule, fits, needed)
 
 
 def shared_size(content: Bytes) -> Bytes:

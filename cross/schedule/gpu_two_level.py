@@ -7,12 +7,11 @@ in two (cross.expression.rewrites.rfactor), so that the threads of a block share
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from boards.target import GpuLimits
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Tensor
-from cross.schedule.gpu_operands import shared_size
+from cross.schedule.gpu_operands import count, product, shared_size
 from cross.schedule.gpu_tiles import powers_of_two, vector_sizes
 from cross.schedule.knobs import Knob, single
 from cross.schedule.plan import Group
@@ -26,7 +25,7 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
-from cross.schedule.space import Constraint, Values
+from cross.schedule.space import Constraint
 
 PREFERRED_THREADS = 128  # of a block: four warps, so that one runs while others wait for memory
 THREADS_OF_A_SUM = (32, 128, 512)  # that may share the sum of one element
@@ -48,13 +47,10 @@ def two_level_knobs(owner: Tensor, limits: GpuLimits) -> tuple[list[Knob], list[
         single(fields[0], powers_of_two(most), min(PREFERRED_THREADS, most)),
         single(fields[1], vectors, min(vectors[-1], limits.vector_float_lanes)),
     ]
-
-    def has_work(values: Values) -> NDArray[np.bool_]:
-        result: NDArray[np.bool_] = values[fields[0]] * values[fields[1]] <= owner.elements
-        return result
-
     rule = f"a block has at most the {owner.elements} elements of {owner.name}"
-    return knobs, [Constraint(f"{owner.name}.work", rule, has_work)]
+    return knobs, [
+        Constraint(f"{owner.name}.work", rule, lambda values: product(values, fields) <= owner.elements)
+    ]
 
 
 def two_level(owner: Tensor) -> list[Primitive]:
@@ -108,19 +104,12 @@ def partial_sums(owner: Tensor, partial: Tensor, limits: GpuLimits) -> Constrain
     """That the partial results of a block's sum fit its shared memory."""
     used = shared_size(partial.axes[-1].extent * ITEM_BYTES[partial.dtype])
     limit = limits.shared_memory_bytes
-
-    def fits_shared(values: Values) -> NDArray[np.bool_]:
-        return np.full(_count(values), used <= limit)
-
-    def needed(values: Values) -> NDArray[np.int64]:
-        return np.full(_count(values), used)
-
-    rule = f"the partial results of a sum fit {limit} bytes of shared memory"
-    return Constraint(f"{owner.name}.shared", rule, fits_shared, needed)
-
-
-def _count(values: Values) -> int:
-    return len(next(iter(values.values())))
+    return Constraint(
+        f"{owner.name}.shared",
+        f"the partial results of a sum fit {limit} bytes of shared memory",
+        lambda values: np.full(count(values), used <= limit),
+        lambda values: np.full(count(values), used),
+    )
 
 
 def partial_results(length: int, limits: GpuLimits, wanted: int) -> int:

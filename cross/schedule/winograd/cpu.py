@@ -135,30 +135,27 @@ def _constraints(stages: WinogradStages, lanes: int, target: Target) -> list[Con
     counts = np.array([vector_count(size, lanes) for size in range(stages.products.shape[-1] + 1)])
 
     def accumulators(values: Values) -> NDArray[np.int64]:
-        result: NDArray[np.int64] = values["products.h"] * values["products.w"] * counts[values["products.c"]]
-        return result
-
-    def fits_registers(values: Values) -> NDArray[np.bool_]:
-        result: NDArray[np.bool_] = (
-            accumulators(values) + counts[values["products.c"]] + 1 <= target.vector_registers
-        )
-        return result
-
-    def fits_code(values: Values) -> NDArray[np.bool_]:
-        result: NDArray[np.bool_] = accumulators(values) * values["products.kc"] <= MOST_STATEMENTS
-        return result
-
-    def fits_local(values: Values) -> NDArray[np.bool_]:
-        size = values["block.h"] * values["block.w"] * tile_bytes
-        result: NDArray[np.bool_] = (values["staging"] == 1) | (size <= most_bytes)
-        return result
+        return np.asarray(values["products.h"] * values["products.w"] * counts[values["products.c"]])
 
     registers = target.vector_registers
-    rule = f"accumulators, one row of operands and a broadcast fit in {registers} registers"
     return [
-        Constraint("products.registers", rule, fits_registers),
-        Constraint("products.code", f"the inner loop has at most {MOST_STATEMENTS} operations", fits_code),
-        Constraint("block.local", f"a block's V and M take at most {most_bytes} bytes", fits_local),
+        Constraint(
+            "products.registers",
+            f"accumulators, one row of operands and a broadcast fit in {registers} registers",
+            lambda values: accumulators(values) + counts[values["products.c"]] + 1 <= registers,
+        ),
+        Constraint(
+            "products.code",
+            f"the inner loop has at most {MOST_STATEMENTS} operations",
+            lambda values: accumulators(values) * values["products.kc"] <= MOST_STATEMENTS,
+        ),
+        Constraint(
+            "block.local",
+            f"a block's V and M take at most {most_bytes} bytes",
+            lambda values: (
+                (values["staging"] == 1) | (values["block.h"] * values["block.w"] * tile_bytes <= most_bytes)
+            ),
+        ),
     ]
 
 

@@ -17,9 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from boards.target import GpuLimits, Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
@@ -32,6 +29,7 @@ from cross.schedule.gpu_multi_level import (
     contraction_tiles,
     multi_level,
 )
+from cross.schedule.gpu_operands import product, register_limits
 from cross.schedule.gpu_tiles import THREADS_ALONG_AN_AXIS, powers_of_two, unroll_knob, vector_sizes
 from cross.schedule.gpu_two_level import PREFERRED_THREADS, VECTOR_BYTES, launch, two_level, two_level_knobs
 from cross.schedule.knobs import Knob, single, structural
@@ -49,7 +47,7 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
-from cross.schedule.space import Constraint, ScheduleSpace, Values
+from cross.schedule.space import Constraint, ScheduleSpace
 from cross.schedule.tiles import WASTE, divisors, waste
 from cross.schedule.tiling import StageKnobs
 from cross.schedule.winograd.stages import WinogradStages, algorithms, transform
@@ -198,28 +196,13 @@ def _thread_counts(tiles: int) -> list[int]:
 
 
 def _transform_constraints(item: _Transform, limits: GpuLimits) -> list[Constraint]:
-    name, most, registers = item.owner.name, limits.threads_of_a_launch, limits.registers_of_a_launch
-
-    def threads(values: Values) -> NDArray[np.int64]:
-        result: NDArray[np.int64] = np.prod([values[field] for field in item.threads], axis=0)
-        return result
-
-    def fits_block(values: Values) -> NDArray[np.bool_]:
-        return np.asarray(threads(values) <= most)
-
-    def needed_registers(values: Values) -> NDArray[np.int64]:
-        result: NDArray[np.int64] = item.registers(values[item.vector])
-        return result
-
-    def fits_registers(values: Values) -> NDArray[np.bool_]:
-        needed = needed_registers(values)
-        fits = needed <= limits.registers_per_thread
-        return np.asarray(fits & (needed * threads(values) <= registers) if registers else fits)
-
-    rules = [Constraint(f"{name}.threads", f"a block has at most {most} threads", fits_block)]
+    name, threads, most = item.owner.name, item.threads, limits.threads_of_a_launch
+    rule = f"a block has at most {most} threads"
+    rules = [Constraint(f"{name}.threads", rule, lambda values: product(values, threads) <= most)]
     if limits.registers_per_thread:
-        rule = "what the threads of a block transform fits their registers"
-        rules.append(Constraint(f"{name}.registers", rule, fits_registers, needed_registers))
+        rule, needed = "what the threads of a block transform fits their registers", item.registers
+        name = f"{name}.registers"
+        rules.append(register_limits(name, rule, threads, lambda values: needed(values[item.vector]), limits))
     return rules
 
 
