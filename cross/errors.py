@@ -4,7 +4,6 @@ CrossError
 ├── ExpressionError      an expression that has no meaning (shapes, dtypes, axes)
 ├── ScheduleError        a primitive or configuration that does not fit its expression
 ├── VerifyError          a loop nest that breaks one of the verifier's rules
-├── InterpreterError     a loop nest that touches memory outside a buffer while it is interpreted
 ├── CompileError         LLVM (or another back end) refuses the generated code
 └── LinkError            the linker refuses the objects
 """
@@ -26,10 +25,6 @@ class ScheduleError(CrossError):
 
 class VerifyError(CrossError):
     """A loop nest breaks a rule of the verifier; the message names the rule and the node."""
-
-
-class InterpreterError(CrossError):
-    """The interpreter met an access out of bounds or a buffer that does not fit; the message names it."""
 
 
 class CompileError(CrossError):

@@ -2,15 +2,14 @@
 
 programs = Programs(cpu_space(operator, target))
 nest = programs.nest(configuration)      # lowered once per structure, bound per configuration
-print(to_text(nest)); verify(nest); interpret(nest, inputs)
+print(to_text(nest)); verify(nest)
 """
 
 from cross.loopnest.bind import ParametricNest, bind
-from cross.loopnest.interpreter import interpret
 from cross.loopnest.lower import lower
 from cross.loopnest.nodes import LoopNest
 from cross.loopnest.printer import to_text
 from cross.loopnest.program import Programs
 from cross.loopnest.verify import verify
 
-__all__ = ["LoopNest", "ParametricNest", "Programs", "bind", "interpret", "lower", "to_text", "verify"]
+__all__ = ["LoopNest", "ParametricNest", "Programs", "bind", "lower", "to_text", "verify"]

@@ -8,7 +8,7 @@ Integers (loop extents, indices) and scalar values share the grammar of terms. A
 `Knob` leaves in extents and indices; binding replaces them by integers (bind.py). Everything is a value:
 frozen, compared by structure, names of loop variables and buffers unique within a nest.
 
-Start here, then lower.py (schedule to nest), bind.py, verify.py, printer.py, interpreter.py.
+Start here, then lower.py (schedule to nest), bind.py, verify.py, printer.py.
 """
 
 from __future__ import annotations

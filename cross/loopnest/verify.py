@@ -21,7 +21,7 @@
 
 In-bounds rests on interval analysis (bounds.py), so that an index that is read from memory must be clamped. A
 load in a branch of a Select is checked under what the condition guarantees. Where a condition involves the
-variables of the index but does not yield a proof, the load is left to the interpreter, which checks it.
+variables of the index but does not yield a proof, the load is left to the tests, which run it.
 """
 
 from __future__ import annotations

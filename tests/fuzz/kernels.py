@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from boards.target import Target
 from cross.compile import Artifact, Kernel, compile
 from cross.loopnest import LoopNest
-from cross.loopnest.interpreter import undefined
+from tests.interpreter.interpreter import undefined
 
 Array = NDArray[Any]
 

@@ -23,10 +23,11 @@ from boards.target import Target
 from cross.expression import Operator, placeholder
 from cross.expression.families.data_movement import concat
 from cross.expression.reference import evaluate
-from cross.loopnest import LoopNest, Programs, interpret, to_text, verify
+from cross.loopnest import LoopNest, Programs, to_text, verify
 from cross.schedule import Configuration, ScheduleSpace, cpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
 from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
+from tests.interpreter.interpreter import interpret
 from tests.targets import HOST, HOSTS
 from toolkit.measure import emulation
 

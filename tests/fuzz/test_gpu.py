@@ -20,7 +20,7 @@ from cross.expression.language.operations import TRIGONOMETRY
 from cross.expression.language.terms import call
 from cross.expression.reference import evaluate
 from cross.expression.rewrites.half_storage import with_half_storage
-from cross.loopnest import LoopNest, Programs, interpret, to_text, verify
+from cross.loopnest import LoopNest, Programs, to_text, verify
 from cross.nvrtc import compile_cubin, usage
 from cross.schedule import ScheduleSpace, gpu_space
 from cross.schedule.gpu_operands import shared_size
@@ -28,6 +28,7 @@ from cross.schedule.winograd.gpu import gpu_winograd_spaces
 from device_runtime.protocol import GpuKernel, GpuModule
 from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
 from tests.fuzz.pocl import Pocl, PoclJob, pocl
+from tests.interpreter.interpreter import interpret
 
 __all__ = ["pocl"]  # a fixture
 

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from boards.board import load
 from cross.codegen.c.gpu_code import gpu_program
 from cross.expression.reference import evaluate
-from cross.loopnest import Programs, interpret, verify
+from cross.loopnest import Programs, verify
 from cross.schedule.choose import space_of
 from tests.cuda_on_cpu import Call, run_on_cpu
 from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
+from tests.interpreter.interpreter import interpret
 
 Array = NDArray[Any]
 TOLERANCE = 1e-4  # of the largest magnitude in the expected output

@@ -22,12 +22,13 @@ from cross.expression.families.elementwise import apply, clip, combine
 from cross.expression.families.pool import pool2d, reduce
 from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
-from cross.loopnest import LoopNest, Programs, interpret
+from cross.loopnest import LoopNest, Programs
 from cross.schedule.choose import space_of
 from device_runtime.protocol import GpuKernel, GpuModule
 from tests.cuda_on_cpu import Call, run_on_cpu
 from tests.fuzz.operators import random_inputs
 from tests.fuzz.pocl import Pocl, PoclJob, pocl
+from tests.interpreter.interpreter import interpret
 
 __all__ = ["pocl"]  # a fixture
 

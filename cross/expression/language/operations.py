@@ -4,7 +4,8 @@ A row says what an operation takes and gives, what it computes, what it costs, a
 it. To add one, add a row, and to functions.py what those who write expressions call.
 
 `numpy` computes it on arrays: for the reference evaluator in float64 and in the integers' own dtypes, for the
-interpreter of loop nests in the dtype of the operands, for features in columns of configurations (float64).
+tests' interpreter of loop nests in the dtype of the operands, for features in columns of configurations
+(float64).
 
 `llvm` and `c` hold a text for each kind of dtype (dtypes.py) that can be written at once. LLVM:
 

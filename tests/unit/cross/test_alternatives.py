@@ -13,7 +13,7 @@ from cross.expression.families.conv import conv2d
 from cross.expression.families.window import Window
 from cross.expression.language.terms import Binary, Int, Lookup, lookup
 from cross.expression.reference import evaluate
-from cross.loopnest import Programs, interpret, lower, to_text, verify
+from cross.loopnest import Programs, lower, to_text, verify
 from cross.loopnest.affine import divide, sum_of_terms
 from cross.loopnest.bind import bind
 from cross.loopnest.nodes import Expr, Knob, Var, add, mul
@@ -22,6 +22,7 @@ from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.packing import PackedLoop
 from cross.schedule.primitives import ComputeAt, Pack, Reorder, Split, Unroll
 from tests.feature_rows import check
+from tests.interpreter.interpreter import interpret
 from tests.nests import argument, load, loop, store
 from tests.nests import nest as nest_of
 from tests.targets import AVX2_TWO_CORES as TARGET

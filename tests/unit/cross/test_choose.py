@@ -14,9 +14,10 @@ from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.errors import ScheduleError
 from cross.expression.reference import evaluate
-from cross.loopnest import Programs, interpret, verify
+from cross.loopnest import Programs, verify
 from cross.schedule import cpu_space, gpu_space, space_of
 from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
+from tests.interpreter.interpreter import interpret
 from tests.targets import AVX2
 
 POCL = load("pocl").target(None)

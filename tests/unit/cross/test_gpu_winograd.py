@@ -21,12 +21,13 @@ from cross.expression.reference import evaluate
 from cross.expression.rewrites.winograd.flat import with_flat_tiles
 from cross.expression.rewrites.winograd.form import winograd_form
 from cross.expression.rewrites.winograd.matrices import TILES
-from cross.loopnest import Programs, interpret, lower, verify
+from cross.loopnest import Programs, lower, verify
 from cross.loopnest.bind import bind
 from cross.nvrtc import compile_cubin, usage
 from cross.schedule import ScheduleSpace, gpu_space, space_of
 from cross.schedule.space import Configuration
 from cross.schedule.winograd.gpu import gpu_winograd_spaces
+from tests.interpreter.interpreter import interpret
 from tests.unit.cross.test_winograd import convolution, every_structure, relative_error, uniform
 
 POCL, MALI, NANO = (

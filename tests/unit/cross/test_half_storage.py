@@ -14,9 +14,10 @@ from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, compute, maximum, placeholder, reduce_axis, sum
 from cross.expression.reference import evaluate
 from cross.expression.rewrites.half_storage import with_half_storage
-from cross.loopnest import Programs, interpret, verify
+from cross.loopnest import Programs, verify
 from cross.nvrtc import compile_cubin, usage
 from cross.schedule import gpu_space
+from tests.interpreter.interpreter import interpret
 
 POCL, NANO = load("pocl").target(None), load("jetson-nano").target("gpu")
 LENGTH = 64

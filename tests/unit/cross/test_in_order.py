@@ -35,9 +35,10 @@ from cross.expression.families.conv import conv2d, depthwise_conv2d
 from cross.expression.families.dense import dense
 from cross.expression.families.window import Window
 from cross.inspection.cpu_loops import inspect
-from cross.loopnest import LoopNest, Programs, interpret
+from cross.loopnest import LoopNest, Programs
 from cross.schedule import cpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated
+from tests.interpreter.interpreter import interpret
 from toolkit.measure import emulation
 
 BOARD = load("emulated-a53")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cross.errors import InterpreterError
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Select
-from cross.loopnest.interpreter import interpret, run, undefined
-from cross.loopnest.lanes import choose_lanes
 from cross.loopnest.nodes import Allocate, Block, Expr, For, Knob, LoopNest, Scope, Var
 from tests.closeness import assert_sums_close
+from tests.interpreter.evaluate import InterpreterError
+from tests.interpreter.interpreter import interpret, run, undefined
+from tests.interpreter.lanes import choose_lanes
 from tests.nests import (
     FLOAT_ZERO,
     argument,

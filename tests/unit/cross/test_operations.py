@@ -18,9 +18,10 @@ from cross.expression.language.dtypes import DTYPES
 from cross.expression.language.operations import INTEGER, OPERATIONS, Operation, converted
 from cross.expression.language.terms import call, cast
 from cross.expression.reference import evaluate
-from cross.loopnest import Programs, interpret, verify
+from cross.loopnest import Programs, verify
 from cross.schedule import cpu_space, gpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_here
+from tests.interpreter.interpreter import interpret
 
 HOST = load("host").target(None)
 ELEMENTS = 21  # no multiple of any vector: whole vectors and a rest

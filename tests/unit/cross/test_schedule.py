@@ -19,7 +19,7 @@ from cross.expression.families.norm import softmax
 from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
 from cross.expression.rewrites.rfactor import rfactor
-from cross.loopnest import Programs, bind, interpret, lower, to_text, verify
+from cross.loopnest import Programs, bind, lower, to_text, verify
 from cross.schedule import Constraint, Knob, ScheduleSpace, cpu_space
 from cross.schedule.packing import PackedLoop, Packing
 from cross.schedule.primitives import (
@@ -36,6 +36,7 @@ from cross.schedule.primitives import (
 from cross.schedule.tiles import space_tiles, vector_count, vector_tiles, waste
 from cross.schedule.vector_axis import with_vector_axes
 from tests.closeness import assert_sums_close
+from tests.interpreter.interpreter import interpret
 from tests.targets import AVX2_TWO_CORES as TARGET
 
 

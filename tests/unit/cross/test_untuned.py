@@ -20,7 +20,7 @@ from cross.expression.families.window import Window
 from cross.expression.language.terms import Binary, Int
 from cross.expression.reference import evaluate
 from cross.inspection.cpu_loops import inspect
-from cross.loopnest import Programs, interpret, verify
+from cross.loopnest import Programs, verify
 from cross.loopnest.affine import affine, rejoined
 from cross.loopnest.nodes import Var, add, mul
 from cross.schedule import cpu_space
@@ -31,6 +31,7 @@ from cross.schedule.reads import nest_of
 from cross.schedule.tiles import vector_count, vector_tiles
 from cross.schedule.untuned import core_of, fastest_tile
 from tests.fuzz.kernels import Job, compile_jobs, run_here
+from tests.interpreter.interpreter import interpret
 from tests.targets import AVX2
 
 AVX512 = Target(

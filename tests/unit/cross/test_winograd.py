@@ -23,11 +23,12 @@ from cross.expression.reference import evaluate
 from cross.expression.rewrites.winograd.convolution import transform_weights, winograd_conv2d
 from cross.expression.rewrites.winograd.form import winograd_form
 from cross.expression.rewrites.winograd.matrices import TAPS, TILES, filtering
-from cross.loopnest import Programs, interpret, lower, verify
+from cross.loopnest import Programs, lower, verify
 from cross.loopnest.bind import bind
 from cross.schedule import ScheduleSpace
 from cross.schedule.winograd.cpu import winograd_space, winograd_spaces
 from tests.fuzz.kernels import Job, compile_jobs, run_here
+from tests.interpreter.interpreter import interpret
 
 Array = NDArray[Any]
 

@@ -22,13 +22,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.errors import InterpreterError
 from cross.expression.language.dtypes import DTYPES
 from cross.expression.language.operations import OPERATIONS
 from cross.expression.language.terms import Int
-from cross.loopnest.evaluate import Accessor, Closure, Environment, Scope, compile_expression
-from cross.loopnest.lanes import ChosenLanes, choose_lanes
 from cross.loopnest.nodes import Allocate, Barrier, Block, Buffer, For, LoopNest, Statement, Store
+from tests.interpreter.evaluate import (
+    Accessor,
+    Closure,
+    Environment,
+    InterpreterError,
+    Scope,
+    compile_expression,
+)
+from tests.interpreter.lanes import ChosenLanes, choose_lanes
 
 Array = NDArray[Any]
 Action = Callable[[Environment], None]

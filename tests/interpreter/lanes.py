@@ -19,8 +19,8 @@ import numpy as np
 
 from cross.expression.language.operations import COMBINERS
 from cross.expression.language.terms import Binary, Int
-from cross.loopnest.evaluate import lane_values, separate
 from cross.loopnest.nodes import Block, Expr, For, Load, Statement, Store, loads, variables
+from tests.interpreter.evaluate import lane_values, separate
 
 MAX_LANES = 1 << 15  # bounds the memory of a step and keeps its arrays in cache
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.errors import InterpreterError
 from cross.expression.language.dtypes import INDEX
 from cross.expression.language.operations import OPERATIONS, converted
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select
@@ -28,6 +27,10 @@ Indices = NDArray[np.int64]
 Environment = list[int]
 Chosen = Indices | None
 Closure = Callable[[Environment, Chosen], Any]
+
+
+class InterpreterError(Exception):
+    """The interpreter met an access out of bounds or a buffer that does not fit; the message names it."""
 
 
 def lane_values(lanes: tuple[tuple[str, int], ...]) -> dict[str, Indices]:
