@@ -7,46 +7,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from toolkit.model.graph import Attribute, Count, GraphBuilder, Repeat, Value, computed_in
 from toolkit.model.import_indexed import MOST_COMPARED
-from toolkit.model.source import FLOATS, INTEGERS, VALUES, Importer, Operand, Source
+from toolkit.model.source import FLOATS, INTEGERS, VALUES, Emitter, Importer, Operand, Source
 
 MOST_ROWS = 2048  # that Unique compares with one another along an axis: a table of all pairs
 
 
-@dataclass(frozen=True, slots=True)
-class _Emitter:
-    """Emits intermediates of a node, int64 unless said otherwise, and its outputs."""
-
-    source: Source
-    build: GraphBuilder
-
-    def emit(
-        self,
-        op: str,
-        inputs: Sequence[str],
-        shape: Sequence[int],
-        attributes: dict[str, Attribute] | None = None,
-        dtype: str = "int64",
-    ) -> str:
-        return self.source.emit(self.build, op, inputs, attributes, tuple(shape), dtype)
-
-    def constant(self, stem: str, data: object, dtype: str = "int64") -> str:
-        return self.build.constant(f"{self.source.name}/{stem}", np.asarray(data, dtype))
-
-    def shaped(self, name: str, shape: Sequence[int]) -> str:
-        return self.emit("Reshape", [name], shape, dtype=self.build.values[name].dtype)
+class _Counting(Emitter):
+    """Emits outputs of a node of which only some elements count, and what counts them."""
 
     def output(
         self, operand: Operand, op: str, inputs: Sequence[str], attributes: dict[str, Attribute], count: Count
     ) -> None:
         """One of the node's outputs, of which only some elements count."""
-        value = Value(operand.name, operand.shape, operand.dtype, source=operand.name)
-        self.build.emit(op, inputs, value, attributes, self.source.name)
+        self.source.give(self.build, operand, op, inputs, attributes)
         self.build.counts[operand.name] = count
 
     def places(self, mask: str, most: int) -> tuple[str, str]:
@@ -54,7 +33,7 @@ class _Emitter:
         (length,) = self.build.values[mask].shape
         columns = math.isqrt(length - 1) + 1
         rows = -(-length // columns)
-        ones = self.emit("Cast", [mask], (length,), {"to": "int64"})
+        ones = self.emit("Cast", [mask], (length,), {"to": "int64"}, "int64")
         if rows * columns > length:
             pads: dict[str, Attribute] = {"mode": "constant", "value": 0}
             pads |= {"before": (0,), "after": (rows * columns - length,)}
@@ -62,23 +41,15 @@ class _Emitter:
         sums: dict[str, Attribute] = {"exclusive": 0, "reverse": 0}
         table = self.shaped(ones, (rows, columns))
         within = self.emit("CumSum", [table], (rows, columns), {"axis": 1, **sums})
-        ends = self.part(within, 1, columns - 1)
+        ends = self.part(within, 1, columns - 1, columns)
         across = self.emit("CumSum", [self.shaped(ends, (rows,))], (rows,), {"axis": 0, **sums})
         found = self.emit("TruePlaces", [within, across], (most,), {"count": most})
-        return found, self.count(self.part(across, 0, rows - 1))
+        return found, self.count(self.part(across, 0, rows - 1, rows))
 
     def count(self, one: str) -> str:
         """A value of one element as the count of this node's outputs: a scalar."""
         name = self.build.fresh(f"{self.source.output.name}/count")
         return self.build.emit("Reshape", [one], Value(name, (), "int64"), {}, self.source.name)
-
-    def part(self, name: str, axis: int, place: int) -> str:
-        """The elements at one place along an axis, which stays."""
-        value = self.build.values[name]
-        shape = tuple(1 if d == axis else extent for d, extent in enumerate(value.shape))
-        starts = tuple(place if d == axis else 0 for d in range(len(shape)))
-        attributes: dict[str, Attribute] = {"starts": starts, "steps": (1,) * len(shape), "shape": shape}
-        return self.emit("Slice", [name], shape, attributes, value.dtype)
 
 
 def _along(source: Source, data: Operand) -> tuple[tuple[int, ...], int]:
@@ -100,7 +71,7 @@ def compressed_shape(source: Source) -> tuple[int, ...]:
 
 def compress(source: Source, build: GraphBuilder) -> None:
     """Compress: the slices along an axis for which the condition holds."""
-    nodes, data, condition = _Emitter(source, build), source.input(0), source.input(1)
+    nodes, data, condition = _Counting(source, build), source.input(0), source.input(1)
     shape, axis = _along(source, data)
     output = source.output
     if not math.prod(output.shape):
@@ -126,7 +97,7 @@ def places_shape(source: Source) -> tuple[int, ...]:
 
 def non_zero(source: Source, build: GraphBuilder) -> None:
     """NonZero: the indices of the elements that are not 0, one row for each dimension."""
-    nodes, data = _Emitter(source, build), source.input(0)
+    nodes, data = _Counting(source, build), source.input(0)
     if not data.rank:
         raise source.refuse("its data has no dimension", "give its data a dimension in the model")
     most = math.prod(data.shape)
@@ -150,7 +121,7 @@ def unique_shape(source: Source) -> tuple[int, ...]:
 
 def unique(source: Source, build: GraphBuilder) -> None:
     """Unique: the different elements, or slices along an axis; where they begin, which each is, how many."""
-    nodes, data = _Emitter(source, build), source.input(0)
+    nodes, data = _Counting(source, build), source.input(0)
     shape, axis = _along(source, data)
     extent, width = shape[axis], math.prod(shape) // shape[axis]
     most = MOST_COMPARED if width == 1 else MOST_ROWS
@@ -161,17 +132,16 @@ def unique(source: Source, build: GraphBuilder) -> None:
     name = nodes.shaped(data.name, shape) if shape != data.shape else data.name
     rows = name
     if axis:
-        perm = (axis, *(d for d in range(len(shape)) if d != axis))
-        rows = nodes.emit("Transpose", [name], [shape[d] for d in perm], {"perm": perm}, data.dtype)
+        rows = nodes.transposed(name, (axis, *(d for d in range(len(shape)) if d != axis)))
     rows = nodes.shaped(rows, (extent, width))
-    table = [nodes.emit("FirstDifference", [rows], (extent, extent))] if width > 1 else []
-    first = nodes.emit("FirstEqual", [rows, *table], (extent,))
+    table = [nodes.emit("FirstDifference", [rows], (extent, extent), dtype="int64")] if width > 1 else []
+    first = nodes.emit("FirstEqual", [rows, *table], (extent,), dtype="int64")
     own = nodes.constant("own", np.arange(extent))
     begins = nodes.emit("Equal", [first, own], (extent,), dtype="bool")
-    ones = nodes.emit("Cast", [begins], (extent,), {"to": "int64"})
+    ones = nodes.emit("Cast", [begins], (extent,), {"to": "int64"}, "int64")
     count = Count(nodes.count(nodes.emit("ReduceSum", [ones], (1,), {"axes": (0,)})), 0)
     attributes: dict[str, Attribute] = {"ordered": source.integer("sorted", 1)}
-    rank = nodes.emit("RankOfKind", [rows, first, *table], (extent,), attributes)
+    rank = nodes.emit("RankOfKind", [rows, first, *table], (extent,), attributes, "int64")
     places = nodes.emit("PlacesOfKinds", [rank, first], (extent,))
     nodes.output(source.output, "Gather", [name, places], {"axis": axis}, Count(count.by, axis))
     more = [None if item is None else Operand(item.name, (extent,), "int64") for item in source.outputs[1:]]
@@ -179,8 +149,7 @@ def unique(source: Source, build: GraphBuilder) -> None:
     if indices is not None:
         nodes.output(indices, "Identity", [places], {}, count)
     if inverse is not None:
-        value = Value(inverse.name, inverse.shape, "int64", source=inverse.name)
-        build.emit("Identity", [rank], value, {}, source.name)
+        source.give(build, inverse, "Identity", [rank])
     if sizes is not None:
         nodes.output(sizes, "SizesOfKinds", [rank], {}, count)
 
@@ -210,7 +179,7 @@ def suppress(source: Source, build: GraphBuilder) -> None:
     """NonMaxSuppression: a loop takes the box of the best score of each class as often as boxes are asked
     for; the scores of those that overlap it become minus infinity.
     """
-    nodes, boxes, scores = _Emitter(source, build), source.input(0), source.input(1)
+    nodes, boxes, scores = _Counting(source, build), source.input(0), source.input(1)
     images, classes = scores.shape[:2]
     most, lines = _selections(source), images * classes
     best, values = _selecting(nodes, boxes, scores, most)
@@ -219,11 +188,7 @@ def suppress(source: Source, build: GraphBuilder) -> None:
 
     def by_class(name: str) -> str:
         """A value of each step as a list, all steps of a class together."""
-        dtype = build.values[name].dtype
-        table = nodes.shaped(name, (most, lines))
-        return nodes.shaped(
-            nodes.emit("Transpose", [table], (lines, most), {"perm": (1, 0)}, dtype), (lines * most,)
-        )
+        return nodes.shaped(nodes.transposed(nodes.shaped(name, (most, lines)), (1, 0)), (lines * most,))
 
     rows = lines * most
     places, total = nodes.places(by_class(valid), rows)
@@ -235,7 +200,7 @@ def suppress(source: Source, build: GraphBuilder) -> None:
     nodes.output(source.output, "Concat", columns, {"axis": 1}, Count(total, 0))
 
 
-def _selecting(nodes: _Emitter, boxes: Operand, scores: Operand, most: int) -> tuple[str, str]:
+def _selecting(nodes: _Counting, boxes: Operand, scores: Operand, most: int) -> tuple[str, str]:
     """The loop: the box that each step takes of each class, and its score: [most, images, classes, 1]."""
     source, build = nodes.source, nodes.build
     images, classes = scores.shape[:2]
@@ -272,7 +237,7 @@ def _selecting(nodes: _Emitter, boxes: Operand, scores: Operand, most: int) -> t
     return chosen, values
 
 
-def _candidates(nodes: _Emitter, scores: Operand, least: Operand | None) -> str:
+def _candidates(nodes: _Counting, scores: Operand, least: Operand | None) -> str:
     """Finite scores where they are more than the least one that is asked for, else minus infinity."""
     dtype = computed_in(scores.dtype)
     smallest = np.finfo(dtype).min

@@ -8,7 +8,7 @@ import numpy as np
 
 from toolkit.model.graph import Attribute, GraphBuilder
 from toolkit.model.import_arithmetic import cast_to
-from toolkit.model.source import NUMBERS, VALUES, Importer, Operand, Source
+from toolkit.model.source import NUMBERS, VALUES, Emitter, Importer, Operand, Source
 
 
 def arg_extreme(source: Source, build: GraphBuilder) -> None:
@@ -72,16 +72,8 @@ def one_hot(source: Source, build: GraphBuilder) -> None:
         )
     ]
     hot = source.emit(build, "Or", found, shape=output.shape, dtype="bool")
-    off, on = (_element(source, build, source.input(2), place) for place in (0, 1))
+    off, on = (Emitter(source, build).part(source.input(2).name, 0, place, place + 1) for place in (0, 1))
     source.emit(build, "Where", [hot, on, off])
-
-
-def _element(source: Source, build: GraphBuilder, vector: Operand, place: int) -> str:
-    """One element of a vector, of one element."""
-    if vector.data is not None:
-        return build.constant(f"{vector.name}/{place}", vector.data.ravel()[place])
-    attributes: dict[str, Attribute] = {"starts": (place,), "steps": (1,), "shape": (1,)}
-    return source.emit(build, "Slice", [vector.name], attributes, (1,), vector.dtype)
 
 
 def triangle(source: Source, build: GraphBuilder) -> None:

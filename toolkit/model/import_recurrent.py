@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from toolkit.model.graph import STORED, Attribute, GraphBuilder, Repeat, Value
-from toolkit.model.source import FLOATS, Importer, Operand, Source
+from toolkit.model.source import FLOATS, Emitter, Importer, Operand, Source
 
 ACTIVATIONS: dict[str, dict[str, float]] = {
     **{name: {} for name in ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus")},
@@ -30,58 +30,8 @@ BACKWARDS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, T
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class _Nodes:
-    """Appends canonical nodes; what is known ahead of time is computed at once."""
-
-    build: GraphBuilder
-    layer: str
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self.build.values[name].shape
-
-    def emit(
-        self,
-        op: str,
-        inputs: Sequence[str],
-        shape: Sequence[int],
-        attributes: dict[str, Attribute] | None = None,
-        output: Operand | None = None,
-    ) -> str:
-        """A node with the dtype of its last input; `output` is one of the layer's own."""
-        if output is not None:
-            value = Value(output.name, output.shape, output.dtype, source=output.name)
-        else:
-            dtype = self.build.values[inputs[-1]].dtype
-            value = Value(
-                self.build.fresh(f"{self.layer}/{op}"), tuple(shape), "bool" if op == "Less" else dtype
-            )
-        return self.build.emit(op, inputs, value, attributes, self.layer)
-
-    def part(self, name: str, axis: int, start: int, stop: int) -> str:
-        """Some of the elements along an axis."""
-        value = self.build.values[name]
-        shape = (*value.shape[:axis], stop - start, *value.shape[axis + 1 :])
-        if shape == value.shape:
-            return name
-        if value.data is not None:
-            cut = (slice(None),) * axis + (slice(start, stop),)
-            return self.build.constant(f"{name}/part", value.data[cut])
-        starts = tuple(start if dimension == axis else 0 for dimension in range(len(shape)))
-        attributes: dict[str, Attribute] = {"starts": starts, "steps": (1,) * len(shape), "shape": shape}
-        return self.emit("Slice", [name], shape, attributes)
-
-    def reshaped(self, name: str, shape: Sequence[int]) -> str:
-        value = self.build.values[name]
-        if value.data is not None:
-            return self.build.constant(f"{name}/shaped", value.data.reshape(shape))
-        return self.emit("Reshape", [name], shape)
-
-    def transposed(self, name: str, perm: tuple[int, ...]) -> str:
-        value = self.build.values[name]
-        if value.data is not None:
-            return self.build.constant(f"{name}/transposed", value.data.transpose(perm))
-        return self.emit("Transpose", [name], [value.shape[axis] for axis in perm], {"perm": perm})
+class _Nodes(Emitter):
+    """Appends the canonical nodes of a layer."""
 
     def added(self, left: str, right: str) -> str:
         values = [self.build.values[name] for name in (left, right)]
@@ -92,7 +42,7 @@ class _Nodes:
     def of_direction(self, operand: Operand, direction: int, axis: int = 0) -> str:
         """The part of one direction, without the axis of the directions."""
         part = self.part(operand.name, axis, direction, direction + 1)
-        return self.reshaped(part, [*operand.shape[:axis], *operand.shape[axis + 1 :]])
+        return self.shaped(part, [*operand.shape[:axis], *operand.shape[axis + 1 :]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +126,7 @@ def _activations(source: Source) -> tuple[dict[str, Attribute], ...]:
 
 def recurrent(source: Source, build: GraphBuilder) -> None:
     """LSTM, GRU and RNN: one loop a direction."""
-    nodes, data = _Nodes(build, source.name), source.input(0)
+    nodes, data = _Nodes(source, build), source.input(0)
     layout = source.integer("layout", 0)
     inputs = nodes.transposed(data.name, (1, 0, 2)) if layout else data.name
     layer = _Layer(source, inputs, nodes.shape(inputs)[1], source.input(2).shape[-1], _activations(source))
@@ -196,10 +146,10 @@ def recurrent(source: Source, build: GraphBuilder) -> None:
         axis = len(plain) - (1 if layout else 2)  # of the directions
         shape = (*plain[:axis], 1, *plain[axis:])
         if len(parts) == 1:
-            nodes.emit("Reshape", parts, shape, output=output)
+            source.give(build, output, "Reshape", parts)
         else:
-            parts = [nodes.reshaped(part, shape) for part in parts]
-            nodes.emit("Concat", parts, (), {"axis": axis}, output)
+            parts = [nodes.shaped(part, shape) for part in parts]
+            source.give(build, output, "Concat", parts, {"axis": axis})
 
 
 def _direction(layer: _Layer, nodes: _Nodes, direction: int, back: bool) -> list[str]:
@@ -207,7 +157,7 @@ def _direction(layer: _Layer, nodes: _Nodes, direction: int, back: bool) -> list
     source, gates = layer.source, GATES[layer.source.op]
     step_count, width = nodes.shape(layer.inputs)[0], gates * layer.hidden
     weights = nodes.transposed(nodes.of_direction(source.input(1), direction), (1, 0))
-    flat = nodes.reshaped(layer.inputs, (step_count * layer.batch, nodes.shape(weights)[0]))
+    flat = nodes.shaped(layer.inputs, (step_count * layer.batch, nodes.shape(weights)[0]))
     products = nodes.emit("MatMul", [flat, weights], (step_count * layer.batch, width))
     separate = source.op == "GRU" and source.integer("linear_before_reset", 0) != 0
     bias = source.optional(3)
@@ -218,11 +168,11 @@ def _direction(layer: _Layer, nodes: _Nodes, direction: int, back: bool) -> list
         if not separate:
             own, state_bias = nodes.added(own, state_bias), ""
         products = nodes.added(products, own)
-    products = nodes.reshaped(products, (step_count, layer.batch, width))
+    products = nodes.shaped(products, (step_count, layer.batch, width))
     states = [
         _initial(layer, nodes, direction, position) for position in (5, 6)[: 2 if source.op == "LSTM" else 1]
     ]
-    body = _Body(nodes.build, _Nodes(GraphBuilder(f"{source.name}/{direction}"), source.name))
+    body = _Body(nodes.build, _Nodes(source, GraphBuilder(f"{source.name}/{direction}")))
     old = [body.carry(name) for name in states]
     x = body.scan(products)
     inside = _inside(layer, nodes, body)
@@ -267,8 +217,8 @@ def _inside(layer: _Layer, nodes: _Nodes, body: _Body) -> str:
     numbers = nodes.build.constant(
         f"{layer.source.name}/steps", np.arange(steps, dtype=lengths.dtype)[:, None]
     )
-    ends = body.read(nodes.reshaped(lengths.name, (layer.batch, 1)))
-    return body.nodes.emit("Less", [body.scan(numbers), ends], (layer.batch, 1))
+    ends = body.read(nodes.shaped(lengths.name, (layer.batch, 1)))
+    return body.nodes.emit("Less", [body.scan(numbers), ends], (layer.batch, 1), dtype="bool")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from toolkit.model.graph import Attribute, GraphBuilder, computed_in
-from toolkit.model.source import FLOATS, INTEGERS, Importer, Operand, Source
+from toolkit.model.source import FLOATS, INTEGERS, Emitter, Importer, Operand, Source
 
 MODES = {
     "nearest": "nearest",
@@ -39,7 +39,7 @@ def sampled_shape(source: Source) -> tuple[int, ...]:
 
 def deformed_conv(source: Source, build: GraphBuilder) -> None:
     """DeformConv: the samples that each output reads, as rows of a matrix, times the weights."""
-    data, weight, offset = (source.input(position) for position in range(3))
+    nodes, (data, weight, offset) = Emitter(source, build), map(source.input, range(3))
     batch, channels, *image = data.shape
     kernel, output = weight.shape[2:], offset.shape[2:]
     rank, taps, pixels = len(image), int(np.prod(kernel)), int(np.prod(output))
@@ -51,45 +51,42 @@ def deformed_conv(source: Source, build: GraphBuilder) -> None:
             f"data of shape {list(data.shape)}; expected offsets of shape {list(expected)}"
         )
     whole = (batch * parts, taps, rank, pixels)
-    moved = _transposed(source, build, _shaped(source, build, offset.name, whole), (0, 3, 1, 2))
+    moved = nodes.transposed(nodes.shaped(offset.name, whole), (0, 3, 1, 2))
     start = build.constant(f"{source.output.name}/windows", _windows(source, output, kernel))
     shape = (batch * parts, pixels, taps, rank)
     positions = source.emit(build, "Add", [moved, start], shape=shape, dtype=offset.dtype)
     settings: dict[str, Attribute] = {"mode": "linear", "padding": "zeros", "align_corners": 1}
-    part = _shaped(source, build, data.name, (batch * parts, channels // parts, *image))
+    part = nodes.shaped(data.name, (batch * parts, channels // parts, *image))
     shape = (batch * parts, channels // parts, pixels, taps)
     samples = source.emit(build, "Sample", [part, positions], settings, shape)
     if (mask := source.optional(4)) is not None:
-        factors = _shaped(source, build, mask.name, (batch * parts, 1, taps, pixels))
-        samples = source.emit(
-            build, "Mul", [samples, _transposed(source, build, factors, (0, 1, 3, 2))], shape=shape
-        )
-    rows = _shaped(source, build, samples, (batch, groups, channels // groups, pixels, taps))
-    rows = _transposed(source, build, rows, (0, 1, 3, 4, 2))
-    columns = _shaped(
-        source, build, weight.name, (groups, weight.shape[0] // groups, *weight.shape[1:2], taps)
-    )
-    columns = _transposed(source, build, columns, (0, 3, 2, 1))
+        factors = nodes.shaped(mask.name, (batch * parts, 1, taps, pixels))
+        samples = source.emit(build, "Mul", [samples, nodes.transposed(factors, (0, 1, 3, 2))], shape=shape)
+    rows = nodes.shaped(samples, (batch, groups, channels // groups, pixels, taps))
+    rows = nodes.transposed(rows, (0, 1, 3, 4, 2))
+    columns = nodes.shaped(weight.name, (groups, weight.shape[0] // groups, *weight.shape[1:2], taps))
+    columns = nodes.transposed(columns, (0, 3, 2, 1))
     _multiply(source, build, rows, columns)
 
 
 def _multiply(source: Source, build: GraphBuilder, rows: str, columns: str) -> None:
     """The products of [n, g, pixels, taps, ci] and [g, taps, ci, co], with the bias, as images."""
-    batch, groups, pixels, taps, inner = build.values[rows].shape
-    outer = build.values[columns].shape[-1]
+    nodes = Emitter(source, build)
+    batch, groups, pixels, taps, inner = nodes.shape(rows)
+    outer = nodes.shape(columns)[-1]
     lead = (batch, groups, pixels) if groups > 1 else (batch * pixels,)
-    left = _shaped(source, build, rows, (*lead, taps * inner))
-    right = _shaped(source, build, columns, ((groups,) if groups > 1 else ()) + (taps * inner, outer))
+    left = nodes.shaped(rows, (*lead, taps * inner))
+    right = nodes.shaped(columns, ((groups,) if groups > 1 else ()) + (taps * inner, outer))
     product = source.emit(build, "MatMul", [left, right], shape=(*lead, outer))
-    split = _shaped(source, build, product, (batch, groups, pixels, outer))
-    moved = _transposed(source, build, split, (0, 1, 3, 2))
+    split = nodes.shaped(product, (batch, groups, pixels, outer))
+    moved = nodes.transposed(split, (0, 1, 3, 2))
     bias = source.optional(3)
     if bias is None:
         source.emit(build, "Reshape", [moved])
         return
-    image = _shaped(source, build, moved, source.output.shape)
+    image = nodes.shaped(moved, source.output.shape)
     view = (groups * outer, *(1,) * (source.output.rank - 2))
-    source.emit(build, "Add", [image, _shaped(source, build, bias.name, view)])
+    source.emit(build, "Add", [image, nodes.shaped(bias.name, view)])
 
 
 def _windows(source: Source, output: tuple[int, ...], kernel: tuple[int, ...]) -> np.ndarray:
@@ -107,16 +104,6 @@ def _windows(source: Source, output: tuple[int, ...], kernel: tuple[int, ...]) -
         shape[d], shape[rank + d] = own.shape
         grid[..., d] = own.reshape(shape)
     return grid.reshape(int(np.prod(output)), int(np.prod(kernel)), rank)
-
-
-def _shaped(source: Source, build: GraphBuilder, name: str, shape: tuple[int, ...]) -> str:
-    return source.emit(build, "Reshape", [name], shape=shape, dtype=build.values[name].dtype)
-
-
-def _transposed(source: Source, build: GraphBuilder, name: str, perm: tuple[int, ...]) -> str:
-    value = build.values[name]
-    shape = tuple(value.shape[axis] for axis in perm)
-    return source.emit(build, "Transpose", [name], {"perm": perm}, shape, value.dtype)
 
 
 def align_regions(source: Source, build: GraphBuilder) -> None:
@@ -168,10 +155,7 @@ def _regions(source: Source, build: GraphBuilder, rois: Operand, half_pixel: boo
     corners = emit("Mul", [rois.name, scale], rois.shape)
     if half_pixel:
         corners = emit("Sub", [corners, offset], rois.shape)
-    parts = []
-    for first in (0, 2):
-        attributes: dict[str, Attribute] = {"starts": (0, first), "steps": (1, 1), "shape": (count, 2)}
-        parts.append(source.emit(build, "Slice", [corners], attributes, (count, 2), rois.dtype))
+    parts = [Emitter(source, build).part(corners, 1, first, first + 2) for first in (0, 2)]
     size = emit("Sub", [parts[1], parts[0]], (count, 2))
     if not half_pixel:
         size = emit("Max", [size, least], (count, 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from toolkit.model.graph import Attribute, GraphBuilder, Value
+from toolkit.model.graph import Attribute, GraphBuilder
 from toolkit.model.source import FLOATS, NUMBERS, TRUTH, VALUES, Importer, Source
 
 REDUCTIONS = {
@@ -39,7 +39,7 @@ def dropout(source: Source, build: GraphBuilder) -> None:
     source.emit(build, "Identity", [source.input(0).name])
     for mask in filter(None, source.outputs[1:]):
         ones = build.constant(f"{mask.name}/ones", np.ones(mask.shape, mask.dtype))
-        build.emit("Identity", [ones], Value(mask.name, mask.shape, mask.dtype, source=mask.name))
+        source.give(build, mask, "Identity", [ones])
 
 
 def transpose(source: Source, build: GraphBuilder) -> None:

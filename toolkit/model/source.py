@@ -168,11 +168,67 @@ class Source:
             assert isinstance(perm, tuple)
             return build.constant(f"{inputs[0]}/transposed", known.transpose(perm))
         if shape is None:
-            output = self.output
-            value = Value(output.name, output.shape, output.dtype, source=output.name)
-            return build.emit(op, inputs, value, attributes, self.name)
-        value = Value(build.fresh(f"{self.output.name}/{op}"), tuple(shape), dtype or self.output.dtype)
+            return self.give(build, self.output, op, inputs, attributes)
+        stem = next((item.name for item in self.outputs if item is not None), self.name)
+        value = Value(build.fresh(f"{stem}/{op}"), wanted, dtype or self.output.dtype)
         return build.emit(op, inputs, value, attributes, self.name)
+
+    def give(
+        self,
+        build: GraphBuilder,
+        output: Operand,
+        op: str,
+        inputs: Sequence[str],
+        attributes: Mapping[str, Attribute] | None = None,
+    ) -> str:
+        """Append the canonical node that computes one of the node's outputs."""
+        value = Value(output.name, output.shape, output.dtype, source=output.name)
+        return build.emit(op, inputs, value, attributes, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Emitter:
+    """Appends intermediates of an ONNX node to a graph; what is known ahead of time is computed at once."""
+
+    source: Source
+    build: GraphBuilder
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.build.values[name].shape
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        shape: Sequence[int],
+        attributes: Mapping[str, Attribute] | None = None,
+        dtype: str = "",
+    ) -> str:
+        """An intermediate, by default of the dtype of its last input."""
+        dtype = dtype or self.build.values[inputs[-1]].dtype
+        return self.source.emit(self.build, op, inputs, attributes, shape, dtype)
+
+    def constant(self, stem: str, data: object, dtype: str = "int64") -> str:
+        return self.build.constant(f"{self.source.name}/{stem}", np.asarray(data, dtype))
+
+    def shaped(self, name: str, shape: Sequence[int]) -> str:
+        return self.emit("Reshape", [name], shape)
+
+    def transposed(self, name: str, perm: tuple[int, ...]) -> str:
+        return self.emit("Transpose", [name], [self.shape(name)[axis] for axis in perm], {"perm": perm})
+
+    def part(self, name: str, axis: int, start: int, stop: int) -> str:
+        """The elements from `start` to `stop` along an axis."""
+        value = self.build.values[name]
+        shape = (*value.shape[:axis], stop - start, *value.shape[axis + 1 :])
+        if shape == value.shape:
+            return name
+        if value.data is not None:
+            cut = (slice(None),) * axis + (slice(start, stop),)
+            return self.build.constant(f"{name}/part", value.data[cut])
+        starts = tuple(start if dimension == axis else 0 for dimension in range(len(shape)))
+        slicing: dict[str, Attribute] = {"starts": starts, "steps": (1,) * len(shape), "shape": shape}
+        return self.emit("Slice", [name], shape, slicing)
 
 
 Import = Callable[[Source, GraphBuilder], None]
