@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from cross.errors import ExpressionError
@@ -112,7 +113,8 @@ def unpool(
 
     def chosen(b: Term, *axes: Term) -> Term:
         found = last[(b, *axes)]
-        value = data[(b, *split_index(maximum(found, 0), image), axes[-1])]
+        inside = minimum(maximum(found, 0), math.prod(image) - 1)
+        value = data[(b, *split_index(inside, image), axes[-1])]
         return select(found >= 0, value, constant(0, data.dtype))
 
     return compute(shape, chosen, "unpool", names)

@@ -18,7 +18,6 @@ from cross.expression.language.functions import (
     floor,
     logical_and,
     maximum,
-    minimum,
     reduce_axis,
 )
 from cross.expression.language.tensor import Tensor, compute
@@ -166,7 +165,7 @@ def _outer_taps(position: Term, extent: int, tap: Term) -> tuple[Term, Term]:
     """
     seen = logical_and(position >= -1.0, position <= float(extent))
     x = bounded(position, 0.0, extent - 1.0)
-    index = minimum(cast(INDEX, floor(x)) + tap, extent - 1)
+    index = nearest(cast(INDEX, floor(x)) + tap, extent)
     return index, select(seen, select(equal(tap, 0), 1.0 - (x - floor(x)), x - floor(x)), 0.0)
 
 

@@ -12,6 +12,9 @@ from boards.board import load as load_board
 from cross.errors import VerifyError
 from cross.expression import Operator, placeholder
 from cross.expression.families.dense import dense
+from cross.expression.families.pool import unpool
+from cross.expression.families.sampling import align_regions
+from cross.expression.families.window import Window
 from cross.expression.language.terms import Const
 from cross.loopnest import Programs
 from cross.loopnest.nodes import (
@@ -258,3 +261,22 @@ def test_block_and_parallel_loops_stand_outermost() -> None:
     refuse(nest((Y,), late), r"^loop-kinds: block loop b inside a loop that is none \(in nest test, at for i")
     mixed = loop("b", BLOCKS, fill, LoopKind.PARALLEL)
     refuse(nest((Y,), mixed), "^loop-kinds: parallel loop b among the loops of a GPU")
+
+
+@pytest.mark.parametrize("combiner", ["sum", "max"])
+def test_regions_are_read_inside_of_their_image(combiner: str) -> None:
+    data, regions = placeholder((1, 10, 10, 1), "data"), placeholder((3, 4), "regions")
+    batches = placeholder((3,), "batches", "int64")
+    output = align_regions(data, regions, batches, (5, 5), 2, combiner)
+    read_inside(Operator("regions", (data, regions, batches), output))
+
+
+def test_unpooled_elements_are_read_inside_of_their_image() -> None:
+    data, places = placeholder((1, 2, 2, 1), "data"), placeholder((1, 2, 2, 1), "places", "int64")
+    output = unpool(data, places, (2, 2), Window((2, 2), (0,) * 4, (1, 1)), (4, 4))
+    read_inside(Operator("unpool", (data, places), output))
+
+
+def read_inside(operator: Operator) -> None:
+    space = space_of(operator, load_board("pocl").target("opencl"))
+    verify(Programs(space).nest(space.default()))
