@@ -201,8 +201,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 }
 
 
-EMPTY_STATE = """<ir_version: 8, opset_import: ["" : 17]> m (float[2, 4] x) => (float[2, 4] y) {
-    runs = Constant <value = int64 {3}> ()
+EMPTY_STATE = """<ir_version: 8, opset_import: ["" : 17]> m (int64 runs, float[2, 4] x) => (float[2, 4] y) {
     nothing = Constant <value = float[0] {}> ()
     none, y = Loop (runs, , nothing, x)
         <body = b (int64 n, bool go, float[0] s, float[2, 4] t)

@@ -35,6 +35,11 @@ class OnnxNode:
         return f"{self.domain}.{self.proto.op_type}" if self.domain else str(self.proto.op_type)
 
     @property
+    def scope(self) -> str:
+        """A name that no other node's values begin with."""
+        return next(str(item) for item in self.proto.output if item)
+
+    @property
     def opset(self) -> int:
         """The version of the operator set that the node is of; 0 where the model names none."""
         return self.opsets.get(self.domain, 0)
@@ -107,20 +112,19 @@ def _instantiated(node: OnnxNode, function: Any) -> list[Any]:
         defaults = {key: item.default_value for key, item in schema.attributes.items()}
         attributes |= {key: item for key, item in defaults.items() if item.name}
     attributes |= {item.name: item for item in proto.attribute}
-    scope = next(item for item in proto.output if item)
     made: list[Any] = []
     for inner in function.node:
         copy = onnx.NodeProto()
         copy.CopyFrom(inner)
         for item in inner.output:
             if not names.get(item):
-                names[item] = f"{scope}/{item}" if item else ""
-        _rename(copy, names, attributes)
+                names[item] = f"{node.scope}/{item}" if item else ""
+        rename(copy, names, attributes)
         made.append(copy)
     return made
 
 
-def _rename(proto: Any, names: Mapping[str, str], attributes: Mapping[str, Any]) -> None:
+def rename(proto: Any, names: Mapping[str, str], attributes: Mapping[str, Any]) -> None:
     """Replace the names that a node reads and writes, and the attributes that refer to the function's."""
     proto.input[:] = [names.get(item, item) for item in proto.input]
     proto.output[:] = [names.get(item, item) for item in proto.output]
@@ -138,7 +142,7 @@ def _rename(proto: Any, names: Mapping[str, str], attributes: Mapping[str, Any])
             own |= {item for inner in graph.node for item in inner.output}
             outer = {ours: theirs for ours, theirs in names.items() if ours not in own}
             for inner in graph.node:
-                _rename(inner, outer, attributes)
+                rename(inner, outer, attributes)
         kept.append(attribute.SerializeToString())
     del proto.attribute[:]
     for text in kept:
