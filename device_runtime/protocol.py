@@ -102,6 +102,7 @@ DTYPE_BYTES = {
     "uint64": 8,
     "bool": 1,
 }
+UNWRITTEN_FLOAT, UNWRITTEN_INTEGER = 0xFF, 0xA5  # bytes of a NaN, and of an unlikely number
 DRIVERS = ("cpu", *LANGUAGES)
 CORE_ID = between(0, 4095)
 FACTS = {  # of MeasureResult.facts, beside `cores`: type, and range
@@ -112,6 +113,12 @@ FACTS = {  # of MeasureResult.facts, beside `cores`: type, and range
 FAILURE_KINDS = (
     "build", "link", "launch", "timeout", "crash", "wrong_answer", "out_of_memory", "transport",
 )  # fmt: skip
+
+
+def unwritten_byte(dtype: str) -> int:
+    """What every byte of an output is before a kernel that is checked runs, and must be afterwards where the
+    kernel has nothing to write."""
+    return UNWRITTEN_FLOAT if "float" in dtype else UNWRITTEN_INTEGER
 
 
 @dataclass(frozen=True)

@@ -53,5 +53,7 @@ def run_generated(
     library, kernels = loaded(artifact, folder), dict(zip(nests, artifact.kernels, strict=True))
     for graph, inputs in models:
         yield run_reference(
-            graph, inputs, lambda operator, operands: call(library, kernels[operator.key], operands)
+            graph,
+            inputs,
+            lambda operator, operands: call(library, kernels[operator.key], operands)[operator.part],
         )

@@ -76,6 +76,7 @@ class _Lowering:
         if stage.is_spread:
             shape = tuple(loop.extent for loop in stage.loops if not loop.reduces)
         if stage.name == self.output:
+            shape = tuple(map(Int, self.operator.written)) if self.operator.destination else shape
             return Buffer(stage.name, shape, stage.tensor.dtype, Scope.ARGUMENT, "output")
         scope = Scope(stage.attachment.scope) if stage.attachment else Scope.WORKSPACE
         return Buffer(stage.name, shape, stage.tensor.dtype, scope)
@@ -179,7 +180,11 @@ class _Lowering:
         if stage.is_spread:
             return tuple(loop.var for loop in loops if not loop.reduces)
         values = stage.counters(loops)
-        return tuple(values.get(axis, ZERO) for axis in stage.tensor.axes)
+        indices = tuple(values.get(axis, ZERO) for axis in stage.tensor.axes)
+        if stage.name != self.output or self.operator.destination is None:
+            return indices
+        starts = map(Int, self.operator.destination.starts)
+        return tuple(map(add, indices, starts))
 
     def store(self, stage: Stage, loops: Sequence[Loop], value: Expr) -> Statement:
         guard = all_of((_inside(stage, stage.rounded_up), _before_ends(stage, loops)))

@@ -10,7 +10,8 @@ The outer part must be the same in all accesses, and is the same in all iteratio
 values of the first part lie further apart than the rest can reach, or meet nowhere with any of the values
 that the rest takes, iterations with different first parts touch different elements in that dimension. The
 first parts of all such dimensions together must differ between any two iterations. Where that fails, as for
-loops that were fused, the row-major position in memory is looked at in the same way.
+loops that were fused, the row-major position in memory is looked at in the same way, then that in the box of
+all indices, which is smaller where a part of a larger tensor is written.
 
 One overlap is allowed: a shifted last tile, min(i * T, E - T) + rest, lies partly on the tile before it. Both
 iterations then store the same value into a shared element, because lowering computes an element from its
@@ -22,7 +23,7 @@ such a buffer would be torn), which is checked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 
 from cross.expression.language.operations import OPERATIONS
 from cross.expression.language.terms import Binary, Int
-from cross.loopnest.bounds import UNKNOWN, Interval, Linear, Ranges, form_bounds, linear
+from cross.loopnest.bounds import UNKNOWN, Interval, Linear, Ranges, bounds, form_bounds, linear
 from cross.loopnest.nodes import (
     ZERO,
     Allocate,
@@ -154,23 +155,36 @@ def _meet(loop: For, buffer: Buffer, accesses: list[Access], outside: frozenset[
     if count == 1:
         return ""
     reason = _meet_in(loop, buffer, accesses, outside)
-    if reason and len(buffer.shape) > 1:
-        # Loops that were fused are told apart by the place in memory where their indices are not.
-        flat = Buffer(buffer.name, (Int(math.prod(_extents(buffer))),), buffer.dtype, buffer.scope)
-        moved = [replace(access, indices=(_offset(buffer, access.indices),)) for access in accesses]
+    whole = [(0, extent.value - 1) for extent in buffer.shape if isinstance(extent, Int)]
+    for box in (whole, _box(accesses, {loop.var: (0, count - 1)})) if len(buffer.shape) > 1 else ():
+        if not reason or box is None:
+            break
+        # Loops that were fused are told apart by the place in the box where their indices are not.
+        flat = Buffer(buffer.name, (Int(1),), buffer.dtype, buffer.scope)
+        moved = [replace(access, indices=(_offset(box, access.indices),)) for access in accesses]
         reason = _meet_in(loop, flat, moved, outside)
     return reason
 
 
-def _extents(buffer: Buffer) -> list[int]:
-    return [extent.value for extent in buffer.shape if isinstance(extent, Int)]
+def _box(accesses: Sequence[Access], own: Ranges) -> list[tuple[int, int]] | None:
+    """The first and last index in each dimension; None where they are not known."""
+    found: list[tuple[int, int]] = []
+    for dimension in zip(*(access.indices for access in accesses), strict=True):
+        ends = [
+            bounds(index, {**access.ranges, **own}) for index, access in zip(dimension, accesses, strict=True)
+        ]
+        low, high = min(low for low, _ in ends), max(high for _, high in ends)
+        if math.isinf(low) or math.isinf(high):
+            return None
+        found.append((int(low), int(high)))
+    return found
 
 
-def _offset(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-    """The row-major position of an element."""
+def _offset(box: Sequence[tuple[int, int]], indices: tuple[Expr, ...]) -> Expr:
+    """The row-major position of an element in a box."""
     result: Expr = ZERO
-    for index, extent in zip(indices, _extents(buffer), strict=True):
-        result = Binary("+", Binary("*", result, Int(extent)), index)
+    for index, (low, high) in zip(indices, box, strict=True):
+        result = Binary("+", Binary("*", result, Int(high - low + 1)), Binary("-", index, Int(low)))
     return result
 
 

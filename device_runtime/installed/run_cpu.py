@@ -10,7 +10,8 @@ import time
 from typing import Iterator, List, Sequence, Tuple
 
 from device_runtime.installed.installed_model import InstalledModel, Started, open_checked, output_sizes
-from device_runtime.measure.check import Difference, compare, unwritten_byte
+from device_runtime.measure.check import Difference, compare
+from device_runtime.protocol import unwritten_byte
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Fault
 

@@ -17,9 +17,9 @@ from device_runtime.installed.installed_model import (
     read_part,
     size_bytes,
 )
-from device_runtime.measure.check import Difference, unwritten_byte
+from device_runtime.measure.check import Difference
 from device_runtime.measure.numpy_check import difference
-from device_runtime.protocol import ProtocolError
+from device_runtime.protocol import ProtocolError, unwritten_byte
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Fault
 from device_runtime.wire.gpu_model_file import GpuModel

@@ -29,10 +29,6 @@ FORMATS: Dict[str, Format] = {
     "bool": "B",
 }
 
-# What an output is filled with before the checked call: a NaN for floats, an unlikely number otherwise.
-UNWRITTEN_FLOAT = 0xFF
-UNWRITTEN_INTEGER = 0xA5
-
 
 class _Difference(ctypes.Structure):
     _fields_ = (
@@ -83,11 +79,6 @@ def checked(found: Sequence[Tuple[BufferRequest, Difference]], rtol: float) -> D
             text = difference.text(buffer.elements, rtol)
             answer["failure"] = {"kind": "wrong_answer", "text": text, "signal": None}
     return answer
-
-
-def unwritten_byte(dtype: str) -> int:
-    """Byte that an output of this type is filled with before the kernel runs."""
-    return UNWRITTEN_FLOAT if "float" in dtype else UNWRITTEN_INTEGER
 
 
 def compare(

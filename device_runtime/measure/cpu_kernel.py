@@ -9,10 +9,10 @@ import ctypes
 import os
 from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
-from device_runtime.measure.check import Difference, compare, unwritten_byte
+from device_runtime.measure.check import Difference, compare
 from device_runtime.measure.timer import time_kernel
 from device_runtime.measure.trial import ALONE, BACKWARDS, Trial, carry_out
-from device_runtime.protocol import MAX_STEPS, BufferRequest, MeasureRequest, Timing
+from device_runtime.protocol import MAX_STEPS, BufferRequest, MeasureRequest, Timing, unwritten_byte
 from device_runtime.sandbox.float_mode import float_mode
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Fault

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
 from device_runtime.drivers.device import Call, Device, launch_arguments
 from device_runtime.drivers.gpu_buffers import GuardedBuffer
 from device_runtime.drivers.loaded_model import ModelCall
-from device_runtime.measure.check import Difference, unwritten_byte
+from device_runtime.measure.check import Difference
 from device_runtime.measure.numpy_check import difference
 from device_runtime.measure.repeats import time_repeats
 from device_runtime.measure.trial import Trial, carry_out
@@ -19,6 +19,7 @@ from device_runtime.protocol import (
     MeasureRequest,
     ProtocolError,
     Timing,
+    unwritten_byte,
 )
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Fault

@@ -54,9 +54,11 @@ class Drawn:
     nest: LoopNest
     operands: Sequence[Array]
     want: Array
+    part: tuple[slice, ...]  # of the last argument: the output
 
     def wrong(self, got: Array) -> str:
-        """What is wrong with an output; "" when nothing is."""
+        """What is wrong with the last argument; "" when nothing is."""
+        got = got[self.part]
         assert (got.shape, got.dtype) == (self.want.shape, self.want.dtype)
         if self.want.dtype.kind != "f":
             step = 1 if "quantizelinear" in self.case else 0  # quotients near a half
@@ -110,7 +112,8 @@ def drawn(trial: Trial, target: Target, rng: np.random.Generator) -> list[Drawn]
     def compute(operator: Operator, operands: Sequence[Array]) -> Array:
         want = evaluate(operator, operands)
         copies = [item.copy() for item in operands]
-        found.setdefault(operator.key, Drawn(trial.name, programs[operator.key], copies, want))
+        new = Drawn(trial.name, programs[operator.key], copies, want, operator.part)
+        found.setdefault(operator.key, new)
         return want
 
     outputs = cut(trial.graph, run_reference(trial.graph, trial.inputs, compute))

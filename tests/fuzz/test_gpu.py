@@ -61,8 +61,11 @@ def case_of(space: ScheduleSpace, rng: np.random.Generator, what: str) -> Case:
     nest = programs.nest(configuration)
     verify(nest)
     inputs = random_inputs(operator, rng)
-    kernel = GpuModule.from_bytes(compile([("kernel_0", nest)], space.target).code).kernels["kernel_0"]
-    return Case(what, nest, inputs, kernel, evaluate(operator, inputs))
+    return Case(what, nest, inputs, gpu_kernel(nest, space.target), evaluate(operator, inputs))
+
+
+def gpu_kernel(nest: LoopNest, target: Target) -> GpuKernel:
+    return GpuModule.from_bytes(compile([("kernel_0", nest)], target).code).kernels["kernel_0"]
 
 
 def compare(pocl: Pocl, cases: Sequence[Case], tolerance: float = TOLERANCE) -> None:

@@ -40,6 +40,7 @@ from toolkit.tuning.progress import TuningResult
 from toolkit.tuning.time_breakdown import TimeBreakdown
 
 Array = NDArray[Any]
+LAYERS = 24  # of SqueezeNet; pairs of its convolutions are joined in one tensor
 Pick = Callable[[ScheduleSpace, np.random.Generator], Configuration]
 
 
@@ -100,7 +101,8 @@ def expected_layers(graph: Graph, proto: Any, inputs: Mapping[str, Array]) -> di
     sources = {
         name: value
         for name, value in graph.values.items()
-        if value.source and graph.root(name) in layers and name not in graph.counts
+        if value.source and (layer := graph.root(name)) in layers and name not in graph.counts
+        if value.elements == graph.values[layer].elements  # else it is a part, compared with the whole
     }
     found = onnxruntime_values(proto, inputs, {value.source for value in sources.values()})
     expected = {}
@@ -143,7 +145,7 @@ def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: P
     inputs = random_inputs(graph, seed=seed)
     expected = expected_layers(graph, proto, inputs)
     results = [graph.root(name) for name in graph.outputs]
-    layers = [graph.root(name) for step in graph.steps for name in written(step)]
+    layers = dict.fromkeys(graph.root(name) for step in graph.steps for name in written(step))
     inner = [name for name in layers if name in expected and name not in results]
     size = MAX_BUFFERS - len(inputs) - len(results)
     with open_session(board, cache_dir=cache_dir, holder="test_model_layers") as session:
@@ -184,7 +186,7 @@ def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_layer_of_squeezenet_on_this_machine(
     squeezenet: Path, local_board: Board, tmp_path: Path, pick: Pick
 ) -> None:
-    assert check_on_board(local_board, squeezenet, 11, tmp_path, pick) >= 30
+    assert check_on_board(local_board, squeezenet, 11, tmp_path, pick) >= LAYERS
 
 
 @pytest.mark.emulated
@@ -192,12 +194,12 @@ def test_every_layer_of_squeezenet_on_this_machine(
 def test_every_layer_of_squeezenet_on_an_emulated_board(
     squeezenet: Path, emulated_board: Board, tmp_path: Path
 ) -> None:
-    assert check_on_board(emulated_board, squeezenet, 12, tmp_path) >= 30
+    assert check_on_board(emulated_board, squeezenet, 12, tmp_path) >= LAYERS
 
 
 @pytest.mark.slow
 def test_every_layer_of_squeezenet_by_opencl(squeezenet: Path, pocl_board: Board, tmp_path: Path) -> None:
-    assert check_on_board(pocl_board, squeezenet, 13, tmp_path) >= 30
+    assert check_on_board(pocl_board, squeezenet, 13, tmp_path) >= LAYERS
 
 
 def convolutions(folder: Path) -> Path:

@@ -156,7 +156,7 @@ class _Steps:
                     "packed ahead of time, but that value is computed at run time; choose a configuration "
                     "without that packing"
                 )
-        refs.append(self.buffers[group.output])
+        refs.append(self._buffer(group.output))
         return Step(kernel.planned.symbol, tuple(refs), group.name)
 
     def _choice(self, region: Region, choose: Choose) -> Choice:

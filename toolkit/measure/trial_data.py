@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cross.expression.language.dtypes import FLOATS
 from cross.expression.language.operator import Operator
 from cross.expression.reference import evaluate
+from device_runtime.protocol import unwritten_byte
 
 Array = NDArray[Any]
 
@@ -28,7 +29,7 @@ FEW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TrialData:
-    """One run of an operator: inputs in the operator's order, and what it must return."""
+    """One run of an operator: inputs in its order, and what the last argument of its program must be then."""
 
     inputs: tuple[Array, ...]
     expected: Array
@@ -55,8 +56,19 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
         ]
 
     return tuple(
-        TrialData(tuple(inputs), evaluate(operator, inputs)) for inputs in (plain, *map(changed, changes))
+        TrialData(tuple(inputs), _written(operator, inputs)) for inputs in (plain, *map(changed, changes))
     )
+
+
+def _written(operator: Operator, inputs: Sequence[Array]) -> Array:
+    """What the operator's program makes of a tensor of unwritten bytes."""
+    output = evaluate(operator, inputs)
+    if operator.destination is None:
+        return output
+    whole = np.full(operator.written, 0, output.dtype)
+    whole.view(np.uint8)[...] = unwritten_byte(str(output.dtype))
+    whole[operator.part] = output
+    return whole
 
 
 def _plain(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:

@@ -152,14 +152,15 @@ def _lives(graph: Graph, alignment_bytes: int) -> list[Placement]:
     for number, step in enumerate(graph.steps):
         for name in step.inputs:
             last[graph.root(name)] = number
-    lives = []
+    lives, placed = [], set(kept)
     for number, step in enumerate(graph.steps):
-        written = (step.output,) if isinstance(step, Group) else step.outputs
+        written = (graph.root(step.output),) if isinstance(step, Group) else step.outputs
         lives += [
             Placement(name, 0, graph.values[name].nbytes, number, last.get(name, number))
             for name in written
-            if name not in kept
+            if name not in placed
         ]
+        placed.update(written)  # several steps write parts of one value: it lives from the first of them
         if isinstance(step, Region) and (size := scratch_bytes(step.control, alignment_bytes)):
             lives.append(Placement(step.scratch, 0, size, number, number))
     return lives

@@ -15,7 +15,7 @@ Compute = Callable[[Operator, Sequence[Array]], Array]
 
 
 def run_reference(graph: Graph, inputs: Mapping[str, Array], compute: Compute = evaluate) -> dict[str, Array]:
-    """Every graph output; `inputs` has an array for each graph input, `compute` runs an operator."""
+    """Every graph output; `inputs` has an array for each graph input, `compute` makes an operator's."""
     roots = {graph.root(name) for name in graph.outputs}
     computed = {name: data for name in roots if (data := graph.values[name].data) is not None}  # empty ones
     computed |= {name: array for name, array in run_steps(graph, inputs, compute) if name in roots}
@@ -51,8 +51,14 @@ def run_steps(graph: Graph, inputs: Mapping[str, Array], compute: Compute) -> It
             results = _run_control(step.control, operands, compute)
             written |= zip(step.outputs, results, strict=True)
         for name, array in written.items():
-            memory[name] = array.reshape(graph.values[name].shape)
-            yield name, memory[name]
+            if isinstance(step, Group) and step.operator.destination is not None:
+                whole = graph.values[graph.root(name)]
+                memory.setdefault(whole.name, np.empty(whole.shape, whole.dtype))
+                memory[whole.name].reshape(step.operator.written)[step.operator.part] = array
+                yield whole.name, memory[whole.name]
+            else:
+                memory[name] = array.reshape(graph.values[name].shape)
+            yield name, array.reshape(graph.values[name].shape)
         for name in {graph.root(name) for name in (*step.inputs, *written)} - keep:
             if last_use.get(name, number) <= number:
                 memory.pop(name, None)

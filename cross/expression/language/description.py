@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cross.errors import ExpressionError
 from cross.expression.language.dtypes import INDEX
-from cross.expression.language.operator import Operator, reachable
+from cross.expression.language.operator import Destination, Operator, reachable
 from cross.expression.language.tensor import Axis, AxisKind, Read, Reduce, Tensor
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term, constant
 
@@ -27,13 +27,15 @@ def to_json(operator: Operator) -> str:
     """The operator as one line of JSON."""
     tensors = tuple(dict.fromkeys((*operator.inputs, *reachable(operator.output))))
     numbers = {tensor: number for number, tensor in enumerate(tensors)}
-    content = {
+    content: dict[str, Any] = {
         "description_version": DESCRIPTION_VERSION,
         "name": operator.name,
         "inputs": [numbers[tensor] for tensor in operator.inputs],
         "constants": sorted(operator.constants),
         "tensors": [_tensor(tensor, numbers) for tensor in tensors],
     }
+    if operator.destination is not None:
+        content["into"] = [list(operator.destination.shape), list(operator.destination.starts)]
     return json.dumps(content, separators=(",", ":"))
 
 
@@ -54,7 +56,9 @@ def from_json(text: str) -> Operator:
         for described in content["tensors"]:
             tensors.append(_parsed_tensor(described, tensors))
         inputs = tuple(tensors[number] for number in content["inputs"])
-        return Operator(str(content["name"]), inputs, tensors[-1], frozenset(content["constants"]))
+        places = [tuple(map(int, item)) for item in content.get("into", ())]
+        into = Destination(*places) if places else None
+        return Operator(str(content["name"]), inputs, tensors[-1], frozenset(content["constants"]), into)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ExpressionError(
             f"this is no description of an operator ({type(error).__name__}: {error}): {text[:60]!r}"

@@ -16,18 +16,31 @@ from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Look
 KEY_VERSION = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A larger tensor of which an operator writes one part and leaves the rest as it is.
+
+    `shape` is the tensor's, of the rank of the operator's output, whose first element goes to `starts`.
+    """
+
+    shape: tuple[int, ...]
+    starts: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Operator:
     """e in the AutoTVM paper: what to compute, with shapes and dtypes fixed.
 
     `constants` are positions in `inputs` whose values are known before the program runs (weights), so
-    that a schedule may lay them out ahead of time.
+    that a schedule may lay them out ahead of time. With a `destination` the program's last argument is a
+    tensor of that shape, into which the output is written; without one it is the output.
     """
 
     name: str
     inputs: tuple[Tensor, ...]
     output: Tensor
     constants: frozenset[int] = frozenset()
+    destination: Destination | None = None
 
     def __post_init__(self) -> None:
         if self.output.body is None:
@@ -39,6 +52,24 @@ class Operator:
                 f"operator {self.name}: reads placeholders that are not among its inputs: "
                 f"{', '.join(missing)}"
             )
+        if self.destination is not None and not _fits(self.output.shape, self.destination):
+            raise ExpressionError(
+                f"operator {self.name}: an output of shape {list(self.output.shape)} does not fit into "
+                f"{list(self.destination.shape)} at {list(self.destination.starts)}"
+            )
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The shape of the program's last argument."""
+        return self.output.shape if self.destination is None else self.destination.shape
+
+    @property
+    def part(self) -> tuple[slice, ...]:
+        """Where the output lies in the program's last argument."""
+        starts = (0,) * len(self.output.shape) if self.destination is None else self.destination.starts
+        return tuple(
+            slice(start, start + extent) for start, extent in zip(starts, self.output.shape, strict=True)
+        )
 
     @cached_property
     def stages(self) -> tuple[Tensor, ...]:
@@ -66,6 +97,8 @@ class Operator:
                 f"T{position}: {stage.dtype}{list(stage.shape)} = {to_text(stage.body, tensors, axes)}"
             )
             tensors[stage] = f"T{position}"
+        if self.destination is not None:
+            lines.append(f"into {list(self.destination.shape)} at {list(self.destination.starts)}")
         return "\n".join(lines)
 
     @cached_property
@@ -85,6 +118,13 @@ class Operator:
                     iterations *= axis.extent
             total += count * iterations
         return total
+
+
+def _fits(shape: tuple[int, ...], destination: Destination) -> bool:
+    if not len(shape) == len(destination.shape) == len(destination.starts):
+        return False
+    ends = (start + extent for start, extent in zip(destination.starts, shape, strict=True))
+    return min(destination.starts, default=0) >= 0 and all(map(int.__le__, ends, destination.shape))
 
 
 def _flops(term: Term) -> int:

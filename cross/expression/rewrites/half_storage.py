@@ -42,7 +42,7 @@ def with_half_storage(
     result = new[operator.output]
     if output and result.dtype == COMPUTED:
         result = _stored(result, dtype)
-    return Operator(operator.name, given, result, operator.constants)
+    return replace(operator, inputs=given, output=result)
 
 
 def _stored(computed: Tensor, dtype: str) -> Tensor:

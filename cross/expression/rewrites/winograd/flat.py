@@ -33,7 +33,7 @@ def with_flat_tiles(operator: Operator) -> Operator:
         body = replace_reads(stage.body, change)
         place = first.get(stage)
         new[stage] = replace(stage, body=body) if place is None else _flat(stage, body, place)
-    return Operator(operator.name, operator.inputs, new[operator.output], operator.constants)
+    return replace(operator, output=new[operator.output])
 
 
 def _joined(indices: tuple[Term, ...], place: int, grid: tuple[int, ...]) -> tuple[Term, ...]:

@@ -96,7 +96,7 @@ def winograd_form(operator: Operator, tile: int) -> WinogradForm | None:
     weights = placeholder(shape, weight.name, weight.dtype)
     inputs = tuple(weights if item is weight else item for item in operator.inputs)
     output = _replaced(operator, found.stage, found.by(algorithm, weights))
-    rewritten = Operator(f"{operator.name}_winograd{tile}", inputs, output, operator.constants)
+    rewritten = replace(operator, name=f"{operator.name}_winograd{tile}", inputs=inputs, output=output)
     return WinogradForm(rewritten, position, algorithm, first)
 
 
