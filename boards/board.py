@@ -29,9 +29,9 @@ from boards.errors import (
     UnknownLevel,
     UnknownTarget,
 )
+from boards.keys import TABLES
 from boards.probe import HostFacts, host_target, narrowed, pocl_target, read_host_facts
 from boards.rules import broken_rules
-from boards.target import GpuLimits, Target
 
 __all__ = [
     "BadAddress",
@@ -47,14 +47,6 @@ __all__ = [
     "load",
 ]
 
-# the type of each table, by its key without the numbers of list entries
-_TABLES: dict[str, type[msgspec.Struct]] = {
-    "": Board,
-    "link": Link,
-    "measure": MeasureDefaults,
-    "targets[]": Target,
-    "targets[].gpu": GpuLimits,
-}
 _TOML_WORDS = {"array": "a list", "object": "a table", "str": "text in quotes", "int": "a whole number",
                "float": "a number", "bool": "true or false"}  # fmt: skip
 _RETIRED = {  # keys of earlier versions, and what to do instead
@@ -89,7 +81,7 @@ def load(name_or_path: str | Path, *, facts: HostFacts | None = None) -> Board:
     board = _read(_SHIPPED / f"{name}.toml")
     if colon and not board.probed:
         raise UnknownLevel(name, level, "only a board that is this machine has levels")
-    return _filled_in(_reached_at(board, address) if at else board, facts, level if colon else None)
+    return _filled_in(reached_at(board, address) if at else board, facts, level if colon else None)
 
 
 def _read(path: Path) -> Board:
@@ -100,6 +92,11 @@ def _read(path: Path) -> Board:
         raise NoBoardFile(str(path), error.strerror or str(error)) from error
     except ValueError as error:  # a zero byte in the path
         raise NoBoardFile(str(path), str(error)) from error
+    return parsed(content, path)
+
+
+def parsed(content: bytes, path: Path) -> Board:
+    """The board in the content of a file, every type and rule checked. Raises BadBoardFile."""
     try:
         tables = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # among them wrong UTF-8, TOML and integers of 5,000 digits
@@ -108,14 +105,19 @@ def _read(path: Path) -> Board:
         raise BadBoardFile(
             str(path), [Problem("toml", wide, "an integer of 64 bits, as TOML has them", "a larger one")]
         )
-    try:
-        board = msgspec.convert(tables, Board)
-    except msgspec.ValidationError as error:
-        raise BadBoardFile(str(path), [_type_problem(str(error), tables)]) from error
+    board = converted(tables, path)
     problems = broken_rules(board)
     if problems:
         raise BadBoardFile(str(path), problems)
     return board
+
+
+def converted(tables: dict[str, Any], path: Path) -> Board:
+    """The board of a file's tables, whose types are checked, and not the rules. Raises BadBoardFile."""
+    try:
+        return msgspec.convert(tables, Board)
+    except msgspec.ValidationError as error:
+        raise BadBoardFile(str(path), [_type_problem(str(error), tables)]) from error
 
 
 def _wide_integers(tables: dict[str, Any]) -> Iterator[str]:
@@ -155,14 +157,14 @@ def _type_problem(message: str, tables: dict[str, Any]) -> Problem:
         found = f"{key}.{unknown.group(1)}".removeprefix(".")
         if found in _RETIRED:
             return Problem("known-keys", found, _RETIRED[found], "a key of earlier versions")
-        known = _TABLES[re.sub(r"\d+", "", key)].__struct_fields__
+        known = TABLES[re.sub(r"\d+", "", key)].__struct_fields__
         near = difflib.get_close_matches(unknown.group(1), known, n=1) or sorted(known)
         return Problem("known-keys", found, f"a known key ({', '.join(near)})", "an unknown one")
     if missing := re.search(r"missing required field `(.+)`", sentence):
         return Problem("required-keys", f"{key}.{missing.group(1)}".removeprefix("."), "this key", "nothing")
     table, _, field = key.rpartition(".")
     if "Invalid enum value" in sentence:
-        hint = typing.get_type_hints(_TABLES[re.sub(r"\d+", "", table)])[field]
+        hint = typing.get_type_hints(TABLES[re.sub(r"\d+", "", table)])[field]
         expected = " or ".join(repr(choice) for choice in typing.get_args(hint))
     else:
         wanted = sentence.partition(", got ")[0].removeprefix("Expected ").replace("`", "")
@@ -181,8 +183,8 @@ def _value_at(tables: dict[str, Any], key: str) -> str:
     return repr(value)
 
 
-def _reached_at(board: Board, address: str) -> Board:
-    """The board with the address of NAME@ADDRESS in its link."""
+def reached_at(board: Board, address: str) -> Board:
+    """The board with the address of NAME@ADDRESS in its link. Raises BadAddress."""
     match = _ADDRESS.fullmatch(address)
     if not board.link.has_address:
         raise BadAddress(board.name, address, f"its link is {board.link.kind!r}, which has no address")

@@ -17,15 +17,22 @@ from pathlib import Path
 SUMS = "SHA256SUMS"  # sealed lines as of sha256sum: `sha256sum -c` says what is damaged
 
 
-def write_file(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Replace a file, durably: whoever reads sees the old or the new content. Raises OSError."""
+def write_file(path: Path, data: bytes, mode: int = 0o644, *, new: bool = False) -> None:
+    """Replace a file, durably: whoever reads sees the old or the new content. Raises OSError.
+
+    A `new` one is made whole or not at all; FileExistsError where there is one of that name.
+    """
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as out:
         try:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
             os.fchmod(out.fileno(), mode)
-            os.replace(out.name, path)
+            if new:
+                os.link(out.name, path)
+                os.unlink(out.name)
+            else:
+                os.replace(out.name, path)
         except BaseException:
             os.unlink(out.name)
             raise

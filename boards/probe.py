@@ -29,6 +29,18 @@ _ARM_ONE_PIPE = frozenset({  # one 128-bit multiply-add a cycle: A34, A53, A35, 
 })  # fmt: skip
 
 
+ARM_CORES: Mapping[str, str] = {  # "CPU part" to LLVM's name (llvm/lib/TargetParser/Host.cpp)
+    "0xd02": "cortex-a34", "0xd03": "cortex-a53", "0xd04": "cortex-a35",
+    "0xd05": "cortex-a55", "0xd06": "cortex-a65", "0xd07": "cortex-a57", "0xd08": "cortex-a72",
+    "0xd09": "cortex-a73", "0xd0a": "cortex-a75", "0xd0b": "cortex-a76", "0xd0c": "neoverse-n1",
+    "0xd0d": "cortex-a77", "0xd0e": "cortex-a76ae", "0xd40": "neoverse-v1", "0xd41": "cortex-a78",
+    "0xd42": "cortex-a78ae", "0xd44": "cortex-x1", "0xd46": "cortex-a510", "0xd47": "cortex-a710",
+    "0xd48": "cortex-x2", "0xd49": "neoverse-n2", "0xd4a": "neoverse-e1", "0xd4b": "cortex-a78c",
+    "0xd4d": "cortex-a715", "0xd4e": "cortex-x3", "0xd4f": "neoverse-v2",
+}  # fmt: skip
+ARM_FEATURES = ("dotprod", "i8mm")  # beyond NEON, what kernels use: products of bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Vectors:
     """Widest vectors that are worth using, and float32 operations a core does with them in a cycle."""
@@ -81,19 +93,51 @@ def read_host_facts(
     )
     if architecture not in _VECTORS:
         raise UnsupportedHost(architecture)
-    cores = _usable_cores(root, sorted(os.sched_getaffinity(0)) if allowed is None else allowed)
+    cores = usable_cores(root, sorted(os.sched_getaffinity(0)) if allowed is None else allowed)
     cpu = _cpu_entry(root, cores[0])
+    flags = frozenset((cpu.get("flags") or cpu.get("Features") or "").split())
+    facts = cpu_facts(architecture, cpu, flags, cores)
+    return replace(
+        facts,
+        caches=_caches(root, cores[0]),
+        clock_hz=_clock_hz(root, cores[0]) or facts.clock_hz or _FALLBACK_CLOCK_HZ,
+        memory_bytes=_memory_bytes(root),
+    )
+
+
+def cpu_facts(
+    architecture: str, cpu: Mapping[str, str], flags: frozenset[str], cores: Sequence[int]
+) -> HostFacts:
+    """What `cpu`, their block of /proc/cpuinfo, and its flags say of some cores; clock 0: not said.
+
+    `architecture` is x86_64 or aarch64; caches and memory are left at their defaults. Raises UnsupportedHost.
+    """
+    if architecture not in _VECTORS:
+        raise UnsupportedHost(architecture)
     return HostFacts(
         architecture=architecture,
         model=_model(cpu),
         machine=_machine(cpu),
-        cores=cores,
-        vectors=_VECTORS[architecture](cpu),
-        caches=_caches(root, cores[0]),
-        clock_hz=_clock_hz(root, cores[0], cpu),
-        memory_bytes=_memory_bytes(root),
-        flags=frozenset((cpu.get("flags") or cpu.get("Features") or "").split()),
+        cores=tuple(cores),
+        vectors=_VECTORS[architecture]({**cpu, "flags": " ".join(flags)}),
+        caches=Caches(),
+        clock_hz=float(cpu.get("cpu MHz", "0") or 0) * 1e6,
+        memory_bytes=_FALLBACK_MEMORY_BYTES,
+        flags=flags,
     )
+
+
+def compiled_for(facts: HostFacts) -> HostFacts:
+    """The cores as another machine compiles for them: by LLVM's name of a core, or its level of x86-64."""
+    if facts.architecture == "x86_64":
+        fitting = [level for level in LEVELS if not missing_flags(LEVELS[level], facts.flags)]
+        if fitting:
+            return narrowed(facts, "", fitting[-1])
+        return replace(facts, cpu="x86-64", vectors=_LEVEL_VECTORS["x86-64-v2"])
+    features = ("neon", *(name for name in ARM_FEATURES if flag_of(name) in facts.flags))
+    implementer, _, rest = facts.machine.partition("-")
+    cpu = ARM_CORES.get(rest.partition("-")[0]) if implementer == _ARM else None
+    return replace(facts, cpu=cpu or "generic", features=tuple(f"+{name}" for name in features))
 
 
 def narrowed(facts: HostFacts, board: str, level: str) -> HostFacts:
@@ -156,7 +200,7 @@ def _of_this_machine(facts: HostFacts) -> dict[str, Any]:
     }
 
 
-def _usable_cores(root: Path, allowed: Sequence[int]) -> tuple[int, ...]:
+def usable_cores(root: Path, allowed: Sequence[int]) -> tuple[int, ...]:
     """The cores of the affinity mask, as many as the control group's time quota pays for."""
     quota = _cpu_quota(root)
     count = len(allowed) if quota is None else max(1, min(len(allowed), int(quota)))
@@ -244,13 +288,10 @@ def _caches(root: Path, core: int) -> Caches:
     )
 
 
-def _clock_hz(root: Path, core: int, cpu: Mapping[str, str]) -> float:
-    """The highest clock that cpufreq allows, otherwise the one /proc/cpuinfo shows, otherwise 1 GHz."""
+def _clock_hz(root: Path, core: int) -> float:
+    """The highest clock that cpufreq allows; 0 where there is none."""
     khz = _text(root / f"sys/devices/system/cpu/cpu{core}/cpufreq/cpuinfo_max_freq")
-    if khz.isdigit() and int(khz):
-        return int(khz) * 1e3
-    mhz = float(cpu.get("cpu MHz", "0") or 0)
-    return mhz * 1e6 if mhz else _FALLBACK_CLOCK_HZ
+    return int(khz) * 1e3 if khz.isdigit() else 0.0
 
 
 def _memory_bytes(root: Path) -> int:

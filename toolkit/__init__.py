@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from boards.board import board_names as board_names
     from boards.description import Board as Board
+    from boards.description import Link as Link
     from boards.target import Target as Target
     from cross.expression import Operator as Operator
     from cross.expression import compute as compute
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from toolkit.measure.credentials import make_credentials as make_credentials
     from toolkit.measure.emulation import fetch_emulation as fetch_emulation
     from toolkit.measure.fit import Check as Check
+    from toolkit.measure.new_board import NewBoard as NewBoard
+    from toolkit.measure.new_board import new_board as new_board
     from toolkit.measure.peak import BoardFacts as BoardFacts
     from toolkit.measure.peak import load_board as load_board
     from toolkit.measure.peak import probe_board as probe_board

@@ -91,6 +91,7 @@ def _described(driver: Any, device: Any) -> Dict[str, Any]:
             device.get_attribute(limit)
             for limit in (name.MAX_BLOCK_DIM_X, name.MAX_BLOCK_DIM_Y, name.MAX_BLOCK_DIM_Z)
         ],
+        "cache_bytes": device.get_attribute(name.L2_CACHE_SIZE),
         "shared_memory_bytes": device.get_attribute(name.MAX_SHARED_MEMORY_PER_BLOCK),
         "registers_per_block": device.get_attribute(name.MAX_REGISTERS_PER_BLOCK),
         "warp_size": device.get_attribute(name.WARP_SIZE),

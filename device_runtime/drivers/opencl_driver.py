@@ -93,7 +93,9 @@ def opencl_devices(scratch: str) -> List[Dict[str, Any]]:
             "memory_bytes": device.global_mem_size,
             "max_threads_per_block": device.max_work_group_size,
             "max_block_dims": list(device.max_work_item_sizes),
+            "cache_bytes": device.global_mem_cache_size,
             "shared_memory_bytes": device.local_mem_size,
+            "shared_memory_on_chip": device.local_mem_type == cl.device_local_mem_type.LOCAL,
             "vector_float_lanes": device.preferred_vector_width_float,
             "float16": "cl_khr_fp16" in device.extensions.split(),
         }

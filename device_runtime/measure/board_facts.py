@@ -17,6 +17,11 @@ from device_runtime.sandbox.confinement import protection
 from device_runtime.sandbox.isolation import Limits, run_isolated
 
 CPU_DIR = "/sys/devices/system/cpu"
+CLOCK = "cpu MHz"
+IDENTITY = (  # entries of /proc/cpuinfo that say which core it is
+    "vendor_id", "cpu family", "model", "stepping", "model name", CLOCK,
+    "CPU implementer", "CPU part", "CPU variant",
+)  # fmt: skip
 NO_GPUS: Dict[str, List[Any]] = {**{name: [] for name in GPU_DRIVERS}, "gpu_errors": []}
 GPU_LIMITS = Limits(timeout_s=30.0, memory_bytes=2 << 30, limit_address_space=False)
 
@@ -35,6 +40,7 @@ def probe(device_dir: str, gpus: bool = True) -> Dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "libc": " ".join(platform.libc_ver()),
         "cpu": _cpu_info(),
+        "clusters": _clusters(),
         "cores": [_core(core) for core in sorted(os.sched_getaffinity(0))],
         "caches": _caches(min(os.sched_getaffinity(0))),
         "thermal": _thermal(),
@@ -73,11 +79,19 @@ def _number(*path: str) -> Optional[int]:
     return int(text) if text and text.lstrip("-").isdigit() else None
 
 
+def _cpu_entries() -> List[Dict[str, str]]:
+    """The blocks of /proc/cpuinfo, keys to values."""
+    entries = []
+    for block in (_text("/proc/cpuinfo") or "").split("\n\n"):
+        lines = (line.partition(":") for line in block.splitlines())
+        entries.append({key.strip(): value.strip() for key, _, value in lines})
+    return entries
+
+
 def _cpu_info() -> Dict[str, Any]:
     info: Dict[str, str] = {}
-    for line in (_text("/proc/cpuinfo") or "").splitlines():
-        key, _, value = line.partition(":")
-        info.setdefault(key.strip(), value.strip())
+    for entry in _cpu_entries():
+        info = {**entry, **info}
     board = _text("/proc/device-tree/model")
     return {
         "model": info.get("model name") or info.get("Hardware") or "",
@@ -100,6 +114,28 @@ def _core(core: int) -> Dict[str, Any]:
     if governor:
         found["governor"] = governor
     return found
+
+
+def _clusters() -> List[Dict[str, Any]]:
+    """The cores by what they are: those of one entry have the same model, caches and, on Arm, highest clock
+    (on x86 cores of one kind differ a little in it)."""
+    entries = _cpu_entries()
+    of_cores = {entry["processor"]: entry for entry in entries if "processor" in entry}
+    found: Dict[Any, Dict[str, Any]] = {}
+    for core in sorted(os.sched_getaffinity(0)):
+        entry = of_cores.get(str(core), entries[0])
+        identity = {key: entry[key] for key in IDENTITY if key in entry}
+        caches, max_hz = _caches(core), _core(core).get("max_hz", 0)
+        kind = (
+            tuple(identity.get(key) for key in IDENTITY if key != CLOCK),
+            tuple((cache["level"], cache["type"], cache["size_bytes"]) for cache in caches),
+            max_hz if "CPU part" in entry else 0,
+        )
+        cluster = found.setdefault(
+            kind, {"cores": [], "identity": identity, "max_hz": max_hz, "caches": caches}
+        )
+        cluster["cores"].append(core)
+    return list(found.values())
 
 
 def _caches(core: int) -> List[Dict[str, Any]]:

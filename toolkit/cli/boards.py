@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import toolkit
 from toolkit.cli.answers import (
+    TRUST,
     answer,
     answering,
     board_to_run,
@@ -74,6 +76,40 @@ def probe(*, name: str, wait_s: float, as_json: bool) -> None:
             lines.append((f"main memory of {target}", f"{facts.bandwidth_gbs:.1f} GB/s read{mark}"))
     answer("boards-probe", found, "\n".join(toolkit.named(lines)), as_json=as_json)
     say(f"kept in {found.stored}")
+
+
+@boards.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--ssh", "address", metavar="[USER@]HOST[:PORT]", help="The board is reached over SSH.")
+@click.option("--local", is_flag=True, help="The board is this machine.")
+@click.option("--like", default="", metavar="BOARD",
+      help="What cannot be probed is as in its file; so is the link, if none is named.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="A key of the file: memory_bytes, link.python, cpu.clock_hz (of target cpu).")  # fmt: skip
+@trust_option
+@json_option
+@answering
+def new(
+    *, file: Path, address: str | None, local: bool, like: str, settings: tuple[str, ...], as_json: bool
+) -> None:
+    """Write the board file FILE (NAME.toml) by asking a board what it is; it must not be there yet.
+
+    Name one of --ssh, --local and --like. docs/boards.md explains every key.
+    """
+    if bool(address) + local > 1 or not (address or local or like):
+        raise click.UsageError("name one of --ssh [USER@]HOST[:PORT], --local and --like BOARD")
+    if file.suffix != ".toml":
+        raise click.UsageError(f"{file} is no board file: expected NAME.toml")
+    pairs = dict(text.partition("=")[::2] for text in settings)
+    similar = board_to_run(like) if like and not (address or local) else None
+    similar = similar or (toolkit.load_board(like, to_run=False) if like else None)
+    link = address or (toolkit.Link(kind="local") if local or similar is None else similar.link)
+    say("asking the board")
+    trust = click.get_current_context().meta[TRUST]
+    found = toolkit.new_board(file, link, like=similar, settings=pairs, trust=trust)
+    lines = [f"wrote {file}", *toolkit.named(_facts(found.answer)), "", board_text(found.board)]
+    answer("boards-new", found, "\n".join(lines), as_json=as_json)
+    say(f"next: `toolkit doctor {file}`, then `toolkit boards probe {file}` measures its peak")
 
 
 def board_text(board: Board) -> str:

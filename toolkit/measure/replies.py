@@ -73,6 +73,15 @@ class Cpu(Reply, frozen=True, kw_only=True):
     governors: tuple[str, ...]
 
 
+class Cluster(Reply, frozen=True, kw_only=True):
+    """Cores of one kind; `identity` has the entries of /proc/cpuinfo that say which, `caches` are one's."""
+
+    cores: Annotated[tuple[Count, ...], msgspec.Meta(min_length=1, max_length=MOST_CORES)]
+    identity: dict[str, str]
+    max_hz: Count
+    caches: tuple[Cache, ...]
+
+
 class Memory(Reply, frozen=True, kw_only=True):
     total_bytes: Count = 0
     available_bytes: Count = 0
@@ -100,6 +109,7 @@ class GpuDevice(Reply, frozen=True, kw_only=True):
     memory_bytes: Count
     max_threads_per_block: Count
     max_block_dims: tuple[Count, ...]
+    cache_bytes: Count = 0  # of what all compute units share; 0: unknown
     shared_memory_bytes: Count
     float16: bool
 
@@ -119,6 +129,7 @@ class OpenClDevice(GpuDevice, frozen=True, kw_only=True):
     driver: str
     version: str
     vector_float_lanes: Count
+    shared_memory_on_chip: bool = True
     vector_lanes: Count = 0  # of the longest vectors that its compiler compiles; 0: unknown
 
     @property
@@ -160,6 +171,7 @@ class Probe(Reply, frozen=True, kw_only=True):
     libc: str
     cpu: Cpu
     cores: Annotated[tuple[Core, ...], msgspec.Meta(min_length=1, max_length=MOST_CORES)]
+    clusters: tuple[Cluster, ...] = ()
     caches: tuple[Cache, ...]
     thermal: tuple[ThermalZone, ...]
     memory: Memory

@@ -19,7 +19,14 @@ from boards.errors import BoardError
 from cross.errors import CrossError
 from toolkit.errors import InputError, ToolkitError
 
-RESULTS = ("Report", "Check", "FoundKernel", "ModelRun", "BoardProbe")  # made by the tool, not by its user
+RESULTS = (
+    "Report",
+    "Check",
+    "FoundKernel",
+    "ModelRun",
+    "BoardProbe",
+    "NewBoard",
+)  # made by the tool, not by its user
 
 
 def callables() -> Iterator[tuple[str, Callable[..., Any]]]:
