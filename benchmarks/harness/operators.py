@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from cross.expression.families.conv import conv1d, conv2d, conv3d, depthwise_conv2d, grouped_conv2d
+from cross.expression.families.conv import dense_conv, depthwise_conv, grouped_conv
 from cross.expression.families.dense import batch_matmul
 from cross.expression.families.transposed import Transposed, phases, transposed_conv
 from cross.expression.families.window import Window
@@ -48,14 +47,8 @@ class Convolution:
             shape = (self.groups, *self.kernel, channels[1], self.outputs // self.groups)
         data = placeholder((self.batch, *self.image, *channels), names[0])
         weight = placeholder(shape, names[1])
-        forms: dict[str, Callable[..., Tensor]] = {
-            "conv1d": conv1d,
-            "conv2d": conv2d,
-            "conv3d": conv3d,
-            "depthwise": depthwise_conv2d,
-            "grouped": grouped_conv2d,
-        }
-        return data, weight, forms[self.form](data, weight, window, name=names[2])
+        forms = {"depthwise": depthwise_conv, "grouped": grouped_conv}
+        return data, weight, forms.get(self.form, dense_conv)(data, weight, window, name=names[2])
 
     def _transposed(self, names: Names) -> tuple[Tensor, Tensor, Tensor]:
         windows = zip(self.image, self.kernel, self.strides, self.pads, strict=True)

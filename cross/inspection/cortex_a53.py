@@ -46,7 +46,7 @@ _INTO_LANE: Final = re.compile(r"v\d+\.\w+\[\d+\]$")
 
 
 @dataclass(frozen=True, slots=True)
-class _Operation:
+class Operation:
     """What issue needs to know of an instruction."""
 
     reads: tuple[str, ...]
@@ -77,8 +77,8 @@ def loop_cycles(instructions: Sequence[Instruction], *, hazard: bool = True) -> 
 
 def line_cycles(instructions: Sequence[Instruction], *, hazard: bool = True) -> tuple[float, ...]:
     """Of each instruction: the cycles between its issue and that of the one before it; 0: together."""
-    operations = [_operation(instruction) for instruction in instructions]
-    issue = _Issue(hazard)
+    operations = [operation_of(instruction) for instruction in instructions]
+    issue = Issue(hazard)
     half = ITERATIONS // 2
     spent = [0] * len(operations)
     for iteration in range(ITERATIONS):
@@ -90,28 +90,19 @@ def line_cycles(instructions: Sequence[Instruction], *, hazard: bool = True) -> 
     return tuple(cycles / (ITERATIONS - half) for cycles in spent)
 
 
-def block_cycles(instructions: Sequence[Instruction]) -> int:
-    """Cycles that straight code occupies issue, from its first instruction to the end of its last."""
-    issue = _Issue(hazard=True)
-    for instruction in instructions:
-        issue.add(_operation(instruction))
-    return issue.free_from if issue.blocked else issue.cycle + 1
-
-
-class _Issue:
-    """The state of in-order issue."""
+class Issue:
+    """In-order issue: the `cycle` of the last instruction; `free_from`, after one that takes several."""
 
     def __init__(self, hazard: bool) -> None:
         self.hazard = hazard
         self.cycle = 0
         self.free_from = 0  # no issue before this cycle
-        self.group: list[_Operation] = []  # issued in `cycle`
-        self.blocked = False  # the last instruction takes several cycles
+        self.group: list[Operation] = []  # issued in `cycle`
         self.ready: dict[str, int] = {}
         self.forward: dict[str, int] = {}
         self.fma_cycles: set[int] = set()
 
-    def add(self, operation: _Operation) -> None:
+    def add(self, operation: Operation) -> None:
         at = max(self.cycle, self.free_from, self._operands_ready(operation))
         if at == self.cycle and self.group and not self._joins(operation):
             at += 1
@@ -121,8 +112,7 @@ class _Issue:
             self.group = []
         self.cycle = at
         self.group.append(operation)
-        self.blocked = operation.cycles > 1
-        if self.blocked:
+        if operation.cycles > 1:
             self.free_from = at + operation.cycles
         for register, latency in operation.writes:
             before = self.ready.get(register, 0) if operation.merges else 0
@@ -133,7 +123,7 @@ class _Issue:
             for register in operation.accumulators:
                 self.forward[register] = at + FMA_FORWARD
 
-    def _operands_ready(self, operation: _Operation) -> int:
+    def _operands_ready(self, operation: Operation) -> int:
         times = [self.ready.get(register, 0) for register in operation.reads]
         times += [
             self.ready.get(register, 0) - STORE_DATA_SLACK - position
@@ -144,7 +134,7 @@ class _Issue:
         ]
         return max(times, default=0)
 
-    def _joins(self, operation: _Operation) -> bool:
+    def _joins(self, operation: Operation) -> bool:
         """Whether it shares the cycle of the instruction before it."""
         if len(self.group) > 1 or operation.alone or operation.cycles > 1:
             return False
@@ -162,11 +152,12 @@ class _Issue:
 # ------------------------------------------------------------------------------------------ decoding
 
 
-def _operation(instruction: Instruction) -> _Operation:
+def operation_of(instruction: Instruction) -> Operation:
+    """What issue needs to know of it."""
     line = instruction.line
     if instruction.kind is Kind.BRANCH:
         reads = tuple(_registers(", ".join(line.operands)))
-        return _Operation(reads + (("flags",) if _READS_FLAGS.match(line.mnemonic) else ()), (), (), ())
+        return Operation(reads + (("flags",) if _READS_FLAGS.match(line.mnemonic) else ()), (), (), ())
     if instruction.load_bytes or instruction.store_bytes or line.mnemonic.startswith("prf"):
         return _memory(instruction)
     written = [] if _COMPARES.match(line.mnemonic) else _registers(line.operands[0])
@@ -185,7 +176,7 @@ def _operation(instruction: Instruction) -> _Operation:
     writes = [(register, latency) for register in written]
     if _SETS_FLAGS.match(line.mnemonic):
         writes.append(("flags", 0 if not instruction.vector else 1))
-    return _Operation(
+    return Operation(
         tuple(taken),
         (),
         tuple(accumulators),
@@ -223,7 +214,7 @@ def _pipes(instruction: Instruction) -> int:
     return 2 if wide else 1
 
 
-def _memory(instruction: Instruction) -> _Operation:
+def _memory(instruction: Instruction) -> Operation:
     line = instruction.line
     place = next(position for position, operand in enumerate(line.operands) if operand.startswith("["))
     address = _registers(line.operands[place])
@@ -235,7 +226,7 @@ def _memory(instruction: Instruction) -> _Operation:
     pipes = 0 if not instruction.vector else (2 if each == 16 or _lane_form(line) else 1)
     if not instruction.load_bytes:
         cycles = max(1, len(data) if instruction.vector and each == 16 else 1)
-        return _Operation(
+        return Operation(
             tuple(address),
             tuple(data),
             (),
@@ -248,7 +239,7 @@ def _memory(instruction: Instruction) -> _Operation:
     step = 2 if each == 16 else 1
     first = 4 if each == 16 else 3
     writes = [(register, first + step * position) for position, register in enumerate(data)]
-    return _Operation(
+    return Operation(
         tuple(address), (), (), (*writes, *base),
         merges=line.operands[0].endswith("]"), cycles=step * max(len(data), 1), pipes=pipes, memory=True,
     )  # fmt: skip

@@ -10,17 +10,7 @@ from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, placeholder
-from cross.expression.families.conv import (
-    capsule_conv2d,
-    conv1d,
-    conv2d,
-    conv3d,
-    dense_conv,
-    depthwise_conv,
-    depthwise_conv2d,
-    grouped_conv2d,
-    packed_capsule_conv2d,
-)
+from cross.expression.families.conv import capsule_conv2d, conv2d, dense_conv, depthwise_conv, grouped_conv
 from cross.expression.families.data_movement import (
     concat,
     gather,
@@ -31,7 +21,7 @@ from cross.expression.families.data_movement import (
 )
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.elementwise import UNARY, apply, bias_add, combine
-from cross.expression.families.norm import frobenius_norm, layer_norm, local_response_norm, normalize, softmax
+from cross.expression.families.norm import layer_norm, local_response_norm, normalize, softmax
 from cross.expression.families.pool import pool, pool2d, reduce
 from cross.expression.families.transposed import (
     Phases,
@@ -46,6 +36,7 @@ from cross.expression.families.window import Window
 from cross.expression.language.functions import dot4
 from cross.expression.language.operator import reachable
 from cross.expression.language.terms import cast
+from tests.other_operators import conv2d_nchw, frobenius_norm
 
 MAX_POINTS = 60_000  # innermost iterations of one operator: the interpreter shall take well under a second
 WINOGRAD_POINTS = 400_000  # its algorithms are no choice for few channels or few tiles
@@ -155,9 +146,8 @@ def convolution(rng: np.random.Generator) -> Operator:
         data, weight = placeholder((n, h, w, ci), "X"), placeholder((*kernel, ci, co), "W")
         return _operator("conv_nhwc", _epilogue(rng, conv2d(data, weight, window)), weights)
     data, weight = placeholder((n, ci, h, w), "X"), placeholder((co, ci, *kernel), "W")
-    return _operator(
-        "conv_nchw", _epilogue(rng, conv2d(data, weight, window, "NCHW"), channels_last=False), weights
-    )
+    output = conv2d_nchw(data, weight, window)
+    return _operator("conv_nchw", _epilogue(rng, output, channels_last=False), weights)
 
 
 def winograd(rng: np.random.Generator) -> Operator:
@@ -174,14 +164,14 @@ def grouped(rng: np.random.Generator) -> Operator:
     h, w, g = _pick(rng, IMAGES), _pick(rng, IMAGES), _pick(rng, (1, 2, 3, 4))
     ci, co = _pick(rng, CHANNELS[:7]), _pick(rng, CHANNELS[:8])
     data, weight = placeholder((1, h, w, g, ci), "X"), placeholder((g, *kernel, ci, co), "W")
-    return _operator("grouped_conv", _epilogue(rng, grouped_conv2d(data, weight, window)), ("W",))
+    return _operator("grouped_conv", _epilogue(rng, grouped_conv(data, weight, window)), ("W",))
 
 
 def depthwise(rng: np.random.Generator) -> Operator:
     kernel, window = _window(rng)
     n, h, w, c = _pick(rng, (1, 2)), _pick(rng, IMAGES), _pick(rng, IMAGES), _pick(rng, CHANNELS)
     data, weight = placeholder((n, h, w, c), "X"), placeholder((*kernel, c), "W")
-    return _operator("depthwise_conv", _epilogue(rng, depthwise_conv2d(data, weight, window)), ("W",))
+    return _operator("depthwise_conv", _epilogue(rng, depthwise_conv(data, weight, window)), ("W",))
 
 
 def other_ranks(rng: np.random.Generator) -> Operator:
@@ -209,7 +199,7 @@ def other_ranks(rng: np.random.Generator) -> Operator:
             return _operator("pool", pool(data, kernel, window, _pick(rng, ("max", "min", "sum"))))
         case _:
             weight = placeholder((*kernel, ci, co), "W")
-            output = (conv1d if rank == 1 else conv3d)(data, weight, window)
+            output = dense_conv(data, weight, window)
     return _operator(f"conv{rank}d", _epilogue(rng, output), ("W",))
 
 
@@ -217,10 +207,7 @@ def capsules(rng: np.random.Generator) -> Operator:
     kernel, window = _window(rng)
     ci, co, p, q, r = (_pick(rng, (1, 2, 3, 4)) for _ in range(5))
     data = placeholder((1, _pick(rng, IMAGES[:8]), _pick(rng, IMAGES[:8]), ci, p, r), "X")
-    if rng.random() < 0.5:
-        output = capsule_conv2d(data, placeholder((*kernel, ci, co, r, q), "W"), window)
-    else:
-        output = packed_capsule_conv2d(data, placeholder((*kernel, ci, r, co * q), "W"), window, co)
+    output = capsule_conv2d(data, placeholder((*kernel, ci, co, r, q), "W"), window)
     return _operator("capsule_conv", _epilogue(rng, output), ("W",))
 
 

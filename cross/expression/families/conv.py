@@ -1,17 +1,12 @@
 """Convolutions over one, two or three image dimensions: dense, grouped and depthwise.
 
 Each is a pad stage (left out without padding) and a reduction stage; bias and activation are stages of
-elementwise.py behind them. Data is channels last, weights are [kernel..., ci, co]; the 2-D dense one
-also comes as "NCHW" with weights [co, ci, kh, kw].
+elementwise.py behind them. Data is channels last, weights are [kernel..., ci, co].
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression.families.data_movement import pad
@@ -20,53 +15,21 @@ from cross.expression.language.functions import reduce_axis, sum, summand
 from cross.expression.language.tensor import Axis, Tensor, compute
 from cross.expression.language.terms import Term
 
-LAYOUTS = ("NHWC", "NCHW")
 IMAGE_AXES = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
 KERNEL_AXES = {1: ("kw",), 2: ("kh", "kw"), 3: ("kd", "kh", "kw")}
 
 
-def conv1d(data: Tensor, weight: Tensor, window: Window, name: str = "conv") -> Tensor:
-    """1-D convolution: data [n, w, ci], weight [kw, ci, co] -> [n, ow, co].
-
-    Raises:
-        ExpressionError: ranks or channel counts that do not fit; so for all convolutions here.
-    """
+def conv2d(data: Tensor, weight: Tensor, window: Window, name: str = "conv") -> Tensor:
+    """2-D convolution: data [n, h, w, ci], weight [kh, kw, ci, co] -> [n, oh, ow, co]."""
     return dense_conv(data, weight, window, name)
-
-
-def conv2d(data: Tensor, weight: Tensor, window: Window, layout: str = "NHWC", name: str = "conv") -> Tensor:
-    """2-D convolution (cross-correlation, as networks mean it).
-
-    NHWC: data [n, h, w, ci], weight [kh, kw, ci, co] -> [n, oh, ow, co].
-    NCHW: data [n, ci, h, w], weight [co, ci, kh, kw] -> [n, co, oh, ow].
-
-    Raises:
-        ExpressionError: unknown layout, ranks or channel counts that do not fit.
-    """
-    if layout == "NHWC":
-        return dense_conv(data, weight, window, name)
-    if layout == "NCHW":
-        return _conv2d_nchw(data, weight, window, name)
-    raise ExpressionError(f"conv2d {name}: expected a layout of {', '.join(LAYOUTS)}, found {layout!r}")
-
-
-def conv3d(data: Tensor, weight: Tensor, window: Window, name: str = "conv") -> Tensor:
-    """3-D convolution: data [n, d, h, w, ci], weight [kd, kh, kw, ci, co] -> [n, od, oh, ow, co]."""
-    return dense_conv(data, weight, window, name)
-
-
-def grouped_conv2d(data: Tensor, weight: Tensor, window: Window, name: str = "grouped_conv") -> Tensor:
-    """Grouped 2-D convolution with the channels split into (group, channel), which keeps every index affine.
-
-    data [n, h, w, g, ci/g], weight [g, kh, kw, ci/g, co/g] -> [n, oh, ow, g, co/g]; in memory these are
-    plain NHWC tensors.
-    """
-    return grouped_conv(data, weight, window, name)
 
 
 def grouped_conv(data: Tensor, weight: Tensor, window: Window, name: str = "grouped_conv") -> Tensor:
     """Grouped convolution of the window's rank: data [n, image..., g, ci/g], weight
     [g, kernel..., ci/g, co/g] -> [n, output..., g, co/g].
+
+    The channels are split into (group, channel), which keeps every index affine; in memory these are plain
+    channels-last tensors.
     """
     rank = window.rank
     check_ranks(name, data, rank + 3, weight, rank + 3)
@@ -84,11 +47,6 @@ def grouped_conv(data: Tensor, weight: Tensor, window: Window, name: str = "grou
 
     shape = (batch, *window.output(image, kernel), groups, co)
     return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "g", "c"))
-
-
-def depthwise_conv2d(data: Tensor, weight: Tensor, window: Window, name: str = "depthwise_conv") -> Tensor:
-    """Depthwise 2-D convolution: data [n, h, w, c], weight [kh, kw, c] -> [n, oh, ow, c]."""
-    return depthwise_conv(data, weight, window, name)
 
 
 def depthwise_conv(data: Tensor, weight: Tensor, window: Window, name: str = "depthwise_conv") -> Tensor:
@@ -137,47 +95,6 @@ def capsule_conv2d(data: Tensor, weight: Tensor, window: Window, name: str = "ca
     )
 
 
-def packed_capsule_conv2d(
-    data: Tensor, weight: Tensor, window: Window, capsules: int, name: str = "capsule_conv"
-) -> Tensor:
-    """The same from weights [kh, kw, ci, r, co * q], which are `capsule_weights`; `capsules` is co.
-
-    Rows of capsules are a few numbers long. Here all of co * q fills the vectors, and a second stage puts
-    the results in order.
-    """
-    check_ranks(name, data, 6, weight, 5)
-    batch, *image, ci, rows, inner = data.shape
-    *kernel, wci, winner, columns = weight.shape
-    _check_channels(name, ci, wci)
-    if inner != winner or columns % capsules:
-        raise ExpressionError(
-            f"convolution {name}: expected weights [kh, kw, {ci}, {inner}, a multiple of {capsules}], found "
-            f"{weight.shape}"
-        )
-    each = columns // capsules
-    padded = padded_image(data, window)
-    taps, kc, r = kernel_axes(kernel), reduce_axis(ci, "kc"), reduce_axis(inner, "r")
-    output = window.output(image, kernel)
-    products = compute(
-        (batch, *output, rows, columns),
-        lambda b, y, x, p, j: sum(
-            padded[(b, *seen((y, x), taps, window), kc, p, r)] * weight[(*taps, kc, r, j)], (*taps, kc, r)
-        ),
-        name=f"{name}_products",
-    )
-    return compute(
-        (batch, *output, capsules, rows, each),
-        lambda b, y, x, c, p, q: products[b, y, x, p, c * each + q],
-        name=name,
-    )
-
-
-def capsule_weights(weights: NDArray[Any]) -> NDArray[Any]:
-    """Weights [kh, kw, ci, co, r, q] as `packed_capsule_conv2d` wants them."""
-    kh, kw, ci, _, r, _ = weights.shape
-    return np.ascontiguousarray(weights.transpose(0, 1, 2, 4, 3, 5)).reshape(kh, kw, ci, r, -1)
-
-
 def dense_conv(
     data: Tensor,
     weight: Tensor,
@@ -187,10 +104,13 @@ def dense_conv(
     padding: float = 0.0,
     product: Callable[[Term, Term], Term] = summand,
 ) -> Tensor:
-    """Convolution of the window's rank: data [n, image..., ci], weight [kernel..., ci, co]
-    -> [n, output..., co].
+    """Convolution (cross-correlation, as networks mean it) of the window's rank: data [n, image..., ci],
+    weight [kernel..., ci, co] -> [n, output..., co].
 
     Around the image is `padding`; `product` of an element and a weight is summed.
+
+    Raises:
+        ExpressionError: ranks or channel counts that do not fit; so for all convolutions here.
     """
     rank = window.rank
     check_ranks(name, data, rank + 2, weight, rank + 2)
@@ -207,22 +127,6 @@ def dense_conv(
 
     shape = (batch, *window.output(image, kernel), co)
     return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "c"))
-
-
-def _conv2d_nchw(data: Tensor, weight: Tensor, window: Window, name: str) -> Tensor:
-    check_ranks(name, data, 4, weight, 4)
-    batch, ci, *image = data.shape
-    co, wci, *kernel = weight.shape
-    _check_channels(name, ci, wci)
-    padded = pad(data, (0, 0, *window.before), (0, 0, *window.after))
-    kc, taps = reduce_axis(ci, "kc"), kernel_axes(kernel)
-    return compute(
-        (batch, co, *window.output(image, kernel)),
-        lambda b, c, y, x: sum(
-            padded[(b, kc, *seen((y, x), taps, window))] * weight[(c, kc, *taps)], (kc, *taps)
-        ),
-        name=name,
-    )
 
 
 def padded_image(data: Tensor, window: Window, value: float = 0.0) -> Tensor:

@@ -69,15 +69,6 @@ def euclidean_norm(data: Tensor, dimensions: Sequence[int], name: str = "euclide
     return combine(lambda q, s: sqrt(q) * s, squares, scale, name)
 
 
-def frobenius_norm(data: Tensor, name: str = "frobenius_norm") -> Tensor:
-    """sqrt(sum(x * x)) of each matrix: data [b, m, n] -> [b]."""
-    i, j = reduce_axis(data.shape[1], "i"), reduce_axis(data.shape[2], "j")
-    squares = compute(
-        (data.shape[0],), lambda b: sum(data[b, i, j] * data[b, i, j], (i, j)), name=f"{name}_squares"
-    )
-    return apply(sqrt, squares, name)
-
-
 def local_response_norm(
     data: Tensor, size: int, coefficients: tuple[float, float, float], name: str = "lrn"
 ) -> Tensor:

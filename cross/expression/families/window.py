@@ -73,8 +73,3 @@ class Window:
                 f"pads {self.pads}"
             )
         return extents
-
-
-def plain_window(rank: int) -> Window:
-    """Strides and dilations of 1 and no padding, over `rank` image dimensions."""
-    return Window((1,) * rank, (0,) * (2 * rank), (1,) * rank)

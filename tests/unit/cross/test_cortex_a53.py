@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from cross.inspection.cortex_a53 import block_cycles, loop_cycles
+from cross.inspection.cortex_a53 import Issue, loop_cycles, operation_of
 from cross.inspection.instructions import Instruction, classify
 from cross.inspection.listing import Line
 
@@ -72,6 +72,14 @@ def instructions(code: str) -> list[Instruction]:
         operands = re.findall(r"\{[^}]*\}(?:\[\d+\])?|\[[^]]*\]!?|[^,\s]+", rest)
         result.append(classify(Line(mnemonic, tuple(operands)), "aarch64"))
     return result
+
+
+def block_cycles(instructions: list[Instruction]) -> int:
+    """Cycles that straight code occupies issue, from its first instruction to the end of its last."""
+    issue = Issue(hazard=True)
+    for instruction in instructions:
+        issue.add(operation_of(instruction))
+    return max(issue.cycle + 1, issue.free_from)
 
 
 @pytest.mark.parametrize("code", MEASURED)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, placeholder
-from cross.expression.families.conv import conv2d, depthwise_conv2d, grouped_conv2d
+from cross.expression.families.conv import conv2d, depthwise_conv, grouped_conv
 from cross.expression.families.data_movement import (
     concat,
     edge_pad,
@@ -36,11 +36,12 @@ from cross.expression.families.elementwise import (
     leaky_relu,
     where,
 )
-from cross.expression.families.norm import frobenius_norm, layer_norm, local_response_norm, normalize, softmax
+from cross.expression.families.norm import layer_norm, local_response_norm, normalize, softmax
 from cross.expression.families.pool import pool2d, reduce
 from cross.expression.families.window import Window
 from cross.expression.language.operator import reachable
 from cross.expression.reference import evaluate
+from tests.other_operators import conv2d_nchw, frobenius_norm
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(11)
@@ -91,21 +92,21 @@ class TestConvolutions:
     def test_nchw_is_nhwc_transposed(self, window: Window) -> None:
         data, weight = placeholder((2, 3, 7, 8), "X"), placeholder((5, 3, 3, 2), "W")
         x, w = randoms(data, weight)
-        got = run(conv2d(data, weight, window, "NCHW"), {data: x, weight: w})
+        got = run(conv2d_nchw(data, weight, window), {data: x, weight: w})
         want = convolved(x.transpose(0, 2, 3, 1), w.transpose(2, 3, 1, 0), window, "nyxchw,hwco->nyxo")
         np.testing.assert_allclose(got, want.transpose(0, 3, 1, 2), rtol=1e-5, atol=1e-5)
 
     def test_grouped(self, window: Window) -> None:
         data, weight = placeholder((1, 7, 8, 2, 3), "X"), placeholder((2, 3, 2, 3, 4), "W")
         x, w = randoms(data, weight)
-        got = run(grouped_conv2d(data, weight, window), {data: x, weight: w})
+        got = run(grouped_conv(data, weight, window), {data: x, weight: w})
         want = convolved(x, w, window, "nyxgchw,ghwco->nyxgo")
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
     def test_depthwise(self, window: Window) -> None:
         data, weight = placeholder((1, 7, 8, 5), "X"), placeholder((3, 2, 5), "W")
         x, w = randoms(data, weight)
-        got = run(depthwise_conv2d(data, weight, window), {data: x, weight: w})
+        got = run(depthwise_conv(data, weight, window), {data: x, weight: w})
         np.testing.assert_allclose(got, convolved(x, w, window, "nyxchw,hwc->nyxc"), rtol=1e-5, atol=1e-5)
 
 
@@ -297,7 +298,8 @@ def build(name: str, layout: str = "NHWC", bias: bool = True) -> Operator:
     data = placeholder((1, 5, 5, 3) if layout == "NHWC" else (1, 3, 5, 5), f"{name}_data")
     weight = placeholder((3, 3, 3, 4) if layout == "NHWC" else (4, 3, 3, 3), f"{name}_weight")
     offset = placeholder((4,), f"{name}_bias")
-    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)), layout, name=name)
+    form = conv2d if layout == "NHWC" else conv2d_nchw
+    output = form(data, weight, Window(pads=(1, 1, 1, 1)), name=name)
     inputs: tuple[Tensor, ...] = (data, weight)
     if bias:
         output, inputs = bias_add(output, offset, f"{name}_sum"), (*inputs, offset)
@@ -323,7 +325,6 @@ def test_refusals_say_what_was_found() -> None:
             "3 input channels .* weights are for 2",
         ),
         (lambda: conv2d(image, matrix, Window()), "weights of rank 4, found shapes"),
-        (lambda: conv2d(image, matrix, Window(), "NCWH"), "layout of NHWC, NCHW, found 'NCWH'"),
         (lambda: conv2d(image, placeholder((7, 7, 3, 4), "W"), Window()), "does not fit into the image"),
         (lambda: Window(strides=(0, 1)), "strides >= 1"),
         (lambda: Window(pads=(0, -1, 0, 0)), "pads >= 0"),

@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, placeholder
-from cross.expression.families.conv import (
-    capsule_conv2d,
-    capsule_weights,
-    conv1d,
-    conv3d,
-    depthwise_conv,
-    grouped_conv,
-    packed_capsule_conv2d,
-)
+from cross.expression.families.conv import capsule_conv2d, dense_conv, depthwise_conv, grouped_conv
 from cross.expression.families.pool import pool
 from cross.expression.families.transposed import (
     Phases,
@@ -33,9 +25,10 @@ from cross.expression.families.transposed import (
     split_phases,
     transposed_conv,
 )
-from cross.expression.families.window import Window, plain_window
+from cross.expression.families.window import Window
 from cross.expression.language.tensor import compute
 from cross.expression.reference import evaluate
+from tests.other_operators import plain_window
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(12)
@@ -73,10 +66,10 @@ def views(data: Array, kernel: Sequence[int], window: Window, fill: float = 0.0)
 @pytest.mark.parametrize("window", [item for found in WINDOWS.values() for item in found], ids=str)
 class TestAnyRank:
     def test_dense(self, window: Window) -> None:
-        family, image, kernel = (conv1d, (9,), (3,)) if window.rank == 1 else (conv3d, (5, 4, 6), (2, 1, 3))
+        image, kernel = ((9,), (3,)) if window.rank == 1 else ((5, 4, 6), (2, 1, 3))
         data, weight = placeholder((2, *image, 3), "X"), placeholder((*kernel, 3, 4), "W")
         x, w = randoms(data, weight)
-        got = run(family(data, weight, window), {data: x, weight: w})
+        got = run(dense_conv(data, weight, window), {data: x, weight: w})
         text = "nxck,kco->nxo" if window.rank == 1 else "nzyxcdhw,dhwco->nzyxo"
         np.testing.assert_allclose(got, np.einsum(text, views(x, kernel, window), w), rtol=1e-5, atol=1e-5)
 
@@ -109,10 +102,6 @@ def test_capsules() -> None:
     x, w = randoms(data, weight)
     got = run(capsule_conv2d(data, weight, window), {data: x, weight: w})
     want = np.einsum("nyxcprhw,hwcorq->nyxopq", views(x, (3, 2), window), w)
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    packed = capsule_weights(w)
-    narrow = placeholder(packed.shape, "P")
-    got = run(packed_capsule_conv2d(data, narrow, window, 5), {data: x, narrow: packed})
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
@@ -238,13 +227,9 @@ def test_refusals_say_what_was_found() -> None:
     image, volume = placeholder((1, 5, 5, 3), "X"), placeholder((1, 5, 5, 3, 4, 2), "V")
     two = [phases(5, Transposed(4, 2, (1, 1)))] * 2
     cases: list[tuple[Callable[[], object], str]] = [
-        (lambda: conv1d(image, image, plain_window(1)), "rank 3 and weights of rank 3, found shapes"),
-        (lambda: conv3d(image, image, plain_window(3)), "rank 5 and weights of rank 5"),
+        (lambda: dense_conv(image, image, plain_window(1)), "rank 3 and weights of rank 3, found shapes"),
+        (lambda: dense_conv(image, image, plain_window(3)), "rank 5 and weights of rank 5"),
         (lambda: capsule_conv2d(volume, placeholder((3, 3, 3, 5, 3, 4), "W"), Window()), r"found \(4, 2\)"),
-        (
-            lambda: packed_capsule_conv2d(volume, placeholder((3, 3, 3, 2, 7), "W"), Window(), 2),
-            r"a multiple of 2\], found \(3, 3, 3, 2, 7\)",
-        ),
         (lambda: Window((1,), (0, 0, 0, 0), (1,)), "two pads per image dimension"),
         (lambda: plain_window(1).output((3, 4), (1, 1)), "1 dimensions"),
         (lambda: phases(1, Transposed(1, 1, (1, 1))), "at least one element, found -1"),

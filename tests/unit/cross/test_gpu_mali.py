@@ -12,7 +12,7 @@ from boards.board import load
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, placeholder
-from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.norm import softmax
 from cross.expression.families.window import Window
 from cross.loopnest import Programs
@@ -28,7 +28,7 @@ def convolution(channels: int = 32, outputs: int = 32, depthwise: bool = False) 
     window = Window(pads=(1, 1, 1, 1))
     if depthwise:
         weight = placeholder((3, 3, channels), "W")
-        output = depthwise_conv2d(data, weight, window, name="conv")
+        output = depthwise_conv(data, weight, window, name="conv")
     else:
         weight = placeholder((3, 3, channels, outputs), "W")
         output = conv2d(data, weight, window, name="conv")

@@ -9,7 +9,7 @@ from boards.board import load
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, placeholder
-from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.window import Window
 from cross.expression.language.terms import Int
 from cross.inspection.gpu_launches import inspect_gpu
@@ -118,7 +118,7 @@ def test_steps_between_barriers_are_not_written_out_by_the_compiler() -> None:
     """Three by three steps of 180 fetches, all in one: NVRTC took 25 s, and a thread spilled 3.7 KB."""
     pytest.importorskip("nvidia.cuda_nvrtc")
     data, weight = placeholder((1, 112, 112, 64), "X"), placeholder((3, 3, 64), "W")
-    output = depthwise_conv2d(data, weight, Window((2, 2), (1, 1, 1, 1)), name="conv")
+    output = depthwise_conv(data, weight, Window((2, 2), (1, 1, 1, 1)), name="conv")
     space = space_of(Operator("conv", (data, weight), output, frozenset({1})), JETSON)
     knobs = {
         "shared": [0], "padding": [0], "conv.y": [1, 2, 2, 2], "conv.x": [2, 1, 1, 1], "conv.c": [1, 1, 8, 1],

@@ -31,7 +31,7 @@ from cross.codegen.instructions import (
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.scheduling.in_order import LEAST, arranged
 from cross.expression import Operator, placeholder
-from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.dense import dense
 from cross.expression.families.window import Window
 from cross.inspection.cpu_loops import inspect
@@ -207,7 +207,7 @@ def test_windows_load_every_pixel_once(stride: int, tile: tuple[int, int]) -> No
     size = 28 * stride
     data, weight = placeholder((1, size, size, 8), "X"), placeholder((3, 3, 8), "W")
     window = Window(strides=(stride, stride), pads=(1, 1, 1, 1))
-    output = depthwise_conv2d(data, weight, window, name="dw")
+    output = depthwise_conv(data, weight, window, name="dw")
     space = cpu_space(Operator("dw", (data, weight), output, frozenset({1})), TARGET)
     knobs = {"dw.y": [1, 1, tile[0]], "dw.x": [1, 1, tile[1]], "dw.c": [1, 1, 4], "padding": [0]}
     described = space.describe(space.default()) | knobs | {"unroll": [192]}

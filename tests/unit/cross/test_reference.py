@@ -23,7 +23,7 @@ from cross.expression import (
     select,
     sum,
 )
-from cross.expression.families.conv import conv2d, depthwise_conv2d, grouped_conv2d
+from cross.expression.families.conv import conv2d, depthwise_conv, grouped_conv
 from cross.expression.families.data_movement import concat, pad, strided_slice, transpose
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.elementwise import bias_add
@@ -31,6 +31,7 @@ from cross.expression.families.norm import softmax
 from cross.expression.families.pool import pool2d, reduce
 from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
+from tests.other_operators import conv2d_nchw
 
 Array = NDArray[Any]
 
@@ -75,14 +76,14 @@ def test_convolutions(window: Window) -> None:
     np.testing.assert_allclose(result(conv2d(x, w, window), {x: data, w: weight}), want, rtol=1e-5, atol=1e-6)
     channels_first = data.transpose(0, 3, 1, 2), weight.transpose(3, 2, 0, 1)
     x, w = placeholder(channels_first[0].shape, "x"), placeholder(channels_first[1].shape, "w")
-    got = result(conv2d(x, w, window, "NCHW"), {x: channels_first[0], w: channels_first[1]})
+    got = result(conv2d_nchw(x, w, window), {x: channels_first[0], w: channels_first[1]})
     np.testing.assert_allclose(got.transpose(0, 2, 3, 1), want, rtol=1e-5, atol=1e-6)
 
 
 def test_grouped_and_depthwise_convolutions_are_dense_ones_per_group() -> None:
     data, weight = floats(1, 5, 5, 3, 2), floats(3, 3, 3, 2, 4)
     x, w = placeholder(data.shape, "x"), placeholder(weight.shape, "w")
-    got = result(grouped_conv2d(x, w, Window()), {x: data, w: weight})
+    got = result(grouped_conv(x, w, Window()), {x: data, w: weight})
     for group in range(3):
         part, kernel = np.ascontiguousarray(data[..., group, :]), weight[group]
         px, pw = placeholder(part.shape, "x"), placeholder(kernel.shape, "w")
@@ -90,7 +91,7 @@ def test_grouped_and_depthwise_convolutions_are_dense_ones_per_group() -> None:
         np.testing.assert_allclose(got[..., group, :], want, rtol=1e-6)
     image, taps = floats(1, 5, 5, 3), floats(3, 3, 3)
     x, w = placeholder(image.shape, "x"), placeholder(taps.shape, "w")
-    got = result(depthwise_conv2d(x, w, Window()), {x: image, w: taps})
+    got = result(depthwise_conv(x, w, Window()), {x: image, w: taps})
     windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), (1, 2))
     np.testing.assert_allclose(got, np.einsum("byxcij,ijc->byxc", exact(windows), taps), rtol=1e-5, atol=1e-6)
 

@@ -27,7 +27,7 @@ from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.tile_versions import idle_unless, versions
 from cross.codegen.scheduling.steps import counted_from_bases, paced
 from cross.expression import Operator, placeholder
-from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.data_movement import concat
 from cross.expression.families.dense import dense
 from cross.expression.families.window import Window
@@ -60,7 +60,7 @@ def depthwise(size: int, channels: int, stride: int, kernel: int = 3) -> Operato
     data = placeholder((1, size, size, channels), "X")
     weight = placeholder((kernel, kernel, channels), "W")
     pads = (kernel // 2,) * 4
-    output = depthwise_conv2d(data, weight, Window(strides=(stride, stride), pads=pads), name="dw")
+    output = depthwise_conv(data, weight, Window(strides=(stride, stride), pads=pads), name="dw")
     return Operator("dw", (data, weight), output, frozenset({1}))
 
 
@@ -196,7 +196,7 @@ def test_a_tile_as_wide_as_the_image_keeps_the_guards_of_its_columns() -> None:
 
 def test_without_a_guard_there_is_one_version() -> None:
     data, weight = placeholder((1, 8, 8, 16), "X"), placeholder((3, 3, 16), "W")
-    operator = Operator("dw", (data, weight), depthwise_conv2d(data, weight, Window(), name="dw"))
+    operator = Operator("dw", (data, weight), depthwise_conv(data, weight, Window(), name="dw"))
     space = cpu_space(operator, AVX512)
     tile, ranges = register_tile(Programs(space).nest(space.default()))
     assert versions(tile, ranges) is None

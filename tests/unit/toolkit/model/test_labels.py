@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.networks import write
-from cross.expression.families.conv import conv2d, conv3d, depthwise_conv2d, grouped_conv2d
+from cross.expression.families.conv import conv2d, dense_conv, depthwise_conv, grouped_conv
 from cross.expression.families.data_movement import concat
 from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.pool import pool
@@ -37,16 +37,16 @@ def test_windows_name_kernel_stride_image_and_channels() -> None:
     single = placeholder((1, 1, 64, 8), "w")
     assert of("conv", conv2d(data, single, Window()), data, single) == "conv 1x1 112x112 64->8"
     depth = placeholder((5, 5, 64), "w")
-    assert of("conv", depthwise_conv2d(data, depth, Window()), data, depth) == "conv 5x5 112x112 64->64 g64"
+    assert of("conv", depthwise_conv(data, depth, Window()), data, depth) == "conv 5x5 112x112 64->64 g64"
     assert of("maxpool", pool(data, (3, 3), PADDED, "max"), data) == "maxpool 3x3 s2 112x112 64"
 
 
 def test_groups_and_other_ranks() -> None:
     data, weight = made(1, 8, 8, 4, 16), placeholder((4, 3, 3, 16, 8), "w")
-    assert of("conv", grouped_conv2d(data, weight, Window()), data, weight) == "conv 3x3 8x8 64->32 g4"
+    assert of("conv", grouped_conv(data, weight, Window()), data, weight) == "conv 3x3 8x8 64->32 g4"
     solid, cube = made(1, 8, 9, 10, 4), placeholder((3, 1, 2, 4, 6), "w")
     window = Window((1, 1, 1), (0,) * 6, (1, 1, 1))
-    assert of("conv", conv3d(solid, cube, window), solid, cube) == "conv 3x1x2 8x9x10 4->6"
+    assert of("conv", dense_conv(solid, cube, window), solid, cube) == "conv 3x1x2 8x9x10 4->6"
 
 
 def test_products_and_what_only_moves() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cross.expression.families.conv import conv2d
 from cross.expression.families.dense import batch_matmul
 from cross.expression.families.window import Window
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import placeholder
+from tests.other_operators import conv2d_nchw
 from toolkit.explore.neighbourhood.loops import MajorLoops, major_loops
 
 
@@ -26,7 +26,7 @@ def conv_operator(outputs: int, size: int, inputs: int, kernel: int, stride: int
     data = placeholder((1, inputs, side, side), "data")
     weight = placeholder((outputs, inputs, kernel, kernel), "weight")
     window = Window(strides=(stride, stride))
-    return Operator("conv", (data, weight), conv2d(data, weight, window, layout="NCHW"))
+    return Operator("conv", (data, weight), conv2d_nchw(data, weight, window))
 
 
 BERT_BASE = [

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from boards.board import load
 from cross.codegen.c.gpu_code import gpu_program
 from cross.expression import Operator, compute, maximum, placeholder, reduce_axis, sum
-from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.dense import batch_matmul
 from cross.expression.families.window import Window
 from cross.loopnest.program import Programs
@@ -48,7 +48,7 @@ def winograd_conv(size: int) -> Operator:
 
 def depthwise(size: int, channels: int) -> Operator:
     data, weight = placeholder((1, size, size, channels), "X"), placeholder((3, 3, channels), "W")
-    output = depthwise_conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="Y")
+    output = depthwise_conv(data, weight, Window(pads=(1, 1, 1, 1)), name="Y")
     return Operator("depthwise", (data, weight), output, constants=frozenset({1}))
 
 

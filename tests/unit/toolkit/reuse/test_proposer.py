@@ -10,7 +10,7 @@ import pytest
 
 from boards.board import load
 from cross.expression import Operator, compute, maximum, placeholder
-from cross.expression.families.conv import conv2d, depthwise_conv2d
+from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.dense import dense
 from cross.expression.families.window import Window
 from cross.schedule import Configuration, ScheduleSpace, cpu_space, gpu_space
@@ -41,7 +41,7 @@ def conv(size: int, channels: int, filters: int, name: str = "Y") -> Operator:
 
 def depthwise(size: int, channels: int) -> Operator:
     data, weight = placeholder((1, size, size, channels), "X"), placeholder((3, 3, channels), "W")
-    output = depthwise_conv2d(data, weight, Window(pads=(1, 1, 1, 1)), name="Y")
+    output = depthwise_conv(data, weight, Window(pads=(1, 1, 1, 1)), name="Y")
     return Operator("depthwise", (data, weight), output, constants=frozenset({1}))
 
 
