@@ -88,11 +88,6 @@ def truncated_remainder(x: Term, y: Operand) -> Term:
     return call("fmod", x, divisor)
 
 
-def rounded_quotient(x: Term, y: Operand) -> Term:
-    """The integer nearest to x / y, of two the even one; x has been rounded to its dtype."""
-    return call("round", Cast(x.dtype, x) / y)
-
-
 def sign(x: Term) -> Term:
     """1, 0 or -1; NaN of NaN."""
     negative = x if x.dtype.startswith("u") else select(x < 0, constant(-1, x.dtype), x)
@@ -127,20 +122,14 @@ def convert(x: Term, dtype: str) -> Term:
     return logical_not(equal(x, 0)) if dtype == "bool" != x.dtype else cast(dtype, x)
 
 
-def leaky_relu(x: Term, alpha: float = 0.01) -> Term:
-    """x where x >= 0, else alpha * x."""
-    return select(x < 0.0, x * alpha, x)
+def elu(x: Term, alpha: float = 1.0, scale: float | None = None) -> Term:
+    """x where x >= 0, else alpha * (exp(scale * x) - 1).
 
-
-def elu(x: Term, alpha: float = 1.0) -> Term:
-    """x where x >= 0, else alpha * (exp(x) - 1)."""
-    return select(x < 0.0, _exp_minus_1(minimum(x, 0.0)) * alpha, x)
-
-
-def _exp_minus_1(x: Term) -> Term:
-    """exp(x) - 1 = 2 t / (1 - t) with t = tanh(x / 2), for x <= 0: the difference loses digits near 0."""
-    t = tanh(x * 0.5)
-    return t * 2.0 / (1.0 - t)
+    exp(y) - 1 is 2 t / (1 - t) with t = tanh(y / 2): the difference loses digits near 0.
+    """
+    down = minimum(x, 0.0)
+    t = tanh((down if scale is None else down * scale) * 0.5)
+    return select(x < 0.0, t * 2.0 / (1.0 - t) * alpha, x)
 
 
 def clip(x: Term, low: float | None = None, high: float | None = None) -> Term:
@@ -153,11 +142,6 @@ def clip(x: Term, low: float | None = None, high: float | None = None) -> Term:
 def hard_sigmoid(x: Term, alpha: float = 0.2, beta: float = 0.5) -> Term:
     """max(0, min(1, alpha * x + beta))."""
     return clip(x * alpha + beta, 0.0, 1.0)
-
-
-def hard_swish(x: Term) -> Term:
-    """x * max(0, min(1, x / 6 + 0.5))."""
-    return x * hard_sigmoid(x, 1.0 / 6.0, 0.5)
 
 
 def log_1_plus(x: Term) -> Term:
@@ -187,60 +171,27 @@ def mish(x: Term) -> Term:
     return x / (2.0 / (w * (w + 2.0)) + 1.0)
 
 
-def selu(x: Term, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Term:
-    """gamma * elu(x, alpha)."""
-    return elu(x, alpha) * gamma
-
-
-def celu(x: Term, alpha: float = 1.0) -> Term:
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
-    return select(x < 0.0, _exp_minus_1(minimum(x, 0.0) * (1.0 / alpha)) * alpha, x)
-
-
-def softsign(x: Term) -> Term:
-    """x / (1 + |x|)."""
-    return x / (absolute(x) + 1.0)
-
-
-def thresholded_relu(x: Term, alpha: float = 1.0) -> Term:
-    """x where x > alpha, else 0."""
-    return select(x > alpha, x, 0.0)
-
-
-def prelu(x: Term, slope: Operand) -> Term:
-    """x where x >= 0, else slope * x."""
-    return select(x < 0.0, x * slope, x)
-
-
-def affine(x: Term, alpha: float = 1.0, beta: float = 0.0) -> Term:
-    """alpha * x + beta."""
-    return x * alpha + beta
-
-
-def scaled_tanh(x: Term, alpha: float = 1.0, beta: float = 1.0) -> Term:
-    """alpha * tanh(beta * x)."""
-    return tanh(x * beta) * alpha
-
+SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # as ONNX states them
 
 UNARY: dict[str, Callable[..., Term]] = {
     "Relu": relu,
-    "LeakyRelu": leaky_relu,
+    "LeakyRelu": lambda x, alpha=0.01: select(x < 0.0, x * alpha, x),
     "Elu": elu,
     "Clip": clip,
     "Sigmoid": sigmoid,
     "Tanh": tanh,
     "HardSigmoid": hard_sigmoid,
-    "HardSwish": hard_swish,
+    "HardSwish": lambda x: x * hard_sigmoid(x, 1.0 / 6.0, 0.5),
     "Softplus": softplus,
     "Gelu": gelu,
     "GeluTanh": gelu_tanh,
     "Mish": mish,
-    "Selu": selu,
-    "Celu": celu,
-    "Softsign": softsign,
-    "Affine": affine,
-    "ScaledTanh": scaled_tanh,
-    "ThresholdedRelu": thresholded_relu,
+    "Selu": lambda x, alpha=SELU_ALPHA, gamma=SELU_GAMMA: elu(x, alpha) * gamma,
+    "Celu": lambda x, alpha=1.0: elu(x, alpha, 1.0 / alpha),
+    "Softsign": lambda x: x / (absolute(x) + 1.0),
+    "Affine": lambda x, alpha=1.0, beta=0.0: x * alpha + beta,
+    "ScaledTanh": lambda x, alpha=1.0, beta=1.0: tanh(x * beta) * alpha,
+    "ThresholdedRelu": lambda x, alpha=1.0: select(x > alpha, x, 0.0),
     "Exp": exp,
     "Log": log,
     "Sqrt": sqrt,
@@ -264,12 +215,13 @@ BINARY: dict[str, Callable[[Term, Operand], Term]] = {
     "Sub": lambda a, b: a - b,
     "Mul": lambda a, b: a * b,
     "Div": quotient,
-    "RoundedQuotient": rounded_quotient,
+    # the integer nearest to x / y, of two the even one; x has been rounded to its dtype
+    "RoundedQuotient": lambda x, y: call("round", Cast(x.dtype, x) / y),
     "Max": maximum,
     "Min": minimum,
     "Pow": power,
     "IntegerPow": integer_power,
-    "PRelu": prelu,
+    "PRelu": lambda x, slope: select(x < 0.0, x * slope, x),
     "Mod": remainder,
     "TruncatedMod": truncated_remainder,
     "BitwiseAnd": lambda a, b: call("&", a, b),
