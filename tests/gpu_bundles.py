@@ -9,8 +9,9 @@ from boards.target import Target
 from device_runtime.protocol import GPU_ALIGNMENT, WORKSPACE, GpuKernel, GpuModule, Launch
 from tests.bundles import COLUMNS, DEPTH, ROWS, SmallModel, host_target, provenance, small_model
 from toolkit.bundle.build import build
-from toolkit.bundle.model_plan import ALIGNMENT, BufferRef, ModelPlan, PlannedKernel, Step
+from toolkit.bundle.model_plan import BufferRef, ModelPlan, PlannedKernel, Step
 from toolkit.bundle.pack import BundleContents, GoldenData
+from toolkit.model.memory import ALIGNMENT_BYTES
 
 SCALE = {
     "right": "y[i] = x[i] * w[i % 8];",
@@ -57,7 +58,7 @@ def opencl_plan(version: int = 1, scale: str = "right", threads: int = DEPTH) ->
             _planned("k_scale", first, (4 * PIXELS, 4 * DEPTH, 4 * PIXELS)),
             _planned("k_dense", second, (4 * PIXELS, 4 * DEPTH * COLUMNS, 4 * ROWS * COLUMNS)),
         ),
-        parameters=weights[: 4 * DEPTH].ljust(GPU_ALIGNMENT, b"\0") + weights[ALIGNMENT:],
+        parameters=weights[: 4 * DEPTH].ljust(GPU_ALIGNMENT, b"\0") + weights[ALIGNMENT_BYTES:],
         steps=(
             Step("k_scale", (BufferRef("input", 0), BufferRef("parameter", 0), BufferRef("arena", 0))),
             Step(

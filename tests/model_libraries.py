@@ -23,9 +23,10 @@ from toolkit.bundle import library
 from toolkit.bundle.assemble import OperatorKernel
 from toolkit.bundle.gpu_model import gpu_model
 from toolkit.bundle.manifest import KernelProvenance
-from toolkit.bundle.model_plan import ALIGNMENT, ModelPlan, PlannedKernel
+from toolkit.bundle.model_plan import ModelPlan, PlannedKernel
 from toolkit.model.distinct import distinct_operators
 from toolkit.model.graph import Graph
+from toolkit.model.memory import ALIGNMENT_BYTES
 
 Array = NDArray[Any]
 
@@ -67,8 +68,8 @@ def run_library(plan: ModelPlan, inputs: dict[str, Array], folder: Path) -> dict
     loaded = ctypes.CDLL(str(path))
 
     def buffer(size_bytes: int) -> Array:
-        memory = np.full(size_bytes + ALIGNMENT, 0xFF, np.uint8)
-        start = -memory.ctypes.data % ALIGNMENT
+        memory = np.full(size_bytes + ALIGNMENT_BYTES, 0xFF, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT_BYTES
         return memory[start : start + size_bytes]
 
     buffers = [buffer(spec.size_bytes) for spec in (*plan.inputs, *plan.outputs)]

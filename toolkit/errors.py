@@ -22,6 +22,9 @@ ToolkitError                      1  internal error (a bug in the tool)
 Every message says what failed, where, what was expected, what was found and what to do.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from toolkit.escaping import printable
 
 
@@ -121,3 +124,12 @@ class Interrupted(ToolkitError):
     """Stopped by the user; everything measured is kept."""
 
     exit_code = 130
+
+
+@contextmanager
+def writing(what: str, place: object, remedy: str) -> Iterator[None]:
+    """Make an OSError while `what` is written to `place` an OutputError, which says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{what} cannot be written to {place}: {error.strerror}; {remedy}") from error

@@ -19,7 +19,6 @@ from cross.schedule.packing import Packing
 from device_runtime.protocol import GPU_ALIGNMENT
 from toolkit.bundle.manifest import TensorSpec
 from toolkit.bundle.model_plan import (
-    ALIGNMENT,
     BufferRef,
     Choice,
     Copy,
@@ -28,11 +27,10 @@ from toolkit.bundle.model_plan import (
     PlannedKernel,
     PlanStep,
     Step,
-    aligned,
 )
 from toolkit.errors import InputError
 from toolkit.model.graph import Array, Choose, Count, Graph, Group, Region, Repeat
-from toolkit.model.memory import MemoryPlan, held_values, plan_memory, rows
+from toolkit.model.memory import ALIGNMENT_BYTES, MemoryPlan, aligned, held_values, plan_memory, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def assemble(graph: Graph, kernels: Mapping[str, OperatorKernel], target: Target
                 "for each task"
             )
         layers.setdefault(group.operator.key, []).extend(group.nodes)
-    alignment = ALIGNMENT if target.kind == "cpu" else GPU_ALIGNMENT
+    alignment = ALIGNMENT_BYTES if target.kind == "cpu" else GPU_ALIGNMENT
     memory = plan_memory(graph, alignment)
     parameters = _Parameters(alignment)
     buffers = _arena(memory) | {name: BufferRef("input", number) for number, name in enumerate(graph.inputs)}

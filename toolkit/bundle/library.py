@@ -16,7 +16,6 @@ from boards.target import Target
 from cross import link, native
 from toolkit.bundle.manifest import TensorSpec, counters
 from toolkit.bundle.model_plan import (
-    ALIGNMENT,
     BufferRef,
     Choice,
     Copy,
@@ -24,9 +23,9 @@ from toolkit.bundle.model_plan import (
     ModelPlan,
     PlanStep,
     Step,
-    aligned,
     leaves,
 )
+from toolkit.model.memory import ALIGNMENT_BYTES, aligned
 
 MODEL_ABI_VERSION = 2
 SONAME = "model.so"
@@ -65,7 +64,7 @@ def build(model_plan: ModelPlan, target: Target) -> ModelLibrary:
     """Compile the glue and link everything. The plan is sound (`check`); raises CrossError from the tools."""
     objects = [link.compile_c(source(model_plan), target), *(kernel.code for kernel in model_plan.kernels)]
     if model_plan.parameters:
-        objects.append(link.embed(PARAMETERS, model_plan.parameters, target, alignment_bytes=ALIGNMENT))
+        objects.append(link.embed(PARAMETERS, model_plan.parameters, target, alignment_bytes=ALIGNMENT_BYTES))
     shared_object = link.link(
         objects,
         target,
@@ -106,7 +105,7 @@ def source(model_plan: ModelPlan) -> str:
         "#pragma GCC visibility pop",
         "#include <string.h>",
         '#include "tfb.h"',
-        f"#define ALIGNMENT {ALIGNMENT}",
+        f"#define ALIGNMENT {ALIGNMENT_BYTES}",
         f"#define WORKSPACE_BYTES INT64_C({model_plan.workspace_bytes})",
         f"#define TUNED_THREADS {model_plan.threads}",
         f"#define TUNED_CORES {len(model_plan.cores)}",

@@ -16,9 +16,7 @@ import msgspec
 from device_runtime.protocol import DTYPE_BYTES
 from toolkit.bundle.manifest import KernelProvenance, TensorSpec
 from toolkit.errors import InputError
-
-ALIGNMENT = 64
-"""Bytes to whose multiples buffers of a CPU's model are aligned: a cache line, and the widest vector."""
+from toolkit.model.memory import ALIGNMENT_BYTES, aligned
 
 PLAN_VERSION = 2
 
@@ -133,7 +131,7 @@ class ModelPlan:
     threads: int = 1
     cores: tuple[int, ...] = ()
     """Cores the threads are pinned to; empty: not pinned."""
-    alignment: int = ALIGNMENT
+    alignment: int = ALIGNMENT_BYTES
 
     @property
     def scratch_bytes(self) -> int:
@@ -144,11 +142,6 @@ class ModelPlan:
     def workspace_bytes(self) -> int:
         """What `tfb_model` needs as its workspace: the arena, then the kernels' scratch."""
         return aligned(self.arena_bytes, self.alignment) + self.scratch_bytes
-
-
-def aligned(size_bytes: int, alignment: int = ALIGNMENT) -> int:
-    """`size_bytes` rounded up to a multiple of `alignment`."""
-    return -(-size_bytes // alignment) * alignment
 
 
 def check(plan: ModelPlan) -> None:

@@ -14,7 +14,7 @@ from toolkit.bundle import container, manifest
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.manifest import Compatibility, CpuVariant, Golden, Manifest, TensorSpec
 from toolkit.bundle.sign import SigningKey
-from toolkit.errors import InputError, OutputError
+from toolkit.errors import InputError, writing
 
 GOLDEN_RTOL = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 4e-2}
 """What a model's outputs may differ by, of their largest magnitude, by how its values are stored."""
@@ -86,12 +86,8 @@ def pack(contents: BundleContents, key: SigningKey) -> bytes:
 
 def write(bundle: bytes, path: Path) -> None:
     """Put the bundle in `path` whole or not at all; raises OutputError when it cannot be written."""
-    try:
+    with writing("the bundle", path, "name another place with -o"):
         write_file(path, bundle)
-    except OSError as error:
-        raise OutputError(
-            f"the bundle cannot be written to {path}: {error.strerror}; name another place with -o"
-        ) from error
 
 
 def _check(contents: BundleContents) -> None:

@@ -45,31 +45,25 @@ MIB = 1 << 20
 @trust_option
 @json_option
 @answering
-def flash(**given: Any) -> None:
+def flash(
+    *, bundle: Path | None, board_name: str, rollback: bool, show: bool, as_json: bool, **options: Any
+) -> None:
     """Put BUNDLE on a board: upload what is missing, self-test, switch, health check, commit.
 
     Whatever fails, a bundle that passed its self-test stays current. Flashing the same bundle again changes
     nothing.
     """
-    bundle, as_json = given["bundle"], given["as_json"]
-    if (bundle is not None) + given["rollback"] + given["show"] != 1:
+    if (bundle is not None) + rollback + show != 1:
         raise click.UsageError("give one of: a BUNDLE, --status, --rollback")
-    options = toolkit.FlashOptions(
-        dry_run=given["dry_run"],
-        allow_downgrade=given["allow_downgrade"],
-        target=given["target"],
-        test_timeout_s=given["test_timeout_s"],
-        wait_s=given["wait_s"],
-    )
-    board = board_to_run(given["board_name"])
+    board, chosen = board_to_run(board_name), toolkit.FlashOptions(**options)
     if bundle is not None:
-        report = toolkit.flash_bundle(bundle, board, options, toolkit.FlashDisplay())
+        report = toolkit.flash_bundle(bundle, board, chosen, toolkit.FlashDisplay())
         answer("flash", report, flash_text(report), as_json=as_json)
         return
-    if given["rollback"]:
-        status = toolkit.roll_back(board, options, toolkit.FlashDisplay())
+    if rollback:
+        status = toolkit.roll_back(board, chosen, toolkit.FlashDisplay())
     else:
-        status = toolkit.slot_status(board, options)
+        status = toolkit.slot_status(board, chosen)
     answer("flash-status", status, status_text(board.name, status), as_json=as_json)
 
 

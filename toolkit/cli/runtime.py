@@ -9,7 +9,7 @@ import click
 
 import toolkit
 from toolkit.cli.answers import answer, answering, json_option, say
-from toolkit.errors import OutputError
+from toolkit.errors import writing
 
 
 @click.group()
@@ -35,12 +35,8 @@ def archive(*, output: Path, as_json: bool) -> None:
     """
     data = toolkit.runtime_archive()
     board_file, host_file = output.with_suffix(".board.pem"), output.with_suffix(".host.pem")
-    try:
+    with writing("the runtime", output, "choose another place with -o"):
         output.write_bytes(data)
-    except OSError as error:
-        raise OutputError(
-            f"the runtime cannot be written to {output}: {error.strerror}; choose another place with -o"
-        ) from error
     made = toolkit.make_credentials(board_file, host_file)
     content = {
         "path": output,

@@ -28,7 +28,7 @@ from toolkit.cost_model.gbt import GradientBoostedTrees
 from toolkit.cost_model.random_model import RandomModel
 from toolkit.cost_model.transfer import Transfer
 from toolkit.cost_model.tree_gru import TreeGRU
-from toolkit.errors import CostModelError, OutputError
+from toolkit.errors import CostModelError, writing
 from toolkit.features.base import FEATURE_VERSION
 
 MAGIC: Final = b"TFBMODEL"
@@ -103,13 +103,8 @@ def save(path: Path | str, saved: SavedModel) -> Path:
     """Write a model; the file is whole or not there. Raises OutputError."""
     path = Path(path)
     data = to_bytes(saved)
-    try:
+    with writing("the cost model", path, "name a file in an existing folder that you may write to"):
         write_file(path, data)
-    except OSError as error:
-        raise OutputError(
-            f"the cost model cannot be written to {path}: {error.strerror}; name a file in an existing "
-            "folder that you may write to"
-        ) from error
     return path
 
 

@@ -5,21 +5,17 @@ A knob has one column for each of its fields, log2(1 + |value|) with the sign of
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from cross.loopnest.program import Programs
 from cross.schedule.space import Batch
 from toolkit.features.base import Table
 
-KIND: Final = "configuration"
-
 
 class ConfigurationFeatures:
     """Features of the configurations of one space: call it with a batch."""
 
-    kind = KIND
+    kind = "configuration"
 
     def __init__(self, programs: Programs) -> None:
         self._knobs = programs.space.knobs

@@ -22,13 +22,12 @@ from toolkit.features.nest import NestColumns
 from toolkit.features.vocabulary import vocabulary_for
 
 ACCESS_FEATURES: Final = ("touch", "reuse", "stride")
-KIND: Final = "context"
 
 
 class ContextFeatures(NestFeatures["_Structure"]):
     """Loops and knobs; the loops of structures with fewer of them than the deepest one end in zeros."""
 
-    kind = KIND
+    kind = "context"
 
     def __init__(self, programs: Programs) -> None:
         super().__init__(programs, _Structure)

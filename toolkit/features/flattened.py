@@ -22,7 +22,6 @@ from toolkit.features.tape import Values
 from toolkit.features.vocabulary import Vocabulary, vocabulary_for
 
 FLATTENED_LOOPS: Final = 24
-KIND: Final = "flattened"
 _SLOTTED: Final = tuple(f"{slot} {name}" for slot in SLOTS for name in ACCESS_FEATURES)
 
 
@@ -34,7 +33,7 @@ def row_features(vocabulary: Vocabulary) -> tuple[str, ...]:
 class FlattenedFeatures(NestFeatures["_Structure"]):
     """See NestFeatures."""
 
-    kind = KIND
+    kind = "flattened"
 
     def __init__(self, programs: Programs) -> None:
         super().__init__(programs, _Structure)

@@ -35,7 +35,6 @@ from toolkit.features.vocabulary import Vocabulary, vocabulary_for
 BETAS: Final = (*(2.0**exponent for exponent in range(1, 20)), float("inf"))
 SLOT_FEATURES: Final = ("item_bytes", "touch", "innermost stride")
 RELATIONS: Final = ("reuse | touch", "touch | reuse", "top_down | touch", "touch | top_down")
-KIND: Final = "relation"
 
 
 def fixed_features(vocabulary: Vocabulary) -> list[str]:
@@ -48,7 +47,7 @@ def fixed_features(vocabulary: Vocabulary) -> list[str]:
 class RelationFeatures(NestFeatures["_Structure"]):
     """See NestFeatures."""
 
-    kind = KIND
+    kind = "relation"
 
     def __init__(self, programs: Programs) -> None:
         super().__init__(programs, _Structure)

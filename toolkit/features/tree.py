@@ -31,8 +31,6 @@ from toolkit.features.nest import NestColumns
 from toolkit.features.totals import operations
 from toolkit.features.vocabulary import CPU, Vocabulary, vocabulary_for
 
-KIND: Final = "tree"
-
 
 def channels(vocabulary: Vocabulary) -> tuple[str, ...]:
     """The columns of one row."""
@@ -61,7 +59,7 @@ class TreeFeatures(NestFeatures["_Structure"]):
     """`loops` is the largest number of rows of any structure, `channels` the number of columns of one,
     `variables` the number of every loop variable that has a row."""
 
-    kind = KIND
+    kind = "tree"
 
     def __init__(self, programs: Programs) -> None:
         self._channels = channels(vocabulary_for(programs.space.target))

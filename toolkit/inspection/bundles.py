@@ -16,7 +16,7 @@ from toolkit.bundle.manifest import AnyVariant, KernelProvenance, Manifest, Tens
 from toolkit.bundle.sign import PublicKey
 from toolkit.bundle.verify import VerifiedBundle
 from toolkit.report.columns import named, table
-from toolkit.report.tables import EMULATED, NOTHING, time_text
+from toolkit.report.tables import EMULATED, NOTHING, mebibytes, time_text
 
 APART: Final = ("kernels", "parts", "variants")
 """Of manifests and their variants: what is compared piece by piece."""
@@ -241,7 +241,7 @@ def _size(value: object) -> str:
 
 
 def _bytes(count: int) -> str:
-    return f"{count / 2**20:.2f} MiB" if count >= 2**20 else f"{count} bytes"
+    return mebibytes(count) if count >= 2**20 else f"{count} bytes"
 
 
 def _tensor(spec: TensorSpec) -> str:

@@ -15,6 +15,7 @@ from toolkit.errors import ModelError
 from toolkit.model.graph import Control, Graph, Group, Region, Repeat
 
 ALIGNMENT_BYTES = 64
+"""To whose multiples buffers of a CPU's model are aligned: a cache line, and the widest vector."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from boards.description import Board
 from toolkit.bundle.manifest import TensorSpec, counters
-from toolkit.errors import InputError, OutputError
+from toolkit.errors import InputError, OutputError, writing
 from toolkit.flash import FlashOptions, StartedVariant, run, slot_status
 
 Array = NDArray[Any]
@@ -89,7 +89,7 @@ def write_arrays(outputs: Mapping[str, Array], folder: Path | str) -> list[Path]
     """One .npy file for each output, in order; / in a name becomes _. Raises OutputError."""
     folder = Path(folder)
     paths = []
-    try:
+    with writing("the outputs", folder, "name another folder with -o"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, array in outputs.items():
             path = folder / f"{name.replace('/', '_')}.npy"
@@ -97,10 +97,6 @@ def write_arrays(outputs: Mapping[str, Array], folder: Path | str) -> list[Path]
                 raise OutputError(f"two outputs would be written to {path}; nothing tells them apart")
             paths.append(path)
             np.save(paths[-1], array, allow_pickle=False)
-    except OSError as error:
-        raise OutputError(
-            f"the outputs cannot be written to {folder}: {error.strerror}; name another folder with -o"
-        ) from error
     return paths
 
 

@@ -22,7 +22,7 @@ from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.pack import BundleContents, GoldenData, pack, write
 from toolkit.bundle.sign import key_file, open_key
 from toolkit.bundle.verify import open_bundle
-from toolkit.errors import CoverageError, OutputError
+from toolkit.errors import CoverageError, OutputError, writing
 from toolkit.model.distinct import distinct_operators
 from toolkit.model_job import stages
 from toolkit.model_job.context import JobContext, open_job, stage
@@ -122,16 +122,12 @@ def check_writable(output: Path, model: Path) -> None:
     """OutputError now rather than after an hour of tuning, and where the bundle would replace the model."""
     if output.exists() and model.exists() and output.samefile(model):
         raise OutputError(f"the bundle would replace the model {model}: name another file with -o")
-    try:
+    remedy = "expected a file name in an existing folder that you may write to: name one with -o"
+    with writing("the bundle", output, remedy):
         if output.is_dir():
             raise IsADirectoryError(21, "it is a folder")
         with TemporaryFile(dir=output.absolute().parent):
             pass
-    except OSError as error:
-        raise OutputError(
-            f"the bundle cannot be written to {output}: {error.strerror}; "
-            "expected a file name in an existing folder that you may write to: name one with -o"
-        ) from error
 
 
 def _report(

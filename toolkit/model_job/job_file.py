@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
@@ -160,10 +161,7 @@ def _operator(task: OperatorTask, layers: tuple[str, ...]) -> JobOperator:
         count=round(task.weight),
         flops=task.flops,
         moved_bytes=sum(math.prod(item.shape) * np.dtype(item.dtype).itemsize for item in tensors),
-        operator_key=task.key.operator_key,
-        target_key=task.key.target_key,
-        space_key=task.key.space_key,
-        tool_version=task.key.tool_version,
+        **asdict(task.key),
         untuned=dict(task.space.describe(task.space.default())),
     )
 

@@ -53,14 +53,6 @@ class TrainingData:
     last_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    name: str
-    key: RecordKey
-    features: NDArray[np.float32]
-    records: list[TuningRecord]
-
-
 _Known = list[tuple[RecordKey, int, ScheduleSpace]]
 """Keys with the number of their records and their space."""
 
@@ -84,15 +76,38 @@ def training_data(records: Records, kind: str, boards: Sequence[Board] = ()) -> 
         else:
             known.append((key, count, found))
     known, others = _of_one_vocabulary(known)
-    groups: list[_Group] = []
+    tables: list[NDArray[np.float32]] = []
+    groups: list[list[TuningRecord]] = []
     facts = FeatureFacts(kind, 0)
     for key, _, space in known:
         features = make_features(kind, Programs(space))
         kept, rows = _parsed(space, records.for_key(key))
-        table = features(space.batch(rows))
-        groups.append(_Group(space.operator.name, key, table, kept))
+        tables.append(features(space.batch(rows)))
+        groups.append(kept)
         facts = FeatureFacts(kind, max(facts.width, features.width), getattr(features, "channels", 0))
-    return _joined(groups, facts, (*left_out, *others))
+    # Where columns are missing rows end in zeros, as trees with fewer loops do.
+    padded = [np.pad(table, ((0, 0), (0, facts.width - table.shape[1]))) for table in tables]
+    costs = [np.nan if record.cost_s is None else record.cost_s for group in groups for record in group]
+    times = [record.timestamp_s for group in groups for record in group]
+    return TrainingData(
+        features=np.concatenate([np.zeros((0, facts.width), np.float32), *padded]),
+        costs_s=np.array(costs, dtype=np.float64),
+        groups=np.repeat(np.arange(len(groups)), [len(group) for group in groups]).astype(np.int64),
+        facts=facts,
+        operators=tuple(
+            TrainedOperator(
+                space.operator.name,
+                key.operator_key,
+                key.target_key,
+                len(group),
+                sum(record.cost_s is None for record in group),
+            )
+            for (key, _, space), group in zip(known, groups, strict=True)
+        ),
+        left_out=(*left_out, *others),
+        first_s=min(times, default=0.0),
+        last_s=max(times, default=0.0),
+    )
 
 
 def _of_one_vocabulary(known: _Known) -> tuple[_Known, list[LeftOut]]:
@@ -180,33 +195,3 @@ def _parsed(
             continue
         kept.append(record)
     return kept, rows
-
-
-def _joined(groups: list[_Group], facts: FeatureFacts, left_out: tuple[LeftOut, ...]) -> TrainingData:
-    """All groups in one table; where columns are missing rows end in zeros, as trees with fewer loops do."""
-    tables = [
-        np.pad(group.features, ((0, 0), (0, facts.width - group.features.shape[1]))) for group in groups
-    ]
-    records = [record for group in groups for record in group.records]
-    costs = [np.nan if record.cost_s is None else record.cost_s for record in records]
-    times = [record.timestamp_s for record in records]
-    origins = tuple(
-        TrainedOperator(
-            group.name,
-            group.key.operator_key,
-            group.key.target_key,
-            len(group.records),
-            sum(record.cost_s is None for record in group.records),
-        )
-        for group in groups
-    )
-    return TrainingData(
-        features=np.concatenate([np.zeros((0, facts.width), np.float32), *tables]),
-        costs_s=np.array(costs, dtype=np.float64),
-        groups=np.repeat(np.arange(len(groups)), [len(group.records) for group in groups]).astype(np.int64),
-        facts=facts,
-        operators=origins,
-        left_out=left_out,
-        first_s=min(times, default=0.0),
-        last_s=max(times, default=0.0),
-    )

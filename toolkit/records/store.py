@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import astuple
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
@@ -96,8 +97,7 @@ class Records:
         rows = []
         for record in records:
             digest, line = encoded(record)
-            key = (record.operator_key, record.target_key, record.space_key, record.tool_version)
-            rows.append((digest, *key, line.decode()))
+            rows.append((digest, *astuple(record.key), line.decode()))
         return self._insert("record (digest, operator_key, target_key, space_key, tool_version, line)", rows)
 
     def describe(self, *operators: OperatorLine) -> None:
@@ -118,8 +118,7 @@ class Records:
     def for_key(self, key: RecordKey) -> list[TuningRecord]:
         """The records that a tuning run of `key` continues from, oldest first."""
         where = "operator_key = ? AND target_key = ? AND space_key = ? AND tool_version = ?"
-        parameters = (key.operator_key, key.target_key, key.space_key, key.tool_version)
-        return list(self._select(TuningRecord, "record", f"WHERE {where}", parameters))
+        return list(self._select(TuningRecord, "record", f"WHERE {where}", astuple(key)))
 
     def best(self, key: RecordKey) -> TuningRecord | None:
         """The fastest record of `key`, the older one of equals; None when nothing ran without failure."""

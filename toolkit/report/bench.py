@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Iterator
 from typing import Final, TextIO
 
@@ -13,7 +12,8 @@ from toolkit.measure.comparison import CONFIDENCE
 from toolkit.model_job.bench import BenchReport
 from toolkit.model_job.options import Latency
 from toolkit.report.columns import named, table
-from toolkit.report.tables import EMULATED, NO_GPU, time_text
+from toolkit.report.flash_display import LineDisplay
+from toolkit.report.tables import EMULATED, NO_GPU, mebibytes, time_text
 
 PERCENTILES: Final = (50, 90, 99)
 SLOWEST: Final = 10  # layers in the text; the data have all
@@ -39,7 +39,7 @@ def bench_text(report: BenchReport, width: int = 0) -> str:
         ("bundle", f"{report.bundle} ({report.bundle_id})"),
         ("target", f"{report.target} of board {report.board}"),
         ("times", "emulated: they say nothing about a chip" if report.emulated else "measured"),
-        ("memory", f"{_mib(memory.code)} code and weights, {_mib(memory.workspace)} workspace"),
+        ("memory", f"{mebibytes(memory.code)} code and weights, {mebibytes(memory.workspace)} workspace"),
         *([("note", NO_GPU)] if report.pocl else []),
         *_verdict(report),
         *(("disturbed by", text) for text in report.disturbed),
@@ -125,15 +125,14 @@ def bench_trace(report: BenchReport) -> str:
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}, indent=1)
 
 
-class BenchDisplay:
-    """A listener for `bench` and `quantize`: how much of it is done, drawn over on a terminal."""
+class BenchDisplay(LineDisplay):
+    """A listener for `bench` and `quantize`: how much of it is done."""
 
     def __init__(
         self, stream: TextIO | None = None, doing: str = "measuring", unit: str = "blocks of runs"
     ) -> None:
-        self._stream = stream or sys.stderr
+        super().__init__(stream)
         self._doing, self._unit = doing, unit
-        self._drawn = self._stream.isatty()
 
     def __call__(self, done: int, total: int) -> None:
         if self._drawn:
@@ -142,10 +141,6 @@ class BenchDisplay:
             self._write(f"\r\033[K{self._doing} [{bar}] {done}/{total}" + ("\n" if done == total else ""))
         elif done in (0, total):
             self._write(f"{self._doing} {total} {self._unit} ... " if not done else "done\n")
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
 
 
 def _timed(report: BenchReport) -> Iterator[tuple[str, int, Latency]]:
@@ -166,7 +161,3 @@ def _verdict(report: BenchReport) -> list[tuple[str, str]]:
         f"{found.verdict}: {found.ratio:.3f}x as fast as {report.against}, {interval}, of {found.pairs} pairs"
     )
     return [("verdict", text)]
-
-
-def _mib(count: int) -> str:
-    return f"{count / 2**20:.2f} MiB"

@@ -84,9 +84,7 @@ def steps(title: str, rows: Rows, x: str, y: str, shown: str) -> Spec:
     fields = {name: quantity(name, name) for name in (x, y)}
     fields[y]["scale"] = {"zero": False, "nice": True}
     return {
-        **chart(title, rows),
-        "params": [{"name": SHOWN, "value": shown}],
-        "transform": [{"filter": f"datum.of === {SHOWN}"}],
+        **_chosen(title, rows, shown),
         "mark": {
             "type": "line",
             "interpolate": "step-after",
@@ -101,9 +99,7 @@ def steps(title: str, rows: Rows, x: str, y: str, shown: str) -> Spec:
 def scatter(title: str, rows: Rows, x: str, y: str, shown: str) -> Spec:
     """A point for each row of the `of` that the parameter `shown` chooses; x and y are fields."""
     return {
-        **chart(title, rows),
-        "params": [{"name": SHOWN, "value": shown}],
-        "transform": [{"filter": f"datum.of === {SHOWN}"}],
+        **_chosen(title, rows, shown),
         "mark": {"type": "point", "filled": True, "opacity": 0.6, "size": 30, "tooltip": True},
         "encoding": {"x": quantity(x, x), "y": quantity(y, y), "color": {"value": COLOURS[0]}},
     }
@@ -116,13 +112,10 @@ def roofline(title: str, roofs: Rows, points: Rows, x: str, y: str) -> Spec:
         "y": quantity(y, y, scale={"type": "log"}),
     }
     names = list(dict.fromkeys(str(row["of"]) for row in [*roofs, *points]))
-    colour = {
-        "field": "of",
-        "type": "nominal",
-        "title": None,
-        "scale": {"domain": names, "range": list(COLOURS[: len(names)])},
-        "legend": {"orient": "top", "labelLimit": 0, "columns": 1, "symbolOpacity": 1},
-    }
+    colour = kinds(
+        scale={"domain": names, "range": list(COLOURS[: len(names)])},
+        legend={"orient": "top", "labelLimit": 0, "columns": 1, "symbolOpacity": 1},
+    )
     tooltip = [{"field": name} for name in ("operator", "of", x, y)]
     return {
         **chart(title, [*roofs, *points]),
@@ -149,14 +142,8 @@ def roofline(title: str, roofs: Rows, points: Rows, x: str, y: str) -> Spec:
 
 def staircases(title: str, rows: Rows, x: str, y: str) -> Spec:
     """A staircase of its own colour for each `of`; x and y are fields."""
-    colour = {
-        "field": "of",
-        "type": "nominal",
-        "title": None,
-        "sort": None,
-        "scale": {"range": list(COLOURS)},
-        "legend": {"orient": "bottom", "labelLimit": 280, "columns": 1},
-    }
+    legend = {"orient": "bottom", "labelLimit": 280, "columns": 1}
+    colour = kinds(sort=None, scale={"range": list(COLOURS)}, legend=legend)
     return {
         **chart(title, rows),
         "mark": {"type": "line", "interpolate": "step-after", "tooltip": True},
@@ -171,7 +158,7 @@ def shares(title: str, rows: Rows, unit: str) -> Spec:
         "height": 26 * max(2, len(rows)),
         "mark": {"type": "bar", "tooltip": True},
         "encoding": {
-            "y": {"field": "of", "type": "nominal", "title": None, "sort": None, "axis": {"labelLimit": 130}},
+            "y": kinds(sort=None, axis={"labelLimit": 130}),
             "x": quantity(unit, unit),
             "color": {"value": COLOURS[0]},
         },
@@ -185,7 +172,7 @@ def ticks(title: str, rows: Rows, unit: str) -> Spec:
         "height": 40 * len({row["of"] for row in rows}),
         "mark": {"type": "tick", "thickness": 2, "opacity": 0.5, "tooltip": True},
         "encoding": {
-            "y": {"field": "of", "type": "nominal", "title": None, "sort": None},
+            "y": kinds(sort=None),
             "x": quantity(unit, unit, scale={"zero": False}),
             "color": {"field": "of", "legend": None, "scale": {"range": list(COLOURS)}},
         },
@@ -229,6 +216,12 @@ def line(title: str, rows: Rows, x: str, y: str) -> Spec:
     }
 
 
+def _chosen(title: str, rows: Rows, shown: str) -> Spec:
+    """A chart of the rows whose `of` the parameter SHOWN names, at first `shown`."""
+    choice = {"params": [{"name": SHOWN, "value": shown}], "transform": [{"filter": f"datum.of === {SHOWN}"}]}
+    return {**chart(title, rows), **choice}
+
+
 def chart(title: str, rows: Rows) -> Spec:
     """What all have in common; the title is for those who cannot see the chart, the page shows it."""
     return {
@@ -245,17 +238,19 @@ def quantity(field: str, title: str, **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, **more}
 
 
+def kinds(**more: Any) -> Spec:
+    """An axis or a colour of the names in `of`."""
+    return {"field": "of", "type": "nominal", "title": None, **more}
+
+
 def _layered(
     title: str, series: Sequence[Series], place: Spec, shapes: Sequence[Spec], level: float | None
 ) -> Spec:
     labels = [item.label for item in series]
-    colour = {
-        "field": "of",
-        "type": "nominal",
-        "title": None,
-        "scale": {"domain": labels, "range": list(COLOURS[: len(labels)])},
-        "legend": {"orient": "top", "labelLimit": 0, "symbolOpacity": 1, "columns": 2},
-    }
+    colour = kinds(
+        scale={"domain": labels, "range": list(COLOURS[: len(labels)])},
+        legend={"orient": "top", "labelLimit": 0, "symbolOpacity": 1, "columns": 2},
+    )
     drawn = [{**shape, "encoding": {**place, "color": colour, **shape["encoding"]}} for shape in shapes]
     if level is not None:
         dotted = {"type": "rule", "color": "gray", "strokeDash": [2, 3], "aria": False}

@@ -21,12 +21,19 @@ WORDS: Final = {
 }
 
 
-class FlashDisplay:
-    """A listener for `flash_bundle` and `roll_back`; draws over its line where `stream` is a terminal."""
+class LineDisplay:
+    """A line that is drawn over where `stream` is a terminal."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._drawn = self._stream.isatty()
+
+    def _write(self, text: str) -> None:
+        print(text, end="", file=self._stream, flush=True)
+
+
+class FlashDisplay(LineDisplay):
+    """A listener for `flash_bundle` and `roll_back`."""
 
     def __call__(self, event: FlashEvent) -> None:
         words = WORDS[event.step]
@@ -39,7 +46,3 @@ class FlashDisplay:
             self._write(f"\r\033[K{words}: done\n" if self._drawn else "done\n")
         elif event.state == "failed":
             self._write(f"\r\033[K{words}: failed\n" if self._drawn else "failed\n")
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()

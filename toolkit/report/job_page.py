@@ -10,7 +10,7 @@ from typing import Final
 
 from boards.files import write_file
 from cross.link import DEFAULT_CACHE_DIR
-from toolkit.errors import OutputError
+from toolkit.errors import writing
 from toolkit.measure.comparison import CONFIDENCE
 from toolkit.model_job.job_file import JobFile
 from toolkit.model_job.options import Latency, TuneReport
@@ -18,7 +18,7 @@ from toolkit.records import Records
 from toolkit.report.charts import line, rectangles, roofline, scatter, shares, steps, ticks
 from toolkit.report.job_data import JobData, OperatorData, Step, job_data
 from toolkit.report.page import Block, Cell, Chart, Choice, Code, Facts, Heading, Row, Table, Text, page
-from toolkit.report.tables import ABOVE_PEAK, EMULATED, NO_GPU, duration, time_text
+from toolkit.report.tables import ABOVE_PEAK, EMULATED, NO_GPU, duration, mebibytes, time_text
 
 WHOLE: Final = "the whole model (sum of its operators)"
 ALL: Final = "all operators"
@@ -42,13 +42,8 @@ def write_job_page(job: JobFile, path: Path | str) -> Path:
     path = Path(path)
     with Records(job.records, read_only=True) as records:
         text = job_page(job_data(job, records))
-    try:
+    with writing("the page", path, "name a file in a folder that you may write to"):
         write_file(path, text.encode())
-    except OSError as error:
-        raise OutputError(
-            f"the page cannot be written to {path}: {error.strerror}; name a file in a folder that you may "
-            "write to"
-        ) from error
     return path
 
 
@@ -330,10 +325,10 @@ def _time(data: JobData) -> Iterator[Block]:
 def _memory(data: JobData) -> Iterator[Block]:
     memory = data.job.memory
     yield Heading("Where memory goes")
-    least = f"at least {_mebibytes(memory.least_bytes)} by theory"
+    least = f"at least {mebibytes(memory.least_bytes)} by theory"
     yield Facts([
-        ("intermediate results", f"{_mebibytes(memory.arena_bytes)}, {least}"),
-        ("weights and other constants", _mebibytes(memory.constants_bytes)),
+        ("intermediate results", f"{mebibytes(memory.arena_bytes)}, {least}"),
+        ("weights and other constants", mebibytes(memory.constants_bytes)),
         ("steps of a run", str(memory.steps)),
     ])  # fmt: skip
     if not memory.places:
@@ -343,7 +338,7 @@ def _memory(data: JobData) -> Iterator[Block]:
         {
             "of": number % 7, "x": place.first_step, "x2": place.last_step + 1,
             "y": place.offset_bytes / 2**20, "y2": (place.offset_bytes + place.size_bytes) / 2**20,
-            "value": place.value, "size": _mebibytes(place.size_bytes),
+            "value": place.value, "size": mebibytes(place.size_bytes),
             "steps": f"{place.first_step} to {place.last_step}",
         }
         for number, place in enumerate(memory.places)
@@ -425,10 +420,6 @@ def _times(ratio: float) -> Cell:
 
 def _ms(seconds: float) -> float:
     return float(f"{seconds * MILLISECONDS:.6g}")
-
-
-def _mebibytes(size: int) -> str:
-    return f"{size / 2**20:.2f} MiB"
 
 
 def moment(unix_s: float) -> str:

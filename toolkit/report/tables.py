@@ -174,6 +174,11 @@ def time_text(seconds: float | None) -> str:
     return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.2f} µs"
 
 
+def mebibytes(count: int) -> str:
+    """`1.25 MiB`."""
+    return f"{count / 2**20:.2f} MiB"
+
+
 def duration(seconds: float) -> str:
     """`1:02:03` or `2:03`."""
     whole = round(seconds)

@@ -53,21 +53,6 @@ def tune_all(
     return run.ended()
 
 
-def tune_operator(
-    task: Task,
-    runner: Runner,
-    records: Records,
-    budget: Budget,
-    *,
-    options: TuningOptions = TuningOptions(),
-    on_event: Listener = silent,
-    clock: Clock = time.monotonic,
-) -> TuningResult:
-    """`tune_all` for one operator."""
-    (result,) = tune_all([(task, runner)], records, budget, options=options, on_event=on_event, clock=clock)
-    return result
-
-
 def in_turn(run: TuningRun) -> Iterator[Prepared]:
     """Prepared batches for a board that shares its cores with the compiler: nothing runs beside a kernel.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,13 +131,10 @@ class OperatorSearch:
 
     def record(self, row: NDArray[np.int64], measurement: Measurement, spent: TimeBreakdown) -> TuningRecord:
         """A measured configuration as a record, counted in the statistics."""
-        key, error, space = self.task.key, measurement.error, self.task.space
+        error, space = measurement.error, self.task.space
         predicted = self._predicted.pop(row.tobytes(), None)
         record = TuningRecord(
-            operator_key=key.operator_key,
-            target_key=key.target_key,
-            space_key=key.space_key,
-            tool_version=key.tool_version,
+            **asdict(self.task.key),
             configuration=space.describe(space.configuration(row)),
             seconds=measurement.seconds,
             number=measurement.number,

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from toolkit.explore.neighbourhood.footprint import reached
+from toolkit.explore.neighbourhood.footprint import input_elements
 from toolkit.explore.neighbourhood.loops import MajorLoops
 
 Sides = Sequence[int]
@@ -50,14 +50,7 @@ class ThreadBody:
 
     def registers(self, loops: MajorLoops, below: int) -> int:
         """Elements of the inputs that the unrolled body uses, and a thread's outputs."""
-        held = self.unrolled(below)
-        used = sum(
-            math.prod(
-                len(reached(item, tuple((held[loop], step) for loop, step in item.steps)))
-                for item in dimensions
-            )
-            for dimensions in loops.inputs
-        )
+        used = sum(input_elements(loops, self.unrolled(below)))
         return used + math.prod(item.extent for item in self.loops if item.loop < self.spaces)
 
 

@@ -16,10 +16,11 @@ from tests.bundles import host_target
 from tests.model_libraries import kernels, run_library
 from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save
 from toolkit.bundle.assemble import OperatorKernel, assemble
-from toolkit.bundle.model_plan import ALIGNMENT, ModelPlan
+from toolkit.bundle.model_plan import ModelPlan
 from toolkit.errors import InputError
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model
+from toolkit.model.memory import ALIGNMENT_BYTES
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(21)
@@ -130,7 +131,7 @@ def test_equal_weights_are_stored_once(graph: Graph, default_kernels: dict[str, 
     }
     plan = assemble(graph, plain, host_target())
     distinct = {graph.values[name].data.tobytes() for name in graph.constants if name_used(graph, name)}  # type: ignore[union-attr]
-    expected = sum(-(-len(content) // ALIGNMENT) * ALIGNMENT for content in distinct)
+    expected = sum(-(-len(content) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for content in distinct)
     assert len(plan.parameters) == expected
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,11 +27,11 @@ from toolkit.measure.measurement import Measurement
 from toolkit.measure.runner import ReplayRunner
 from toolkit.records import RecordKey, Records, TuningRecord
 from toolkit.records.lines import PREDICTED
-from toolkit.tuning.algorithm import tune_all, tune_operator
+from toolkit.tuning.algorithm import tune_all
 from toolkit.tuning.allocation import AllocationOptions
 from toolkit.tuning.convergence import ConvergenceRule, converged
 from toolkit.tuning.operator_search import TuningOptions, batch_size
-from toolkit.tuning.progress import Budget, Event, OperatorDone, OperatorStarted, TrialDone
+from toolkit.tuning.progress import Budget, Event, OperatorDone, OperatorStarted, TrialDone, TuningResult
 from toolkit.tuning.task import Task
 from toolkit.tuning.time_breakdown import TimeBreakdown
 
@@ -69,6 +70,11 @@ class DescribedSpace(TilingSpace):
 SPACE = DescribedSpace()
 JOB = Task("matmul", 2_000_000, SPACE, SPACE.features, KEY)
 OPTIONS = TuningOptions(batch=8, search=SearchOptions(annealing=AnnealingOptions(chains=64, steps=4)))
+
+
+def tune_operator(task: Task, runner: Any, records: Records, budget: Budget, **settings: Any) -> TuningResult:
+    (result,) = tune_all([(task, runner)], records, budget, **settings)
+    return result
 
 
 def measured(space: TilingSpace, fails: float = 0.0) -> dict[int, Measurement]:
