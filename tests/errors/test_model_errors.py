@@ -172,7 +172,7 @@ MODELS: dict[str, Callable[[], Any]] = {
         ["y"],
     ),
     "shape-of-counted": lambda: model(
-        [node("NonZero", ["x"], "i"), node("Shape", ["i"], "s"), node("Cast", ["s"], "y", to=1)],
+        [node("NonZero", ["x"], "i"), node("Size", ["i"], "s"), node("Cast", ["s"], "y", to=1)],
         {"x": (2, 3)},
         ["y"],
     ),

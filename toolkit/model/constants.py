@@ -66,19 +66,21 @@ def filled(model: str, node: OnnxNode, shape: Array) -> Array:
     Raises:
         ModelError: the constant would be too large, or its shape is none.
     """
-    import onnx
-
     extents = [int(extent) for extent in shape.ravel().tolist()]
-    fill = np.zeros(1, np.float32)
-    for attribute in node.proto.attribute:
-        if attribute.name == "value":
-            fill = onnx.numpy_helper.to_array(attribute.t)
+    fill = fill_of(next((item.t for item in node.proto.attribute if item.name == "value"), None))
     if math.prod(extents) * fill.itemsize > MAX_CONSTANT_BYTES or min(extents, default=1) < 0:
         raise ModelError(
             f"model {model}: node {node.name!r} (ConstantOfShape) makes a constant of shape {extents}; "
             f"expected no more than {MAX_CONSTANT_BYTES} bytes"
         )
     return np.full(extents, fill.ravel()[0], fill.dtype)
+
+
+def fill_of(value: Any | None) -> Array:
+    """The one element of a ConstantOfShape, from its attribute `value`."""
+    import onnx
+
+    return np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
 
 
 def ranged(model: str, node: OnnxNode, bounds: Sequence[Array]) -> Array:

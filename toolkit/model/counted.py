@@ -6,11 +6,14 @@ count is cut off with them. Any other node is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import numpy as np
+
 from cross.expression.families import elementwise
-from toolkit.model.graph import Count
+from toolkit.model.bounds import Interval
+from toolkit.model.graph import Count, GraphBuilder, Value
 from toolkit.model.source import Operand, Source
 
 Counts = Mapping[str, Count]
@@ -43,6 +46,26 @@ def refusal(source: Source, counts: Counts) -> Exception:
         f"slices along dimension {counts[name].dimension} alone",
         "make that value an output of the model, and cut the model behind it",
     )
+
+
+def shape_of_counted(build: GraphBuilder, output: Value, count: Count, most: Sequence[int]) -> Interval:
+    """Emit `output`, a part of a shape, in which the dimension of `count` is computed, the others `most`.
+
+    Returns between what its elements lie.
+    """
+    place = count.dimension
+    parts = [
+        build.constant(f"{output.name}/extents", np.asarray(extents, np.int64))
+        for extents in (most[:place], most[place + 1 :])
+        if extents
+    ]
+    own = Value(build.fresh(f"{output.name}/count"), (1,), "int64")
+    parts.insert(min(place, 1), build.emit("Reshape", [count.by], own))
+    build.emit(
+        "Concat" if len(parts) > 1 else "Identity", parts, output, {"axis": 0} if len(parts) > 1 else {}
+    )
+    high = np.asarray(most, np.int64)
+    return Interval(np.where(np.arange(len(most)) == place, 0, high), high)
 
 
 def _fits_others(source: Source, counts: Counts, dimension: int) -> bool:

@@ -1,4 +1,5 @@
-"""Importers of outputs whose size depends on data: Compress, NonZero, Unique and NonMaxSuppression.
+"""Importers of outputs whose size depends on data: Compress, NonZero, Unique, NonMaxSuppression, Range and
+ConstantOfShape.
 
 Such an output has room for the most elements there may be, and a count: see `Count` in graph.py.
 """
@@ -11,8 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from toolkit.model.graph import Attribute, Count, GraphBuilder, Repeat, Value, computed_in
+from toolkit.model.constants import fill_of
+from toolkit.model.graph import Array, Attribute, Count, GraphBuilder, Repeat, Value, computed_in
 from toolkit.model.import_indexed import MOST_COMPARED
+from toolkit.model.refusals import TENSORS_ONLY
 from toolkit.model.source import FLOATS, INTEGERS, VALUES, Emitter, Importer, Operand, Source
 
 MOST_ROWS = 2048  # that Unique compares with one another along an axis: a table of all pairs
@@ -158,10 +161,13 @@ def _selections(source: Source) -> int:
     """How many boxes of a class NonMaxSuppression chooses at most.
 
     Raises:
-        ModelError: that is not known, or none.
+        ModelError: none.
     """
-    asked = (source.known_integers(2, "number of boxes") or (0,))[0]
-    most = min(asked, source.input(0).shape[1])
+    asked, most = source.optional(2), source.input(0).shape[1]
+    if asked is None:
+        most = 0
+    elif asked.data is not None or asked.interval is not None:
+        most = min(most, int(source.bounded(2, "number of boxes").high.item()))
     if most < 1:
         raise source.refuse(
             "it selects no box, as its max_output_boxes_per_class is 0", "export the model without it"
@@ -185,6 +191,11 @@ def suppress(source: Source, build: GraphBuilder) -> None:
     best, values = _selecting(nodes, boxes, scores, most)
     lowest = nodes.constant("nothing", -math.inf, computed_in(scores.dtype))
     valid = nodes.emit("Greater", [values, lowest], (most, images, classes, 1), dtype="bool")
+    asked = source.input(2)
+    if asked.data is None:
+        step = nodes.constant("step", np.arange(most).reshape(most, 1, 1, 1))
+        early = nodes.emit("Less", [step, nodes.shaped(asked.name, ())], (most, 1, 1, 1), dtype="bool")
+        valid = nodes.emit("And", [valid, early], (most, images, classes, 1))
 
     def by_class(name: str) -> str:
         """A value of each step as a list, all steps of a class together."""
@@ -255,7 +266,72 @@ def _candidates(nodes: _Counting, scores: Operand, least: Operand | None) -> str
     return nodes.emit("Where", [taken, finite, nothing], scores.shape, dtype=scores.dtype)
 
 
+def _progression(source: Source) -> Array:
+    """The longest that a Range may be.
+
+    Raises:
+        ModelError: nothing says how long it may be.
+    """
+    start, delta = source.known(0, "start"), source.known(2, "delta")
+    assert start is not None and delta is not None
+    if delta.item() < 1:
+        raise source.refuse(
+            f"its limit is computed, and its delta is {delta.item()}; expected 1 or more", TENSORS_ONLY
+        )
+    most = source.bounded(1, "limit").high
+    numbers = np.arange(int(start.item()), int(most.item()), int(delta.item()))
+    return numbers.astype(source.input(1).dtype)
+
+
+def range_shape(source: Source) -> tuple[int, ...]:
+    """Room for all numbers up to the largest limit."""
+    return (len(_progression(source)),)
+
+
+def range_(source: Source, build: GraphBuilder) -> None:
+    """Range up to a limit that is computed and has a bound."""
+    nodes, numbers = _Counting(source, build), _progression(source)
+    start, delta = (source.input(position).data for position in (0, 2))
+    assert start is not None and delta is not None
+    limit = nodes.emit("Cast", [nodes.shaped(source.input(1).name, ())], (), {"to": "int64"}, "int64")
+    above = nodes.emit("Add", [limit, nodes.constant("above", delta.item() - 1 - start.item())], ())
+    count = nodes.emit("Div", [above, nodes.constant("delta", delta.item())], ())
+    count = nodes.emit("Max", [count, nodes.constant("none", 0)], ())
+    known = nodes.constant("numbers", numbers, source.output.dtype)
+    nodes.output(source.output, "Identity", [known], {}, Count(count, 0))
+
+
+def _open_dimension(source: Source) -> int:
+    """The one dimension of a ConstantOfShape whose extent is not known.
+
+    Raises:
+        ModelError: there are several, or nothing says how large it may be.
+    """
+    interval = source.bounded(0, "shape")
+    (places,) = np.nonzero(interval.low != interval.high)
+    if len(places) != 1:
+        raise source.refuse(f"{len(places)} of its dimensions depend on data; expected one", TENSORS_ONLY)
+    return int(places[0])
+
+
+def filled_shape(source: Source) -> tuple[int, ...]:
+    """Room for the most elements there may be."""
+    return tuple(max(0, int(extent)) for extent in source.bounded(0, "shape").high)
+
+
+def fill(source: Source, build: GraphBuilder) -> None:
+    """ConstantOfShape of a shape that is computed and has a bound."""
+    nodes, dimension = _Counting(source, build), _open_dimension(source)
+    shape = source.output.shape
+    number = fill_of(source.attributes.get("value"))
+    count = nodes.count(nodes.part(source.input(0).name, 0, dimension, dimension + 1))
+    known = nodes.constant("numbers", np.full(shape, number.item()), computed_in(source.output.dtype))
+    nodes.output(source.output, "Identity", [known], {}, Count(count, dimension))
+
+
 IMPORTERS: dict[str, Importer] = {
+    "Range": Importer(range_, frozenset(), frozenset({"int16", "int32", "int64"}), shape=range_shape),
+    "ConstantOfShape": Importer(fill, frozenset({"value"}), VALUES, shape=filled_shape),
     "Compress": Importer(compress, frozenset({"axis"}), VALUES, shape=compressed_shape),
     "NonZero": Importer(non_zero, frozenset(), VALUES, shape=places_shape),
     "Unique": Importer(unique, frozenset({"axis", "sorted"}), VALUES, extra_outputs=True, shape=unique_shape),

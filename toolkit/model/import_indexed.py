@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from toolkit.model.graph import Attribute, GraphBuilder, Value
+from toolkit.model.graph import Attribute, Count, GraphBuilder, Value
 from toolkit.model.source import VALUES, Importer, Operand, Source
 
 MOST_COMPARED = 1 << 14  # elements of a line that TopK compares with one another
@@ -138,8 +138,14 @@ def top_shape(source: Source) -> tuple[int, ...]:
 
 
 def _count(source: Source) -> int:
-    known = (source.integer("k", 1),) if source.opset < 10 else source.known_integers(1, "k")
-    return (known or (1,))[0]
+    """How many elements TopK gives, or at most where that is computed."""
+    if source.opset < 10:
+        return source.integer("k", 1)
+    asked, extent = source.input(1), source.input(0).shape[source.integer("axis", -1)]
+    if asked.data is None and asked.interval is None:
+        return extent
+    most = int(source.bounded(1, "k").high.item())
+    return most if asked.data is not None else min(most, extent)
 
 
 def top(source: Source, build: GraphBuilder) -> None:
@@ -162,6 +168,10 @@ def top(source: Source, build: GraphBuilder) -> None:
     if outputs[0]:
         values = Value(outputs[0], shape, data.dtype, source=outputs[0])
         build.emit("GatherElements", [data.name, places.name], values, {"axis": axis}, source.name)
+    if source.opset >= 10 and source.input(1).data is None:
+        count = Value(build.fresh(f"{source.name}/count"), (), "int64")
+        by = build.emit("Reshape", [source.input(1).name], count, {}, source.name)
+        build.counts |= {name: Count(by, axis) for name in outputs if name}
 
 
 def columns_to_image(source: Source, build: GraphBuilder) -> None:

@@ -57,9 +57,9 @@ def _most_runs(walk: Walk, node: OnnxNode, count_name: str, condition_name: str)
     Raises:
         NodeRefused: it never runs.
     """
-    count = walk.builder.values[count_name].data if count_name else None
+    most = walk.interval(count_name) if count_name else None
     condition = walk.builder.values[condition_name].data if condition_name else None
-    runs = MOST_RUNS if count is None else min(int(count.item()), MOST_RUNS)
+    runs = MOST_RUNS if most is None else min(int(most.high.item()), MOST_RUNS)
     if runs < 1 or (condition is not None and not condition.all()):
         raise walk.refuse(node, "it never runs", "export the model without it")
     return runs

@@ -21,6 +21,7 @@ import numpy as np
 from cross.expression.language.dtypes import DTYPES
 from toolkit.errors import ModelError
 from toolkit.model import counted
+from toolkit.model.bounds import Interval, interval_of
 from toolkit.model.constants import MAX_CONSTANT_BYTES, RANDOM, evaluated, filled, ranged, shape_of
 from toolkit.model.function_bodies import OnnxNode, body_of, in_training
 from toolkit.model.graph import Array, Graph, GraphBuilder, Value
@@ -28,6 +29,7 @@ from toolkit.model.import_control import CONTROLS
 from toolkit.model.importers import IMPORTERS
 from toolkit.model.live_nodes import live, reads
 from toolkit.model.onnx_file import (
+    STRING,
     Shape,
     check_onnx,
     check_size,
@@ -40,7 +42,7 @@ from toolkit.model.onnx_file import (
 from toolkit.model.onnx_weights import Initializer
 from toolkit.model.quantized_groups import with_integer_groups
 from toolkit.model.refusals import SUPPORTED_TEXT, TENSORS_ONLY, NodeRefused, refusal
-from toolkit.model.source import Operand, Source
+from toolkit.model.source import INTEGERS, Operand, Source
 
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 SHAPE_READERS = frozenset({"Shape", "Size", "EyeLike"})  # which need no data
@@ -97,6 +99,7 @@ class _Walk:
         self.types: dict[str, Any] = {}
         self.refused: list[NodeRefused] = []
         self.lost: set[str] = set()  # values of refused nodes, whose types are not known
+        self.intervals: dict[str, Interval] = {}  # of computed integers
         self.inputs = tuple(inputs)
         self.outputs = tuple(dict.fromkeys(item.name for item in model.graph.output))
         self.nodes = with_integer_groups(live(model.graph.node, self.outputs), self.outputs, weights)
@@ -140,7 +143,7 @@ class _Walk:
     def inside(self, graph: Any, node: OnnxNode, inputs: Sequence[Value]) -> _Walk:
         """A walk for an inner graph of a node, in which all values from around are known."""
         inner = copy(self)
-        inner.types = dict(self.types)
+        inner.types, inner.intervals, inner.lost = dict(self.types), dict(self.intervals), set(self.lost)
         inner.read = {item for proto in graph.node for item in reads(proto)} | {
             item.name for item in graph.output
         }
@@ -201,6 +204,9 @@ class _Walk:
             for item in node.proto.input
         )
         counts = [item for item in reads(node.proto) if item in self.builder.counts]
+        if counts and node.operator == "Shape":
+            self._shape_of_counted(node)
+            return
         if counts and node.operator in (*SHAPE_READERS, *CONTROLS):
             what = f"it reads {counts[0]!r}, whose size depends on data"
             remedy = "make that value an output of the model, and cut the model behind it"
@@ -213,9 +219,8 @@ class _Walk:
             return
         if not self._has_importer(node):
             body = body_of(node, self.types)
-            if body is None and node.schema is not None:
-                self._infer(node)  # a size that depends on data is the better reason
             if body is None:
+                self._check_tensors(node)  # the better reason
                 raise self._unsupported(node)
             self._walk_body(node, body)
             return
@@ -235,6 +240,42 @@ class _Walk:
                 self.made(self.builder.values[item])
                 if count is not None:
                     self.builder.counts[item] = count
+                self._bound(node, item)
+
+    def _shape_of_counted(self, node: OnnxNode) -> None:
+        """Shape of a value whose size depends on data."""
+        name, output = node.proto.input[0], node.proto.output[0]
+        bounds = {item.name: item.i for item in node.proto.attribute}
+        shape, count = self._shape(name), self.builder.counts[name]
+        start, stop, _ = slice(bounds.get("start", 0), bounds.get("end", len(shape))).indices(len(shape))
+        if not start <= count.dimension < stop:
+            self._fold(node)
+            return
+        value = Value(output, (stop - start,), "int64", source=output)
+        count = replace(count, dimension=count.dimension - start)
+        self.intervals[output] = counted.shape_of_counted(self.builder, value, count, shape[start:stop])
+        self.made(value)
+
+    def interval(self, name: str) -> Interval | None:
+        """Between what the elements of a value lie that sizes may be computed from, if that is known."""
+        data = self._data(name)
+        if data is None or data.size > SHAPE_DATA_ELEMENTS or data.dtype.kind not in "iu":
+            return self.intervals.get(name)
+        return Interval(data.astype(np.int64), data.astype(np.int64))
+
+    def _bound(self, node: OnnxNode, output: str) -> None:
+        """Note between what the elements of an output lie."""
+        value = self.builder.values[output]
+        if value.dtype not in INTEGERS or value.elements > SHAPE_DATA_ELEMENTS:
+            return
+
+        def evaluate(operands: Sequence[Array]) -> Array:
+            return evaluated(str(self.path), node, dict(zip(names, operands, strict=True)))[0]
+
+        names = [item for item in node.proto.input if item]
+        found = interval_of(node, self.interval, evaluate, value.shape)
+        if found is not None:
+            self.intervals[output] = found
 
     def _has_importer(self, node: OnnxNode) -> bool:
         return node.operator in IMPORTERS and not in_training(node)
@@ -350,12 +391,10 @@ class _Walk:
         """
         import onnx
 
-        found = self._inferred(node)
+        found = self._check_tensors(node)
         unknown = []
         for item in node.proto.output:
             kind = found.get(item)
-            if kind is not None and kind.WhichOneof("value") not in ("tensor_type", None):
-                raise self.refuse(node, f"its result {item!r} is no tensor", TENSORS_ONLY)
             if kind is not None and not _is_concrete(kind) and self._has_shape(node):
                 kind = onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, [])
             if kind is not None and _is_concrete(kind):
@@ -367,12 +406,22 @@ class _Walk:
             elif item in self.read:
                 unknown.append(item)
         if unknown:
-            raise self.refuse(
-                node,
-                f"the shape of its output {unknown[0]!r} is not known ahead of time; expected shapes that "
-                "follow from the inputs' shapes and constants",
-                "give --shape for dynamic inputs, or export with fixed shapes",
-            )
+            what = f"the size of its output {unknown[0]!r} depends on data"
+            raise self.refuse(node, what, TENSORS_ONLY)
+
+    def _check_tensors(self, node: OnnxNode) -> dict[str, Any]:
+        """The types of the node's outputs, as `_inferred`.
+
+        Raises:
+            NodeRefused: one is no tensor, or one of strings.
+        """
+        found = self._inferred(node) if node.schema is not None else {}
+        for item, kind in found.items():
+            if kind.WhichOneof("value") not in ("tensor_type", None):
+                raise self.refuse(node, f"its result {item!r} is no tensor", TENSORS_ONLY)
+            if kind.tensor_type.elem_type == STRING:
+                raise self.refuse(node, f"its result {item!r} is of strings", TENSORS_ONLY)
+        return found
 
     def _inferred(self, node: OnnxNode) -> dict[str, Any]:
         """The types of the node's outputs, as far as ONNX's shape inference finds them."""
@@ -417,7 +466,8 @@ class _Walk:
             if not item:
                 return None
             data = None if item == unknown else self._data(item)
-            return Operand(item, self._shape(item), _dtype(self.types[item].tensor_type.elem_type), data)
+            dtype = _dtype(self.types[item].tensor_type.elem_type)
+            return Operand(item, self._shape(item), dtype, data, self.intervals.get(item))
 
         proto = node.proto
         attributes = {item.name: onnx.helper.get_attribute_value(item) for item in proto.attribute}

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from toolkit.errors import ModelError
+from toolkit.model.bounds import Interval
 from toolkit.model.graph import Array, Attribute, GraphBuilder, Value, computed_in
-from toolkit.model.refusals import NodeRefused
+from toolkit.model.refusals import TENSORS_ONLY, NodeRefused
 
 FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
 INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -22,12 +23,16 @@ VALUES = NUMBERS | TRUTH
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A value that an ONNX node reads or writes; `data` when it is known ahead of time."""
+    """A value that an ONNX node reads or writes; `data` when it is known ahead of time.
+
+    Else `interval` says between what its elements lie, integers, where something says so.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     data: Array | None = None
+    interval: Interval | None = None
 
     @property
     def rank(self) -> int:
@@ -104,6 +109,21 @@ class Source:
     def known_integers(self, position: int, what: str) -> tuple[int, ...] | None:
         data = self.known(position, what)
         return None if data is None else tuple(int(item) for item in data.ravel().tolist())
+
+    def bounded(self, position: int, what: str) -> Interval:
+        """Between what the elements of an input that says a size lie.
+
+        Raises:
+            ModelError: nothing says how large they may be.
+        """
+        operand = self.input(position)
+        if operand.data is not None:
+            return Interval(operand.data, operand.data)
+        if operand.interval is None:
+            raise self.refuse(
+                f"its {what} (input {operand.name!r}) is computed, without a bound", TENSORS_ONLY
+            )
+        return operand.interval
 
     @property
     def output(self) -> Operand:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from toolkit.model.bounds import Interval
 from toolkit.model.function_bodies import OnnxNode, rename
 from toolkit.model.graph import Array, Graph, GraphBuilder, Value
 from toolkit.model.live_nodes import live, reads
@@ -32,6 +33,9 @@ class Walk(Protocol):
 
     def made(self, value: Value) -> None:
         """Note the type of a value that a node computes."""
+
+    def interval(self, name: str) -> Interval | None:
+        """Between what the elements of a value lie that sizes may be computed from, if that is known."""
 
     def refuse(self, node: OnnxNode, what: str, remedy: str) -> NodeRefused:
         """The error for a node."""

@@ -141,6 +141,10 @@ CASES: dict[str, tuple[str, dict[str, Array]]] = {
     "stacked-by-sum": (STACKED, {"most": np.array(9), "x": np.abs(random(2, 4)), "limit": np.float32(12)}),
     "stacked-by-number": (STACKED, {"most": np.array(2), "x": random(2, 4), "limit": np.float32(1e9)}),
     "stacked-to-the-end": (STACKED, {"most": np.array(9), "x": random(2, 4), "limit": np.float32(1e9)}),
+    "stacked-within-a-bound": (
+        STACKED.replace("(eight, go,", "(runs, go,"),
+        {"most": np.array(3), "x": random(2, 4), "limit": np.float32(1e9)},
+    ),
     "counted": (COUNTED, {"most": np.array(3), "x": random(4), "go": np.array(True)}),
     "counted-to-none": (COUNTED, {"most": np.array(0), "x": random(4), "go": np.array(True)}),
     "counted-never": (COUNTED, {"most": np.array(3), "x": random(4), "go": np.array(False)}),

@@ -43,6 +43,34 @@ SELECTED = """m (float[1, 6, 4] boxes, float[1, 2, 6] scores) => (float[N, 6] fo
 }"""
 
 
+BOUNDED = """m (float[4, 5] x, int64 many, float[1, 6, 4] boxes, float[1, 2, 6] scores)
+    => (int64[R] numbers, float[2, T] best, int64[2, T] places, int64[N, 3] chosen,
+        float[C, 3] ones, int64[I] ids) {
+    four = Constant <value = int64 {4}> ()
+    one = Constant <value = int64 {1}> ()
+    two = Constant <value = int64 {2}> ()
+    first = Constant <value = int64[1] {0}> ()
+    rows = Constant <value = int64[2] {2, 10}> ()
+    three = Constant <value = int64[1] {3}> ()
+    few = Min (many, four)
+    twice = Mul (few, two)
+    end = Add (twice, one)
+    numbers = Range (one, end, two)
+    table = Reshape (x, rows)
+    k = Unsqueeze (few, first)
+    best, places = TopK (table, k)
+    chosen = NonMaxSuppression (boxes, scores, many)
+    found = NonZero (x)
+    sizes = Shape (found)
+    size = Gather (sizes, one)
+    wide = Unsqueeze (size, first)
+    shape = Concat <axis = 0> (wide, three)
+    ones = ConstantOfShape <value = float[1] {1.0}> (shape)
+    zero = Constant <value = int64 {0}> ()
+    ids = Range (zero, size, one)
+}"""
+
+
 def check(text: str, folder: Path, inputs: dict[str, np.ndarray]) -> int:
     """Compare all outputs, and return how many slices the first one has."""
     path = folder / "model.onnx"
@@ -71,6 +99,32 @@ def test_selected_boxes_are_gathered(tmp_path: Path) -> None:
     inputs = {"boxes": rng.uniform(0, 1, (1, 6, 4)), "scores": rng.uniform(0, 1, (1, 2, 6))}
     count = check(SELECTED, tmp_path, {name: array.astype(np.float32) for name, array in inputs.items()})
     assert 0 < count < 6
+
+
+@pytest.mark.parametrize("many", [0, 1, 3, 9])
+def test_computed_sizes_with_a_bound_are_counted(tmp_path: Path, many: int) -> None:
+    rng = np.random.default_rng(many)
+    inputs = {"x": np.round(rng.standard_normal((4, 5))), "boxes": rng.uniform(0, 1, (1, 6, 4))}
+    given = {name: array.astype(np.float32) for name, array in inputs.items()}
+    given["scores"] = rng.uniform(0, 1, (1, 2, 6)).astype(np.float32)
+    assert check(BOUNDED, tmp_path, given | {"many": np.array(many)}) == min(many, 4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("(one, end, two)", "(one, many, two)", "its limit .input 'many'. is computed, without a bound"),
+        ("(one, end, two)", "(many, end, two)", "its start .input 'many'. must be a constant"),
+        ("(wide, three)", "(wide, wide)", "2 of its dimensions depend on data"),
+        ("(wide, three)", "(wide, many1)", "its shape .input 'shape'. is computed, without a bound"),
+    ],
+)
+def test_sizes_that_stay_open_are_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
+    text = BOUNDED.replace(old, new).replace("float[C, 3]", "float[C, D]")
+    text = text.replace("found = NonZero", "many1 = Unsqueeze (many, first)\n    found = NonZero")
+    onnx.save(onnx.parser.parse_model(HEAD + text), tmp_path / "model.onnx")
+    with pytest.raises(ModelError, match=words):
+        load_model(tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize(
