@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.bundle import container, manifest, sign
-from toolkit.bundle.manifest import Manifest, Part
+from toolkit.bundle.manifest import AnyVariant, Manifest, Part
 from toolkit.errors import InputError, VerificationError
 
 
@@ -32,6 +32,15 @@ class VerifiedBundle:
     def id(self) -> str:
         """Name of the bundle's slot on a board."""
         return manifest.bundle_id(self.manifest_bytes)
+
+    def variant(self, target: str = "") -> AnyVariant:
+        """The model for a target, by default the first one. Raises InputError."""
+        variants = {variant.target: variant for variant in self.manifest.variants}
+        name = target or self.manifest.variants[0].target
+        if name not in variants:
+            expected = " or ".join(variants)
+            raise InputError(f"{self.path} has no variant for target {name!r}: expected {expected}")
+        return variants[name]
 
     def read_part(self, path: str) -> bytes:
         """The bytes of one part; raises VerificationError when they are not what was signed."""

@@ -28,7 +28,10 @@ INTERRUPTED: Final = 130
 
 
 def answering(function: Callable[P, None]) -> Callable[P, None]:
-    """Turn the tool's errors into a message and an exit code, and Ctrl-C into advice on how to go on."""
+    """Turn the tool's errors into a message and an exit code, and Ctrl-C into advice on how to go on.
+
+    Gives the command the option --json, which every command has.
+    """
 
     @functools.wraps(function)
     def command(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -50,7 +53,9 @@ def answering(function: Callable[P, None]) -> Callable[P, None]:
             text = f"interrupted; {kept} To go on: {again}"
             fail(text, INTERRUPTED, "Interrupted", as_json=as_json)
 
-    return command
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object (with a schema version) on stdout."
+    )(command)
 
 
 def fail(text: str, exit_code: int, kind: str, *, as_json: bool) -> None:
@@ -96,13 +101,6 @@ def wide_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def say(text: str) -> None:
     """A message for people, on stderr."""
     click.echo(toolkit.printable(text), err=True)
-
-
-def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The option --json, which every command has."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON object (with a schema version) on stdout."
-    )(function)
 
 
 def board_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,6 @@ from toolkit.cli.answers import (
     board_option,
     board_to_run,
     columns,
-    json_option,
     trust_option,
     wait_option,
     wide_option,
@@ -49,7 +48,6 @@ def numbers(text: str) -> tuple[int, ...]:
 @wait_option
 @trust_option
 @wide_option
-@json_option
 @answering
 def bench(
     *, board_name: str, bundle: Path, csv_file: Path | None, trace_file: Path | None, as_json: bool,

@@ -14,7 +14,6 @@ from toolkit.cli.answers import (
     answering,
     board_to_run,
     columns,
-    json_option,
     say,
     trust_option,
     wait_option,
@@ -32,7 +31,6 @@ def boards() -> None:
 
 @boards.command("list")
 @wide_option
-@json_option
 @answering
 def list_boards(*, as_json: bool) -> None:
     """List the boards that ship with the tool."""
@@ -47,7 +45,6 @@ def list_boards(*, as_json: bool) -> None:
 
 @boards.command()
 @click.argument("name")
-@json_option
 @answering
 def show(*, name: str, as_json: bool) -> None:
     """Show a board's facts and targets. NAME may be a board file."""
@@ -59,7 +56,6 @@ def show(*, name: str, as_json: bool) -> None:
 @click.argument("name")
 @wait_option
 @trust_option
-@json_option
 @answering
 def probe(*, name: str, wait_s: float, as_json: bool) -> None:
     """Ask a board what it is, measure its float32 peak and its bandwidth; later tables and pages use them."""
@@ -87,7 +83,6 @@ def probe(*, name: str, wait_s: float, as_json: bool) -> None:
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
               help="A key of the file: memory_bytes, link.python, cpu.clock_hz (of target cpu).")  # fmt: skip
 @trust_option
-@json_option
 @answering
 def new(
     *, file: Path, address: str | None, local: bool, like: str, settings: tuple[str, ...], as_json: bool

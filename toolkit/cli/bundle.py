@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, columns, json_option, wide_option
+from toolkit.cli.answers import answer, answering, columns, wide_option
 
 FILE: Final = click.Path(path_type=Path)
 
@@ -21,7 +21,6 @@ def bundle() -> None:
 @bundle.command()
 @click.argument("file", type=FILE)
 @wide_option
-@json_option
 @answering
 def show(*, file: Path, as_json: bool) -> None:
     """Say what is in the bundle FILE: kernels, boards, sizes, provenance, counter, and who signed it."""
@@ -33,7 +32,6 @@ def show(*, file: Path, as_json: bool) -> None:
 
 @bundle.command()
 @click.argument("file", type=FILE)
-@json_option
 @answering
 def verify(*, file: Path, as_json: bool) -> None:
     """Check the signature of the bundle FILE and every byte of it; exit code 6 where anything is wrong.
@@ -56,7 +54,6 @@ def verify(*, file: Path, as_json: bool) -> None:
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
 @wide_option
-@json_option
 @answering
 def diff(*, before: Path, after: Path, as_json: bool) -> None:
     """Say what changed from the bundle BEFORE to the bundle AFTER: operators, schedules, times, sizes."""

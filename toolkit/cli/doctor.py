@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, board_to_run, json_option, say, trust_option
+from toolkit.cli.answers import answer, answering, board_to_run, say, trust_option
 
 UNREACHABLE = 3
 UNFIT = 6
@@ -15,7 +15,6 @@ SIGNS = {"ok": "ok     ", "warning": "WARNING", "failure": "FAILURE", "unknown":
 @click.command()
 @click.argument("name", metavar="BOARD")
 @trust_option
-@json_option
 @answering
 def doctor(*, name: str, as_json: bool) -> None:
     """Check that a board can be tuned for, and say what to do where it cannot.

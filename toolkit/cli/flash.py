@@ -15,7 +15,6 @@ from toolkit.cli.answers import (
     board_to_run,
     columns,
     duration,
-    json_option,
     trust_option,
     wait_option,
     wide_option,
@@ -43,7 +42,6 @@ MIB = 1 << 20
 @wait_option
 @wide_option
 @trust_option
-@json_option
 @answering
 def flash(
     *, bundle: Path | None, board_name: str, rollback: bool, show: bool, as_json: bool, **options: Any

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, columns, json_option, wide_option
+from toolkit.cli.answers import answer, answering, columns, wide_option
 from toolkit.cli.records import records_option
 from toolkit.inspection.names import SECTIONS
 
@@ -23,7 +23,6 @@ from toolkit.inspection.names import SECTIONS
               help="Only this section; may be repeated.  [default: all]")  # fmt: skip
 @records_option
 @wide_option
-@json_option
 @answering
 def inspect(
     *, file: Path, wanted: str, board_name: str, target: str, sections: tuple[str, ...],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, columns, json_option, say, wide_option
+from toolkit.cli.answers import answer, answering, columns, say, wide_option
 from toolkit.cli.records import records_option
 from toolkit.cost_model.names import DEFAULT, PRIOR_MODELS
 from toolkit.features.names import SHARED
@@ -32,7 +32,6 @@ def model() -> None:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("prior.tfbm"),
               show_default=True, help="The model.")  # fmt: skip
-@json_option
 @answering
 def train(
     *, store: Path | None, board_names: tuple[str, ...], cost_model: str, features: str | None, seed: int,
@@ -56,7 +55,6 @@ def train(
 
 @model.command("list")
 @wide_option
-@json_option
 @answering
 def list_(*, as_json: bool) -> None:
     """List the models that come with the tool, by the names that --prior takes."""
@@ -75,7 +73,6 @@ def list_(*, as_json: bool) -> None:
 @model.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @wide_option
-@json_option
 @answering
 def show(*, file: Path, as_json: bool) -> None:
     """Say what the model FILE, or the one of that name, is, what it reads, and what it was trained on."""

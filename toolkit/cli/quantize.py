@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, columns, json_option, shape, wide_option
+from toolkit.cli.answers import answer, answering, columns, shape, wide_option
 
 PERCENT: Final = click.FloatRange(0, 100)
 
@@ -49,7 +49,6 @@ def numbers(text: str) -> tuple[float, ...]:
 @click.option("--shape", "shapes", type=shape, multiple=True, metavar="NAME=1,3,224,224",
               help="An input that the model leaves open; may be repeated.")  # fmt: skip
 @wide_option
-@json_option
 @answering
 def quantize(
     *,

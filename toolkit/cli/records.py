@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, columns, json_option, wide_option
+from toolkit.cli.answers import answer, answering, columns, wide_option
 
 DAMAGED = 6
 file_argument = click.argument(
@@ -36,7 +36,6 @@ def records_option(function: Callable[..., Any]) -> Callable[..., Any]:
 @records.command("list")
 @records_option
 @wide_option
-@json_option
 @answering
 def list_records(*, store: Path | None, as_json: bool) -> None:
     """List operators and targets with the number of records and the best time."""
@@ -69,7 +68,6 @@ def list_records(*, store: Path | None, as_json: bool) -> None:
 @records.command("failures")
 @records_option
 @wide_option
-@json_option
 @answering
 def list_failures(*, store: Path | None, as_json: bool) -> None:
     """Say why recorded trials failed: kind, count, and the first message with its configuration."""
@@ -83,7 +81,6 @@ def list_failures(*, store: Path | None, as_json: bool) -> None:
 @records.command("export")
 @click.argument("output", type=click.Path(path_type=Path))
 @records_option
-@json_option
 @answering
 def export_records(*, output: Path, store: Path | None, as_json: bool) -> None:
     """Write every record as a line of JSON to the file OUTPUT."""
@@ -97,7 +94,6 @@ def export_records(*, output: Path, store: Path | None, as_json: bool) -> None:
 @records.command("best")
 @click.argument("output", type=click.Path(path_type=Path))
 @records_option
-@json_option
 @answering
 def export_best(*, output: Path, store: Path | None, as_json: bool) -> None:
     """Write the fastest record of every operator, board and target to the small file OUTPUT.
@@ -113,7 +109,6 @@ def export_best(*, output: Path, store: Path | None, as_json: bool) -> None:
 @records.command("import")
 @click.argument("lines", type=click.Path(path_type=Path))
 @records_option
-@json_option
 @answering
 def import_records(*, lines: Path, store: Path | None, as_json: bool) -> None:
     """Add the records of the file LINES, which `toolkit records export` wrote."""
@@ -125,7 +120,6 @@ def import_records(*, lines: Path, store: Path | None, as_json: bool) -> None:
 
 @records.command("tree")
 @records_option
-@json_option
 @answering
 def show_tree(*, store: Path | None, as_json: bool) -> None:
     """Draw which operator's search began with whose tuned program."""
@@ -136,7 +130,6 @@ def show_tree(*, store: Path | None, as_json: bool) -> None:
 
 @records.command()
 @file_argument
-@json_option
 @answering
 def check(*, file: Path, as_json: bool) -> None:
     """Say which records of the store FILE are damaged; changes nothing.
@@ -153,7 +146,6 @@ def check(*, file: Path, as_json: bool) -> None:
 
 @records.command()
 @file_argument
-@json_option
 @answering
 def repair(*, file: Path, as_json: bool) -> None:
     """Keep every intact record of the damaged store FILE; the damaged file stays beside it.

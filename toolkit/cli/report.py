@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, board_option, columns, json_option, say, shape, wide_option
+from toolkit.cli.answers import answer, answering, board_option, columns, say, shape, wide_option
 from toolkit.cli.records import records_option
 
 
@@ -26,7 +26,6 @@ from toolkit.cli.records import records_option
               metavar="[FILE]", help="Write the page instead.  [default: MODEL-BOARD.html]")  # fmt: skip
 @records_option
 @wide_option
-@json_option
 @answering
 def report(
     *, model: Path, board_name: str, page: Path | None, store: Path | None, as_json: bool, **chosen: Any,

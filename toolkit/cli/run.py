@@ -14,7 +14,6 @@ from toolkit.cli.answers import (
     board_option,
     board_to_run,
     duration,
-    json_option,
     say,
     trust_option,
     wait_option,
@@ -32,7 +31,6 @@ from toolkit.cli.answers import (
               help="Longest that all runs may take.")  # fmt: skip
 @wait_option
 @trust_option
-@json_option
 @answering
 def run(
     *, inputs: tuple[str, ...], board_name: str, output: Path, repeat: int, as_json: bool, **options: Any

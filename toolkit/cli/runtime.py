@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, json_option, say
+from toolkit.cli.answers import answer, answering, say
 from toolkit.errors import writing
 
 
@@ -20,7 +20,6 @@ def runtime() -> None:
 @runtime.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("device_runtime.pyz"),
               show_default=True, help="Where to write it; the credentials go beside it.")  # fmt: skip
-@json_option
 @answering
 def archive(*, output: Path, as_json: bool) -> None:
     """Write the device runtime as one file, to start by hand on a board that is reached over TCP.
@@ -55,7 +54,6 @@ def archive(*, output: Path, as_json: bool) -> None:
 
 
 @runtime.command()
-@json_option
 @answering
 def emulation(*, as_json: bool) -> None:
     """Fetch qemu and an aarch64 Python into the cache, unless they are there."""

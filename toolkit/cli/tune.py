@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
@@ -19,7 +19,6 @@ from toolkit.cli.answers import (
     board_to_run,
     columns,
     duration,
-    json_option,
     say,
     shape,
     trust_option,
@@ -36,6 +35,10 @@ if TYPE_CHECKING:
 
 REUSE = "reuse"
 BRIDGES: Hops = "one-hop"
+AS_GIVEN: Final = (
+    "target", "trials", "total", "seconds", "bridges", "output", "counter", "winograd", "wait_s",
+)  # fmt: skip
+"""The options of the command that are fields of TuneOptions as they are."""
 
 
 @click.command()
@@ -47,7 +50,7 @@ BRIDGES: Hops = "one-hop"
 @click.option("--trials", type=click.IntRange(min=1), help="Measurements for each operator.  [default: 64]")
 @click.option("--total-trials", "total", type=click.IntRange(min=1),
               help="Instead: for all operators together, given out where the model gets faster.")  # fmt: skip
-@click.option("--budget", "budget_s", type=duration, metavar="TIME",
+@click.option("--budget", "seconds", type=duration, metavar="TIME",
               help="Instead: time for the whole command, e.g. 20m; it prints a plan first.")  # fmt: skip
 @click.option("--early-stop", is_flag=True, help="No more trials for operators that gain less than 1 %.")
 @click.option(
@@ -87,7 +90,6 @@ BRIDGES: Hops = "one-hop"
 @wait_option
 @wide_option
 @trust_option
-@json_option
 @answering
 def tune(**given: Any) -> None:
     """Tune the ONNX model MODEL for a board by measuring on it, and write a signed bundle.
@@ -125,8 +127,7 @@ def with_page(report: TuneReport) -> TuneReport:
 
 def tune_options(given: dict[str, Any]) -> TuneOptions:
     """The options of the function behind the command."""
-    limits = [given["trials"], given["total"], given["budget_s"]]
-    if sum(limit is not None for limit in limits) > 1:
+    if sum(given[name] is not None for name in ("trials", "total", "seconds")) > 1:
         raise click.UsageError("--trials, --total-trials and --budget exclude each other: give one of them")
     reuse = given["tuner"] == REUSE
     if reuse and given["total"] is not None:
@@ -144,21 +145,13 @@ def tune_options(given: dict[str, Any]) -> TuneOptions:
         ),
     )
     return toolkit.TuneOptions(
-        target=given["target"],
-        trials=given["trials"],
-        total=given["total"],
-        seconds=given["budget_s"],
+        **{name: given[name] for name in AS_GIVEN},
         tuning=toolkit.TuningOptions(search=search, seed=given["seed"], early_stop=given["early_stop"]),
         reuse=reuse,
-        bridges=given["bridges"],
         shapes=dict(given["shapes"]),
         records=given["records"] or toolkit.DEFAULT_RECORDS,
-        output=given["output"],
-        counter=given["counter"],
         coverage=given["coverage"] / 100,
-        winograd=given["winograd"],
         workers=given["workers"] or os.cpu_count() or 1,
-        wait_s=given["wait_s"],
         command=("toolkit", "tune", *_typed()),
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, json_option, say
+from toolkit.cli.answers import answer, answering, say
 
 NEEDED = ("starlette", "uvicorn")
 GIVE_WAY = 10  # niceness beside a job that measures on this machine
@@ -21,7 +21,6 @@ GIVE_WAY = 10  # niceness beside a job that measures on this machine
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Of this machine.  [default: a free one]"
 )
-@json_option
 @answering
 def watch(*, stores: tuple[Path, ...], port: int, as_json: bool) -> None:
     """Serve the pages of running and finished jobs to a browser on this machine, until Ctrl-C.

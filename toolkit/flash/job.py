@@ -64,7 +64,7 @@ def flash_bundle(
     bundle_path: Path | str,
     board: Board,
     options: FlashOptions = DEFAULTS,
-    progress: FlashProgress | None = None,
+    progress: FlashProgress = lambda _: None,
 ) -> FlashReport:
     """Install the bundle on the board and make it current.
 
@@ -74,15 +74,14 @@ def flash_bundle(
     NotCommitted (it runs, but whether it was committed, or could be taken back, is not known).
     """
     started_s = time.monotonic()
-    tell = progress or _silent
-    with _step(tell, "verify"):
+    with _step(progress, "verify"):
         bundle = open_bundle(bundle_path, trusted_keys(options.config_dir))
         _check_fit(bundle, board, options.target)
-    with _step(tell, "connect"):
+    with _step(progress, "connect"):
         session = _connect(board, options, lease=not options.dry_run)
     with session:
         _check_board(session, bundle)
-        return _Flash(session, bundle, options, tell).run(started_s)
+        return _Flash(session, bundle, options, progress).run(started_s)
 
 
 def slot_status(board: Board, options: FlashOptions = DEFAULTS) -> SlotStatus:
@@ -92,19 +91,18 @@ def slot_status(board: Board, options: FlashOptions = DEFAULTS) -> SlotStatus:
 
 
 def roll_back(
-    board: Board, options: FlashOptions = DEFAULTS, progress: FlashProgress | None = None
+    board: Board, options: FlashOptions = DEFAULTS, progress: FlashProgress = lambda _: None
 ) -> SlotStatus:
     """Make the slot before the current one current again, and check that it runs.
 
     Raises InputError when there is none, VerificationError when it does not run either, BoardUnreachable,
     BoardBusy.
     """
-    tell = progress or _silent
     with _connect(board, options, lease=True) as session:
         before = session.call("slots", SlotStatus, verify="")
-        with _step(tell, "rollback"), _refused(f"board {board.name}", "; flash a bundle instead"):
+        with _step(progress, "rollback"), _refused(f"board {board.name}", "; flash a bundle instead"):
             session.call("rollback", Current, expected_current=before.current, reason="")
-        with _step(tell, "health_check"):
+        with _step(progress, "health_check"):
             answer = session.call(
                 "health_check", Start, target=options.target, timeout_s=options.test_timeout_s
             )
@@ -296,8 +294,7 @@ class _Flash:
         with _step(self.tell, "self_test"), _refused(self.where):
             answer = self.session.call("self_test", SelfTest, id=self.bundle.id, **self.started)
         if not answer.passed:
-            reason = f"its self-test failed: {_failure(answer)}; {AGAIN}"
-            raise self.rejected(before.current, reason)
+            raise self.rejected(before.current, f"its self-test failed: {_failure(answer)}; {AGAIN}")
         errors = [output.max_abs_error / max(output.max_abs_reference, 1e-30) for output in answer.outputs]
         return max(errors, default=0.0), answer.variant
 
@@ -309,8 +306,7 @@ class _Flash:
             with _step(self.tell, "health_check"):
                 answer = self.session.call("health_check", Start, **self.started)
             if not answer.passed or answer.id != self.bundle.id:
-                reason = f"it does not start: {_failure(answer)}; {AGAIN}"
-                raise self.taken_back(before, reason)
+                raise self.taken_back(before, f"it does not start: {_failure(answer)}; {AGAIN}")
             with _step(self.tell, "commit"):
                 self.session.call("commit", Reply, id=self.bundle.id)
         except BoardUnreachable as error:
@@ -401,10 +397,6 @@ def _step(tell: FlashProgress, name: StepName) -> Iterator[None]:
         state = "end"
     finally:
         tell(FlashEvent(name, state))
-
-
-def _silent(event: FlashEvent) -> None:
-    """The progress of a caller that wants none."""
 
 
 def _failure(answer: Start) -> str:

@@ -120,17 +120,14 @@ def found_kernels(
 def _of_bundle(
     path: Path, records: Path, trusted: Sequence[PublicKey], board: Board | None, name: str
 ) -> Iterator[FoundKernel]:
-    manifest = open_bundle(path, trusted).manifest
-    board = board or load_board(manifest.compatibility.boards[0], to_run=False)
-    variants = {variant.target: variant for variant in manifest.variants}
-    name = name or manifest.variants[0].target
-    if name not in variants:
-        raise InputError(f"{path} has no variant for target {name!r}: expected {' or '.join(variants)}")
-    variant, target = variants[name], board.target(name)
+    bundle = open_bundle(path, trusted)
+    board = board or load_board(bundle.manifest.compatibility.boards[0], to_run=False)
+    variant = bundle.variant(name)
+    target = board.target(variant.target)
     if target.key != variant.target_key:
         raise InputError(
-            f"{path} was made for {variant.target_key}, target {name} of board {board.name} is {target.key}: "
-            "name the board that it was tuned on with --board"
+            f"{path} was made for {variant.target_key}, target {target.name} of board {board.name} is "
+            f"{target.key}: name the board that it was tuned on with --board"
         )
     with Records(records, read_only=True) as store:
         known = {line.operator_key: line.description for line in store.operators()}

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from itertools import chain
 from math import prod
 
-from cross.errors import ExpressionError
-from cross.expression.language.description import from_json
 from cross.expression.language.operator import Operator, reads
 from cross.expression.language.tensor import Axis, Read, Reduce, Tensor
 from cross.expression.language.terms import Int, Term
@@ -33,11 +30,7 @@ def short_name(operator: Operator) -> str:
 
 def operator_names(records: Records) -> dict[str, str]:
     """The short name of every operator that a store describes, by its key; none where it cannot be read."""
-    names = {}
-    for line in records.operators():
-        with suppress(ExpressionError):
-            names[line.operator_key] = short_name(from_json(line.description))
-    return names
+    return {key: short_name(operator) for key, operator in records.described().items()}
 
 
 def short_places(names: Sequence[str]) -> list[str]:

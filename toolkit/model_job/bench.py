@@ -168,14 +168,7 @@ def bench(
 
 def loaded_model(bundle: VerifiedBundle, target: str = "") -> LoadedModel:
     """A variant of a bundle, by default the first. Raises InputError, VerificationError."""
-    said = bundle.manifest
-    variants = {variant.target: variant for variant in said.variants}
-    name = target or said.variants[0].target
-    if name not in variants:
-        raise InputError(
-            f"{bundle.path} has no variant for target {name!r}: expected {' or '.join(variants)}"
-        )
-    variant = variants[name]
+    said, variant = bundle.manifest, bundle.variant(target)
     code = variant.library if isinstance(variant, CpuVariant) else variant.model
     arrays = [
         tuple(

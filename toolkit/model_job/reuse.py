@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cross.errors import CrossError
-from cross.expression.language.description import from_json
 from cross.expression.language.operator import Operator
 from cross.schedule.choose import space_of
 from cross.schedule.space import ScheduleSpace
@@ -135,15 +134,16 @@ def _recorded(job: JobContext) -> dict[str, int]:
 def known_programs(job: JobContext) -> Iterator[KnownProgram]:
     """Tuned programs of the records that are code for the job's target."""
     records, target = job.records, job.target
-    described = {line.operator_key: line.description for line in records.operators()}
+    described = records.described()
     for key, count in records.keys():  # noqa: SIM118 - not a mapping
         family = key.target_key.partition(":")[2]
-        if count < KNOWN_TRIALS or family != target.key or key.tool_version != TOOL_VERSION:
+        operator = described.get(key.operator_key)
+        stale = count < KNOWN_TRIALS or family != target.key or key.tool_version != TOOL_VERSION
+        if stale or operator is None:
             continue
         try:
-            operator = from_json(described[key.operator_key])
             space = space_of(operator, target, winograd=job.winograd)
-        except (KeyError, CrossError):
+        except CrossError:
             continue
         program = best_program(space, records.best(key)) if space.key == key.space_key else None
         if program is not None:

@@ -21,12 +21,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import astuple
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
 
+from cross.errors import ExpressionError
+from cross.expression.language.description import from_json
+from cross.expression.language.operator import Operator
 from toolkit.errors import OutputError, RecordsError
 from toolkit.escaping import printable
 from toolkit.records.damage import is_intact, ranges, refuse_damaged
@@ -114,6 +117,14 @@ class Records:
                 return operators_of_version_2(self._connection) if version == 2 else []
         found = list(self._select(OperatorLine, "operator"))
         return sorted(found, key=lambda line: (line.operator_key, line.description))
+
+    def described(self) -> dict[str, Operator]:
+        """The operators by their keys, without those whose description cannot be read."""
+        found = {}
+        for line in self.operators():
+            with suppress(ExpressionError):
+                found[line.operator_key] = from_json(line.description)
+        return found
 
     def for_key(self, key: RecordKey) -> list[TuningRecord]:
         """The records that a tuning run of `key` continues from, oldest first."""

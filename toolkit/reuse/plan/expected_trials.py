@@ -18,8 +18,8 @@ from toolkit.explore.neighbourhood.cpu import BLOCKS
 from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.explore.neighbourhood.tile_shapes import REGISTER_TILES
 from toolkit.explore.rounds import PATIENCE
-from toolkit.reuse.plan.divisor_table import Numbers, Places, divisor_table
 from toolkit.reuse.rounds.block_shape import block_shapes
+from toolkit.reuse.rounds.divisor_table import Numbers, Places, divisor_table
 from toolkit.reuse.rounds.sizes import NEAREST_OTHER, block_sizes
 
 UNROLL_TRIALS: Final = 4  # options of other effect, at most one fewer than a GPU space has

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cross.errors import ExpressionError
-from cross.expression.language.description import from_json
 from toolkit.records import Records
 from toolkit.records.lines import BRIDGE, REUSED
 
@@ -29,23 +27,23 @@ class Descent:
 
 def lineage(records: Records) -> list[Descent]:
     """Every operator that was tuned, in the order of the store."""
-    described = {line.operator_key: line.description for line in records.operators()}
+    described = records.described()
     found = []
     for key, count in records.keys():  # noqa: SIM118 - not a mapping
         best = records.best(key)
         seconds = best.cost_s if best else None
-        name, flops = _known(described.get(key.operator_key, ""))
+        operator = described.get(key.operator_key)
         facts = [record.facts for record in records.for_key(key)]
         reused = {str(known.get(REUSED, "")) for known in facts} - {""}
         found.append(
             Descent(
-                operator=name or key.operator_key,
+                operator=operator.name if operator else key.operator_key,
                 operator_key=key.operator_key,
                 target_key=key.target_key,
                 reuses=min(reused, default=""),
                 trials=count,
                 best_s=seconds,
-                gflops=flops / seconds / 1e9 if seconds else 0.0,
+                gflops=operator.flops / seconds / 1e9 if operator and seconds else 0.0,
                 bridge=bool(facts) and all(known.get(BRIDGE) for known in facts),
             )
         )
@@ -93,15 +91,6 @@ def _drawn(item: Descent, all_of: list[Descent], head: str, rest: str, above: fr
             above | {child.operator_key},
         )
     return lines
-
-
-def _known(description: str) -> tuple[str, int]:
-    """Name and work of a described operator; nothing of one that cannot be read."""
-    try:
-        operator = from_json(description)
-    except ExpressionError:
-        return "", 0
-    return operator.name, operator.flops
 
 
 def _speed(item: Descent) -> str:

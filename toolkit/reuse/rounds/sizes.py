@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from typing import Final
+
+import numpy as np
 
 from cross.schedule.tiles import divisors
 from toolkit.explore.neighbourhood.loops import MajorLoops
+from toolkit.reuse.rounds.divisor_table import WIDER, divisor_table
 
-WIDER: Final = 1.0
-"""How far a range is widened beyond each end: the paper's +- 1, so that rounding leaves out no divisor."""
 NEAREST_OTHER: Final = 2
 """At equal reductions the one block size more is at most the reused one minus this: the nearest smaller one
 would lie in the widened range of a reused block one smaller."""
@@ -44,27 +44,10 @@ def _one_more(target: MajorLoops, reused: int, found: tuple[int, ...], *, smalle
 
 
 def divisors_between(start: float, end: float, number: int, *, wider: float = WIDER) -> tuple[int, ...]:
-    """The divisors of `number` from `start` to `end`, in that direction; `start` may be above `end`.
-
-    The range is first made `wider` on both sides. When it holds none: the first divisor beyond `end`.
-    Otherwise the divisor beyond `end` comes along when it is at least as close to the end that was asked for,
-    in ratio, as the last one inside; `start` is never extended.
-    """
-    found = divisors(number)
-    if start <= end:
-        first, last = bisect_left(found, start - wider), bisect_right(found, end + wider)
-        inside = found[first:last]
-        beyond = found[last] if last < len(found) else None
-    else:
-        first, last = bisect_left(found, end - wider), bisect_right(found, start + wider)
-        inside = found[first:last][::-1]
-        beyond = found[first - 1] if first > 0 else None
-    if beyond is None:
-        return inside
-    if not inside:
-        return (beyond,)
-    return (*inside, beyond) if _ratio(beyond, end) <= _ratio(inside[-1], end) else inside
-
-
-def _ratio(left: float, right: float) -> float:
-    return max(left / right, right / left)
+    """The divisors of `number` from `start` to `end`, in that direction (DivisorTable.ranges)."""
+    rising = start <= end
+    found = divisor_table(number).ranges(np.array([start]), np.array([end]), rising=rising, wider=wider)
+    first, last, extended = int(found.first[0]), int(found.last[0]), int(found.extended[0])
+    if rising:
+        return divisors(number)[first : last + extended]
+    return divisors(number)[first - extended : last][::-1]

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from boards.errors import UnknownBoard
 from cross.errors import CompileError
 from toolkit import errors
-from toolkit.cli.answers import answering, duration, json_option, shape
+from toolkit.cli.answers import answering, duration, shape
 from toolkit.cli.main import flash, main, tune_for_board
 from toolkit.model_job.options import DEFAULT_TRIALS
 from toolkit.version import TOOL_VERSION
@@ -25,7 +25,6 @@ from toolkit.version import TOOL_VERSION
 
 def raising(error: BaseException) -> click.Command:
     @click.command()
-    @json_option
     @answering
     def command(*, as_json: bool) -> None:
         raise error

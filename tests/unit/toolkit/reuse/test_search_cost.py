@@ -13,9 +13,9 @@ from tests.unit.toolkit.reuse.operators import conv, product
 from toolkit.explore.neighbourhood.footprint import touched_lines
 from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.reuse.plan.bridges import reusable
-from toolkit.reuse.plan.divisor_table import divisor_table
 from toolkit.reuse.plan.expected_trials import expected_trials
 from toolkit.reuse.rounds.block_shape import block_shapes, cheapest_block, factorizations, loaded_elements
+from toolkit.reuse.rounds.divisor_table import divisor_table
 from toolkit.reuse.rounds.sizes import divisors_between
 
 SMALL = [

@@ -1,22 +1,24 @@
-"""`divisors_between` (toolkit.reuse.rounds.sizes) for many ranges at once: for plans of many operators."""
+"""Divisors in ranges around the sizes of a reused program (ETO, section 5.1), for many ranges at once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cross.schedule.tiles import divisors
-from toolkit.reuse.rounds.sizes import WIDER
 
+WIDER: Final = 1.0
+"""How far a range is widened beyond each end: the paper's +- 1, so that rounding leaves out no divisor."""
 Numbers = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 
 class DivisorTable:
-    """`divisors_between` for many ranges at once; the number of each is a divisor of one `number`.
+    """Ranges of the divisors of numbers that are themselves divisors of one `number`.
 
     `values`, float64 [D]: the divisors of `number`, by whose positions numbers are told; `counts` [D]:
     how many divisors each of them has.
@@ -38,11 +40,24 @@ class DivisorTable:
         rows[numbers, below[numbers, columns] + 1] = self.values[columns]
         self._below, self._rows = below, rows
 
-    def ranges(self, starts: Numbers, ends: Numbers, numbers: Places | int = -1, *, rising: bool) -> Ranges:
-        """The ranges, all of them rising or all falling; of `number` itself unless `numbers` are given."""
+    def ranges(
+        self,
+        starts: Numbers,
+        ends: Numbers,
+        numbers: Places | int = -1,
+        *,
+        rising: bool,
+        wider: float = WIDER,
+    ) -> Ranges:
+        """The divisors from starts to ends, all ranges rising or all falling; of `number` without `numbers`.
+
+        A range is first made `wider` on both sides. When it holds none: the first divisor beyond its end.
+        Otherwise the divisor beyond the end comes along when it is at least as close to the end that was
+        asked for, in ratio, as the last one inside; the start is never extended.
+        """
         low, high = (starts, ends) if rising else (ends, starts)
-        first = self._below[numbers, np.searchsorted(self.values, low - WIDER)]
-        last = self._below[numbers, np.searchsorted(self.values, high + WIDER, "right")]
+        first = self._below[numbers, np.searchsorted(self.values, low - wider)]
+        last = self._below[numbers, np.searchsorted(self.values, high + wider, "right")]
         # The last inside and what lies beyond the end, side by side among the divisors of each number.
         at = last if rising else first
         sides = self._rows[numbers, at], self._rows[numbers, at + 1]
