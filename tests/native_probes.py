@@ -42,6 +42,8 @@ TFB_EXPORT void nested(void *closure, int64_t begin, int64_t end) {
     }
 }
 
+TFB_EXPORT void turn(int32_t turned) { tfb_run_last_first(turned); }
+
 /* Writes which cores the thread of each iteration may run on, and its cpu set as a bit mask. */
 TFB_EXPORT void masks(void *closure, int64_t begin, int64_t end) {
     uint64_t *out = closure;

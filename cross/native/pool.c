@@ -35,6 +35,9 @@
 /* Longer than the gap between two kernels of a network, shorter than what a wake-up would save. */
 #define SPIN_NS 50000
 
+/* Of a chunk that is run last part first: small beside the caches, and few calls. */
+#define PARTS 16
+
 struct worker {
     struct tfb_pool *pool;
     pthread_t thread;
@@ -129,12 +132,29 @@ static int32_t cores_at_hand(const struct tfb_pool *pool) {
     return named > 0 ? named : CPU_COUNT(&pool->creator_cores);
 }
 
+static _Atomic int32_t run_backwards, last_first;
+
+void tfb_run_backwards(int32_t backwards) {
+    atomic_store(&run_backwards, backwards);
+}
+
+void tfb_run_last_first(int32_t turned) {
+    atomic_store_explicit(&last_first, turned, memory_order_relaxed);
+}
+
+/* Every thread asks for itself: any order is right, and what a loop is turned for comes once a repetition. */
+static void run_range(tfb_body body, void *closure, int64_t begin, int64_t end) {
+    int64_t part = end - begin;
+    if (atomic_load_explicit(&last_first, memory_order_relaxed)) part = (part + PARTS - 1) / PARTS;
+    for (int64_t to = end; to > begin; to -= part) body(closure, to - part > begin ? to - part : begin, to);
+}
+
 /* Chunk of a thread: the first extent % threads chunks are one longer. */
 static void run_chunk(const struct tfb_pool *pool, int32_t thread) {
     int64_t length = pool->extent / pool->threads, longer = pool->extent % pool->threads;
     int64_t begin = thread * length + (thread < longer ? thread : longer);
     int64_t end = begin + length + (thread < longer);
-    if (begin < end) pool->body(pool->closure, begin, end);
+    run_range(pool->body, pool->closure, begin, end);
 }
 
 static void wait_for_loop(struct worker *worker) {
@@ -263,12 +283,6 @@ int32_t tfb_pool_spins(const struct tfb_pool *pool) {
     return pool && pool->spin_ns > 0;
 }
 
-static _Atomic int32_t run_backwards;
-
-void tfb_run_backwards(int32_t backwards) {
-    atomic_store(&run_backwards, backwards);
-}
-
 int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, int64_t extent) {
     if (extent <= 0) return 0;
     if (atomic_load_explicit(&run_backwards, memory_order_relaxed)) {
@@ -278,7 +292,7 @@ int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, in
     /* Acquire on `busy`: the last loop's caller released it after its workers were done with the fields. */
     if (!pool || pool->wanted == 1 || extent == 1 || !has_workers(pool) ||
         atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) {
-        body(closure, 0, extent);
+        run_range(body, closure, 0, extent);
         return 0;
     }
     pool->body = body;

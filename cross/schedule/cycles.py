@@ -22,8 +22,8 @@ TILE_CYCLES = 12.0  # leaving the reduction loop is a mispredicted branch
 STORE_CYCLES = 0.5  # stores of one tile run beside the multiply-adds of the next, but not all of them
 L2_BYTES_PER_CYCLE = 32.0
 L3_BYTES_PER_CYCLE = 10.0  # measured on a mesh (Sapphire Rapids), which bounds a core by its open misses
-L2_HIDDEN = 0.8  # share of the transfers from there that the prefetchers hide behind arithmetic
-L3_HIDDEN = 0.5  # fitted to products of 35 and 128 rows with 7 to 94 MB of weights, tiles of 5 to 14 rows
+L2_HIDDEN = 0.8  # share of transfers from there and arithmetic that run side by side, by prefetching
+L3_HIDDEN = 0.4  # fitted to products of 35 and 128 rows with 7 to 94 MB of weights, tiles of 5 to 14 rows
 CACHE_SHARE = 0.8  # of a cache, and of the ways of one of its sets, that one nest can count on
 WAY_BYTES = 4096  # a page: first caches have more ways rather than more sets
 
@@ -91,7 +91,7 @@ def nest_cycles(
     arithmetic = nest.steps * _step_cycles(nest, machine, tile, vectors)
     transfers = [_transfer_cycles(nest, machine, tile, counts, order, item) for item in nest.operands]
     near, far = (math.fsum(part) for part in zip(*transfers, strict=True))
-    waits = (1.0 - L2_HIDDEN) * near + (1.0 - L3_HIDDEN) * far
+    waits = (1.0 - L2_HIDDEN) * min(near, arithmetic) + (1.0 - L3_HIDDEN) * min(far, arithmetic)
     stores = STORE_CYCLES * registers * _straddling(tile[-1], machine.lanes, vectors, nest.stores_straddle)
     return tiles * (max(arithmetic, near + far) + waits + stores + TILE_CYCLES)
 

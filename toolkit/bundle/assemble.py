@@ -7,7 +7,7 @@ get their place in the arena; every group becomes one step, every loop and choic
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -27,6 +27,7 @@ from toolkit.bundle.model_plan import (
     PlannedKernel,
     PlanStep,
     Step,
+    leaves,
 )
 from toolkit.errors import InputError
 from toolkit.model.graph import Array, Choose, Count, Graph, Group, Region, Repeat
@@ -62,7 +63,7 @@ def assemble(graph: Graph, kernels: Mapping[str, OperatorKernel], target: Target
     parameters = _Parameters(alignment)
     buffers = _arena(memory) | {name: BufferRef("input", number) for number, name in enumerate(graph.inputs)}
     buffers |= {graph.root(name): BufferRef("output", number) for number, name in enumerate(graph.outputs)}
-    steps = _Steps(graph, buffers, kernels, parameters).plan()
+    steps = _Steps(graph, buffers, kernels, parameters, target.l2_bytes).plan()
     return ModelPlan(
         name=graph.name,
         inputs=tuple(_spec(graph, name) for name in graph.inputs),
@@ -84,6 +85,7 @@ class _Parameters:
     alignment: int
     data: bytearray = field(default_factory=bytearray)
     _offsets: dict[bytes, int] = field(default_factory=dict)
+    _sizes: dict[int, int] = field(default_factory=dict)
 
     def offset(self, array: Array) -> int:
         """Byte offset of an array's content."""
@@ -91,9 +93,16 @@ class _Parameters:
         digest = hashlib.sha256(content).digest()
         if digest not in self._offsets:
             self._offsets[digest] = len(self.data)
+            self._sizes[len(self.data)] = len(content)
             self.data += content
             self.data += bytes(aligned(len(self.data), self.alignment) - len(self.data))
         return self._offsets[digest]
+
+    def size_bytes(self, steps: Sequence[PlanStep]) -> int:
+        """Of all that kernels of some steps read."""
+        calls = [step for step, _ in leaves(steps) if isinstance(step, Step)]
+        read = {ref.at for step in calls for ref in step.buffers if ref.kind == "parameter"}
+        return sum(self._sizes[at] for at in read)
 
 
 def _packed(array: Array, tensor: Tensor, packing: Packing | None) -> Array:
@@ -108,12 +117,16 @@ def _arena(memory: MemoryPlan, base: int = 0) -> dict[str, BufferRef]:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Makes the steps of a graph inside `depth` loops; `buffers` says where its values lie."""
+    """Makes the steps of a graph inside `depth` loops.
+
+    `buffers` says where its values lie, `cache_bytes` how much of them a core keeps near.
+    """
 
     graph: Graph
     buffers: Mapping[str, BufferRef]
     kernels: Mapping[str, OperatorKernel]
     parameters: _Parameters
+    cache_bytes: int
     depth: int = 0
 
     def plan(self) -> tuple[PlanStep, ...]:
@@ -129,7 +142,8 @@ class _Steps:
         return tuple(steps)
 
     def _inside(self, graph: Graph, buffers: Mapping[str, BufferRef], deeper: int) -> _Steps:
-        return _Steps(graph, buffers, self.kernels, self.parameters, self.depth + deeper)
+        depth = self.depth + deeper
+        return _Steps(graph, buffers, self.kernels, self.parameters, self.cache_bytes, depth)
 
     def _buffer(self, name: str) -> BufferRef:
         """Where a value lies as it is."""
@@ -212,7 +226,8 @@ class _Steps:
         steps = self._inside(body, buffers, 1).plan()
         last = [copy(buffers[body.root(name)], target, name) for name, target in behind]
         condition = buffers[body.inputs[0]] if repeat.conditional else None
-        return [*begin, Loop(repeat.count, (*first, *steps, *last), condition, region.name)]
+        alternating = self.parameters.size_bytes(steps) > self.cache_bytes
+        return [*begin, Loop(repeat.count, (*first, *steps, *last), condition, region.name, alternating)]
 
 
 def _named(kernel: PlannedKernel, layers: list[str]) -> PlannedKernel:

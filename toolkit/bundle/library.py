@@ -175,13 +175,17 @@ def _lines(steps: Iterable[PlanStep], n_inputs: int, numbers: Iterator[int], dep
                 places = f"{_address(target, n_inputs)}, {_address(source, n_inputs)}"
                 yield f"    memcpy({places}, {size_bytes});"
                 yield _lap(next(numbers))
-            case Loop(count, inner, condition, layer):
+            case Loop(count, inner, condition, layer, alternating):
                 run = f"run{depth}"
                 yield f"    for (int64_t {run} = 0; {run} < {count}; ++{run}) {{ /* {_comment(layer)} */"
                 if condition is not None:
                     yield f"    if (!{_truth(condition, n_inputs)}) break;"
+                if alternating:
+                    yield f"    tfb_run_last_first({run} % 2);"
                 yield from _lines(inner, n_inputs, numbers, depth + 1)
                 yield "    }"
+                if alternating:
+                    yield "    tfb_run_last_first(0);"
             case Choice(condition, then, otherwise, layer):
                 yield f"    if ({_truth(condition, n_inputs)}) {{ /* {_comment(layer)} */"
                 yield from _lines(then, n_inputs, numbers, depth)

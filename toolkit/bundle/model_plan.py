@@ -65,12 +65,16 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The steps `count` times; with a `condition`, a bool, no time begins once it is false."""
+    """The steps `count` times; with a `condition`, a bool, no time begins once it is false.
+
+    `alternating`: every other time the kernels begin with what they read last, which caches still hold.
+    """
 
     count: int
     steps: tuple[PlanStep, ...]
     condition: BufferRef | None = None
     layer: str = ""
+    alternating: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,26 @@ def test_a_huge_extent_is_split_without_overflow(library: ctypes.CDLL, two_threa
     assert sorted(seen) == [(0, 2**62), (2**62, extent)]
 
 
+@pytest.mark.parametrize("extent", [1, 5, 16, 17, 1000])
+def test_a_turned_loop_begins_with_its_last_part(library: ctypes.CDLL, extent: int) -> None:
+    seen: list[tuple[int, int]] = []
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    body = kind(lambda closure, begin, end: seen.append((begin, end)))
+    library.turn(1)
+    library.tfb_parallel_for(None, ctypes.cast(body, ctypes.c_void_p), None, extent)
+    library.turn(0)
+    assert seen == sorted(seen, reverse=True) and 1 <= len(seen) <= 16
+    assert [index for begin, end in reversed(seen) for index in range(begin, end)] == list(range(extent))
+
+
+def test_turned_chunks_run_every_iteration_once(library: ctypes.CDLL, pool: int) -> None:
+    counter = Counter(1001)
+    library.turn(1)
+    counter.run(library, pool, 1001)
+    library.turn(0)
+    assert (counter.hits == 1).all()
+
+
 def test_without_a_pool_the_caller_does_it_all(library: ctypes.CDLL) -> None:
     counter = Counter(100)
     counter.run(library, None, 100)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -128,13 +129,16 @@ def test_layer_equals_onnxruntime(case: Case, tmp_path: Path) -> None:
     ids=str,
 )
 def test_the_library_loops(case: Case, tmp_path: Path) -> None:
-    """Also with weights that are computed."""
+    """Also with weights that are computed; those that no cache keeps are read forwards and backwards."""
     for weights_are_inputs in (False, True):
         proto, data = layer(case, weights_are_inputs)
         folder = tmp_path / f"{weights_are_inputs}"
         folder.mkdir()
         graph = load_model(save(folder, proto))
-        plan = assemble(graph, kernels(graph), host_target())
+        near = msgspec.structs.replace(host_target(), l2_bytes=1)
+        plan = assemble(graph, kernels(graph), near)
+        alternating = {step.alternating for step in plan.steps if isinstance(step, Loop)}
+        assert alternating == {not weights_are_inputs}
         got, want = run_library(plan, data, folder), onnxruntime_values(proto, data, graph.outputs)
         for name in graph.outputs:
             np.testing.assert_allclose(got[name], want[name], rtol=1e-4, atol=1e-5, err_msg=name)
@@ -146,6 +150,7 @@ def test_inputs_are_multiplied_outside_and_aligned_slices_are_used_in_place(tmp_
     plan = assemble(graph, kernels(graph), host_target())
     (loop,) = [step for step in plan.steps if isinstance(step, Loop)]
     assert (loop.count, sum(isinstance(step, Step) for step in loop.steps)) == (STEPS, 3)
+    assert not loop.alternating  # the weights stay in the cache
     copies = [step for step, counts in leaves(plan.steps) if isinstance(step, Copy) and counts]
     assert len(copies) == 2  # of the states
     counts = sorted((task.operator.name, task.count) for task in distinct_operators(graph))
