@@ -27,6 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--node-cases", type=int, default=40, help="cases of onnx's that run on PoCL, and as many under qemu"
     )
+    parser.addoption(
+        "--quantized", type=int, default=60, help="random quantized operators at each level of this machine"
+    )
     parser.addoption("--seed", type=int, default=0, help="of those graphs, and of the schedules of both")
 
 

@@ -17,6 +17,7 @@ from cross.schedule import space_of
 from tests.fuzz.kernels import call, loaded
 from toolkit.model.distinct import distinct_operators
 from toolkit.model.graph import Graph
+from toolkit.model.load import adapted
 from toolkit.model.reference import run_reference
 
 Array = NDArray[Any]
@@ -48,6 +49,7 @@ def run_generated(
     All operators of all models are compiled first, each once, in their untuned configuration, or in one drawn
     by `rng`.
     """
+    models = [(adapted(graph, HOST), inputs) for graph, inputs in models]
     nests = scheduled([graph for graph, _ in models], HOST, rng)
     artifact = compile([(f"k_{key}", nest) for key, nest in nests.items()], HOST)
     library, kernels = loaded(artifact, folder), dict(zip(nests, artifact.kernels, strict=True))

@@ -12,6 +12,10 @@ every load hits the first-level cache.
   128-bit arithmetic do not. A 128-bit load takes two cycles alone, a pair of them four.
 - [latencies] github.com/ocxtal/insn_bench_aarch64, results/raspberry-pi-3_cortex-a53.md: fmla 8 cycles, 4 to
   the next fmla of the same accumulator, one 128-bit one a cycle; scalar loads 3; stores 1 a cycle.
+- [integers] The same tables: smull, smlal and the other multiplications 4 cycles, 1 to the next smlal of the
+  same accumulator, one 128-bit one a cycle; sadalp 4 cycles and one every second. XNNPACK's loop for this
+  core (src/qs8-gemm/2x8c8-aarch64-neon-mlal-cortex-a53.S.in: 256 products of bytes in 74 cycles) takes as
+  long as if sadalp let nothing else issue in its two cycles.
 - [hazard] ncnn, docs/developer-guide/arm-a53-a55-dual-issue.md: no vector load issues in the cycle in which a
   multiply-add enters the adders, four after its own; GCC's cortex-a53.md reserves the adders alike. Kernels
   written for this core (XNNPACK, OpenBLAS) come in groups of three fmla and a load, which never meet it.
@@ -32,6 +36,9 @@ CPU_NAMES: Final = ("cortex-a53",)
 ITERATIONS: Final = 24  # of the loop; the second half counts
 FMA_LATENCY: Final = 8  # cycles
 FMA_FORWARD: Final = 4  # to the accumulator of the next multiply-add
+PRODUCT_LATENCY: Final = 4  # of integers
+PRODUCT_FORWARD: Final = 1
+PAIRWISE_CYCLES: Final = 2  # of sadalp
 STORE_DATA_SLACK: Final = 2  # cycles after its issue in which a store takes its data
 
 _REGISTER: Final = re.compile(r"\b([vqdshbxw])(\d+)\b|\bsp\b")
@@ -40,8 +47,12 @@ _READS_FLAGS: Final = re.compile(
     r"(b\.\w+|cs(el|et|etm|inc|inv|neg)|cinc|cneg|cinv|ccm[pn]|fcsel|adcs?|sbcs?)$"
 )
 _COMPARES: Final = re.compile(r"(cm[pn]|tst|ccm[pn]|fcmpe?)$")
-_READS_DESTINATION: Final = re.compile(r"(fml[as]|ml[as]|movk|bi[tf]|bsl|bfi|bfxil|sri|sli|tbx)$")
+_READS_DESTINATION: Final = re.compile(
+    r"(fml[as]|ml[as]|[su]ml[as]l2?|[su]adalp|[su]dot|movk|bi[tf]|bsl|bfi|bfxil|sri|sli|tbx)$"
+)
 _MULTIPLY: Final = re.compile(r"(mul|madd|msub|mneg|[us]mulh|[us]mull|[us]madd[l]|[us]msubl|[us]div)$")
+_PRODUCT: Final = re.compile(r"([su]ml[as]l2?|[su]mull2?|ml[as]|mul)$")
+_PAIRWISE: Final = re.compile(r"[su]adalp$")
 _INTO_LANE: Final = re.compile(r"v\d+\.\w+\[\d+\]$")
 
 
@@ -58,6 +69,7 @@ class Operation:
     pipes: int = 0  # 64-bit NEON pipes
     memory: bool = False
     fma: bool = False
+    forward: int = 0  # cycles to the accumulator of the next of its kind; 0: none of these
     alone: bool = False
 
     @property
@@ -120,8 +132,9 @@ class Issue:
             self.forward.pop(register, None)
         if operation.fma:
             self.fma_cycles.add(at)
+        if operation.forward:
             for register in operation.accumulators:
-                self.forward[register] = at + FMA_FORWARD
+                self.forward[register] = at + operation.forward
 
     def _operands_ready(self, operation: Operation) -> int:
         times = [self.ready.get(register, 0) for register in operation.reads]
@@ -164,9 +177,10 @@ def operation_of(instruction: Instruction) -> Operation:
     sources = line.operands if _COMPARES.match(line.mnemonic) else line.operands[1:]
     taken = [register for operand in sources for register in _registers(operand)]
     accumulators: list[str] = []
-    fma = instruction.kind is Kind.FMA
+    product = _PRODUCT.match(line.mnemonic) is not None and instruction.vector
+    fma = instruction.kind is Kind.FMA and not product
     if _READS_DESTINATION.match(line.mnemonic):
-        (accumulators if fma else taken).extend(written)
+        (accumulators if fma or product else taken).extend(written)
     elif fma:  # fmadd d, n, m, a
         accumulators = _registers(line.operands[-1])
         taken = [register for operand in line.operands[1:-1] for register in _registers(operand)]
@@ -184,12 +198,16 @@ def operation_of(instruction: Instruction) -> Operation:
         merges=_INTO_LANE.match(line.operands[0]) is not None,
         pipes=_pipes(instruction),
         fma=fma,
+        forward=FMA_FORWARD if fma else PRODUCT_FORWARD if product else 0,
+        cycles=PAIRWISE_CYCLES if _PAIRWISE.match(line.mnemonic) else 1,
         alone=_MULTIPLY.match(line.mnemonic) is not None and not instruction.vector,
     )
 
 
 def _latency(instruction: Instruction) -> int:
     mnemonic = instruction.line.mnemonic
+    if instruction.vector and (_PRODUCT.match(mnemonic) or _PAIRWISE.match(mnemonic)):
+        return PRODUCT_LATENCY
     if instruction.kind is Kind.FMA:
         return FMA_LATENCY
     if instruction.kind is Kind.MOVE:

@@ -16,7 +16,7 @@ from cross.inspection.listing import Architecture, Line, is_branch
 class Kind(Enum):
     """Classes of instructions in an inner loop."""
 
-    FMA = "fma"
+    FMA = "fma"  # or products of integers
     VECTOR = "other vector arithmetic"
     VECTOR_LOAD = "vector load"
     BROADCAST = "element load"  # one element, for all lanes or for use by element
@@ -28,7 +28,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """A classified line. `load_bytes` counts loads that are folded into arithmetic as well."""
+    """A classified line. `load_bytes` counts loads that are folded into arithmetic as well; `flops` counts
+    multiplications of integers, too, each with an addition."""
 
     line: Line
     kind: Kind
@@ -58,6 +59,7 @@ def _stack(line: Line) -> Literal["", "spill", "reload"]:
 _X86_REGISTER: Final = re.compile(r"%([xyz])mm\d+")
 _X86_BYTES: Final = {"x": 16, "y": 32, "z": 64}
 _X86_FMA: Final = re.compile(r"vfn?m(add|sub)(\d{3})?(ps|pd|ss|sd|ph)$")
+_X86_BYTES_FMA: Final = {"pdpbusd": 4, "pmaddwd": 2}  # products a 32-bit lane
 _X86_FLOP: Final = re.compile(r"v?(add|sub|mul|div|max|min)(ps|pd|ss|sd)$")
 _X86_MOVE: Final = re.compile(
     r"v?(mov(aps|apd|ups|upd|ss|sd|dq[au]\d*|q|d|lhps|hlps|[sd][lh]?dup|ddup)|p?broadcast\w+|insert\w+|extract\w+|"
@@ -89,6 +91,8 @@ def _classify_x86(line: Line) -> Instruction:
     lanes = 1 if scalar else width // item
     if _X86_FMA.match(line.mnemonic):
         kind, flops = Kind.FMA, 2 * lanes
+    elif (products := _X86_BYTES_FMA.get(line.mnemonic.removeprefix("v"))) is not None:
+        kind, flops = Kind.FMA, 2 * products * lanes
     elif _X86_MOVE.match(line.mnemonic):
         kind, flops = Kind.MOVE, 0
         if stores:
@@ -127,6 +131,8 @@ _ARM_REGISTER_BYTES: Final = {"q": 16, "d": 8, "s": 4, "h": 2, "b": 1, "x": 8, "
 _ARM_ARRANGEMENT: Final = re.compile(r"v\d+\.(\d*)([bhsd])")
 _ARM_LANES: Final = {"b": 1, "h": 2, "s": 4, "d": 8}
 _ARM_FMA: Final = re.compile(r"(fml[as]|fn?madd|fn?msub)$")
+_ARM_INTEGER_FMA: Final = re.compile(r"([su]ml[as]l2?|[su]mull2?|mla|mls|mul)$")  # a product a lane
+_ARM_DOT: Final = re.compile(r"([su]|us|su)dot$")  # four products a lane
 _ARM_FLOP: Final = re.compile(r"f(add|sub|mul|nmul|div|max|min|maxnm|minnm|abd)$")
 _ARM_LOAD: Final = re.compile(r"(ld[1-4]r?|ldu?r\w*|ldn?p\w*)$")
 _ARM_STORE: Final = re.compile(r"(st[1-4]|stu?r[bh]?|stn?p)$")
@@ -146,6 +152,8 @@ def _classify_aarch64(line: Line) -> Instruction:
         kind = Kind.SCALAR
     elif _ARM_FMA.match(line.mnemonic):
         kind, flops = Kind.FMA, 2 * _arm_lanes(line)
+    elif _ARM_DOT.match(line.mnemonic) or _ARM_INTEGER_FMA.match(line.mnemonic):
+        kind, flops = Kind.FMA, (8 if "dot" in line.mnemonic else 2) * _arm_lanes(line)
     elif _ARM_MOVE.match(line.mnemonic):
         kind = Kind.MOVE
     else:

@@ -176,7 +176,7 @@ def _tiled(group: Group) -> StageKnobs:
 
 def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Tile]) -> list[Knob]:
     owner = group.owner
-    core = core_of(target, group.dtype)
+    core = core_of(target, group.dtype, group.shared_steps)
     wide = wide_axes(owner.axes)
     if not wide:
         return _reduce_knobs(group, core)
@@ -217,7 +217,7 @@ def _reduce_knobs(group: Group, core: Core) -> list[Knob]:
 
 def _constraints(plan: Plan, group: Group, target: Target) -> list[Constraint]:
     owner = group.owner
-    core = core_of(target, group.dtype)
+    core = core_of(target, group.dtype, group.shared_steps)
     wide = wide_axes(owner.axes)
     if not wide:
         return []

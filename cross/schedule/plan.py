@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cross.expression.language.naming import inlined_body, unique_tensors
-from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.operations import OPERATIONS, SHARED_STEPS
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Read, Tensor, reads_in
 from cross.expression.language.terms import Binary, Call, Int, Select, Term, walk
@@ -27,6 +27,13 @@ class Group:
     def dtype(self) -> str:
         """What registers hold while the group is computed: the sums', of which the owner may make another."""
         return (self.reduction or self.owner).dtype
+
+    @property
+    def shared_steps(self) -> int:
+        """Steps of products of pairs of bytes that share 16 bits; 0: it sums something else."""
+        body = None if self.reduction is None else self.reduction.body
+        calls = [term for term in walk(body) if isinstance(term, Call)] if body is not None else []
+        return max((SHARED_STEPS.get(term.function, 0) for term in calls), default=0)
 
     @property
     def reduction_name(self) -> str:

@@ -44,12 +44,13 @@ Operands = Sequence[tuple[int, ...]]
 @dataclass(frozen=True, slots=True)
 class Core:
     """What matters of a core: elements of a vector register, vector registers, its kind; whether a mask makes
-    a vector of any rest."""
+    a vector of any rest; how many steps of a sum share an addition."""
 
     lanes: int
     registers: int
     in_order: bool
     masks: bool = False
+    shared_steps: int = 0  # of products of pairs of bytes; 0: of others
 
     def vectors(self, extent: int) -> int:
         """Vector registers that so many elements take."""
@@ -64,11 +65,11 @@ class Core:
         return 2 * masked + self.vectors(extent) * repeats
 
 
-def core_of(target: Target, dtype: str) -> Core:
-    """The core of a CPU target, for elements of a dtype."""
+def core_of(target: Target, dtype: str, shared_steps: int = 0) -> Core:
+    """The core of a CPU target, for elements of a dtype and, of byte products, steps that share 16 bits."""
     lanes = target.vector_lanes(ITEM_BYTES[dtype])
     masks = target.masks_lanes and dtype in FLOATS
-    return Core(lanes, target.vector_registers, target.cpu in IN_ORDER_CPUS, masks)
+    return Core(lanes, target.vector_registers, target.cpu in IN_ORDER_CPUS, masks, shared_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
         wide = wide_axes(group.owner.axes)
         if group.reduction is None or not wide:
             continue
-        core = core_of(target, group.dtype)
+        core = core_of(target, group.dtype, group.shared_steps)
         vectors = vector_sizes(plan, group, core)
         if core.in_order:
             sizes = best_register_tile(wide, core, vectors, operand_axes(plan, group))
@@ -172,7 +173,7 @@ def best_register_tile(
     best, best_merit = (1,) * len(axes), 0.0
     for tile, count in _register_tiles(axes, core, vectors, operands):
         counts = (*tile[:-1], count)
-        merit = tile_merit(counts, operands) * tile[-1] / (count * core.lanes)
+        merit = tile_merit(counts, operands, core.shared_steps) * tile[-1] / (count * core.lanes)
         for axis, size in zip(axes, tile, strict=True):
             merit /= waste(axis.extent, size)
         if not has_broadcasts(counts, operands):  # a window: neighbours read the sides of a tile again
@@ -205,10 +206,14 @@ def fits_registers(counts: Sequence[Any], operands: Operands, core: Core, spare:
     """Whether the accumulators and what feeds them stay in registers; for numbers or arrays.
 
     `spare` ones stay free. Out of order, every vector operand takes a register, and one holds a broadcast.
-    In order, each broadcast operand takes one for four steps, and three hold what is being loaded.
+    In order, each broadcast operand takes one for four steps, and three hold what is being loaded. Of byte
+    products, one vector of weights and all broadcasts of the steps that share sums are there, and those sums.
     """
     vectors, broadcasts = operand_counts(counts, operands)
-    feeding = broadcasts + 3 if core.in_order and has_broadcasts(counts, operands) else vectors + 1
+    if core.shared_steps and core.in_order:
+        feeding = core.shared_steps * (broadcasts + 1) + broadcasts
+    else:
+        feeding = broadcasts + 3 if core.in_order and has_broadcasts(counts, operands) else vectors + 1
     return math.prod(counts) + feeding + spare <= core.registers
 
 
@@ -217,10 +222,12 @@ def has_broadcasts(counts: Sequence[Any], operands: Operands) -> bool:
     return any(len(counts) - 1 not in positions for positions in operands)
 
 
-def tile_merit(counts: Sequence[int], operands: Operands) -> float:
+def tile_merit(counts: Sequence[int], operands: Operands, shared_steps: int = 0) -> float:
     """Share of the FMA peak that a step with full lanes can reach on a core that runs in order."""
     accumulators = math.prod(counts)
     vectors, broadcasts = operand_counts(counts, operands)
+    if shared_steps:  # two operands move to vector registers in a cycle; an addition takes two, once for all
+        return float(accumulators / (accumulators * (1 + 2 / shared_steps) + (vectors + broadcasts) / 2))
     # One instruction a cycle: of every four steps one loads the broadcast operands, all load the vectors.
     issued = accumulators + vectors + broadcasts / 4
     return float(accumulators / max(issued, IN_ORDER_LATENCY_CYCLES))
@@ -233,4 +240,5 @@ def inner_reduction(extents: Sequence[int], core: Core) -> list[int]:
     # Long straight bodies are what the ordering of loads needs: a row of the window, four channels a step.
     alone = len(extents) == 1
     inner = [1] * (len(extents) - 2) + ([] if alone else [extents[-2]])
-    return [*inner, 4 * IN_ORDER_STEPS if alone else IN_ORDER_STEPS]
+    steps = max(IN_ORDER_STEPS, 4 * core.shared_steps)
+    return [*inner, 4 * steps if alone else steps]

@@ -30,8 +30,7 @@ from toolkit.measure.builder import Builder
 from toolkit.measure.session import open_session
 from toolkit.model.distinct import distinct_operators
 from toolkit.model.graph import Graph, Group, Region
-from toolkit.model.half_storage import stored_for
-from toolkit.model.load import load_model
+from toolkit.model.load import adapted, load_model
 from toolkit.model.memory import plan_memory
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.kernels import TunedOperator, plan_model
@@ -132,7 +131,7 @@ def last_algorithm(space: ScheduleSpace, rng: np.random.Generator) -> Configurat
 def check_on_board(board: Board, path: Path, seed: int, cache_dir: Path, pick: Pick = untuned) -> int:
     """Runs the model until each layer was an output once, and asserts it; returns how many were compared."""
     proto, target = onnx.load(path), board.target(None)
-    graph = stored_for(load_model(path), target)
+    graph = adapted(load_model(path), target)
     rng = np.random.default_rng(seed)
     found = []
     for item in distinct_operators(graph):
@@ -235,7 +234,7 @@ def test_layers_stored_as_half_floats_by_opencl(pocl_board: Board, tmp_path: Pat
     halves = msgspec.structs.replace(target, storage="float16")
     board = msgspec.structs.replace(pocl_board, targets=(halves,))
     path = convolutions(tmp_path)
-    graph, plain = stored_for(load_model(path), board.target(None)), load_model(path)
+    graph, plain = adapted(load_model(path), board.target(None)), load_model(path)
     assert plan_memory(graph, 64).arena_bytes <= plan_memory(plain, 64).arena_bytes * 0.51
     assert {graph.values[name].dtype for name in (*graph.inputs, *graph.outputs)} == {"float32"}
     assert check_on_board(board, path, 18, tmp_path) >= 2

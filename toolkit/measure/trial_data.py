@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.expression.language.dtypes import FLOATS
+from cross.expression.language.operations import BYTE_BOUNDS, BYTE_PRODUCTS
 from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Read
+from cross.expression.language.terms import Call, Term, walk
 from cross.expression.reference import evaluate
 from device_runtime.protocol import unwritten_byte
 
@@ -22,6 +25,8 @@ numbers shows what the sum was rounded by, which Winograd's algorithms do more t
 SOME: Final = 4.0  # of a sparse array, and of a large one of float16, whose largest number is 65504
 SMALL: Final = 1e-3
 ZEROS: Final = 0.75  # of a sparse array; half of them are negative zeros
+FEW_BYTES: Final = 4  # the magnitude of bytes of the plain set: sums do not saturate
+ENDS: Final = 0.2  # of random bytes
 FEW: Final = (
     512  # elements of an output say little, those of more sets say more; so few constants cost little
 )
@@ -47,11 +52,21 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
     ]
     if any(tensor.elements < FEW for tensor in (operator.output, *integers)):
         changes += [_small, _negative, _reversed, _whole, _large, _reversed]
-    plain = [_plain(tensor.shape, tensor.dtype, rng) for tensor in operator.inputs]
+    bounds = byte_bounds(operator)
+    plain = [
+        random_bytes(tensor.shape, tensor.dtype, FEW_BYTES, rng)
+        if place in bounds
+        else _plain(tensor.shape, tensor.dtype, rng)
+        for place, tensor in enumerate(operator.inputs)
+    ]
 
     def changed(change: Callable[[Array, np.random.Generator], Array]) -> list[Array]:
         return [
-            array if position in operator.constants and array.size >= FEW else change(array, rng)
+            array
+            if position in operator.constants and array.size >= FEW
+            else random_bytes(array.shape, array.dtype, bounds[position], rng)
+            if position in bounds and change in (_large, _reversed)
+            else change(array, rng)
             for position, array in enumerate(plain)
         ]
 
@@ -69,6 +84,41 @@ def _written(operator: Operator, inputs: Sequence[Array]) -> Array:
     whole.view(np.uint8)[...] = unwritten_byte(str(output.dtype))
     whole[operator.part] = output
     return whole
+
+
+def byte_bounds(operator: Operator) -> dict[int, int]:
+    """The inputs, by position, that hold several bytes an element, and how large a byte of them may be."""
+    bounds: dict[int, int] = {}
+    for stage in operator.stages:
+        for term in walk(stage.body) if stage.body is not None else ():
+            if isinstance(term, Call) and term.function in BYTE_PRODUCTS:
+                for argument, bound in zip(
+                    term.arguments, (128, BYTE_BOUNDS.get(term.function, 128)), strict=True
+                ):
+                    for position in _inputs_of(argument, operator):
+                        bounds[position] = min(bound, bounds.get(position, 128))
+    return bounds
+
+
+def _inputs_of(term: Term, operator: Operator) -> set[int]:
+    """The inputs that a term reads, and that the stages that it reads were computed from."""
+    found: set[int] = set()
+    for part in walk(term):
+        if isinstance(part, Read) and part.tensor.body is not None:
+            found |= _inputs_of(part.tensor.body, operator)
+        elif isinstance(part, Read):
+            found.add(operator.inputs.index(part.tensor))
+    return found
+
+
+def random_bytes(shape: tuple[int, ...], dtype: Any, bound: int, rng: np.random.Generator) -> Array:
+    """Words of random bytes of a magnitude up to a bound, the ends of that range among them."""
+    count = np.dtype(dtype).itemsize
+    low, high = max(-bound, -128), min(bound, 127)
+    values = rng.choice([low, high, 0], (*shape, count)).astype(np.int8)
+    drawn = rng.integers(low, high, (*shape, count), np.int8, endpoint=True)
+    found: Array = np.where(rng.random((*shape, count)) < ENDS, values, drawn).view(dtype).reshape(shape)
+    return found
 
 
 def _plain(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:

@@ -147,7 +147,7 @@ class _Search:
         if len(found) != 1 or found[0].output in self.taken:
             return []
         if last.op == "Pad" and found[0].op in WINDOWED and found[0].inputs[0] == last.output:
-            return found
+            return [] if "packed" in found[0].attributes else found  # which reads other elements, words
         reader = found[0]
         while reader.op == "Reshape":
             behind = self.readers[reader.output]

@@ -24,7 +24,7 @@ from cross.expression.families import (
     transposed,
 )
 from cross.expression.families.window import Window
-from cross.expression.language.functions import dot4, summand
+from cross.expression.language.functions import summand
 from cross.expression.language.tensor import Tensor
 from cross.expression.language.terms import Term, call
 from toolkit.errors import ModelError
@@ -114,11 +114,11 @@ def _conv(node: Node, operands: Sequence[Tensor]) -> Tensor:
 
 
 def _product(node: Node) -> Callable[[Term, Term], Term]:
-    """What a node sums: products of elements or, where bytes are packed in words, of four each."""
+    """What a node sums: products of elements or, where bytes are packed in words, of those in a word."""
     if "packed" not in node.attributes:
         return summand
-    signs = node.integer("signs")
-    return (lambda x, w: dot4(call("^", x, signs), w)) if signs else dot4
+    name, signs = node.text("product"), node.integer("signs")
+    return lambda x, w: call(name, call("^", x, signs) if signs else x, w)
 
 
 def _conv_transpose(node: Node, operands: Sequence[Tensor]) -> Tensor:

@@ -23,8 +23,7 @@ from toolkit.model.chains import Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression
 from toolkit.model.graph import STORED, Graph, Group, Node, Region, computed_in
 from toolkit.model.joined import Part, destination, joined_parts, worth_joining
-from toolkit.model.packed_products import packed_shape
-from toolkit.model.weight_layout import group_count, phases_of
+from toolkit.model.weight_layout import group_count, packed_shape, phases_of
 
 
 def fuse(graph: Graph) -> Graph:
@@ -148,7 +147,7 @@ class _Views:
         if node.op in ("Conv", "ConvTranspose") and position == 1:
             return shape
         if "packed" in node.attributes:
-            return packed_shape(shape) if position == 0 else shape
+            return packed_shape(shape, node.integer("packed")) if position == 0 else shape
         result = self.graph.values[node.output].shape
         if node.op in ELEMENTWISE and result != self.base:
             shape = viewed(shape, result, self.base) or shape
@@ -242,7 +241,11 @@ def _group(graph: Graph, chain: Chain, axis: int | None = None) -> Group:
             return constant(value.data.reshape(-1)[0].item(), computed_in(value.dtype))
         key = name, views.of(name, node, position)
         if key not in tensors:
-            dtype = "int32" if "packed" in node.attributes else computed_in(value.dtype)
+            dtype = (
+                f"int{8 * node.integer('packed')}"
+                if "packed" in node.attributes
+                else computed_in(value.dtype)
+            )
             tensors[key] = placeholder(key[1], f"in{len(tensors)}", dtype)
         return tensors[key]
 

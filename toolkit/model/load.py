@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from boards.target import Target
 from toolkit.model.fuse import fuse
 from toolkit.model.graph import Array, Graph, Node, verify
+from toolkit.model.half_storage import stored_for
 from toolkit.model.layout import assign_layout
 from toolkit.model.onnx_import import import_onnx
-from toolkit.model.packed_products import pack_products
+from toolkit.model.packed_products import packed_for
 from toolkit.model.recognize import recognize_normalization
 from toolkit.model.reference import run_reference
 from toolkit.model.simplify import fold_affine, fold_padding, remove_identities
@@ -24,7 +26,6 @@ PASSES: tuple[Pass, ...] = (
     fold_affine,
     fold_padding,
     assign_layout,
-    pack_products,
     fuse,
 )
 
@@ -45,6 +46,11 @@ def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
 def computed(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
     """The outputs of an imported graph by the numpy reference."""
     return run_reference(run_passes(graph), inputs)
+
+
+def adapted(graph: Graph, target: Target) -> Graph:
+    """The fused graph as a target computes it: its products of bytes, and how values are stored."""
+    return stored_for(packed_for(graph, target), target)
 
 
 def run_passes(graph: Graph, after: Callable[[str, Graph], None] | None = None) -> Graph:

@@ -1,78 +1,130 @@
-"""Products of bytes, four at a time: what processors have instructions for.
+"""Products of bytes, two or four at a time: what processors have instructions for.
 
-Four neighbouring channels of 8-bit data are one word of 32 bits, and so are their weights; a convolution or
-matrix product sums `dot4` of words instead of products of bytes. Nothing moves: the data are the same bytes.
-The instructions take data without sign and weights with one: signed data have their sign bits flipped where
-they are read, which adds 128 to each, and 128 times the weights is taken away behind the sum.
+Four neighbouring channels of 8-bit data are one word of 32 bits, two are one of 16 bits, and so are their
+weights; a convolution or matrix product sums products of words instead of products of bytes. Nothing moves:
+the data are the same bytes. Which products a target has, cross/codegen/llvm/dot_products.py knows.
+
+Instructions of x86-64 take data without sign, those of Arm with one, and weights have one. Data of the other
+kind have their highest bits flipped where they are read: that moves each by 128, and 128 times the weights
+is added or taken away behind the sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
-from toolkit.model.graph import Array, Graph, GraphBuilder, Node, Value
+from boards.target import Target
+from cross.codegen.llvm.dot_products import product_of
+from toolkit.model.fuse import fuse
+from toolkit.model.graph import Array, Attribute, Graph, GraphBuilder, Node, Value, verify
 
-BYTES = 4  # in a word
-_SIGNS = -0x7F7F7F80  # 0x80808080, the sign bit of each byte, as an int32
+_BYTES: Final = {"dot4": 4, "sdot4": 4}
+_PAIR: Final = 2
 _DATA = ("int8", "uint8")
 
 
-def pack_products(graph: Graph) -> Graph:
+def packed_for(graph: Graph, target: Target) -> Graph:
+    """The fused graph with products of bytes packed as the target multiplies them."""
+    nodes = tuple(_with_packed_bodies(node, target) for node in graph.nodes)
+    packed = pack_products(replace(graph, nodes=nodes), target)
+    if packed.nodes == graph.nodes:
+        return graph
+    return replace(verify(fuse(verify(packed))), counts=graph.counts)
+
+
+def _with_packed_bodies(node: Node, target: Target) -> Node:
+    if node.control is None:
+        return node
+    bodies = [packed_for(body, target) for body in node.control.bodies]
+    return replace(node, control=node.control.with_bodies(bodies))
+
+
+def pack_products(graph: Graph, target: Target) -> Graph:
     """The physical graph with products of bytes packed where the channels fill words."""
     producer = {node.output: node for node in graph.nodes}
     build = GraphBuilder(graph.name, graph.values.values())
     for node in graph.nodes:
         padded = node.inputs and node.inputs[0] in producer and producer[node.inputs[0]].op == "Pad"
-        if node.op in ("Conv", "MatMul") and not padded and _may_pack(graph, node):
-            _pack(graph, node, build)
-        else:
+        product = _product(graph, node, target) if node.op in ("Conv", "MatMul") and not padded else None
+        if product is None:
             build.nodes.append(node)
+        else:
+            _pack(graph, node, build, product)
     return build.finish(graph.inputs, graph.outputs)
 
 
-def packed_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a tensor of bytes in words."""
-    return (*shape[:-1], shape[-1] // BYTES)
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """What multiplies a node's bytes: an operation, bytes of a word, whether it takes data with signs."""
+
+    name: str
+    count: int
+    signed: bool
 
 
-def _may_pack(graph: Graph, node: Node) -> bool:
-    """Whether 8-bit data are multiplied by known int8 weights [..., ci, co] and ci fills words."""
+def _product(graph: Graph, node: Node, target: Target) -> _Product | None:
+    """How to multiply 8-bit data by known int8 weights [..., ci, co]; None for anything else."""
     data, weight = (graph.values[name] for name in node.inputs[:2])
     if data.dtype not in _DATA or weight.dtype != "int8" or weight.data is None or data.constant:
-        return False
+        return None
     rank = len(node.integers("strides")) + 2 if node.op == "Conv" else 2
     fits = len(weight.shape) == rank and (node.op == "Conv" or len(data.shape) == 2)
-    return fits and data.shape[-1] == weight.shape[-2] and data.shape[-1] % BYTES == 0
+    if not fits or data.shape[-1] != weight.shape[-2]:
+        return None
+    name = product_of(target, int(np.abs(weight.data.astype(np.int16)).max(initial=0)))
+    count = _BYTES.get(name, _PAIR)
+    few = data.shape[-1] < count - 1  # most of a word would be filling
+    return None if few else _Product(name, count, name != "dot4")
 
 
-def _pack(graph: Graph, node: Node, build: GraphBuilder) -> None:
-    name, output = node.inputs[1], graph.values[node.output]
+def _pack(graph: Graph, node: Node, build: GraphBuilder, product: _Product) -> None:
+    name, output, data = node.inputs[1], graph.values[node.output], graph.values[node.inputs[0]]
     weight = graph.values[name].data
     assert weight is not None
-    signed = graph.values[node.inputs[0]].dtype == "int8"
-    attributes = {**node.attributes, "packed": 1, "signs": _SIGNS if signed else 0}
-    if node.attributes.get("padding"):  # of signed data it is flipped like them
-        attributes["padding"] = _repeated(node.integer("padding"))
-    words = build.constant(f"{name}/words", _words(weight))
-    if not signed:
-        build.emit(node.op, (node.inputs[0], words), output, attributes, node.name)
+    flipped = (data.dtype == "int8") != product.signed
+    attributes = {**node.attributes, "packed": product.count, "product": product.name}
+    attributes["signs"] = _repeated(-128, product.count) if flipped else 0
+    if node.attributes.get("padding"):  # it is flipped like the data
+        attributes["padding"] = _repeated(node.integer("padding"), product.count)
+    rest = -weight.shape[-2] % product.count
+    read = _filled(data, rest, build) if rest else data.name
+    words = build.constant(f"{name}/words", _words(weight, rest, product.count))
+    if not flipped:
+        build.emit(node.op, (read, words), output, attributes, node.name)
         return
     value = Value(build.fresh(f"{node.output}/shifted"), output.shape, output.dtype)
-    build.emit(node.op, (node.inputs[0], words), value, attributes, node.name)
-    sums = 128 * weight.sum(axis=tuple(range(weight.ndim - 1)), dtype=np.int32)
+    build.emit(node.op, (read, words), value, attributes, node.name)
+    moved = -128 if product.signed else 128
+    sums = moved * weight.sum(axis=tuple(range(weight.ndim - 1)), dtype=np.int32)
     build.emit("Sub", (value.name, build.constant(f"{name}/signs", sums)), output, name=node.name)
 
 
-def _words(weight: Array) -> Array:
-    """[..., ci, co] of int8 as [..., ci / 4, co] of int32, the first channel in the lowest bits."""
+def _filled(data: Value, rest: int, build: GraphBuilder) -> str:
+    """The data with `rest` channels more, which no weight reads."""
+    shape = (*data.shape[:-1], data.shape[-1] + rest)
+    filled = Value(build.fresh(f"{data.name}/filled"), shape, data.dtype)
+    none = (0,) * len(shape)
+    attributes: dict[str, Attribute] = {
+        "before": none,
+        "after": (*none[1:], rest),
+        "mode": "constant",
+        "value": 0,
+    }
+    return build.emit("Pad", (data.name,), filled, attributes)
+
+
+def _words(weight: Array, rest: int, count: int) -> Array:
+    """[..., ci, co] of int8 as [..., ceil(ci / count), co] of words, the first channel in the lowest bits."""
+    weight = np.pad(weight, [(0, 0)] * (weight.ndim - 2) + [(0, rest), (0, 0)])
     *outer, read, written = weight.shape
-    groups = weight.reshape(*outer, read // BYTES, BYTES, written)
-    packed = np.ascontiguousarray(np.moveaxis(groups, -2, -1)).view("<i4")
-    return np.asarray(packed[..., 0], np.int32)
+    groups = weight.reshape(*outer, read // count, count, written)
+    packed = np.ascontiguousarray(np.moveaxis(groups, -2, -1)).view(f"<i{count}")
+    return np.asarray(packed[..., 0], f"int{8 * count}")
 
 
-def _repeated(byte: int) -> int:
-    """A byte four times, as an int32."""
-    return int(np.array([byte] * BYTES, np.int64).astype(np.uint8).view("<i4")[0])
+def _repeated(byte: int, count: int) -> int:
+    """A byte `count` times, as an integer with a sign."""
+    return int.from_bytes([byte % 256] * count, "little", signed=True)

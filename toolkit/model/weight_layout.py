@@ -90,3 +90,8 @@ def transposed_weight(node: Node, data: Array, image: Sequence[int]) -> Array:
         return phase_weights(np.moveaxis(data[:, 0], 0, -1), dimensions)
     split = data.reshape(groups, data.shape[0] // groups, *data.shape[1:])
     return np.moveaxis(phase_weights(np.moveaxis(split, (0, 1, 2), (-3, -2, -1)), dimensions), 2 * rank, 0)
+
+
+def packed_shape(shape: Sequence[int], count: int) -> tuple[int, ...]:
+    """The shape of a tensor of bytes in words of `count` bytes."""
+    return (*shape[:-1], shape[-1] // count)

@@ -15,8 +15,7 @@ from toolkit.measure.fit import fitted
 from toolkit.measure.session import Session, open_session
 from toolkit.model.distinct import distinct_operators
 from toolkit.model.graph import Graph
-from toolkit.model.half_storage import stored_for
-from toolkit.model.load import load_model
+from toolkit.model.load import adapted, load_model
 from toolkit.model.memory import check_memory
 from toolkit.model_job.options import (
     DEFAULT_RECORDS,
@@ -76,7 +75,7 @@ def open_job(
     tuning = overlapping(board, options.tuning)
     with stage("import", on_event) as running:
         imported = load_model(model, options.shapes)
-        graph = stored_for(imported, target)
+        graph = adapted(imported, target)
         check_memory(graph, board.memory_bytes, board.name)
         found = distinct_operators(graph)
         running.summary = f"{len(graph.groups)} operators, {len(found)} distinct"

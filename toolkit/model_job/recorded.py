@@ -8,8 +8,7 @@ from pathlib import Path
 
 from boards.description import Board
 from toolkit.model.distinct import distinct_operators
-from toolkit.model.half_storage import stored_for
-from toolkit.model.load import load_model
+from toolkit.model.load import adapted, load_model
 from toolkit.model_job.job_file import JobFile, job_of
 from toolkit.model_job.kernels import report_operator
 from toolkit.model_job.options import OperatorReport
@@ -40,7 +39,7 @@ def recorded_model(
     Raises ModelError, InputError, RecordsError.
     """
     chosen = board.target(target or None)
-    graph = stored_for(load_model(model, shapes), chosen)
+    graph = adapted(load_model(model, shapes), chosen)
     reports, tasks = [], []
     for item in distinct_operators(graph):
         task = open_task(item.name, item.operator, board, chosen, winograd=winograd, weight=item.count)

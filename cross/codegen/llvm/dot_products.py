@@ -1,7 +1,13 @@
 """Sums of products of bytes by the instructions that processors have for them.
 
-x86-64 with VNNI: `vpdpbusd` multiplies bytes without sign by bytes with one, and adds four products to each
-32-bit lane. Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VPDPBUSD.
+- x86-64 with VNNI: `vpdpbusd` multiplies bytes without sign by bytes with one, and adds four products to each
+  32-bit lane. Without, `pmaddwd` multiplies 16-bit numbers and adds up pairs: of the even and the odd bytes,
+  widened. (`pmaddubsw` takes bytes, but its sums of two saturate.) Source: Intel 64 and IA-32 Architectures
+  Software Developer's Manual, volume 2.
+- aarch64 with dot products (Armv8.2, DotProd): `sdot`, both operands with signs. Without, `smull` and
+  `smlal` multiply bytes into 16-bit lanes, and `sadalp` adds pairs of those to 32-bit lanes: as many steps
+  share the 16 bits as the weights allow, see scheduling/byte_products.py. Source: Arm Architecture Reference
+  Manual for A-profile.
 """
 
 from __future__ import annotations
@@ -10,23 +16,38 @@ import functools
 from typing import Final
 
 from boards.target import Target
-from cross.codegen.instructions import Value, call
+from cross.codegen.instructions import Instruction, Value, binary, call, conversion, literal, shuffle
 from cross.codegen.llvm.arithmetic import Arithmetic
 from cross.codegen.llvm.objects import cpu_and_features
+from cross.codegen.scheduling.byte_products import DECLARATIONS, LANES, STEP
+from cross.expression.language.operations import BYTE_BOUNDS
 
 _LANES: Final = {"+avx512vnni": (16,), "+avxvnni": (4, 8)}
 """Features and the vectors, in 32-bit lanes, that they multiply."""
 _SHORT: Final = frozenset({"+avx512vnni", "+avx512vl"})  # with both, shorter vectors, too
+_MULTIPLY_ADD_PAIRS: Final = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 
 
 @functools.cache
 def dot_lanes(target: Target) -> frozenset[int]:
-    """Lengths of vectors, in 32-bit lanes, that the target has an instruction for."""
-    if not target.triple.startswith("x86_64"):
-        return frozenset()
+    """Lengths of vectors, in 32-bit lanes, of which the target sums products of four bytes at once."""
     features = set(cpu_and_features(target)[1].split(","))
+    if target.triple.startswith("aarch64"):
+        return frozenset({2, 4}) if "+dotprod" in features else frozenset()
     lanes = {length for feature in features & _LANES.keys() for length in _LANES[feature]}
     return frozenset(lanes | ({4, 8} if features >= _SHORT else set()))
+
+
+def product_of(target: Target, largest: int) -> str:
+    """The operation, a row of OPERATIONS, by which a target multiplies bytes.
+
+    `largest`: the magnitude that no weight exceeds, at most 128.
+    """
+    if target.kind != "cpu" or not target.triple.startswith("aarch64"):
+        return "dot4"
+    if dot_lanes(target):
+        return "sdot4"
+    return min((bound, name) for name, bound in BYTE_BOUNDS.items() if largest <= bound)[1]
 
 
 class DotProducts:
@@ -35,13 +56,76 @@ class DotProducts:
     def __init__(self, arithmetic: Arithmetic, target: Target) -> None:
         self.arithmetic = arithmetic
         self.target = target
+        self.x86 = target.triple.startswith("x86_64")
 
-    def add(self, total: Value, words: Value, weights: Value) -> Value | None:
-        """total + dot4(words, weights), lane by lane; None where the target has no instruction for it."""
-        operands, lanes = self.arithmetic.together(total, words, weights)
-        if lanes not in dot_lanes(self.target):
-            return None
-        function = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
-        writer, kind = self.arithmetic.writer, operands[0].type
-        writer.declare(f"{kind} @{function}({kind}, {kind}, {kind})")
-        return writer.value(call(function, "int32", lanes, operands))
+    def add(self, function: str, total: Value, words: Value, weights: Value) -> Value | None:
+        """total + function(words, weights), lane by lane; None where the target has no instruction for it."""
+        (words, weights), lanes = self.arithmetic.together(words, weights)
+        total = self.arithmetic.writer.splat(total, lanes)
+        if function in BYTE_BOUNDS:
+            return self._pairs(function, total, words, weights)
+        if lanes in dot_lanes(self.target) and self.x86 == (function == "dot4"):
+            return self._fours(total, words, weights)
+        if self.x86 and function == "dot4" and lanes in _MULTIPLY_ADD_PAIRS:
+            return self._by_pairs_of_words(total, words, weights)
+        return None
+
+    def _fours(self, total: Value, words: Value, weights: Value) -> Value:
+        """By one instruction."""
+        lanes = total.lanes
+        if self.x86:
+            return self._called(f"x86.avx512.vpdpbusd.{32 * lanes}", total, total, words, weights)
+        bytes_ = [self._as(value, "int8", 4 * lanes) for value in (words, weights)]
+        return self._called(f"aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8", total, total, *bytes_)
+
+    def _by_pairs_of_words(self, total: Value, words: Value, weights: Value) -> Value:
+        """Of the even bytes, then of the odd ones: pairs of 16-bit numbers, none of whose sums overflow."""
+        lanes = total.lanes
+        low = self._write(binary("and", words, self._splat(0x00FF00FF, words)))
+        high = self._as(words, "int16", 2 * lanes)
+        high = self._write(binary("lshr", high, self._splat(8, high)))
+        known = self._as(weights, "int16", 2 * lanes)
+        eight = self._splat(8, known)
+        even = self._write(binary("ashr", self._write(binary("shl", known, eight)), eight))
+        odd = self._write(binary("ashr", known, eight))
+        for left, right in ((low, even), (high, odd)):
+            operands = self._as(left, "int16", 2 * lanes), right
+            products = self._called(f"x86.{_MULTIPLY_ADD_PAIRS[lanes]}", total, *operands)
+            total = self._write(binary("add", total, products))
+        return total
+
+    def _pairs(self, function: str, total: Value, words: Value, weights: Value) -> Value:
+        """Pairs of bytes with signs; on aarch64 the scheduler writes the instructions of full vectors."""
+        lanes = total.lanes
+        if lanes == LANES and self.target.triple.startswith("aarch64"):
+            for declaration in DECLARATIONS:
+                self.arithmetic.writer.declare(declaration)
+            return self._write(Instruction(STEP, "int32", lanes, (total, words, weights), function))
+        wide = [
+            self._write(conversion("sext", self._as(value, "int8", 2 * lanes), "int32"))
+            for value in (words, weights)
+        ]
+        products = self._write(binary("mul", *wide))
+        for lane in (0, 1):
+            total = self._write(binary("add", total, self._every_other(products, lane)))
+        return total
+
+    def _every_other(self, value: Value, first: int) -> Value:
+        if value.lanes == 2:
+            return self.arithmetic.writer.extract(value, first)
+        return self._write(shuffle(value, tuple(range(first, value.lanes, 2))))
+
+    def _called(self, name: str, result: Value, *operands: Value) -> Value:
+        writer, function = self.arithmetic.writer, f"llvm.{name}"
+        writer.declare(f"{result.type} @{function}({', '.join(value.type for value in operands)})")
+        return writer.value(call(function, result.dtype, result.lanes, operands))
+
+    def _as(self, value: Value, dtype: str, lanes: int) -> Value:
+        """The same bits as other lanes."""
+        return self._write(Instruction("bitcast", dtype, lanes, (value,)))
+
+    def _splat(self, number: int, like: Value) -> Value:
+        return self.arithmetic.writer.splat(literal(number, like.dtype), like.lanes)
+
+    def _write(self, instruction: Instruction) -> Value:
+        return self.arithmetic.writer.value(instruction)

@@ -29,6 +29,7 @@ from cross.codegen.llvm.uses import buffers, dtypes_together, free_variables, st
 from cross.codegen.llvm.values import Values
 from cross.codegen.llvm.writer import Block as OpenBlock
 from cross.codegen.llvm.writer import Writer
+from cross.codegen.scheduling.byte_products import with_instructions
 from cross.codegen.scheduling.steps import ordered
 from cross.errors import CompileError
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
@@ -106,7 +107,6 @@ class Region(Stores):
         return total
 
     def function(self) -> str:
-        writer = self.writer
         self.loop_over_range()
         written = stored(self.collapsed.body)
         align = f"align {BUFFER_ALIGNMENT}"
@@ -116,9 +116,11 @@ class Region(Stores):
         )
         head = f"define internal void @{self.name}({parameters}i64 %begin, i64 %end) {ATTRIBUTES} {{"
         frame = [] if self.frame is None else self.frame.lines
-        return "\n".join(
-            [*self.borders, head, "entry:", *frame, *printed(writer.blocks[0].lines), "  ret void", "}", ""]
-        )
+        return "\n".join([*self.borders, head, "entry:", *frame, *self.text(), "  ret void", "}", ""])
+
+    def text(self) -> list[str]:
+        """What is written."""
+        return printed(with_instructions(self.writer.blocks[0].lines, self.writer.name))
 
     def loop_over_range(self) -> None:
         """begin <= index < end, each decoded into the collapsed loops' variables."""
@@ -363,4 +365,4 @@ class Border(Region):
         self.statement(self.collapsed.body)
         signature = f"{self.CONVENTION} void @{self.name}(ptr {FRAME.text})"
         head = f"define internal {signature} noinline cold {ATTRIBUTES} {{"
-        return "\n".join([head, "entry:", *printed(self.writer.blocks[0].lines), "  ret void", "}", ""])
+        return "\n".join([head, "entry:", *self.text(), "  ret void", "}", ""])

@@ -20,7 +20,7 @@ from cross.codegen.llvm.memory import Memory
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.dtypes import DTYPES, FLOATS
-from cross.expression.language.operations import OPERATIONS
+from cross.expression.language.operations import BYTE_PRODUCTS, OPERATIONS
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, call
 from cross.loopnest.affine import substitute
 from cross.loopnest.nodes import Expr, Load, Var, loads, variables
@@ -63,6 +63,10 @@ class Values(Memory):
         if written is None and kind not in row.llvm and row.expansion is not None:
             return self.evaluate(row.expansion(call, *expr.arguments))
         operands, _ = self.arithmetic.together(*map(self.evaluate, expr.arguments))
+        if expr.function in BYTE_PRODUCTS:
+            summed = self.dot_products.add(expr.function, literal(0, "int32"), *operands)
+            if summed is not None:
+                return summed
         return self.arithmetic.apply(expr.function, operands) if written is None else written(operands[0])
 
     def lookup(self, expr: Lookup) -> Value:
@@ -87,8 +91,9 @@ class Values(Memory):
             fused = self.multiply_add(expr.left, expr.right)
             if fused is not None:
                 return fused
-        if expr.op == "+" and isinstance(expr.right, Call) and expr.right.function == "dot4":
-            summed = self.dot_products.add(*map(self.evaluate, (expr.left, *expr.right.arguments)))
+        if expr.op == "+" and isinstance(expr.right, Call) and expr.right.function in BYTE_PRODUCTS:
+            parts = map(self.evaluate, (expr.left, *expr.right.arguments))
+            summed = self.dot_products.add(expr.right.function, *parts)
             if summed is not None:
                 return summed
         alike = self.decided(expr) or self.compared(expr) or self.uniform_comparison(expr)

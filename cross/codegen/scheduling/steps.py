@@ -26,6 +26,7 @@ from cross.codegen.instructions import (
     is_multiply_add,
     passed_on,
 )
+from cross.codegen.scheduling import byte_products
 from cross.codegen.scheduling.in_order import arranged
 from cross.schedule.untuned import IN_ORDER_CPUS
 
@@ -66,7 +67,12 @@ def ordered(body: Sequence[Line], target: Target, fresh: Callable[[str], str]) -
     """
     if any(isinstance(line, Definition) and _is_choice(line.instruction) for line in body):
         return paced(body, target, fresh)
-    found = arranged(body, fresh) if target.cpu in IN_ORDER_CPUS else None
+    found = None
+    if target.cpu in IN_ORDER_CPUS:
+        products = byte_products.arranged(body, fresh)
+        if products is not None:
+            return counted_from_bases(products, fresh) or products
+        found = arranged(body, fresh)
     if found is not None or _definitions(body, (is_multiply_add, _is_operand)) is None:
         return found
     found = stepwise(body, target.vector_registers, fresh)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from cross.errors import ExpressionError
 from cross.expression.language.dtypes import DTYPES, ITEM_BYTES
-from cross.expression.language.operations import INTEGER
+from cross.expression.language.operations import BYTE_BOUNDS, INTEGER
 from cross.expression.language.tensor import Axis, AxisKind, Reduce
 from cross.expression.language.terms import Const, Operand, Term, call, cast
 
@@ -93,6 +93,19 @@ def summand(left: Term, right: Term) -> Term:
 def dot4(words: Term, weights: Term) -> Term:
     """The sum of the products of four bytes of each of two int32; those of `words` have no sign."""
     return call("dot4", words, weights)
+
+
+def signed_dot4(words: Term, weights: Term) -> Term:
+    """`dot4` of words whose bytes have signs."""
+    return call("sdot4", words, weights)
+
+
+def dot2(words: Term, weights: Term, bound: int = 128) -> Term:
+    """The sum, int32, of the products of two bytes with signs of each of two int16.
+
+    `bound`, of `BYTE_BOUNDS`: no byte of the weights is larger in magnitude, so that steps may share 16 bits.
+    """
+    return call(next(name for name, most in BYTE_BOUNDS.items() if most == bound), words, weights)
 
 
 def _reduction(combiner: str) -> Callable[[Term, Axis | Sequence[Axis]], Term]:

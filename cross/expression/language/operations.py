@@ -105,23 +105,38 @@ def _erf(value: Any) -> Any:
     return np.asarray(_erf_of_each(value)).astype(np.asarray(value).dtype)[()]
 
 
-def _dot4(words: Any, weights: Any) -> Any:
-    """The sum of the products of four bytes of each of two int32, those of `words` without sign."""
-    left, right = (np.array(item, "<i4", order="C")[..., None] for item in (words, weights))
-    products = left.view(np.uint8).astype(np.int32) * right.view(np.int8)
+def _dot(words: Any, weights: Any, signed: bool = True) -> Any:
+    """The sum of the products of the bytes of two integers each; those of `words` have a sign or none."""
+    left, right = (np.array(item, order="C") for item in (words, weights))
+    left, right = (item.astype(item.dtype.newbyteorder("<"))[..., None] for item in (left, right))
+    products = left.view(np.int8 if signed else np.uint8).astype(np.int32) * right.view(np.int8)
     return products.sum(-1, dtype=np.int32)[()]
 
 
-def _four_products(call: Callable[..., Any], words: Any, weights: Any) -> Any:
-    """`_dot4` by shifts."""
+def _by_shifts(call: Callable[..., Any], words: Any, weights: Any, signed: bool = True) -> Any:
+    """`_dot` of int32 by shifts."""
     total: Any = None
     for shift in (0, 8, 16, 24):
         byte = call("&", call(">>", words, shift), 255)
+        if signed:
+            byte = call(">>", call("<<", words, 24 - shift), 24)
         weight = call(">>", call("<<", weights, 24 - shift), 24)
         product = call("*", byte, weight)
         total = product if total is None else call("+", total, product)
     return total
 
+
+def _pairs(name: str) -> Operation:
+    """A row of `BYTE_BOUNDS`: the products of two bytes of each of two int16, which LLVM code has only."""
+    kinds = ("signed",)
+    return Operation(name=name, arity=2, kinds=kinds, only="int16", result="int32", numpy=_dot, cost=3)
+
+
+BYTE_BOUNDS: Final = {"dot2": 128, "dot2x2": 127, "dot2x4": 63}
+"""Products of pairs of bytes, and how large the second operand's bytes may be."""
+SHARED_STEPS: Final = {"dot2": 1, "dot2x2": 2, "dot2x4": 4}
+"""Steps of a sum of them that fit 16 bits together: each lane adds up as many products, of 128 * bound."""
+BYTE_PRODUCTS: Final = frozenset({"dot4", "sdot4", *BYTE_BOUNDS})
 
 _UNEVEN = "({0} % {1} != 0 && ({0} < 0) != ({1} < 0))"  # in C: 1 where a quotient was rounded up, else 0
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
@@ -212,9 +227,15 @@ OPERATIONS: Final = {
             expansion=lambda call, x: 1.0 / (1.0 + call("exp", -x)),
         ),
         Operation(
-            name="dot4", arity=2, kinds=("signed",), only="int32", numpy=_dot4, cost=7,
-            expansion=_four_products,
+            name="dot4", arity=2, kinds=("signed",), only="int32", cost=7,
+            numpy=lambda words, weights: _dot(words, weights, signed=False),
+            expansion=lambda call, x, w: _by_shifts(call, x, w, signed=False),
         ),
+        Operation(
+            name="sdot4", arity=2, kinds=("signed",), only="int32", numpy=_dot, cost=7,
+            expansion=_by_shifts,
+        ),
+        *map(_pairs, BYTE_BOUNDS),
     )
 }  # fmt: skip
 """All rows by name."""

@@ -1,0 +1,124 @@
+"""Random quantized operators under random configurations: machine code against exact integers.
+
+    pytest tests/fuzz/test_quantized_operators.py --quantized 1000 --seed 1
+
+draws so many at each level of this machine (with VNNI and without, as far as it has it), and under qemu as
+cores without and with dot products. What each must compute, numpy's evaluator says in exact integers; that
+the imported operators are onnxruntime's, tests/unit/toolkit/model/test_quantized.py checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from boards.board import load
+from boards.target import Target
+from cross.expression import Operator
+from cross.expression.reference import evaluate
+from cross.loopnest import LoopNest, to_text
+from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
+from tests.onnx_models import save
+from tests.targets import HOSTS
+from tests.unit.toolkit.model.test_quantized import Quantized, convolution, others, product
+from tests.whole_models import scheduled
+from toolkit.measure import emulation
+from toolkit.measure.trial_data import byte_bounds, random_bytes
+from toolkit.model.graph import Graph
+from toolkit.model.load import adapted, load_model
+from toolkit.model.reference import run_reference
+
+Array = NDArray[Any]
+
+A53 = load("emulated-a53").target(None)
+A76 = msgspec.structs.replace(A53, cpu="cortex-a76", features=("+neon", "+dotprod"))
+FAMILIES = (convolution, convolution, product, product, others)
+NARROW = (128, 127, 63)  # magnitudes of weights that Arm cores without dot products treat differently
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An operator with a random program, operands, what it computes of them, and steps that it may be off."""
+
+    nest: LoopNest
+    operands: Sequence[Array]
+    want: Array
+    steps: int
+
+    def wrong(self, got: Array) -> bool:
+        assert (got.shape, got.dtype) == (self.want.shape, self.want.dtype)
+        if self.want.dtype.kind == "f":
+            return not np.allclose(got, self.want, 1e-5, 1e-5 * np.abs(self.want).max(initial=1e-6))
+        return bool(np.abs(got.astype(np.int64) - self.want.astype(np.int64)).max(initial=0) > self.steps)
+
+
+def drawn(target: Target, count: int, seed: int, folder: Path) -> list[Drawn]:
+    rng = np.random.default_rng([11, seed])
+    found: list[Drawn] = []
+    while len(found) < count:
+        case = FAMILIES[int(rng.integers(len(FAMILIES)))](rng)
+        _narrow(case.proto, int(rng.choice(NARROW)))
+        graph = adapted(load_model(save(folder, case.proto, "case.onnx")), target)
+        found += _operators(graph, case, target, rng)
+    return found
+
+
+def _operators(graph: Graph, case: Quantized, target: Target, rng: np.random.Generator) -> list[Drawn]:
+    programs, found = scheduled([graph], target, rng), []
+
+    def compute(operator: Operator, operands: Sequence[Array]) -> Array:
+        copies = [item.copy() for item in operands]
+        for place in byte_bounds(operator).keys() - operator.constants:
+            copies[place] = random_bytes(copies[place].shape, copies[place].dtype, 128, rng)
+        want = evaluate(operator, copies)
+        found.append(Drawn(programs[operator.key], copies, want, case.steps))
+        return want
+
+    run_reference(graph, case.inputs, compute)
+    return found
+
+
+def _narrow(proto: Any, bound: int) -> None:
+    """The int8 weights of a model within a bound."""
+    for tensor in proto.graph.initializer:
+        if tensor.data_type == 3 and len(tensor.dims) > 1:
+            values = np.frombuffer(tensor.raw_data, np.int8)
+            tensor.raw_data = values.clip(-bound, bound).tobytes()
+
+
+def check(found: Sequence[Drawn], outputs: Sequence[Array]) -> None:
+    wrong = [item for item, got in zip(found, outputs, strict=True) if item.wrong(got)]
+    assert not wrong, f"{len(wrong)} of {len(found)} are wrong, the first:\n{to_text(wrong[0].nest)}"
+
+
+def options(request: pytest.FixtureRequest) -> tuple[int, int]:
+    return request.config.getoption("--quantized"), request.config.getoption("--seed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", HOSTS, ids=lambda target: "".join([target.cpu, *target.features]))
+def test_on_this_machine(target: Target, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    count, seed = options(request)
+    found = drawn(target, count, seed, tmp_path)
+    jobs = [Job(item.nest, item.operands) for item in found]
+    check(found, run_here(compile_jobs(jobs, target), jobs, tmp_path))
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("target", [A53, A76], ids=["cortex-a53", "cortex-a76"])
+def test_as_aarch64(target: Target, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    paths = emulation.find()
+    if paths is None:
+        pytest.skip("no emulation here; `make emulation` fetches it")
+    count, seed = options(request)
+    found = drawn(target, count, seed, tmp_path)
+    jobs = [Job(item.nest, item.operands) for item in found]
+    link = [part.replace("cortex-a53", "max") for part in load("emulated-a53").link.command]
+    check(found, run_emulated(compile_jobs(jobs, target), jobs, tmp_path, paths.command(link)))
