@@ -102,6 +102,7 @@ def is_branch(line: Line, architecture: Architecture) -> bool:
 
 
 def _line(code: str, comment: str) -> Line:
+    code = code.removeprefix("{vex}").lstrip()  # an encoding, which LLVM prints where there are two
     mnemonic, _, rest = code.partition("\t")
     if not rest:
         mnemonic, _, rest = code.partition(" ")

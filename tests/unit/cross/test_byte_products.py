@@ -1,0 +1,78 @@
+"""Machine code of products of bytes: the instructions of each target, and how fast the loop of a Cortex-A53 is."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from boards.board import load
+from boards.target import Target
+from cross.codegen.llvm.dot_products import product_of
+from cross.expression.families.conv import dense_conv
+from cross.expression.families.elementwise import apply
+from cross.expression.families.window import Window
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Tensor, placeholder
+from cross.expression.language.terms import Term, call, cast
+from cross.inspection.cpu_loops import CodeReport, inspect
+from cross.loopnest import Programs
+from cross.schedule import space_of
+from tests.targets import AVX2
+
+A53 = load("emulated-a53").target(None)
+A76 = msgspec.structs.replace(A53, cpu="cortex-a76", features=("+neon", "+dotprod"))
+VNNI = msgspec.structs.replace(AVX2, features=("+avxvnni",))
+
+
+def convolution(function: str, channels: int, kernel: int) -> Operator:
+    """A convolution of 14x14 images by a product of words, rescaled to int8."""
+    count = 4 if function in ("dot4", "sdot4") else 2
+    dtype, words = f"int{8 * count}", channels // count
+    data = placeholder((1, 14, 14, words), "x", dtype)
+    weight = placeholder((kernel, kernel, words, channels), "w", dtype)
+
+    def product(x: Term, w: Term) -> Term:
+        return call(function, x, w)
+
+    output: Tensor = dense_conv(data, weight, Window((1, 1), (kernel // 2,) * 4, (1, 1)), product=product)
+    output = apply(lambda x: cast("int8", call("round", cast("float32", x) * 0.01)), output, "rescaled")
+    return Operator("conv", (data, weight), output, frozenset({1}))
+
+
+def report(target: Target, function: str, channels: int, kernel: int) -> CodeReport:
+    space = space_of(convolution(function, channels, kernel), target)
+    return inspect("kernel", Programs(space).nest(space.default()), target)
+
+
+@pytest.mark.parametrize(
+    ("target", "largest", "product", "instruction"),
+    [
+        (AVX2, 128, "dot4", "vpmaddwd"),
+        (VNNI, 128, "dot4", "vpdpbusd"),
+        (A76, 128, "sdot4", "sdot"),
+        (A53, 128, "dot2", "sadalp"),
+        (A53, 127, "dot2x2", "smlal"),
+        (A53, 63, "dot2x4", "smlal"),
+    ],
+)
+def test_each_target_has_its_instructions(
+    target: Target, largest: int, product: str, instruction: str
+) -> None:
+    assert product_of(target, largest) == product
+    hot = report(target, product, 32, 3).hot
+    assert hot is not None and any(instruction in line for line in hot.lines)
+
+
+def test_a_cortex_a53_multiplies_three_and_a_half_bytes_a_cycle() -> None:
+    hot = report(A53, "dot2x2", 256, 3).hot
+    assert hot is not None and hot.spills == 0
+    products = hot.flops / 2
+    assert products / hot.predictions[0].cycles >= 3.5, hot.predictions
+
+
+@pytest.mark.parametrize(("steps", "bound"), [(2, 127), (4, 63)])
+def test_so_many_steps_fit_16_bits(steps: int, bound: int) -> None:
+    limits = np.iinfo(np.int16)
+    assert limits.min <= -128 * bound * steps and 128 * bound * steps <= limits.max
+    assert 128 * (bound + 1) * steps > limits.max
