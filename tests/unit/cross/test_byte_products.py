@@ -1,4 +1,4 @@
-"""Machine code of products of bytes: instructions of each target, and how fast the loop of a Cortex-A53 is."""
+"""Machine code of products of bytes: the instructions of each target; how fast a Cortex-A53 loops."""
 
 from __future__ import annotations
 
