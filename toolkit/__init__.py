@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from toolkit.escaping import printable as printable
     from toolkit.explore.search import SearchOptions as SearchOptions
     from toolkit.explore.search import annealing_options as annealing_options
-    from toolkit.flash import FlashOptions as FlashOptions
-    from toolkit.flash import FlashReport as FlashReport
-    from toolkit.flash import SlotStatus as SlotStatus
-    from toolkit.flash import flash_bundle as flash_bundle
-    from toolkit.flash import roll_back as roll_back
-    from toolkit.flash import slot_status as slot_status
+    from toolkit.flash.job import flash_bundle as flash_bundle
+    from toolkit.flash.job import roll_back as roll_back
+    from toolkit.flash.job import slot_status as slot_status
+    from toolkit.flash.values import FlashOptions as FlashOptions
+    from toolkit.flash.values import FlashReport as FlashReport
+    from toolkit.flash.values import SlotStatus as SlotStatus
     from toolkit.inspection.bundles import BundleChanges as BundleChanges
     from toolkit.inspection.bundles import bundle_changes as bundle_changes
     from toolkit.inspection.bundles import bundle_content as bundle_content

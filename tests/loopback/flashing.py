@@ -10,9 +10,9 @@ import numpy as np
 from boards.board import Board
 from boards.target import Target
 from tests.bundles import SmallModel, contents, host_target, small_model
-from toolkit import flash as flashing
 from toolkit.bundle import pack, sign
-from toolkit.flash import FlashOptions, FlashProgress, FlashReport, RunResult, SlotStatus
+from toolkit.flash import job as flashing
+from toolkit.flash.values import FlashOptions, FlashProgress, FlashReport, RunResult, SlotStatus
 
 
 class Flasher:

@@ -18,7 +18,6 @@ from boards.board import Board, load
 from device_runtime.protocol import permission_text
 from tests.bundles import SmallModel, contents, host_target, small_model, write_bundle
 from tests.loopback.flashing import Flasher
-from toolkit import flash as flashing
 from toolkit.bundle import pack, sign
 from toolkit.bundle.verify import open_bundle
 from toolkit.errors import (
@@ -29,8 +28,9 @@ from toolkit.errors import (
     RolledBack,
     VerificationError,
 )
-from toolkit.flash import FlashEvent, FlashProgress
+from toolkit.flash import job as flashing
 from toolkit.flash.replies import VerifiedSlots
+from toolkit.flash.values import FlashEvent, FlashProgress
 from toolkit.measure.replies import Reply
 from toolkit.measure.session import open_session
 

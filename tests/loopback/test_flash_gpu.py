@@ -12,11 +12,11 @@ from boards.board import Board
 from tests.bundles import small_model
 from tests.gpu_bundles import gpu_contents
 from tests.loopback.conftest import in_folder
-from toolkit import flash as flashing
 from toolkit.bundle import pack, sign
 from toolkit.bundle.pack import BundleContents
 from toolkit.errors import InputError, RolledBack, VerificationError
-from toolkit.flash import FlashOptions, FlashReport, RunResult
+from toolkit.flash import job as flashing
+from toolkit.flash.values import FlashOptions, FlashReport, RunResult
 
 pytestmark = pytest.mark.slow
 

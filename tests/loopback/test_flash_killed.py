@@ -18,7 +18,7 @@ from boards.board import Board, load
 from tests.loopback.conftest import in_folder
 from tests.loopback.flashing import Flasher
 from toolkit.errors import BoardUnreachable, NotCommitted
-from toolkit.flash import FlashEvent
+from toolkit.flash.values import FlashEvent
 
 STEPS = ("upload", "install", "self_test", "activate", "health_check", "commit")
 MOMENTS = [(step, state) for step in STEPS for state in ("begin", "end")]

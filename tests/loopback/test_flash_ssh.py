@@ -9,7 +9,7 @@ import pytest
 from boards.board import Board
 from tests.loopback.flashing import Flasher
 from tests.loopback.test_runtime_ssh import SSHD, ssh_board, ssh_link
-from toolkit import flash as flashing
+from toolkit.flash import job as flashing
 
 __all__ = ["ssh_board", "ssh_link"]
 

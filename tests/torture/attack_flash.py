@@ -26,7 +26,7 @@ from tests.torture.flash_bench import (
     Bench,
     Outcome,
 )
-from toolkit.flash import FlashEvent
+from toolkit.flash.values import FlashEvent
 
 ALL = CHANGING | READING | PIPES
 Case = tuple[str, int]  # which board, and the number of the call

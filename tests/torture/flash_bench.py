@@ -31,7 +31,7 @@ from tests.loopback.conftest import in_folder
 from tests.loopback.flashing import Flasher
 from toolkit.bundle import verify
 from toolkit.errors import ToolkitError
-from toolkit.flash import FlashProgress, FlashReport
+from toolkit.flash.values import FlashProgress, FlashReport
 from toolkit.measure.archive import archive_name, runtime_archive
 
 HERE: Final = Path(__file__).parent

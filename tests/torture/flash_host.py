@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 from boards.board import Board
-from toolkit import flash as flashing
 from toolkit.cli.answers import answering
-from toolkit.flash import FlashOptions
+from toolkit.flash import job as flashing
+from toolkit.flash.values import FlashOptions
 
 
 def main(bundle: str, board_file: str, folder: str) -> None:

@@ -53,9 +53,8 @@ def assemble(graph: Graph, kernels: Mapping[str, OperatorKernel], target: Target
         if group.operator.key not in kernels:
             raise InputError(
                 f"model {graph.name!r}: group {group.name!r} needs a kernel for the operator "
-                f"{group.operator.key} "
-                f"({group.operator.name}), found kernels for {len(kernels)} other operators; compile one "
-                "for each task"
+                f"{group.operator.key} ({group.operator.name}), found kernels for {len(kernels)} other "
+                "operators; compile one for each task"
             )
         layers.setdefault(group.operator.key, []).extend(group.nodes)
     alignment = ALIGNMENT_BYTES if target.kind == "cpu" else GPU_ALIGNMENT

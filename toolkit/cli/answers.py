@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec
+from typing import TYPE_CHECKING, Final, ParamSpec
 
 import click
 
@@ -90,33 +90,9 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def wide_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The option --wide of the commands that print tables, which `columns` reads."""
-    return click.option(
-        "--wide", WIDE, is_flag=True, expose_value=False, callback=_note(WIDE),
-        help="Print whole tables, however wide the terminal is.",
-    )(function)  # fmt: skip
-
-
 def say(text: str) -> None:
     """A message for people, on stderr."""
     click.echo(toolkit.printable(text), err=True)
-
-
-def board_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The option --board of the commands that work with one."""
-    return click.option(
-        "--board", "-b", "board_name", required=True, metavar="BOARD",
-        help="Name, NAME@[USER@]HOST[:PORT], host:LEVEL, or a .toml file; see `toolkit boards list`.",
-    )(function)  # fmt: skip
-
-
-def trust_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The option --trust-board-file of the commands that connect to a board, which `board_to_run` reads."""
-    return click.option(
-        "--trust-board-file", TRUST, is_flag=True, expose_value=False, callback=_note(TRUST),
-        help="Agree for good to the program that the board's file has the tool run.",
-    )(function)  # fmt: skip
 
 
 def _note(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
@@ -164,9 +140,23 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, extents
 
 
-def wait_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The option --wait of the commands that take the board's lease."""
-    return click.option(
-        "--wait", "wait_s", type=duration, default="0s", metavar="TIME",
-        help="How long to wait for a board that somebody else holds, for example 30s.",
-    )(function)  # fmt: skip
+wide_option = click.option(
+    "--wide", WIDE, is_flag=True, expose_value=False, callback=_note(WIDE),
+    help="Print whole tables, however wide the terminal is.",
+)  # fmt: skip
+"""The option --wide of the commands that print tables, which `columns` reads."""
+board_option = click.option(
+    "--board", "-b", "board_name", required=True, metavar="BOARD",
+    help="Name, NAME@[USER@]HOST[:PORT], host:LEVEL, or a .toml file; see `toolkit boards list`.",
+)  # fmt: skip
+"""The option --board of the commands that work with one."""
+trust_option = click.option(
+    "--trust-board-file", TRUST, is_flag=True, expose_value=False, callback=_note(TRUST),
+    help="Agree for good to the program that the board's file has the tool run.",
+)  # fmt: skip
+"""The option --trust-board-file of the commands that connect to a board, which `board_to_run` reads."""
+wait_option = click.option(
+    "--wait", "wait_s", type=duration, default="0s", metavar="TIME",
+    help="How long to wait for a board that somebody else holds, for example 30s.",
+)  # fmt: skip
+"""The option --wait of the commands that take the board's lease."""

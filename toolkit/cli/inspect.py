@@ -26,15 +26,14 @@ from toolkit.inspection.names import SECTIONS
 @answering
 def inspect(
     *, file: Path, wanted: str, board_name: str, target: str, sections: tuple[str, ...],
-    store: Path | None, as_json: bool,
+    store: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Say why a kernel of the bundle or records FILE is as fast as it is; runs nothing.
 
     Without --operator: the list of kernels, where there are several.
     """
     board = toolkit.load_board(board_name, to_run=False) if board_name else None
-    records = store or toolkit.DEFAULT_RECORDS
-    found = toolkit.found_kernels(file, records, toolkit.trusted_keys(), board=board, target=target)
+    found = toolkit.found_kernels(file, store, toolkit.trusted_keys(), board=board, target=target)
     if not wanted and len(found) != 1:
         content = [{"operator": item.name, "operator_key": item.operator_key, "tuned": item.tuned,
                     "seconds": item.seconds, "layers": item.layers} for item in found]  # fmt: skip

@@ -34,13 +34,13 @@ def model() -> None:
               show_default=True, help="The model.")  # fmt: skip
 @answering
 def train(
-    *, store: Path | None, board_names: tuple[str, ...], cost_model: str, features: str | None, seed: int,
+    *, store: Path, board_names: tuple[str, ...], cost_model: str, features: str | None, seed: int,
     output: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Train a cost model on the records of every operator and target, and write it to a file."""
     report = toolkit.train_prior(
         output,
-        records=store or toolkit.DEFAULT_RECORDS,
+        records=store,
         boards=[toolkit.load_board(name, to_run=False) for name in board_names],
         cost_model=cost_model,
         features=features or "",

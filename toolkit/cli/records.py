@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -18,6 +16,11 @@ file_argument = click.argument(
     required=False,
     callback=lambda _, __, file: file or toolkit.DEFAULT_RECORDS,
 )
+records_option = click.option(
+    "--records", "store", type=click.Path(path_type=Path), metavar="FILE",
+    callback=lambda _, __, file: file or toolkit.DEFAULT_RECORDS,
+    help="The store, or a file exported from one.  [default: ~/.local/share/tune-for-board/records.db]",
+)  # fmt: skip
 
 
 @click.group()
@@ -25,22 +28,14 @@ def records() -> None:
     """The store of everything that was measured."""
 
 
-def records_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The option --records."""
-    return click.option(
-        "--records", "store", type=click.Path(path_type=Path), metavar="FILE",
-        help="The store, or a file exported from one.  [default: ~/.local/share/tune-for-board/records.db]",
-    )(function)  # fmt: skip
-
-
 @records.command("list")
 @records_option
 @wide_option
 @answering
-def list_records(*, store: Path | None, as_json: bool) -> None:
+def list_records(*, store: Path, as_json: bool) -> None:
     """List operators and targets with the number of records and the best time."""
     lines = []
-    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+    with toolkit.Records(store, read_only=True) as opened:
         names = toolkit.operator_names(opened)
         for key, count in opened.keys():  # noqa: SIM118 - not a mapping
             best = opened.best(key)
@@ -69,9 +64,9 @@ def list_records(*, store: Path | None, as_json: bool) -> None:
 @records_option
 @wide_option
 @answering
-def list_failures(*, store: Path | None, as_json: bool) -> None:
+def list_failures(*, store: Path, as_json: bool) -> None:
     """Say why recorded trials failed: kind, count, and the first message with its configuration."""
-    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+    with toolkit.Records(store, read_only=True) as opened:
         found, names = toolkit.recorded_failures(opened), toolkit.operator_names(opened)
     shown = [names.get(item.key.operator_key, item.key.operator_key) for item in found]
     text = toolkit.recorded_text(found, shown, columns())
@@ -82,9 +77,9 @@ def list_failures(*, store: Path | None, as_json: bool) -> None:
 @click.argument("output", type=click.Path(path_type=Path))
 @records_option
 @answering
-def export_records(*, output: Path, store: Path | None, as_json: bool) -> None:
+def export_records(*, output: Path, store: Path, as_json: bool) -> None:
     """Write every record as a line of JSON to the file OUTPUT."""
-    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+    with toolkit.Records(store, read_only=True) as opened:
         count = opened.export_jsonl(output)
     answer(
         "records-export", {"path": output, "records": count}, f"{count} records in {output}", as_json=as_json
@@ -95,12 +90,12 @@ def export_records(*, output: Path, store: Path | None, as_json: bool) -> None:
 @click.argument("output", type=click.Path(path_type=Path))
 @records_option
 @answering
-def export_best(*, output: Path, store: Path | None, as_json: bool) -> None:
+def export_best(*, output: Path, store: Path, as_json: bool) -> None:
     """Write the fastest record of every operator, board and target to the small file OUTPUT.
 
     It can be given to --records wherever records are read; `tune` adds it to the usual store.
     """
-    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+    with toolkit.Records(store, read_only=True) as opened:
         count = opened.export_jsonl(output, best=True)
     text = f"the best of {count} operators and targets in {output}"
     answer("records-best", {"path": output, "records": count}, text, as_json=as_json)
@@ -110,20 +105,19 @@ def export_best(*, output: Path, store: Path | None, as_json: bool) -> None:
 @click.argument("lines", type=click.Path(path_type=Path))
 @records_option
 @answering
-def import_records(*, lines: Path, store: Path | None, as_json: bool) -> None:
+def import_records(*, lines: Path, store: Path, as_json: bool) -> None:
     """Add the records of the file LINES, which `toolkit records export` wrote."""
-    path = store or toolkit.DEFAULT_RECORDS
-    with toolkit.Records(path) as opened:
+    with toolkit.Records(store) as opened:
         new = opened.import_jsonl(lines)
-    answer("records-import", {"path": path, "new": new}, f"{new} new records in {path}", as_json=as_json)
+    answer("records-import", {"path": store, "new": new}, f"{new} new records in {store}", as_json=as_json)
 
 
 @records.command("tree")
 @records_option
 @answering
-def show_tree(*, store: Path | None, as_json: bool) -> None:
+def show_tree(*, store: Path, as_json: bool) -> None:
     """Draw which operator's search began with whose tuned program."""
-    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+    with toolkit.Records(store, read_only=True) as opened:
         found = toolkit.lineage(opened)
     answer("records-tree", {"operators": found}, toolkit.lineage_tree(found), as_json=as_json)
 

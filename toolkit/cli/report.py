@@ -28,13 +28,13 @@ from toolkit.cli.records import records_option
 @wide_option
 @answering
 def report(
-    *, model: Path, board_name: str, page: Path | None, store: Path | None, as_json: bool, **chosen: Any,
+    *, model: Path, board_name: str, page: Path | None, store: Path, as_json: bool, **chosen: Any,
 ) -> None:  # fmt: skip
     """Show what the records know about each operator of MODEL on a board; measures nothing."""
     target, shapes, winograd = (chosen[name] for name in ("target", "shapes", "winograd"))
     board = toolkit.load_board(board_name, to_run=False)
     say(f"reading what the records know of {model}")
-    with toolkit.Records(store or toolkit.DEFAULT_RECORDS, read_only=True) as opened:
+    with toolkit.Records(store, read_only=True) as opened:
         found = toolkit.recorded_model(
             model, board, opened, target=target, shapes=dict(shapes), winograd=winograd
         )

@@ -39,14 +39,12 @@ def read_onnx(path: Path) -> tuple[Any, dict[str, Array]]:
     except (DecodeError, UnicodeDecodeError, OSError) as error:
         raise ModelError(
             f"model {path}: expected an ONNX file, found {path.stat().st_size} bytes that do not decode as "
-            "one "
-            f"({error}); the file is truncated, damaged or of another format; export or copy it again"
+            f"one ({error}); the file is truncated, damaged or of another format; export or copy it again"
         ) from error
     if not model.HasField("graph") or not model.graph.node:
         raise ModelError(
             f"model {path}: expected an ONNX graph with nodes, found none in {path.stat().st_size} bytes; "
-            "the file is "
-            "empty, truncated or of another format; export or copy it again"
+            "the file is empty, truncated or of another format; export or copy it again"
         )
     if not model.graph.output:
         raise ModelError(
@@ -140,8 +138,7 @@ def check_onnx(path: Path, model: Any) -> None:
         reason = " ".join(str(error).split())
         raise ModelError(
             f"model {path}: ONNX's checker refuses it: {reason}; the file is damaged or was exported "
-            "wrongly; export "
-            "it again"
+            "wrongly; export it again"
         ) from error
 
 
@@ -169,8 +166,7 @@ def concrete_inputs(
         if name not in inputs:
             raise ModelError(
                 f"model {path}: --shape names the input {name!r}, which the model does not have; its inputs "
-                "are "
-                f"{', '.join(sorted(inputs)) or '(none)'}"
+                f"are {', '.join(sorted(inputs)) or '(none)'}"
             )
     found = {name: _concrete(path, item, shapes.get(name)) for name, item in inputs.items()}
     for name, (shape, kind) in found.items():
@@ -201,8 +197,7 @@ def _concrete(path: Path, item: Any, given: Shape | None) -> tuple[Shape, int]:
             example = ",".join(str(dim) if isinstance(dim, int) else "1" for dim in declared) or "1"
             raise ModelError(
                 f"model {path}: input {item.name!r} has the dynamic shape {text}; expected every dimension "
-                "to be known; "
-                f"give the shape, for example --shape '{item.name}={example}'"
+                f"to be known; give the shape, for example --shape '{item.name}={example}'"
             )
         return tuple(int(dim) for dim in declared), int(kind.elem_type)
     fits = not kind.HasField("shape") or (
@@ -240,8 +235,7 @@ def _weights(path: Path, model: Any, initializers: Sequence[Initializer]) -> dic
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ModelError(
             f"model {path}: its weights are kept in another file that cannot be read ({error}); put it "
-            "beside the "
-            "model"
+            "beside the model"
         ) from error
     return {item.tensor.name: weight(path, item) for item in loaded}
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from boards.description import Board
 from toolkit.bundle.manifest import TensorSpec, counters
 from toolkit.errors import InputError, OutputError, writing
-from toolkit.flash import FlashOptions, StartedVariant, run, slot_status
+from toolkit.flash.job import run, slot_status
+from toolkit.flash.values import FlashOptions, StartedVariant
 
 Array = NDArray[Any]
 

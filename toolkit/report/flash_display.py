@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final, TextIO
 
-from toolkit.flash import FlashEvent
+from toolkit.flash.values import FlashEvent
 
 WORDS: Final = {
     "verify": "verifying the bundle",

@@ -32,6 +32,11 @@ STATES: Final = {
 }
 
 
+def note(text: str) -> Text:
+    """What a reader should know of the block beside it."""
+    return Text(text, "note")
+
+
 def page_beside(bundle: Path | str) -> Path:
     """Where the page of a bundle is written."""
     return Path(bundle).with_suffix(".html")
@@ -134,12 +139,11 @@ def _progress(data: JobData) -> Iterator[Block]:
     ]
     rows = [row for name, of in found for row in _step_rows(name, of, measured_word(data.job))]
     if not rows:
-        yield Text("No trial has succeeded yet.", "note")
+        yield note("No trial has succeeded yet.")
         return
-    yield Text(
+    yield note(
         "The whole model is the sum of its operators' best times; until one is tried it counts with its "
-        "first time, and one that never succeeded is left out. No run of the model was measured for it.",
-        "note",
+        "first time, and one that never succeeded is left out. No run of the model was measured for it."
     )
     yield Choice("Show", [name for name, of in found if of], ["by-trials", "by-seconds"])
     y, first = f"ms ({measured_word(data.job)})", next(name for name, of in found if of)
@@ -178,12 +182,10 @@ def _layers(data: JobData) -> Iterator[Block]:
             float(sum(reason.count for reason in item.reasons)), ", ".join(operator.layers),
         ])  # fmt: skip
     yield Heading("Layers before and after")
-    yield Text(
-        "Times are of one call, the fastest repeat; shares are of all calls in a run of the model.", "note"
-    )
+    yield note("Times are of one call, the fastest repeat; shares are of all calls in a run of the model.")
     yield Table("Operators of the model", columns, rows)
     if any((_roof_share(job, item) or 0.0) > 1.0 for item in data.operators):
-        yield Text(ABOVE_PEAK, "note")
+        yield note(ABOVE_PEAK)
 
 
 def _roof(data: JobData) -> Iterator[Block]:
@@ -201,7 +203,7 @@ def _roof(data: JobData) -> Iterator[Block]:
     ]  # fmt: skip
     yield Heading("Roofline")
     if not points:
-        yield Text("No operator that computes anything has a time yet.", "note")
+        yield note("No operator that computes anything has a time yet.")
         return
     low = min(float(str(point[x])) for point in points) / 2
     high = max(float(str(point[x])) for point in points) * 2
@@ -214,13 +216,11 @@ def _roof(data: JobData) -> Iterator[Block]:
         of = f"main memory, {bandwidth:.1f} GB/s ({word})"
         roofs += [{"of": of, x: low, y: low * bandwidth}, {"of": of, x: knee, y: knee * bandwidth}]
     else:
-        yield Text(
-            "How fast the main memory is was not measured (`toolkit boards probe`): only the peak is drawn.",
-            "note",
+        yield note(
+            "How fast the main memory is was not measured (`toolkit boards probe`): only the peak is drawn."
         )
-    yield Text(
-        "Operations by the operator's definition; bytes when each operand moves once; numbers as above.",
-        "note",
+    yield note(
+        "Operations by the operator's definition; bytes when each operand moves once; numbers as above."
     )
     yield Chart(
         "roofline",
@@ -259,7 +259,7 @@ def _latency_row(name: str, latency: Latency) -> Row:
 def _predicted(data: JobData) -> Iterator[Block]:
     yield Heading("Predicted against measured")
     if not data.predictions:
-        yield Text("No recorded trial was chosen by a cost model's prediction.", "note")
+        yield note("No recorded trial was chosen by a cost model's prediction.")
         return
     names = numbered(data.operators)
     x, y = "predicted rank (0 is fastest)", "measured rank (0 is fastest)"
@@ -269,10 +269,9 @@ def _predicted(data: JobData) -> Iterator[Block]:
         for of in (ALL, names[item.operator])
     ]
     shown = [names[number] for number in sorted({item.operator for item in data.predictions})]
-    yield Text(
+    yield note(
         "The rank of each trial in its batch, as the cost model predicted it and as it was measured; "
-        "failures are last. A batch is chosen among the best of thousands, whose differences are small.",
-        "note",
+        "failures are last. A batch is chosen among the best of thousands, whose differences are small."
     )
     yield Choice("Show", [ALL, *shown], ["predicted"])
     yield Chart(
@@ -332,7 +331,7 @@ def _memory(data: JobData) -> Iterator[Block]:
         ("steps of a run", str(memory.steps)),
     ])  # fmt: skip
     if not memory.places:
-        yield Text("No value lives from one step to another.", "note")
+        yield note("No value lives from one step to another.")
         return
     rows = [
         {
@@ -350,7 +349,7 @@ def _memory(data: JobData) -> Iterator[Block]:
 def _climate(data: JobData) -> Iterator[Block]:
     yield Heading("Temperature and clock")
     if data.job.emulated:
-        yield Text("An emulated board has neither.", "note")
+        yield note("An emulated board has neither.")
         return
     warm = [{"seconds": s.seconds, "°C (measured)": s.celsius} for s in data.samples if s.celsius is not None]
     fast = [{"seconds": s.seconds, "MHz (measured)": s.clock_hz / 1e6} for s in data.samples if s.clock_hz]
@@ -360,7 +359,7 @@ def _climate(data: JobData) -> Iterator[Block]:
         yield Chart("clock", "Clock", line("Clock while tuning", fast, "seconds", "MHz (measured)"))
     missing = [name for name, rows in (("temperature", warm), ("clock", fast)) if not rows]
     if missing:
-        yield Text(f"The board does not expose its {' or its '.join(missing)}.", "note")
+        yield note(f"The board does not expose its {' or its '.join(missing)}.")
 
 
 def _provenance(job: JobFile) -> Iterator[Block]:

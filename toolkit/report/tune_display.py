@@ -21,7 +21,8 @@ from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.report.columns import LEAST, cut
 from toolkit.report.failures import brief
 from toolkit.report.tables import EMULATED, duration, plan_table, time_text
-from toolkit.tuning.progress import Clock, OperatorDone, OperatorStarted, TrialDone
+from toolkit.tuning.progress import OperatorDone, OperatorStarted, TrialDone
+from toolkit.tuning.time_breakdown import Clock
 
 PLAIN_EVERY_S: Final = 10.0
 BAR: Final = 24

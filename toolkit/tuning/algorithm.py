@@ -20,10 +20,10 @@ from toolkit.explore.space import Batch
 from toolkit.measure.runner import Runner
 from toolkit.records import Records
 from toolkit.tuning.operator_search import OperatorSearch, TuningOptions
-from toolkit.tuning.progress import Budget, Clock, Listener, TuningResult, silent
+from toolkit.tuning.progress import Budget, Listener, TuningResult, silent
 from toolkit.tuning.run import Prepared, TuningRun
 from toolkit.tuning.task import Task
-from toolkit.tuning.time_breakdown import ActivityTimer
+from toolkit.tuning.time_breakdown import ActivityTimer, Clock
 
 NOTHING: Batch = np.zeros((0, 0), np.int64)
 SWITCH_S = 0.5e-3  # a tenth of Python's default; a quick trial takes a few milliseconds

@@ -12,20 +12,7 @@ from toolkit.measure.measurement import GIVEN_UP_S, IDENTICAL_CODE
 from toolkit.records import TuningRecord
 from toolkit.records.failures import FailureReason, failure_reasons
 from toolkit.records.lines import SPENT
-from toolkit.tuning.time_breakdown import Clock, TimeBreakdown, trial_time
-
-__all__ = [
-    "Budget",
-    "Clock",
-    "Event",
-    "Listener",
-    "OperatorDone",
-    "OperatorStarted",
-    "OperatorStatistics",
-    "TrialDone",
-    "TuningResult",
-    "silent",
-]  # fmt: skip
+from toolkit.tuning.time_breakdown import TimeBreakdown, trial_time
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,13 @@ from toolkit.tuning.allocation import choose, fitting, shared
 from toolkit.tuning.operator_search import OperatorSearch, TuningOptions, trials_left
 from toolkit.tuning.progress import (
     Budget,
-    Clock,
     Listener,
     OperatorDone,
     OperatorStarted,
     TrialDone,
     TuningResult,
 )
-from toolkit.tuning.time_breakdown import Activity, ActivityTimer
+from toolkit.tuning.time_breakdown import Activity, ActivityTimer, Clock
 
 
 @dataclass(frozen=True, slots=True)

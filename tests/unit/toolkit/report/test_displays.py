@@ -9,7 +9,8 @@ import pytest
 
 from boards.board import load
 from toolkit.errors import InputError
-from toolkit.flash import FlashEvent, flash_bundle
+from toolkit.flash.job import flash_bundle
+from toolkit.flash.values import FlashEvent
 from toolkit.model_job.options import JobEvent, StageDone, StageStarted, TuningPlanned
 from toolkit.model_job.tuning_plan import OperatorPlan, TuningPlan
 from toolkit.records import TuningRecord
