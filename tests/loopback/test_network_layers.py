@@ -28,7 +28,7 @@ LAYERS = {
     "swin": 300,
     "transformer": 100,
     "vad": 10,
-    "yolo": 30,
+    "yolo": 26,
 }
 SMALLER = {"r2plus1d_18": 56, "resnest50": 64, "swin": 24, "transformer": 96}
 

@@ -22,7 +22,7 @@ from toolkit.errors import ModelError
 from toolkit.model.chains import Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression
 from toolkit.model.graph import STORED, Graph, Group, Node, Region, computed_in
-from toolkit.model.joined import Part, destination, joined_parts, worth_joining
+from toolkit.model.parts import cut_axes, share_memory
 from toolkit.model.weight_layout import group_count, packed_shape, phases_of
 
 
@@ -32,69 +32,19 @@ def fuse(graph: Graph) -> Graph:
     aliases = {node.output: node.inputs[0] for node in graph.nodes if node.op == "Reshape"}
     graph = replace(graph, aliases=aliases)
     found = chains(graph)
-    wholes = joined_parts(graph, found)
-    groups = _groups(graph, found, wholes)
+    axes = cut_axes(graph, found)
+    groups = {chain.members[-1].output: _group(graph, chain, axes) for chain in found}
     steps: list[Group | Region] = []
     for node in graph.nodes:
         if node.control is not None:
             steps.append(Region(node.name, node.control, node.inputs, node.outputs))
         elif node.output in groups:
             steps.append(groups[node.output])
-    return _joined(replace(graph, steps=tuple(steps)), wholes)
 
+    def copying(graph: Graph, node: Node, axis: int) -> Group:
+        return _group(graph, Chain((node,), node), {node.output: axis})
 
-def _groups(graph: Graph, found: Sequence[Chain], wholes: Mapping[str, tuple[Part, ...]]) -> dict[str, Group]:
-    """The groups by the values that they write."""
-    axes = {
-        name: parts[0].axis
-        for node in graph.nodes
-        if (parts := wholes.get(node.output))
-        for name in node.inputs
-    }
-    outputs = (chain.members[-1].output for chain in found)
-    return {name: _group(graph, chain, axes.get(name)) for name, chain in zip(outputs, found, strict=True)}
-
-
-def _joined(graph: Graph, wholes: Mapping[str, tuple[Part, ...]]) -> Graph:
-    """The graph with operands of concatenations written where the whole lies."""
-    readers, aliases, values = graph.consumers(), dict(graph.aliases), dict(graph.values)
-    makers = {step.output: step for step in graph.steps if isinstance(step, Group)}
-    instead: dict[str, list[Group]] = {}
-    for node in graph.nodes:
-        if node.output not in wholes:
-            continue
-        parts = list(zip(node.inputs, wholes[node.output], strict=True))
-        placed = {
-            name: place
-            for name, part in parts
-            if (maker := makers.get(graph.root(name))) and _is_alone(graph, readers, name, node)
-            if maker.output not in wholes
-            if (place := destination(graph, name, part, maker.operator)) is not None
-        }
-        if not worth_joining(graph, node.inputs, placed):
-            continue
-        instead[node.output] = []
-        for number, (name, part) in enumerate(parts):
-            if name in placed:
-                maker = makers[graph.root(name)]
-                operator = replace(maker.operator, destination=placed[name])
-                instead[maker.output] = [replace(maker, operator=operator)]
-                aliases[maker.output] = node.output
-                continue
-            copy = f"{node.output}/part{number}"
-            values[copy] = replace(values[name], name=copy, data=None, source="")
-            aliases[copy] = node.output
-            copying = Node(node.name, "Identity", (name,), copy)
-            group = _group(replace(graph, values=values), Chain((copying,), copying), part.axis)
-            place = destination(replace(graph, values=values), copy, part, group.operator)
-            operator = replace(group.operator, destination=place)
-            instead[node.output].append(replace(group, operator=operator))
-    steps = [
-        new
-        for step in graph.steps
-        for new in (instead.get(step.output, [step]) if isinstance(step, Group) else [step])
-    ]
-    return replace(graph, steps=tuple(steps), aliases=aliases, values=values)
+    return share_memory(replace(graph, steps=tuple(steps)), found, copying)
 
 
 def _with_copies(graph: Graph) -> Graph:
@@ -121,14 +71,6 @@ def _with_copies(graph: Graph) -> Graph:
             node = Node(f"{node.output}/copy", "Identity", (shaped,), node.output)
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes), values=values)
-
-
-def _is_alone(graph: Graph, readers: Mapping[str, list[Node]], name: str, reader: Node) -> bool:
-    """Whether nothing but the reader, at one place, reads a value, also under other shapes."""
-    if reader.inputs.count(name) > 1 or name in graph.outputs or readers[name] != [reader]:
-        return False
-    made = next((node for node in graph.nodes if node.output == name), None)
-    return made is None or made.op != "Reshape" or _is_alone(graph, readers, made.inputs[0], made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,31 +141,29 @@ def split_channels(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
     return (*shape[:-1], 1, 1) if last == 1 else (*shape[:-1], groups, last // groups)
 
 
-def _views(graph: Graph, chain: Chain, axis: int | None) -> _Views:
+def _views(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> _Views:
     base = graph.values[chain.anchor.output].shape
     groups = max(group_count(node, _weight_rank(graph, node)) for node in chain.members)
     views = _Views(graph, base, groups, _phases(graph, chain.members))
     if any(node.op not in ELEMENTWISE for node in chain.members):
         return views
     made = {node.output for node in chain.members}
-    operands = [
-        views.of(name, node, position)
+    read = [
+        (node, position, name)
         for node in chain.members
         for position, name in enumerate(node.inputs)
         if graph.root(name) not in made
     ]
-    if (
-        axis is not None
-    ):  # as an operand repeated over the rows would, this keeps them apart from what is in one
-        operands.append((1,) * axis + base[axis:])
+    operands = [views.of(name, node, position) for node, position, name in read]
+    for name in {chain.members[-1].output, *(name for _, _, name in read)} & axes.keys():
+        if graph.values[name].shape == base:  # like an operand that repeats over the rows: these stay apart
+            operands.append((1,) * axes[name] + base[axes[name] :])
     return replace(views, runs=mergeable(base, operands)) if len(base) > 1 else views
 
 
-def _group(graph: Graph, chain: Chain, axis: int | None = None) -> Group:
-    """The group of a chain; an output that becomes part of a concatenation keeps apart what lies before its
-    `axis`.
-    """
-    views = _views(graph, chain, axis)
+def _group(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> Group:
+    """The group of a chain; `axes` are those along which values are cut off (parts.py)."""
+    views = _views(graph, chain, axes)
     tensors: dict[tuple[str, tuple[int, ...]], Tensor] = {}
     made: dict[str, Tensor] = {}
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cross.errors import ExpressionError
 from cross.expression.language.dtypes import INDEX
-from cross.expression.language.operator import Destination, Operator, reachable
+from cross.expression.language.operator import Operator, Subview, reachable
 from cross.expression.language.tensor import Axis, AxisKind, Read, Reduce, Tensor
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term, constant
 
@@ -57,7 +57,7 @@ def from_json(text: str) -> Operator:
             tensors.append(_parsed_tensor(described, tensors))
         inputs = tuple(tensors[number] for number in content["inputs"])
         places = [tuple(map(int, item)) for item in content.get("into", ())]
-        into = Destination(*places) if places else None
+        into = Subview(*places) if places else None
         return Operator(str(content["name"]), inputs, tensors[-1], frozenset(content["constants"]), into)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ExpressionError(

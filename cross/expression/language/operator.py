@@ -17,11 +17,8 @@ KEY_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
-    """A larger tensor of which an operator writes one part and leaves the rest as it is.
-
-    `shape` is the tensor's, of the rank of the operator's output, whose first element goes to `starts`.
-    """
+class Subview:
+    """Where a tensor lies in a larger one of the same rank: its first element at `starts` of `shape`."""
 
     shape: tuple[int, ...]
     starts: tuple[int, ...]
@@ -40,7 +37,7 @@ class Operator:
     inputs: tuple[Tensor, ...]
     output: Tensor
     constants: frozenset[int] = frozenset()
-    destination: Destination | None = None
+    destination: Subview | None = None
 
     def __post_init__(self) -> None:
         if self.output.body is None:
@@ -120,7 +117,7 @@ class Operator:
         return total
 
 
-def _fits(shape: tuple[int, ...], destination: Destination) -> bool:
+def _fits(shape: tuple[int, ...], destination: Subview) -> bool:
     if not len(shape) == len(destination.shape) == len(destination.starts):
         return False
     ends = (start + extent for start, extent in zip(destination.starts, shape, strict=True))
