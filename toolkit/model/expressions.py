@@ -105,11 +105,11 @@ def _window(node: Node) -> Window:
 def _conv(node: Node, operands: Sequence[Tensor]) -> Tensor:
     data, weight = operands
     window = _window(node)
-    if len(weight.shape) == window.rank + 1:
-        return conv.depthwise_conv(data, weight, window)
-    if len(weight.shape) == window.rank + 3:
-        return conv.grouped_conv(data, weight, window)
     padding = node.number("padding") if "padding" in node.attributes else 0.0
+    if len(weight.shape) == window.rank + 1:
+        return conv.depthwise_conv(data, weight, window, padding=padding)
+    if len(weight.shape) == window.rank + 3:
+        return conv.grouped_conv(data, weight, window, padding=padding)
     return conv.dense_conv(data, weight, window, padding=padding, product=_product(node))
 
 

@@ -38,7 +38,7 @@ def conv_integer(source: Source, build: GraphBuilder) -> None:
     """ConvInteger(x, w, zero point of x, of each output channel of w): a convolution with sums in int32."""
     data, weight = source.input(0), source.input(1)
     weight = _centered(source, build, weight, 3, (1,) * (weight.rank - 1))
-    zero = _known_zero(source, weight) if source.integer("group", 1) == 1 else None
+    zero = _known_zero(source, weight)
     if zero is None:
         data, zero = _centered(source, build, data, 2, ()), 0
     conv(replace(source, inputs=(data, weight)), build, zero)

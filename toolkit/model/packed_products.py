@@ -29,7 +29,7 @@ _DATA = ("int8", "uint8")
 def packed_for(graph: Graph, target: Target) -> Graph:
     """The fused graph with products of bytes packed as the target multiplies them."""
     nodes = tuple(_with_packed_bodies(node, target) for node in graph.nodes)
-    packed = pack_products(replace(graph, nodes=nodes), target)
+    packed = joined_offsets(pack_products(replace(graph, nodes=nodes), target))
     if packed.nodes == graph.nodes:
         return graph
     return replace(verify(fuse(verify(packed))), counts=graph.counts)
@@ -54,6 +54,42 @@ def pack_products(graph: Graph, target: Target) -> Graph:
         else:
             _pack(graph, node, build, product)
     return build.finish(graph.inputs, graph.outputs)
+
+
+def joined_offsets(graph: Graph) -> Graph:
+    """The graph with constants that are added to int32 in a row, as zero points and biases are, as one."""
+    readers = graph.consumers()
+    build = GraphBuilder(graph.name, graph.values.values())
+    merged: dict[str, tuple[str, Array]] = {}  # by a value: what it was computed of, and what was added
+    for node in graph.nodes:
+        found = _offset(graph, node)
+        if found is None:
+            build.nodes.append(node)
+            continue
+        name, added = found
+        if name in merged:
+            name, before = merged[name]
+            added = np.asarray(before + added, np.int32)
+        (following,) = readers[node.output] if len(readers[node.output]) == 1 else (None,)
+        goes_on = following is not None and node.output not in graph.outputs
+        if goes_on and following is not None and _offset(graph, following) is not None:
+            merged[node.output] = name, added
+        else:
+            constant = build.constant(f"{node.output}/offset", added)
+            build.emit("Add", (name, constant), graph.values[node.output], name=node.name)
+    return build.finish(graph.inputs, graph.outputs)
+
+
+def _offset(graph: Graph, node: Node) -> tuple[str, Array] | None:
+    """The int32 data of an Add or Sub of a constant, of the same shape as the result, and what is added."""
+    output = graph.values[node.output]
+    if node.op not in ("Add", "Sub") or output.dtype != "int32":
+        return None
+    for data, constant in (node.inputs, node.inputs[::-1]) if node.op == "Add" else (node.inputs,):
+        known, value = graph.values[constant].data, graph.values[data]
+        if known is not None and value.data is None and value.shape == output.shape:
+            return data, known if node.op == "Add" else np.negative(known)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

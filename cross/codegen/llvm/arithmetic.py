@@ -159,9 +159,12 @@ class Arithmetic:
         limits, real = np.iinfo(dtype), np.dtype(value.dtype).type
         end = real(limits.max)  # rounded up where the float has not as many digits
         last = end if int(end) == limits.max else np.nextafter(end, real(0))
-        clamped = self.extreme("max", value, constant(limits.min, value.dtype))
-        clamped = self.extreme("min", clamped, constant(float(last), value.dtype))
-        number = chosen("fcmp ord", value, clamped, constant(0.0, value.dtype))
+        least, most = constant(limits.min, value.dtype), constant(float(last), value.dtype)
+        if limits.min == 0:  # what NaN becomes, too: no comparison with it holds
+            number = self.extreme("min", chosen("fcmp ogt", least, value, least), most)
+        else:
+            clamped = self.extreme("min", self.extreme("max", value, least), most)
+            number = chosen("fcmp ord", value, clamped, constant(0.0, value.dtype))
         op = "fptosi" if DTYPES[dtype].kind == "signed" else "fptoui"
         result = self.writer.value(conversion(op, number, dtype))
         if last == end:

@@ -24,7 +24,9 @@ def conv2d(data: Tensor, weight: Tensor, window: Window, name: str = "conv") -> 
     return dense_conv(data, weight, window, name)
 
 
-def grouped_conv(data: Tensor, weight: Tensor, window: Window, name: str = "grouped_conv") -> Tensor:
+def grouped_conv(
+    data: Tensor, weight: Tensor, window: Window, name: str = "grouped_conv", *, padding: float = 0.0
+) -> Tensor:
     """Grouped convolution of the window's rank: data [n, image..., g, ci/g], weight
     [g, kernel..., ci/g, co/g] -> [n, output..., g, co/g].
 
@@ -37,7 +39,7 @@ def grouped_conv(data: Tensor, weight: Tensor, window: Window, name: str = "grou
     wgroups, *kernel, wci, co = weight.shape
     _check_channels(name, groups, wgroups)
     _check_channels(name, ci, wci)
-    padded = padded_image(data, window)
+    padded = padded_image(data, window, padding)
     taps, kc = kernel_axes(kernel), reduce_axis(ci, "kc")
 
     def body(b: Term, *axes: Term) -> Term:
@@ -49,7 +51,9 @@ def grouped_conv(data: Tensor, weight: Tensor, window: Window, name: str = "grou
     return compute(shape, body, name, ("b", *IMAGE_AXES[rank], "g", "c"))
 
 
-def depthwise_conv(data: Tensor, weight: Tensor, window: Window, name: str = "depthwise_conv") -> Tensor:
+def depthwise_conv(
+    data: Tensor, weight: Tensor, window: Window, name: str = "depthwise_conv", *, padding: float = 0.0
+) -> Tensor:
     """Depthwise convolution of the window's rank: data [n, image..., c], weight [kernel..., c]
     -> [n, output..., c].
     """
@@ -58,7 +62,7 @@ def depthwise_conv(data: Tensor, weight: Tensor, window: Window, name: str = "de
     batch, *image, channels = data.shape
     *kernel, wchannels = weight.shape
     _check_channels(name, channels, wchannels)
-    padded = padded_image(data, window)
+    padded = padded_image(data, window, padding)
     taps = kernel_axes(kernel)
 
     def body(b: Term, *axes: Term) -> Term:

@@ -1,0 +1,241 @@
+"""int8 convolutions of the suites conv and depthwise: our kernels, ONNX Runtime's, and inner loops of boards.
+
+    python -m benchmarks.integers measure --only C2,D1 --threads 1,2 --drawn 16
+    python -m benchmarks.integers loops --board rpi3b
+
+measure: our default schedule and the fastest of some drawn ones, in turn with ONNX Runtime on the same
+QLinearConv: as the file has it, and channels last (com.microsoft), which moves nothing around. All compute
+uint8 from uint8 with int8 weights, a scale and a bias a channel, and the outputs must be equal.
+loops: products of bytes a cycle of the hottest inner loop by a model of the core, for weights within +-127
+and within +-63.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.command import Asked, finished, names, numbers, program, subcommands
+from benchmarks.harness.place import HOST, board_with
+from benchmarks.harness.text import aligned as columns
+from benchmarks.kernels.loaded import LoadedCode, aligned
+from benchmarks.kernels.turn import Call
+from benchmarks.kernels.workloads import Array, Image, Workload, chosen
+from boards.target import Target
+from cross.compile import Kernel, compile
+from cross.inspection.cpu_loops import inspect
+from cross.loopnest.program import Programs
+from cross.schedule.choose import space_of
+from toolkit.model.graph import Graph, Group
+from toolkit.model.load import adapted, load_model
+
+SUITES = ("conv", "depthwise")
+FULL, NARROW = 127, 63
+BATCH_S = 0.01
+ROUNDS = 15
+ZERO_POINT = 128
+
+
+def quantized(workload: Workload, bound: int, *, channels_last: bool) -> Any:
+    """The workload as one QLinearConv (onnx.ModelProto) with seeded weights within +-bound."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    image, rng = workload.of, np.random.default_rng(1)
+    assert isinstance(image, Image)
+    shapes = [(s[0], *s[2:], s[1]) if channels_last else s for s in (image.shapes[0], image.shapes[2])]
+    weight = rng.integers(-bound, bound, image.shapes[1], np.int8, endpoint=True)
+    sums = 256 * bound * math.sqrt(weight[0].size) / 3  # what most sums stay within
+    constants = {
+        "x_scale": np.float32(0.02), "x_zero": np.uint8(ZERO_POINT), "w": weight,
+        "w_scale": rng.uniform(0.005, 0.02, image.outputs).astype(np.float32),
+        "w_zero": np.zeros(image.outputs, np.int8), "y_scale": np.float32(sums * 0.02 * 0.01 / 100),
+        "y_zero": np.uint8(ZERO_POINT), "bias": rng.integers(-5000, 5000, image.outputs, np.int32),
+    }  # fmt: skip
+    attributes = {
+        "pads": [image.pad] * 4,
+        "strides": [image.stride] * 2,
+        "group": image.inputs if image.family == "depthwise" else 1,
+    }
+    if channels_last:
+        attributes["channels_last"] = 1
+    inputs = ["x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero", "bias"]
+    domain = "com.microsoft" if channels_last else ""
+    node = helper.make_node("QLinearConv", inputs, ["y"], domain=domain, **attributes)
+    ends = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.UINT8, shape)
+        for name, shape in zip("xy", shapes, strict=True)
+    ]
+    weights = [numpy_helper.from_array(np.asarray(data), name) for name, data in constants.items()]
+    graph = helper.make_graph([node], workload.name, ends[:1], ends[1:], weights)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def convolution(workload: Workload, bound: int, target: Target) -> tuple[Graph, Group]:
+    """The workload as a target computes it: the graph, and the operator that multiplies in it."""
+    with tempfile.TemporaryDirectory(prefix="tfb-bench-") as folder:
+        path = Path(folder, "model.onnx")
+        path.write_bytes(quantized(workload, bound, channels_last=False).SerializeToString())
+        graph = adapted(load_model(path), target)
+    return graph, max(graph.groups, key=lambda group: group.operator.flops)
+
+
+# ---------------------------------------------------------------------------------------------- measuring
+
+
+def _measure(asked: Asked) -> None:
+    import onnxruntime
+
+    rows = [["", "", "default ms", "fastest ms", "onnxruntime ms", "channels last ms", "ratio", "products/s"]]
+    for threads in asked.threads:
+        _, target = board_with(threads)
+        for workload in _workloads(asked):
+            times = _times(workload, target, asked.drawn, onnxruntime)
+            ours, theirs = min(times[:2]), min(times[2:])
+            speed = workload.flops / 2 / ours / 1e9
+            cells = [f"{1e3 * seconds:.3f}" for seconds in times]
+            rows.append([workload.name, str(threads), *cells, f"{theirs / ours:.2f}", f"{speed:.1f} G"])
+            print(" ".join(rows[-1]), flush=True)
+    print("\n".join(columns(rows)))
+    ratios = [float(row[-2]) for row in rows[1:]]
+    print(f"geometric mean {math.exp(float(np.mean(np.log(ratios)))):.2f}, least {min(ratios):.2f}")
+
+
+def _times(workload: Workload, target: Target, drawn: int, onnxruntime: Any) -> list[float]:
+    """Median seconds: our default, our fastest drawn schedule, ONNX Runtime's two forms.
+
+    Raises RuntimeError where outputs differ.
+    """
+    image = workload.of
+    assert isinstance(image, Image)
+    data = np.random.default_rng(0).integers(0, 256, image.shapes[0], np.uint8)
+    last = np.ascontiguousarray(data.transpose(0, 2, 3, 1))
+    kernels, loaded = _kernels(workload, target, drawn, last)
+    theirs = [_session(workload, target, onnxruntime, array) for array in (data, last)]
+    for call, _ in [*kernels, *theirs]:
+        call()
+    want = theirs[1][1]()
+    for (_, output), name in zip(kernels, ["default", *["drawn"] * len(kernels)], strict=False):
+        if not np.array_equal(output().reshape(want.shape), want):
+            raise RuntimeError(f"{workload.name}: the {name} schedule's output differs from ONNX Runtime's")
+    fastest = min(kernels, key=lambda kernel: _seconds(kernel[0], 3))
+    calls = [kernels[0][0], fastest[0], *(call for call, _ in theirs)]
+    rounds = [[_batch(call) for call in calls] for _ in range(ROUNDS)]
+    loaded.close()
+    return [float(np.median(column)) for column in zip(*rounds, strict=True)]
+
+
+def _kernels(
+    workload: Workload, target: Target, drawn: int, data: Array
+) -> tuple[list[tuple[Call, Any]], LoadedCode]:
+    """The default schedule and drawn ones on the data, each with what reads its output."""
+    graph, group = convolution(workload, FULL, target)
+    space = space_of(group.operator, target)
+    programs = Programs(space)
+    found = [space.default(), *map(space.configuration, space.sample(np.random.default_rng(0), drawn))]
+    artifact = compile([(f"k{place}", programs.nest(item)) for place, item in enumerate(found)], target)
+    loaded = LoadedCode(artifact.code, target.cores)
+    inputs = [
+        data if graph.values[name].data is None else np.asarray(graph.values[name].data)
+        for name in group.inputs
+    ]
+    return [_prepared(kernel, loaded, inputs) for kernel in artifact.kernels], loaded
+
+
+def _prepared(kernel: Kernel, loaded: LoadedCode, inputs: Sequence[Array]) -> tuple[Call, Any]:
+    *arguments, result = kernel.arguments
+    arrays = []
+    for argument, array in zip(arguments, inputs, strict=True):
+        packed = array if argument.packing is None else argument.packing.apply(array)
+        arrays.append(aligned(packed))
+    output = aligned(np.zeros(result.shape, result.dtype))
+    return loaded.kernel(kernel.symbol, [*arrays, output], kernel.workspace_bytes), lambda: output
+
+
+def _session(workload: Workload, target: Target, onnxruntime: Any, data: Array) -> tuple[Call, Any]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = target.threads, 1
+    image = workload.of
+    assert isinstance(image, Image)
+    model = quantized(workload, FULL, channels_last=data.shape != image.shapes[0])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", onnxruntime.OrtValue.ortvalue_from_numpy(data))
+    (result,) = session.get_outputs()
+    output = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(result.shape, np.uint8))
+    binding.bind_ortvalue_output("y", output)
+
+    def call() -> int:
+        session.run_with_iobinding(binding)
+        return 0
+
+    return call, output.numpy
+
+
+def _batch(call: Call) -> float:
+    """Seconds of a call, over calls of BATCH_S together."""
+    start, count = time.perf_counter(), 0
+    while (passed := time.perf_counter() - start) < BATCH_S:
+        call()
+        count += 1
+    return passed / count
+
+
+def _seconds(call: Call, batches: int) -> float:
+    return min(_batch(call) for _ in range(batches))
+
+
+# -------------------------------------------------------------------------------------------------- loops
+
+
+def _loops(asked: Asked) -> None:
+    _, target = board_with(1, asked.board)
+    print(f"{asked.board} ({target.cpu}), products of bytes a cycle of the hottest loop by a model:")
+    rows = [["", "", f"+-{FULL}", "spills", f"+-{NARROW}", "spills", ""]]
+    for workload in _workloads(asked):
+        cells = [cell for bound in (FULL, NARROW) for cell in _rate(workload, bound, target)]
+        rows.append([workload.name, workload.text, *cells, ""])
+    print("\n".join(columns(rows)))
+
+
+def _rate(workload: Workload, bound: int, target: Target) -> Iterator[str]:
+    space = space_of(convolution(workload, bound, target)[1].operator, target)
+    hot = inspect("kernel", Programs(space).nest(space.default()), target).hot
+    if hot is None or not hot.predictions or not hot.flops:
+        yield from ("-", "-")
+        return
+    yield f"{hot.flops / 2 / hot.predictions[0].cycles:.2f}"
+    yield str(hot.spills)
+
+
+def _workloads(asked: Asked) -> list[Workload]:
+    return [item for item in chosen(asked.only or SUITES) if item.suite in SUITES]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = program("integers", __doc__)
+    add = subcommands(parser)
+    measuring = add("measure", _measure, "our kernels and ONNX Runtime's in turn")
+    measuring.add_argument("--threads", type=numbers, default=[1], metavar="COUNTS", help="1, 2 or 1,2")
+    measuring.add_argument("--drawn", type=int, default=16, help="random schedules of ours (default 16)")
+    loops = add("loops", _loops, "inner loops as machine code, by a model of the core")
+    loops.add_argument("--board", default=HOST, help=f"its name or file (default {HOST})")
+    for command in (measuring, loops):
+        command.add_argument(
+            "--only", type=names, default=[], metavar="NAMES", help="C1,D3,conv (default: all)"
+        )
+    return finished(parser, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
