@@ -41,6 +41,7 @@ VARIANTS: tuple[Callable[[Array, bool], bool], ...] = (
     lambda array, first: True,
     lambda array, first: array.dtype == np.float32 and array.ndim > 0,
     lambda array, first: first,
+    lambda array, first: array.dtype == np.float32,  # of 4-bit weights, the scale
 )
 # Operators whose every input decides the size of the output; models have constants there.
 SIZES = tuple(

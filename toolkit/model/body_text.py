@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-OPSET = 20  # of the operators in the bodies: the first that has Gelu
+OPSET = 21  # of the operators in the bodies: the first in which DequantizeLinear has blocks
 
 Types = Mapping[str, Any]
 """The onnx.TypeProto of each value that a node reads."""
 
 Body = Callable[[Any, Types], str | None]
 """The nodes between inputs i0, i1 ... and outputs o0, o1 ... of an onnx.NodeProto; None: not of this one."""
+
+
+class BodyRefused(Exception):
+    """A node of an operator that is known, but not as this one is; the text says what of it."""
+
 
 WINDOW: Final = {
     "auto_pad": "string",

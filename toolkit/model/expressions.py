@@ -270,6 +270,7 @@ _BUILDERS: dict[str, Builder] = {
     },
     "ReduceL2": _of(norm.euclidean_norm, "axes"),
     "MatMul": _matmul,
+    "MatMulBlocks": _of(dense.dense_blocks, "bits"),
     "Softmax": _of(norm.softmax, "axis"),
     "LogSoftmax": _of(norm.log_softmax, "axis"),
     "LRN": _lrn,

@@ -37,6 +37,22 @@ Attribute = int | float | str | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class QuantizedWeights:
+    """What a matrix [k, n] of float32 was made of: (integers [k, n] - zeros) * scales.
+
+    scales and zeros, float32 [k / block, n], hold for `block` rows each.
+    """
+
+    integers: Array
+    scales: Array
+    zeros: Array
+
+    @property
+    def block(self) -> int:
+        return int(self.integers.shape[0] // self.scales.shape[0])
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """One tensor of the network; `data` is set when it is known ahead of time (a weight)."""
 
@@ -46,6 +62,7 @@ class Value:
     data: Array | None = field(default=None, repr=False, compare=False)
     source: str = ""  # the ONNX value this one stands for; "" for one that the tool made
     permutation: tuple[int, ...] = ()  # physical = source.transpose(permutation)
+    quantized: QuantizedWeights | None = field(default=None, repr=False, compare=False)
 
     @property
     def elements(self) -> int:

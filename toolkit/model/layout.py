@@ -10,7 +10,7 @@ transposes cancel; and moving unit dimensions only is a free reshape.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,11 +60,7 @@ class _Layout:
         self.forms: dict[str, list[_Form]] = {}
         for name in (*graph.inputs, *graph.constants):
             value = graph.values[name]
-            self.build.add(
-                Value(
-                    name, value.shape, value.dtype, value.data, value.source, tuple(range(len(value.shape)))
-                )
-            )
+            self.build.add(replace(value, permutation=tuple(range(len(value.shape)))))
             self.forms[name] = [_Form(tuple(range(len(value.shape))), name)]
 
     def run(self) -> Graph:

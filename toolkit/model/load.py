@@ -13,6 +13,7 @@ from toolkit.model.half_storage import stored_for
 from toolkit.model.layout import assign_layout
 from toolkit.model.onnx_import import import_onnx
 from toolkit.model.packed_products import packed_for
+from toolkit.model.packed_weights import pack_weights
 from toolkit.model.recognize import recognize_normalization
 from toolkit.model.reference import run_reference
 from toolkit.model.simplify import fold_affine, fold_padding, remove_identities
@@ -26,6 +27,7 @@ PASSES: tuple[Pass, ...] = (
     fold_affine,
     fold_padding,
     assign_layout,
+    pack_weights,
     fuse,
 )
 

@@ -21,6 +21,7 @@ import numpy as np
 from cross.expression.language.dtypes import DTYPES
 from toolkit.errors import ModelError
 from toolkit.model import counted
+from toolkit.model.body_text import BodyRefused, attribute_of
 from toolkit.model.bounds import Interval, interval_of
 from toolkit.model.constants import MAX_CONSTANT_BYTES, RANDOM, evaluated, filled, ranged, shape_of
 from toolkit.model.function_bodies import OnnxNode, body_of, in_training
@@ -40,6 +41,7 @@ from toolkit.model.onnx_file import (
     weight,
 )
 from toolkit.model.onnx_weights import Initializer
+from toolkit.model.packed_weights import quantized_weights
 from toolkit.model.quantized_groups import with_integer_groups
 from toolkit.model.refusals import SUPPORTED_TEXT, TENSORS_ONLY, NodeRefused, refusal
 from toolkit.model.source import INTEGERS, Operand, Source
@@ -218,7 +220,10 @@ class _Walk:
             CONTROLS[node.operator](self, node)
             return
         if not self._has_importer(node):
-            body = body_of(node, self.types)
+            try:
+                body = body_of(node, self.types)
+            except BodyRefused as error:
+                raise self.refuse(node, str(error), "export the model without it") from error
             if body is None:
                 self._check_tensors(node)  # the better reason
                 raise self._unsupported(node)
@@ -349,6 +354,12 @@ class _Walk:
         for item, data in zip(proto.output, results, strict=False):
             if item:
                 self.know(item, data)
+        if node.operator == "DequantizeLinear":
+            made = self.builder.values[proto.output[0]]
+            settings = (
+                attribute_of(proto, key, default) for key, default in (("axis", 1), ("block_size", 0))
+            )
+            self.builder.add(replace(made, quantized=quantized_weights(arguments, *settings)))
 
     def _import(self, node: OnnxNode, build: GraphBuilder, unknown: str = "") -> None:
         """Emit the canonical nodes of an ONNX node as if the data of the operand `unknown` were not known."""

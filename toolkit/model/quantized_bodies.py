@@ -12,10 +12,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolkit.model.body_text import WINDOW, Body, Types, attribute_of, is_given, passed_on, rank_of
+from toolkit.model.body_text import (
+    WINDOW,
+    Body,
+    BodyRefused,
+    Types,
+    attribute_of,
+    is_given,
+    passed_on,
+    rank_of,
+)
 from toolkit.model.microsoft import DOMAIN
 
-_FLOAT = 1  # onnx.TensorProto.FLOAT
+_FLOAT, _UINT8 = 1, 2  # of onnx.TensorProto
 _POOL = {key: kind for key, kind in WINDOW.items() if key != "group"} | {
     "ceil_mode": "int",
     "count_include_pad": "int",
@@ -71,6 +80,68 @@ def _dynamic_matmul(node: Any, types: Types) -> str:
     zeros = ["z", "i3" if is_given(node, 3) else ""]
     product = _float_product(node, "q", "i1", ("a", "i2"), zeros, 4)
     return f"q, a, z = DynamicQuantizeLinear (i0) {product}"
+
+
+def _matmul_of_bits(node: Any, types: Types) -> str:
+    """MatMulNBits(a, b [n, blocks, bytes], scales, zeros, -, bias): a @ ((b - zeros) * scales)'.
+
+    Weights lie in the bits of their bytes, the first in the lowest; so do zeros, which may be floats instead.
+    """
+    bits, block = (int(attribute_of(node, key, default)) for key, default in (("bits", 4), ("block_size", 0)))
+    rows, columns = (int(attribute_of(node, key, 0)) for key in "KN")
+    if bits not in (2, 4, 8) or block < 1:
+        raise BodyRefused(f"it has weights of {bits} bits in blocks of {block}; expected 2, 4 or 8 bits")
+    if is_given(node, 4):
+        raise BodyRefused("its weights are ordered by g_idx; expected blocks of neighbouring rows")
+    blocks, zeros = -(-rows // block), types[node.input[3]] if is_given(node, 3) else None
+    per_block = f"Constant <value_ints = {[columns, blocks]}>"
+    lines = [_unpacked("q", "i1", bits, columns, blocks * block), f"per = {per_block} ()"]
+    lines.append("s = Reshape (i2, per) scale = Transpose <perm = [1, 0]> (s)")
+    scaled = f"w = DequantizeLinear <axis = 0, block_size = {block}> (q, scale, zero)"
+    if zeros is None:
+        middle = f"z = Constant <value = uint8 {{{1 << (bits - 1)}}}> () size = Shape (scale)"
+        lines.append(f"{middle} zero = Expand (z, size) {scaled}")
+    elif zeros.tensor_type.elem_type == _UINT8:
+        lines.append(f"{_unpacked('zero', 'i3', bits, columns, blocks)} {scaled}")
+    else:
+        kind = types[node.input[2]].tensor_type.elem_type
+        shapes = {"one": [blocks, 1, columns], "each": [blocks, block, columns], "all": [-1, columns]}
+        lines += [f"{name} = Constant <value_ints = {shape}> ()" for name, shape in shapes.items()]
+        lines.append(f"z = Reshape (i3, per) t = Transpose <perm = [1, 0]> (z) f = Cast <to = {kind}> (q)")
+        lines.append("g = Reshape (f, each) zb = Reshape (t, one) sb = Reshape (scale, one)")
+        lines.append("d = Sub (g, zb) m = Mul (d, sb) w = Reshape (m, all)")
+    known = "w"
+    if rows != blocks * block:
+        known, ends = (
+            "known",
+            f"from = Constant <value_ints = [0]> () to = Constant <value_ints = [{rows}]> ()",
+        )
+        lines.append(f"{ends} known = Slice (w, from, to, from)")
+    if not is_given(node, 5):
+        return " ".join((*lines, f"o0 = MatMul (i0, {known})"))
+    return " ".join((*lines, f"y = MatMul (i0, {known}) o0 = Add (y, i5)"))
+
+
+def _unpacked(name: str, source: str, bits: int, columns: int, length: int) -> str:
+    """uint8 [length, columns] of the numbers in the bytes of each column's row, the lowest bits first."""
+    lines = [
+        f"{name}Row = Constant <value_ints = {[columns, -1, 1]}> () {name}B = Reshape ({source}, {name}Row)"
+    ]
+    lines.append(f"{name}Mask = Constant <value = uint8 {{{(1 << bits) - 1}}}> ()")
+    parts = range(0, 8, bits)
+    for shift in parts:
+        moved = f'{name}H{shift} = BitShift <direction = "RIGHT"> ({name}B, {name}S{shift})'
+        lines.append(f"{name}S{shift} = Constant <value = uint8 {{{shift}}}> () {moved}")
+        lines.append(f"{name}P{shift} = BitwiseAnd ({name}H{shift}, {name}Mask)")
+    joined = ", ".join(f"{name}P{shift}" for shift in parts)
+    lines.append(f"{name}All = Concat <axis = 2> ({joined})")
+    lines.append(
+        f"{name}Flat = Constant <value_ints = {[columns, -1]}> () {name}R = Reshape ({name}All, {name}Flat)"
+    )
+    for end, value in (("From", 0), ("To", length), ("Axis", 1)):
+        lines.append(f"{name}{end} = Constant <value_ints = [{value}]> ()")
+    lines.append(f"{name}K = Slice ({name}R, {name}From, {name}To, {name}Axis)")
+    return " ".join((*lines, f"{name} = Transpose <perm = [1, 0]> ({name}K)"))
 
 
 def _float_product(
@@ -145,6 +216,7 @@ BODIES: dict[str, Body] = {
     for op, body in {
         "QGemm": _gemm,
         "MatMulIntegerToFloat": _matmul_to_float,
+        "MatMulNBits": _matmul_of_bits,
         "DynamicQuantizeMatMul": _dynamic_matmul,
         "QLinearAdd": _in_float("Add", 2),
         "QLinearMul": _in_float("Mul", 2),

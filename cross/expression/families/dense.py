@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 
 from cross.errors import ExpressionError
 from cross.expression.families.elementwise import broadcast_read, broadcast_shape
 from cross.expression.language.functions import reduce_axis, sum, summand
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Term
+from cross.expression.language.terms import Term, call, cast
 
 
 def dense(
@@ -29,6 +31,40 @@ def dense(
     return compute(
         (data.shape[0], weight.shape[1]), lambda i, j: sum(product(data[i, k], weight[k, j]), k), name=name
     )
+
+
+def dense_blocks(
+    data: Tensor, words: Tensor, scales: Tensor, zeros: Tensor, bits: int, name: str = "dense"
+) -> Tensor:
+    """data [m, k] @ ((weights - zeros) * scales) [k, n] -> [m, n], of blocks of rows with a scale and a zero.
+
+    scales and zeros are [k / block, n] of data's dtype; words are bytes [k / block, block, n] or, of 4 bits,
+    [k / block, block / 2, n], of two rows the first in the low bits.
+
+    Raises:
+        ExpressionError: the shapes do not fit.
+    """
+    each = 8 // bits  # weights in a byte
+    blocks, size, columns = words.shape
+    fits = scales.shape == zeros.shape == (blocks, columns)
+    if not fits or len(data.shape) != 2 or data.shape[1] != blocks * size * each:
+        raise ExpressionError(
+            f"dense {name}: expected shapes [m, k], [k / block, block / {each}, n] and twice [k / block, n], "
+            f"found {data.shape}, {words.shape}, {scales.shape} and {zeros.shape}"
+        )
+    outer, inner = reduce_axis(blocks, "kb"), reduce_axis(size, "k")
+
+    def body(i: Term, j: Term) -> Term:
+        byte = words[outer, inner, j]
+        parts = [byte] if each == 1 else [call("&", byte, 15), call(">>", byte, 4)]
+        first = outer * (size * each) + inner * each
+        terms = [
+            data[i, first + place] * (cast(data.dtype, part) - zeros[outer, j])
+            for place, part in enumerate(parts)
+        ]
+        return sum(scales[outer, j] * functools.reduce(operator.add, terms), (outer, inner))
+
+    return compute((data.shape[0], columns), body, name=name)
 
 
 def batch_matmul(left: Tensor, right: Tensor, name: str = "batch_matmul") -> Tensor:
