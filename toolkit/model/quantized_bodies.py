@@ -75,6 +75,39 @@ def _matmul_to_float(node: Any, types: Types) -> str:
     return _float_product(node, "i0", "i1", ("i2", "i3"), zeros, 6)
 
 
+def _conv_to_float(node: Any, types: Types) -> str:
+    """ConvIntegerToFloat(x, w, scale of x, of w, zero of x, of w, bias in floats)."""
+    lines, operands = _with_zeros(node, types)
+    lines.append(f"c = ConvInteger {passed_on(node, WINDOW)} ({operands}) x = Cast <to = {_FLOAT}> (c)")
+    per_channel = [-1, *(1,) * (rank_of(node, types, 0) - 2)]
+    lines.append(f"place = Constant <value_ints = {per_channel}> () p = Mul (i2, i3) f = Reshape (p, place)")
+    if not is_given(node, 6):
+        return " ".join((*lines, "o0 = Mul (x, f)"))
+    return " ".join((*lines, "y = Mul (x, f) bias = Reshape (i6, place) o0 = Add (y, bias)"))
+
+
+def _gemm_to_float(node: Any, types: Types) -> str:
+    """GemmIntegerToFloat(a, b, scale of a, of b, zero of a, of b, bias in floats), transA and transB."""
+    lines, operands = _with_zeros(node, types)
+    for position, name in enumerate("AB"):
+        order = [1, 0] if attribute_of(node, f"trans{name}", 0) else [0, 1]
+        lines.append(f"t{position} = Transpose <perm = {order}> (i{position})")
+    products = operands.replace("i0, i1", "t0, t1")
+    lines.append(f"c = MatMulInteger ({products}) x = Cast <to = {_FLOAT}> (c) p = Mul (i2, i3)")
+    return " ".join((*lines, "y = Mul (x, p) o0 = Add (y, i6)" if is_given(node, 6) else "o0 = Mul (x, p)"))
+
+
+def _with_zeros(node: Any, types: Types) -> tuple[list[str], str]:
+    """The operands of an integer product whose zero points are the inputs 4 and 5; absent ones are 0."""
+    lines, names = [], ["i0", "i1"]
+    for position in (4, 5):
+        unsigned = types[node.input[position - 4]].tensor_type.elem_type == _UINT8
+        if not is_given(node, position):
+            lines.append(f"n{position} = Constant <value = {'uint8' if unsigned else 'int8'} {{0}}> ()")
+        names.append(f"i{position}" if is_given(node, position) else f"n{position}")
+    return lines, ", ".join(names)
+
+
 def _dynamic_matmul(node: Any, types: Types) -> str:
     """DynamicQuantizeMatMul(a in float32, b, scale, zero, bias)."""
     zeros = ["z", "i3" if is_given(node, 3) else ""]
@@ -208,9 +241,19 @@ def _quantized(node: Any, position: int) -> str:
     return f"o0 = QuantizeLinear (y, i{position}{zero})"
 
 
+OWN = "tune-for-board"
+TO_FLOAT = {
+    "Conv": ("ConvIntegerToFloat", OWN),
+    "Gemm": ("GemmIntegerToFloat", OWN),
+    "MatMul": ("MatMulIntegerToFloat", DOMAIN),
+}
+"""What a product of dequantized operands becomes: the operator and its domain, of which OWN is in no file."""
+
 BODIES: dict[str, Body] = {
     "QLinearConv": _conv,
     "QLinearMatMul": _matmul,
+    f"{OWN}.ConvIntegerToFloat": _conv_to_float,
+    f"{OWN}.GemmIntegerToFloat": _gemm_to_float,
 } | {
     f"{DOMAIN}.{op}": body
     for op, body in {

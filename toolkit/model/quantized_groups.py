@@ -2,11 +2,12 @@
 
     DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(bias) -> Conv -> [Relu] -> QuantizeLinear
 
-becomes one QLinearConv, as in ONNX Runtime; a matrix product likewise, without a QuantizeLinear behind it a
-MatMulIntegerToFloat. Everything else of such a model stays as it is written: elementwise functions between
-integers are one kernel anyway. A group becomes integers only where the result stays the quantized one: 8-bit
-operands whose scales are constants, weights scaled as a whole or by output channel, a bias scaled by input
-scale * weight scale around 0, an activation that cuts nothing that the output's dtype does not cut.
+becomes one QLinearConv, as in ONNX Runtime; a matrix product likewise. A group becomes that only where the
+result stays the quantized one: 8-bit operands whose scales are constants, weights scaled as a whole or by
+output channel, a bias scaled by input scale * weight scale around 0, an activation that cuts nothing that the
+output's dtype does not cut. Where only the operands are so (PyTorch's exporter leaves the bias in floats),
+the product is summed in integers, scaled to floats, and what follows is computed in floats as it is written.
+Everything else of such a model stays as it is: elementwise functions between integers are one kernel anyway.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from numpy.typing import NDArray
 
 from toolkit.model.live_nodes import live, reads
 from toolkit.model.microsoft import DOMAIN
+from toolkit.model.quantized_bodies import TO_FLOAT
+from toolkit.model.quantized_moves import with_moved_integers
 
 _BYTES = (np.uint8, np.int8)
 _SCALE_DIGITS = 1e-5  # relative: exporters compute a bias's scale in float32 or in float64
@@ -56,7 +59,9 @@ def with_integer_groups(nodes: Sequence[Any], outputs: Sequence[str], constants:
     """
     if not any(node.op_type == "DequantizeLinear" for node in nodes):
         return list(nodes)
-    groups = _Groups(nodes, outputs, {**constants, **dict(_written(nodes))})
+    known = {**constants, **dict(_written(nodes))}
+    nodes = with_moved_integers(nodes, outputs, known)
+    groups = _Groups(nodes, outputs, known)
     return live([groups.integer_node(node) or node for node in nodes], outputs)
 
 
@@ -67,15 +72,12 @@ class _Groups:
         self.constants = constants
         self.producer = {item: node for node in nodes for item in node.output if item}
         self.uses = Counter(item for node in nodes for item in reads(node)) + Counter(outputs)
-        self.reader = {item: node for node in nodes for item in node.input}
 
     def integer_node(self, last: Any) -> Any | None:
         """The node of integers for the group that ends here; None where none does."""
         if last.op_type == "QuantizeLinear" and last.domain == "":
             return self._quantized(last)
-        if last.op_type == "MatMul" and last.domain == "" and not self._is_quantized(last.output[0]):
-            return self._float_product(last)
-        return None
+        return self._float_product(last) if last.op_type in TO_FLOAT and last.domain == "" else None
 
     def _quantized(self, last: Any) -> Any | None:
         scale, zero = last.input[1], last.input[2] if len(last.input) > 2 else ""
@@ -118,16 +120,25 @@ class _Groups:
         return made
 
     def _float_product(self, node: Any) -> Any | None:
-        """MatMulIntegerToFloat for a MatMul of dequantized matrices."""
+        """A product of dequantized operands summed in integers, of which floats are made in the end.
+
+        The sums are exact, and scaling them once is as near to the product of floats as that is to itself in
+        another order. Of no use where a QuantizeLinear takes the node into a group; then nothing reads it.
+        """
         import onnx
 
-        left, right = (self._operand(name) for name in node.input)
-        if left is None or right is None or not self._fits(node, left, right):
+        left, right = (self._operand(name) for name in node.input[:2])
+        scaled = any(item.f != 1.0 for item in node.attribute if item.name in ("alpha", "beta"))
+        if left is None or right is None or scaled or not self._fits(node, left, right):
             return None
         operands = [left.integers, right.integers, left.scale, right.scale, left.zero, right.zero]
-        return onnx.helper.make_node(
-            "MatMulIntegerToFloat", operands, [node.output[0]], node.name, domain=DOMAIN
+        kept = [item for item in node.attribute if item.name not in ("alpha", "beta")]
+        op, domain = TO_FLOAT[node.op_type]
+        made = onnx.helper.make_node(
+            op, [*operands, *node.input[2:]], [node.output[0]], node.name, domain=domain
         )
+        made.attribute.extend(kept)
+        return made
 
     def _behind(self, name: str) -> Any | None:
         """The node that computes a value which only one node reads."""
@@ -205,7 +216,3 @@ class _Groups:
         """A constant of one element."""
         data = self.constants.get(name)
         return float(data.ravel()[0]) if data is not None and data.size == 1 else None
-
-    def _is_quantized(self, name: str) -> bool:
-        """Whether one QuantizeLinear, and nothing else, reads a value."""
-        return self.uses[name] == 1 and name in self.reader and self.reader[name].op_type == "QuantizeLinear"
