@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.networks import NETWORKS, write
+from benchmarks.networks.quantized import SCHEMES, quantize_as
 
 
 def main() -> None:
@@ -17,8 +18,12 @@ def main() -> None:
     parser.add_argument(
         "--size", type=int, help="of the image, the sequence or the channels (default: usual)"
     )
+    parser.add_argument(
+        "--quantized", choices=sorted(SCHEMES), help="8-bit integers, as this exporter writes"
+    )
     arguments = parser.parse_args()
-    print(write(arguments.network, arguments.output, arguments.seed, arguments.size))
+    path = write(arguments.network, arguments.output, arguments.seed, arguments.size)
+    print(quantize_as(arguments.quantized, path, path, arguments.seed) if arguments.quantized else path)
 
 
 if __name__ == "__main__":

@@ -99,6 +99,22 @@ def resnet18(net: Network, size: int = 224) -> str:
     return net.classifier(data, 1000)
 
 
+def resnet50(net: Network, size: int = 224) -> str:
+    """He et al., 2016, with the stride in the 3x3 convolution; `size` is the image's."""
+    image = net.input(1, 3, size, size)
+    data = net.add("Relu", [net.conv_norm(image, 64, 7, 2)])
+    data = net.add("MaxPool", [data], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    for co, blocks, first_stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for stride in (first_stride, *[1] * (blocks - 1)):
+            inner = net.add("Relu", [net.conv_norm(data, co, 1)])
+            inner = net.add("Relu", [net.conv_norm(inner, co, 3, stride)])
+            inner = net.batch_norm(net.conv(inner, 4 * co, 1), (0.1, 0.5))
+            if net.channels[data] != 4 * co:
+                data = net.conv_norm(data, 4 * co, 1, stride)
+            data = net.add("Relu", [net.add("Add", [inner, data])])
+    return net.classifier(data, 1000)
+
+
 def yolo(net: Network, size: int = 160) -> str:
     """Two scales of features, joined and split as in YOLOv8; `size` is the image's, a multiple of 32."""
     image = net.input(1, 3, size, size)

@@ -14,6 +14,7 @@ from toolkit.model.graph import Array
 from toolkit.model.refusals import TENSORS_ONLY, NodeRefused
 
 MAX_CONSTANT_BYTES: Final = 2 << 30
+DEQUANTIZE_OPSET: Final = 19  # the evaluator's first of an operator that computed the same before
 RANDOM: Final = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
@@ -31,6 +32,9 @@ def run_node(node: Any, feeds: Mapping[str, Array], opsets: Mapping[str, int]) -
         [onnx.helper.make_tensor_value_info(item, kinds[item], array.shape) for item, array in feeds.items()],
         [onnx.helper.make_empty_tensor_value_info(item) for item in node.output if item],
     )
+    opsets = dict(opsets)
+    if node.op_type == "DequantizeLinear":
+        opsets[""] = max(opsets.get("", 0), DEQUANTIZE_OPSET)
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     with np.errstate(all="ignore"):
         found: list[Any] = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports)).run(

@@ -266,3 +266,18 @@ def test_models_of_onnxruntimes_quantizer(
     (found,) = run_generated([(graph, inputs)], tmp_path)
     step = np.abs(want).max() / 100
     assert np.abs(found["y"] - want).max() <= step, (found["y"], want)
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_constants_of_models_before_opset_19_are_dequantized(opset: int, tmp_path: Path) -> None:
+    weight = np.arange(-4, 4, dtype=np.int8)
+    known = {"w": weight, "s": np.array(0.5, np.float32), "z": np.array(1, np.int8)}
+    nodes = [("DequantizeLinear", list(known), ["f"]), ("Add", ["x", "f"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, 1, [8]) for name in "xy")
+    graph = helper.make_graph(
+        [helper.make_node(*item) for item in nodes], "constant", [x], [y],
+        [numpy_helper.from_array(item, name) for name, item in known.items()],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    found = run_reference(load_model(save(tmp_path, proto)), {"x": np.ones(8, np.float32)})
+    assert found["y"].tolist() == (1 + (weight.astype(np.float32) - 1) / 2).tolist()
