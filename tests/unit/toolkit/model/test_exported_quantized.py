@@ -14,12 +14,13 @@ from onnx import numpy_helper
 
 from benchmarks.networks import write
 from benchmarks.networks.quantized import SCHEMES, quantize_as
+from cross.expression.reference import evaluate
 from tests.onnx_models import onnxruntime_values, random_inputs, save
 from tests.unit.toolkit.model.test_quantized import float_model
 from tests.whole_models import run_generated
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model
-from toolkit.model.reference import run_groups
+from toolkit.model.reference import run_steps
 
 Array = NDArray[Any]
 PRODUCTS = ("conv", "matmul", "maxpool", "sumpool", "concat")
@@ -43,12 +44,13 @@ def by_onnxruntime(graph: Graph, proto: Any, inputs: dict[str, Array]) -> dict[s
 def layers(graph: Graph, proto: Any, inputs: dict[str, Array]) -> Iterator[tuple[str, Array, Array]]:
     """Each group's operator, what it computes of onnxruntime's values, and what onnxruntime does."""
     expected = by_onnxruntime(graph, proto, inputs)
-    for group, array in run_groups(graph, inputs):
-        value = graph.values[group.output]
-        if value.source in expected:
+    groups = {group.output: group for group in graph.groups}
+    for name, array in run_steps(graph, inputs, evaluate):
+        value = graph.values[name]
+        if name in groups and value.source in expected:
             wanted = expected[value.source]
             physical = wanted.transpose(value.permutation) if value.permutation else wanted
-            yield group.operator.name, array.copy(), physical.reshape(array.shape)
+            yield groups[name].operator.name, array.copy(), physical.reshape(array.shape)
             array[...] = physical.reshape(array.shape)  # what the next group reads
 
 
