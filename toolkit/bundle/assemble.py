@@ -33,6 +33,9 @@ from toolkit.errors import InputError
 from toolkit.model.graph import Array, Choose, Count, Graph, Group, Region, Repeat
 from toolkit.model.memory import ALIGNMENT_BYTES, MemoryPlan, aligned, held_values, plan_memory, rows
 
+CACHE_SHARE = 0.5
+"""Of the second cache that a loop's weights fill: more are partly pushed out by what else a run touches."""
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorKernel:
@@ -225,7 +228,7 @@ class _Steps:
         steps = self._inside(body, buffers, 1).plan()
         last = [copy(buffers[body.root(name)], target, name) for name, target in behind]
         condition = buffers[body.inputs[0]] if repeat.conditional else None
-        alternating = self.parameters.size_bytes(steps) > self.cache_bytes
+        alternating = self.parameters.size_bytes(steps) > CACHE_SHARE * self.cache_bytes
         return [*begin, Loop(repeat.count, (*first, *steps, *last), condition, region.name, alternating)]
 
 

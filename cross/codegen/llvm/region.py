@@ -23,6 +23,7 @@ from cross.codegen.instructions import (
 from cross.codegen.llvm.frame import POINTER as FRAME
 from cross.codegen.llvm.frame import Frame
 from cross.codegen.llvm.memory import stored_dtype
+from cross.codegen.llvm.prefetch import fetch_ahead
 from cross.codegen.llvm.stores import Stores
 from cross.codegen.llvm.tile_versions import idle_unless, versions
 from cross.codegen.llvm.uses import buffers, dtypes_together, free_variables, stored
@@ -46,6 +47,7 @@ from cross.loopnest.nodes import (
     Store,
     statements,
 )
+from cross.schedule.untuned import IN_ORDER_CPUS
 
 ATTRIBUTES = 'nounwind "no-trapping-math"="true"'
 
@@ -266,6 +268,7 @@ class Region(Stores):
         index = self.open_loop(loop.var, "0", carried)
         environment.running[loop.var] = (index, self.writer.depth)
         environment.ranges[loop.var] = (0, bound_extent(loop.extent, loop.var) - 1)
+        self.fetch_ahead(loop)
         skip = idle_unless(loop.body) if carried else None
         if skip is None:
             self.statement(loop.body)
@@ -273,6 +276,17 @@ class Region(Stores):
             self.where(*skip, carried)
         self.close_loop(index, str(bound_extent(loop.extent, loop.var)), carried)
         del environment.running[loop.var], environment.ranges[loop.var]
+
+    def fetch_ahead(self, loop: For) -> None:
+        """What an innermost loop fetches for later; not where the code generator puts loads in order."""
+        inner = {item.kind for item in statements(loop.body) if isinstance(item, For)}
+        if LoopKind.SERIAL in inner or self.frame is None or self.target.cpu in IN_ORDER_CPUS:
+            return
+        environment = self.values.environment
+        outer = [item.var for item in self.collapsed.loops]
+        running = [*outer, *(var for var in environment.running if var not in outer)]
+        loops = [(var, environment.ranges[var][1] + 1) for var in running]
+        fetch_ahead(loop.body, loops, self.values, self.target)
 
     def where(self, condition: Expr, body: Statement, carried: Sequence[tuple[str, int, int]]) -> None:
         """The body, run where the condition holds: registers that it changes become phis after it."""

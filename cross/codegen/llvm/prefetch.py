@@ -1,0 +1,119 @@
+"""Fetching ahead: while loops run over one panel of a large constant, the next comes into the second cache.
+
+    for panel: for pass: for k:  C[pass, panel] += A[pass, k] * W[panel, k]
+
+Left alone, the first pass over each panel waits for memory, and memory is idle in the others. So every step
+of every pass fetches a few lines of the next panel: all passes together the whole of it. Packed constants lie
+in memory in the order of the loops. Fetching a place behind the end of a buffer does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from boards.target import Target
+from cross.codegen.buffers import size_bytes
+from cross.codegen.instructions import Value, binary, integer
+from cross.codegen.llvm.values import Values
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.terms import Int
+from cross.loopnest.nodes import Buffer, Expr, Scope, Statement, Var, loads, stores
+
+CACHE_SHARE = 0.8  # of the second cache: smaller constants stay there by themselves
+PANEL_SHARE = 0.4  # of it: two panels, and room for the other operands
+MOST_PASSES = 64  # of more, one that waits costs less than fetching in all of them (measured up to 171)
+MOST_LINES = 16  # fetched at once: as many misses as a core's first cache can have open
+
+Moves = tuple[tuple[str, int], ...]
+"""Loop variables, and bytes for each of their steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What a step fetches of a buffer: `lines` cache lines from `distance` bytes on.
+
+    The panel and the pass move them by `around`, the place within the panel by `within` divided by `passes`.
+    """
+
+    distance: int
+    around: Moves
+    within: Moves
+    passes: int
+    lines: int
+
+
+def fetch_ahead(body: Statement, loops: Sequence[tuple[str, int]], values: Values, target: Target) -> None:
+    """Write what the body of the innermost of some loops, (variable, extent) outermost first, fetches."""
+    writer = values.writer
+    for buffer, indices in _large_constants(body, target).items():
+        terms, _ = values.offset(buffer, indices)
+        item_bytes = ITEM_BYTES[buffer.dtype]
+        steps = {
+            term.name: item_bytes * step.value
+            for term, step in terms.items()
+            if isinstance(term, Var) and isinstance(step, Int)
+        }
+        moving = [(var, extent, steps.get(var, 0)) for var, extent in loops if extent > 1]
+        ahead = planned(moving, target) if len(steps) == len(terms) else None
+        if ahead is None:
+            continue
+        part = writer.value(binary("udiv", _moved(values, ahead.within), integer(ahead.passes)))
+        place = writer.value(binary("add", _moved(values, ahead.around), part))
+        writer.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        for line in range(ahead.lines):
+            distance = integer(ahead.distance + line * target.cache_line_bytes)
+            at, pointer = writer.value(binary("add", place, distance)), writer.name("ahead")
+            # Not "inbounds": the last panel has no next one.
+            writer.emit(
+                f"  {pointer} = getelementptr i8, ptr {values.pointers[buffer.name].text}, i64 {at.text}"
+            )
+            writer.emit(f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
+
+
+def planned(loops: Sequence[tuple[str, int, int]], target: Target) -> Ahead | None:
+    """What to fetch in the innermost of some loops, (variable, extent, bytes that a step moves the reading).
+
+    None where nothing is read a second time before the reading moves on, or too much.
+    """
+    repeats = [place for place, (_, _, step) in enumerate(loops) if step == 0]
+    if not repeats or repeats[-1] == len(loops) - 1:
+        return None
+    last = first = repeats[-1]
+    while first - 1 in repeats:
+        first -= 1
+    if first == 0:
+        return None
+    panel, step = loops[first - 1][2], loops[-1][2]
+    passes, numbers = 1, []
+    for var, extent, _ in reversed(loops[first : last + 1]):
+        numbers.append((var, passes))
+        passes *= extent
+    lines = -(-step // (passes * target.cache_line_bytes))
+    if not 0 < panel <= PANEL_SHARE * target.l2_bytes or not 0 < lines <= MOST_LINES or passes > MOST_PASSES:
+        return None
+    outer = [(var, moved) for var, _, moved in loops[:first] if moved]
+    around = (*outer, *((var, number * (panel // passes)) for var, number in numbers))
+    within = tuple((var, moved) for var, _, moved in loops[last + 1 :])
+    return Ahead(panel, around, within, passes, lines)
+
+
+def _large_constants(body: Statement, target: Target) -> dict[Buffer, tuple[Expr, ...]]:
+    """A place where the body reads each packed constant that does not stay in the second cache."""
+    found: dict[Buffer, tuple[Expr, ...]] = {}
+    for _, store in stores(body):
+        for load in loads(store.value):
+            if load.buffer.scope is Scope.ARGUMENT and load.buffer.packing is not None:
+                found.setdefault(load.buffer, load.indices)
+    limit = CACHE_SHARE * target.l2_bytes
+    return {buffer: indices for buffer, indices in found.items() if size_bytes(buffer) > limit}
+
+
+def _moved(values: Values, moves: Moves) -> Value:
+    """Bytes, where the loops are now."""
+    writer, running, total = values.writer, values.environment.running, integer(0)
+    for var, step in sorted(moves, key=lambda move: running[move[0]][1]):  # the outermost first
+        at, depth = running[var]
+        bytes_there = writer.value(binary("mul", at, integer(step)), depth=depth)
+        total = writer.value(binary("add", total, bytes_there), depth=depth)
+    return total

@@ -1,0 +1,145 @@
+"""What loops fetch ahead: which, the whole of the next panel once, and nothing of the result changes."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from boards.target import Target
+from cross.codegen.llvm.module import llvm_module
+from cross.codegen.llvm.objects import compile_ir
+from cross.codegen.llvm.prefetch import planned
+from cross.compile import kernel_of
+from cross.expression import Operator, placeholder
+from cross.expression.families.conv import conv2d
+from cross.expression.families.dense import dense
+from cross.expression.families.window import Window
+from cross.expression.reference import evaluate
+from cross.link import compile_c, link, native_objects
+from cross.loopnest import Programs
+from cross.schedule import cpu_space
+from tests.fuzz.kernels import Job, call, compile_jobs, run_here
+from tests.targets import AVX2, HOST
+from tests.unit.cross.test_untuned import A53
+
+KIB = 1 << 10
+TARGET = msgspec.structs.replace(AVX2, l2_bytes=1024 * KIB)
+PANEL = ("panel", 64, 96 * KIB)
+STEP = ("step", 96, KIB)
+TRACE = """
+#include "tfb.h"
+TFB_EXPORT int64_t count, weights, places[100000];
+void fetched(void *at, int32_t kind, int32_t near, int32_t data) { places[count++] = (int64_t)at; }
+int32_t layer(void *const *, void *, struct tfb_pool *);
+TFB_EXPORT int32_t traced(void *const *buffers, void *workspace, struct tfb_pool *pool) {
+    weights = (int64_t)buffers[1];
+    return layer(buffers, workspace, pool);
+}
+"""
+
+
+def layer(m: int, k: int, n: int) -> Operator:
+    data, weight = placeholder((m, k), "data"), placeholder((k, n), "weight")
+    return Operator("layer", (data, weight), dense(data, weight, "layer"), frozenset({1}))
+
+
+def image(size: int, ci: int, co: int) -> Operator:
+    data, weight = placeholder((1, size, size, ci), "data"), placeholder((3, 3, ci, co), "weight")
+    return Operator("image", (data, weight), conv2d(data, weight, Window(pads=(1, 1, 1, 1))), frozenset({1}))
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [[("row", 2, 0)], [("row", 4, 0)], [("row", 7, 0)], [("row", 16, 0)], [("y", 3, 0), ("x", 5, 0)]],
+    ids=str,
+)
+def test_all_passes_together_fetch_the_next_panel(passes: list[tuple[str, int, int]]) -> None:
+    ahead = planned([("other", 3, 0), PANEL, *passes, STEP], TARGET)
+    assert ahead is not None
+    step_bytes, lines = dict(ahead.around) | dict(ahead.within), set[int]()
+    repeats = [range(extent) for _, extent, _ in passes]
+    for here in itertools.product(*repeats, range(STEP[1])):
+        at = dict(zip([*(name for name, _, _ in passes), STEP[0]], here, strict=True)) | {"panel": 5}
+        place = sum(step_bytes[name] * at[name] for name, _ in ahead.around)
+        place += sum(step_bytes[name] * at[name] for name, _ in ahead.within) // ahead.passes
+        lines |= {(place + ahead.distance) // 64 + line for line in range(ahead.lines)}
+    wanted = set(range(6 * PANEL[2] // 64, 7 * PANEL[2] // 64))
+    assert wanted <= lines
+    assert len(lines - wanted) <= 16
+
+
+@pytest.mark.parametrize(
+    "loops",
+    [
+        [PANEL, STEP],  # everything is read once
+        [("row", 4, 0), PANEL, STEP],  # and all of it again
+        [PANEL, STEP, ("row", 4, 0)],  # nothing moves in the innermost loop
+        [PANEL, ("row", 200, 0), STEP],
+        [("panel", 64, 1000 * KIB), ("row", 4, 0), STEP],
+        [PANEL, ("row", 2, 0), ("step", 8, 12 * KIB)],
+    ],
+    ids=str,
+)
+def test_nothing_is_fetched_where_it_cannot_help(loops: list[tuple[str, int, int]]) -> None:
+    assert planned(loops, TARGET) is None
+
+
+def text_of(operator: Operator, l2_bytes: int, target: Target = AVX2) -> str:
+    own = msgspec.structs.replace(target, l2_bytes=l2_bytes)
+    space = cpu_space(operator, own)
+    return llvm_module("layer", Programs(space).nest(space.default()), own)
+
+
+def test_only_constants_that_no_cache_keeps_are_fetched() -> None:
+    operator = layer(64, 96, 640)  # weights of 240 KiB
+    assert "llvm.prefetch" in text_of(operator, 128 * KIB)
+    assert "llvm.prefetch" not in text_of(operator, 1024 * KIB)
+    assert "llvm.prefetch" not in text_of(operator, 128 * KIB, A53)  # loads have an order of their own there
+    computed = replace(operator, constants=frozenset())
+    assert "llvm.prefetch" not in text_of(computed, 128 * KIB)
+
+
+def test_a_kernel_fetches_all_panels_but_the_first_and_computes_the_same(tmp_path: Path) -> None:
+    """The instruction is replaced by a function that writes its address down."""
+    operator, target = layer(35, 96, 650), msgspec.structs.replace(HOST, l2_bytes=64 * KIB)
+    space = cpu_space(operator, target)
+    nest = Programs(space).nest(space.default())
+    text = llvm_module("layer", nest, target)
+    assert "@llvm.prefetch" in text
+    traced = compile_ir(text.replace("@llvm.prefetch.p0", "@fetched"), target)
+    path = tmp_path / "traced.so"
+    path.write_bytes(link([traced, compile_c(TRACE, target)], target, extra_objects=native_objects(target)))
+    library = ctypes.CDLL(str(path))
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(item.shape).astype(item.dtype) for item in operator.inputs]
+    found = call(library, kernel_of("traced", nest), inputs)
+    np.testing.assert_allclose(found, evaluate(operator, inputs), rtol=1e-4, atol=1e-4)
+    count, weights = (ctypes.c_int64.in_dll(library, name).value for name in ("count", "weights"))
+    places = (ctypes.c_int64 * 100_000).in_dll(library, "places")[:count]
+    lines = {(place - weights) // 64 for place in places}
+    packing = nest.arguments[1].packing
+    assert packing is not None
+    size = math.prod(packing.packed_shape) * 4 // 64
+    panels = packing.loops[0].extent
+    assert set(range(size // panels, size)) <= lines
+    assert len(lines) <= size + 16
+
+
+@pytest.mark.parametrize("operator", [layer(35, 96, 650), image(8, 20, 48)], ids=lambda item: item.name)
+def test_every_schedule_computes_the_same(operator: Operator, tmp_path: Path) -> None:
+    target = msgspec.structs.replace(HOST, l2_bytes=16 * KIB)
+    space = cpu_space(operator, target, winograd=False)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(item.shape).astype(item.dtype) for item in operator.inputs]
+    rows = space.sample(rng, 12)
+    jobs = [Job(Programs(space).nest(space.configuration(row)), inputs) for row in rows]
+    assert sum("@llvm.prefetch" in llvm_module("layer", job.nest, target) for job in jobs) >= 3
+    for found in run_here(compile_jobs(jobs, target), jobs, tmp_path, threads=2):
+        np.testing.assert_allclose(found, evaluate(operator, inputs), rtol=1e-4, atol=1e-4)
