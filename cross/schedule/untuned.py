@@ -240,5 +240,7 @@ def inner_reduction(extents: Sequence[int], core: Core) -> list[int]:
     # Long straight bodies are what the ordering of loads needs: a row of the window, four channels a step.
     alone = len(extents) == 1
     inner = [1] * (len(extents) - 2) + ([] if alone else [extents[-2]])
-    steps = max(IN_ORDER_STEPS, 4 * core.shared_steps)
-    return [*inner, 4 * steps if alone else steps]
+    if core.shared_steps:
+        long = alone and extents[-1] >= 32 * core.shared_steps  # twice what is written out
+        return [*inner, (16 if long else 8 if alone else 4) * core.shared_steps]
+    return [*inner, 4 * IN_ORDER_STEPS if alone else IN_ORDER_STEPS]

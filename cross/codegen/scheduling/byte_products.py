@@ -43,7 +43,9 @@ DECLARATIONS: Final = (
     "<4 x i32> @llvm.aarch64.neon.saddlp.v4i32.v8i16(<8 x i16>)",
 )
 LEAST: Final = 16  # units in a body: below, a loop is bound by latency and LLVM's order is as good
-AHEAD: Final = 14  # multiplications between a load into a general register and its move to a vector register
+AHEAD: Final = 18  # multiplications between a load into a general register and its move to a vector register
+SIGN_BITS: Final = {"int16": -0x7F80, "int32": -0x7F7F7F80, "int64": -0x7F7F7F7F7F7F7F80}  # of every byte
+RAW: Final = " as read"
 PURE: Final = ("getelementptr", "insertelement", "shufflevector", "xor")
 _NAME: Final = re.compile(r"%[\w.]+")
 
@@ -201,6 +203,16 @@ def _joined(pure: dict[str, Instruction], loads: dict[str, Definition]) -> dict[
     return found
 
 
+def _flips(pure: dict[str, Instruction], loads: dict[str, Definition]) -> dict[str, str]:
+    """Numbers with their sign bits flipped, and the loads that these are of; none if some number is not."""
+    found = {}
+    for name, instruction in pure.items():
+        if instruction.op == "xor" and instruction.operands[1].text == str(SIGN_BITS["int16"]):
+            found[name] = instruction.operands[0].text
+    numbers = {name for name, line in loads.items() if line.instruction.lanes == 1}
+    return found if numbers == set(found.values()) else {}
+
+
 class _Arrangement:
     """Writes the units of a body in order, and loads at their places."""
 
@@ -209,6 +221,7 @@ class _Arrangement:
         self.writer = _Writer(self.lines, fresh, ordered=True)
         self.pure, self.loads = pure, loads
         self.joined = _joined(pure, loads)
+        self.flips = _flips(pure, loads)
         self.general: dict[tuple[int, str], Value] = {}  # by block: loads in general registers
         self.vectors: dict[str, Value] = {}  # of the block at hand: what is computed of loads, by name
         self.block = 0
@@ -258,7 +271,9 @@ class _Arrangement:
         """What a group reads, words before the numbers in them."""
         operands = dict.fromkeys(item.text for unit in units for factors in unit.factors for item in factors)
         names = [load for name in operands for load in self._loads_of(name)]
-        return list(dict.fromkeys([*(self.joined.get(name, (name, 0))[0] for name in names), *names]))
+        words = [self.joined.get(name, (name, 0))[0] for name in names]
+        read = [f"{word}{RAW}" for word in words if word in self.flips.values()]
+        return list(dict.fromkeys([*read, *words, *names]))
 
     def _loads_of(self, name: str) -> list[str]:
         if name in self.loads:
@@ -292,12 +307,17 @@ class _Arrangement:
         if (block, name) in self.general:
             return
         first, lane = self.joined.get(name, (name, 0))
-        if lane:
-            self._load(block, first)
-            whole = self.general[block, first]
-            moved = self.writer.value(binary("lshr", whole, literal(16 * lane, whole.dtype)))
-            self.general[block, name] = self.writer.value(passed_on(moved, "=r,0", ordered=True))
+        if lane or name in self.flips.values():
+            source = first if lane else f"{name}{RAW}"
+            self._load(block, source)
+            whole = self.general[block, source]
+            op, other = ("lshr", 16 * lane) if lane else ("xor", SIGN_BITS[whole.dtype])
+            changed = self.writer.value(binary(op, whole, literal(other, whole.dtype)))
+            self.general[block, name] = self.writer.value(passed_on(changed, "=r,0", ordered=True))
             return
+        self.general[block, name] = self._read(name.removesuffix(RAW))
+
+    def _read(self, name: str) -> Value:
         instruction = self.loads[name].instruction
         count = instruction.lanes if instruction.lanes > 1 else self._neighbours(name)
         loaded = self.writer.value(
@@ -305,7 +325,7 @@ class _Arrangement:
         )
         if count == 1:
             loaded = self.writer.value(conversion("zext", loaded, "int32"))
-        self.general[block, name] = self.writer.value(passed_on(loaded, "=r,0", ordered=False))
+        return self.writer.value(passed_on(loaded, "=r,0", ordered=False))
 
     def _neighbours(self, name: str) -> int:
         return max((lane + 1 for first, lane in self.joined.values() if first == name), default=1)
@@ -317,6 +337,9 @@ class _Arrangement:
             return value
         if name in self.vectors:
             return self.vectors[name]
+        if name in self.flips:
+            value = value._replace(text=self.flips[name])
+            name = value.text
         if name in self.loads:
             loaded, lanes = self.general[self.block, name], value.lanes
             if lanes == 1:
