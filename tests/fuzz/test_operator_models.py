@@ -128,7 +128,8 @@ NOT_DRAWN = {  # integers, truth values or indices, which Draft does not draw; w
     "test_quantized.py": "ConvInteger MatMulInteger",
     "test_onnx_node_cases.py": "BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot Col2Im DFT STFT Det "
     "Einsum GatherElements GatherND Scatter ScatterElements ScatterND TensorScatter ReverseSequence TopK "
-    "OneHot LpNormalization LpPool QuantizeLinear DequantizeLinear BitCast OptionalGetElement",
+    "OneHot LpNormalization LpPool QuantizeLinear DequantizeLinear BitCast OptionalGetElement "
+    "Range ConstantOfShape",
 }
 
 

@@ -47,7 +47,7 @@ class Flasher:
     def _packed(self, model: SmallModel, counter: int = 9) -> bytes:
         return pack.pack(contents(model, self.target, (self.board.name,), counter), self.key)
 
-    def flash(self, version: int, progress: FlashProgress | None = None) -> FlashReport:
+    def flash(self, version: int, progress: FlashProgress = lambda _: None) -> FlashReport:
         return flashing.flash_bundle(self.bundle(version), self.board, self.options, progress)
 
     def status(self) -> SlotStatus:
