@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from cross.codegen.c.family import Program
 from cross.loopnest import LoopNest
+from device_runtime.protocol import GpuModel
 
 Array = NDArray[Any]
 TIMEOUT_S = 120.0
@@ -172,6 +173,69 @@ def _main(number: int, call: Call, sizes: Sequence[int]) -> str:
         lines.append(f"launch(body{number}_{place}, {function.blocks}, {function.threads});")
     lines.append(f'write_file("{number}_out", buffers{number}[{len(sizes) - 1}], {sizes[-1]});')
     return "\n".join(lines)
+
+
+STAND_IN = r"""
+#include <stdint.h>
+#include <string.h>
+static void **arguments;
+static int get(void *out, uint64_t value) { memcpy(out, &value, 8); return 0; }
+static int number(void *out, int value) { memcpy(out, &value, 4); return 0; }
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGetCount(int *count) { return number(count, 1); }
+int cuDeviceGet(int *device, int index) { return number(device, index); }
+int cuDeviceGetName(char *name, int length, int device) { snprintf(name, length, "stand-in"); return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    return number(value, attribute == 75 ? MAJOR : attribute == 76 ? MINOR : attribute == 1 ? 1024 : -1);
+}
+int cuDevicePrimaryCtxRetain(void **context, int device) { return get(context, 1); }
+int cuDevicePrimaryCtxRelease_v2(int device) { return 0; }
+int cuCtxSetCurrent(void *context) { return context != (void *)1; }
+int cuCtxSynchronize(void) { return 0; }
+int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+    return get(address, (uint64_t)(uintptr_t)aligned_alloc(256, (bytes + 255) / 256 * 256));
+}
+int cuMemFree_v2(uint64_t address) { free((void *)address); return 0; }
+static int copied(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); return 0; }
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) { return copied((void *)to, from, bytes); }
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { return copied(to, (void *)from, bytes); }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) {
+    if (to < from + bytes && from < to + bytes) return 1; /* a copy onto itself */
+    return copied((void *)to, (void *)from, bytes);
+}
+int cuModuleLoadData(void **module, const void *image) { return get(module, (uint64_t)strdup("")); }
+int cuModuleUnload(void *module) { free(module); return 0; }
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    for (unsigned i = 0; i < sizeof table / sizeof *table; ++i)
+        if (strcmp(table[i].name, name) == 0) return get(function, (uint64_t)table[i].call);
+    return 500;
+}
+int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned ty,
+                   unsigned tz, unsigned shared, void *stream, void **given, void **extra) {
+    arguments = given;
+    launch((void (*)(void))function, x, threads);
+    return y != 1 || z != 1 || ty != 1 || tz != 1 || shared != 0;
+}
+"""
+
+
+def driver_library(model: GpuModel, capability: str, folder: Path) -> Path:
+    """libcuda.so.1 that runs the kernels of a model whose code is CUDA C; instead of NVIDIA's."""
+    sources, rows = [PRELUDE, "static void **arguments;"], []
+    for number, kernel in enumerate(model.module.kernels.values()):
+        assert isinstance(kernel.code, bytes)
+        sources.append(_as_c(number, kernel.code.decode()))
+        for launch in kernel.launches:
+            passed = ", ".join(f"*(void **)arguments[{place}]" for place in range(len(launch.buffers)))
+            sources.append(f"static void call_{launch.name}(void) {{ {launch.name}({passed}); }}")
+            rows.append(f'{{"{launch.name}", call_{launch.name}}}')
+    assert len(set(rows)) == len(rows), "functions of the same name"
+    table = f"static struct {{ const char *name; void (*call)(void); }} table[] = {{{', '.join(rows)}}};"
+    numbers = f"#define MAJOR {capability[-2]}\n#define MINOR {capability[-1]}"
+    source, made = folder / "libcuda.c", folder / "libcuda.so.1"
+    source.write_text("\n".join([*sources, table, numbers, STAND_IN]))
+    _compile(source, made, "-shared", "-fPIC")
+    return made
 
 
 class Driver:

@@ -33,7 +33,12 @@ _LIBM_DOUBLE = _names("""
 """)
 _LIBM = (*_LIBM_DOUBLE, *(f"{name}f" for name in _LIBM_DOUBLE))
 
-LIBRARIES = {"libc.so.6": _LIBC, "libm.so.6": _LIBM, "libpthread.so.0": _LIBPTHREAD}
+LIBRARIES = {
+    "libc.so.6": _LIBC,
+    "libm.so.6": _LIBM,
+    "libpthread.so.0": _LIBPTHREAD,
+    "libdl.so.2": ("dladdr", "dlopen", "dlsym"),
+}
 
 # The first version of the architecture's glibc, and the names that came, or changed, after it.
 _FIRST_VERSION = {"x86_64": "GLIBC_2.2.5", "aarch64": "GLIBC_2.17"}

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from boards.target import Target
-from toolkit.bundle import library
+from toolkit.bundle import gpu_library, library
 from toolkit.bundle.gpu_model import gpu_model
 from toolkit.bundle.manifest import GPU_VARIANTS, AnyVariant, CpuVariant, GpuVariant
 from toolkit.bundle.model_plan import ModelPlan, check, document
 
 MODULE: Final = Path(__file__).with_name("model_module.py")
 BESIDE: Final = {"tfb_model.py": MODULE, "tfb_model.pc": Path(__file__).with_name("model.pc")}
-"""What stands beside every CPU's library: for programs in Python, and for pkg-config."""
+"""What stands beside every library: for programs in Python, and for pkg-config."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,11 @@ class BuiltModel:
     parts: dict[str, bytes]
 
 
-def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
-    """Link the kernels of a plan; raises InputError (see `check`), CrossError."""
+def build(model_plan: ModelPlan, target: Target, host: Target | None = None) -> BuiltModel:
+    """Link the kernels of a plan; raises InputError (see `check`), CrossError.
+
+    `host`: the CPU that programs beside a GPU run on; without it, they get no library for the GPU.
+    """
     check(model_plan)
     described: dict[str, Any] = {
         "target": target.name,
@@ -57,13 +60,23 @@ def build(model_plan: ModelPlan, target: Target) -> BuiltModel:
             library=so,
             header=header,
         )
-        files = {f"{target.name}/{name}": path.read_bytes() for name, path in BESIDE.items()}
-        parts = {so: built.shared_object, header: built.header, **files, **documents}
-        return BuiltModel(target, model_plan, built.shared_object, cpu, parts)
+        return BuiltModel(
+            target, model_plan, built.shared_object, cpu, _for_programs(built, target) | documents
+        )
     model = gpu_model(model_plan)
     code, path = model.to_bytes(), f"{target.name}/model.gpu"
     described |= {"device": target.device, "threads_per_block": model.threads_per_block, "model": path}
     variant = GPU_VARIANTS[target.kind]
     own = set(variant.__struct_fields__) - set(GpuVariant.__struct_fields__)
     described |= {name: getattr(target.gpu, name) for name in own}
-    return BuiltModel(target, model_plan, code, variant(**described), {path: code, **documents})
+    parts = {path: code, **documents}
+    if host is not None:
+        parts |= _for_programs(gpu_library.build(model_plan, model, target, host), target)
+    return BuiltModel(target, model_plan, code, variant(**described), parts)
+
+
+def _for_programs(built: library.ModelLibrary, target: Target) -> dict[str, bytes]:
+    """The files that programs on the board use: in C and C++, in Python."""
+    files = {"model.so": built.shared_object, "model.h": built.header}
+    files |= {name: path.read_bytes() for name, path in BESIDE.items()}
+    return {f"{target.name}/{name}": content for name, content in files.items()}

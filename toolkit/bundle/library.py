@@ -8,9 +8,10 @@ All memory is allocated in create. Parameters are a read-only section: the loade
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from boards.target import Target
 from cross import link, native
@@ -32,10 +33,9 @@ SONAME = "model.so"
 PARAMETERS = "tfb_parameters"
 
 FOLDER = Path(__file__).parent
-"""Where the C that is the same for every model lies: model.h (a template), model_clock.c and model.c."""
+"""Where the C lies that is the same for every model: model.h (a template) and the files that follow it."""
 
 EXPORTS = (
-    "tfb_model",
     "tfb_model_abi_version",
     "tfb_model_create",
     "tfb_model_create_on",
@@ -46,10 +46,26 @@ EXPORTS = (
     "tfb_model_output",
     "tfb_model_output_count",
     "tfb_model_run",
-    "tfb_model_step_count",
-    "tfb_model_steps",
-    "tfb_model_workspace_bytes",
 )
+"""What every model's library has, as the header says."""
+
+TOOLS = ("tfb_model", "tfb_model_step_count", "tfb_model_steps", "tfb_model_workspace_bytes")
+"""What that of a CPU has beside it."""
+
+CPU_HEADER = {
+    "NEEDS": "nothing but libc",
+    "CREATE": """\
+/* Allocates all memory and starts the threads that the model was tuned with. The calling thread is one of
+ * them: it is pinned to the first core until destroy. Call run and destroy from the same thread.""",
+    "TOOLS": """\
+/* The model as one kernel, for tools: buffers are the inputs, then the outputs, each 64-byte aligned;
+ * workspace is 64-byte aligned and tfb_model_workspace_bytes() long; pool NULL: on the calling thread. */
+struct tfb_pool;
+int32_t tfb_model(void *const *buffers, void *workspace, struct tfb_pool *pool);
+int64_t tfb_model_workspace_bytes(void);
+""",
+}
+"""What the header of a CPU's model says in its places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +85,30 @@ def build(model_plan: ModelPlan, target: Target) -> ModelLibrary:
         objects,
         target,
         extra_objects=link.native_objects(target),
-        exports=(*EXPORTS, *native.EXPORTS),
+        exports=(*EXPORTS, *TOOLS, *native.EXPORTS),
         soname=SONAME,
     )
     return ModelLibrary(shared_object, header(model_plan).encode())
 
 
-def header(model_plan: ModelPlan) -> str:
-    """The C and C++ header of the model's library."""
+def header(model_plan: ModelPlan, words: Mapping[str, str] = CPU_HEADER) -> str:
+    """The C and C++ header of the model's library; `words` are what it says in its places."""
     sizes = []
     for role, specs in (("INPUT", model_plan.inputs), ("OUTPUT", model_plan.outputs)):
         counts = counters(specs)
         sizes.append(f"#define TFB_MODEL_{role}S {len(specs)}")
         for number, spec in enumerate(specs):
             shape = "x".join(str(extent) for extent in spec.shape)
-            about = _comment(f"{spec.name}: {spec.dtype} {shape} {spec.layout}".rstrip())
+            about = comment(f"{spec.name}: {spec.dtype} {shape} {spec.layout}".rstrip())
             if spec.count:
                 about += f"; how many of dimension {spec.dimension} count is in output {counts[spec.count]}"
             sizes.append(f"/* {about} */")
             sizes.append(f"#define TFB_MODEL_{role}_{number}_ELEMENTS {spec.elements}")
             sizes.append(f"#define TFB_MODEL_{role}_{number}_BYTES {spec.size_bytes}")
     text = (FOLDER / "model.h").read_text()
-    text = text.replace("@NAME@", _comment(model_plan.name)).replace("@ABI@", str(MODEL_ABI_VERSION))
+    text = text.replace("@NAME@", comment(model_plan.name)).replace("@ABI@", str(MODEL_ABI_VERSION))
+    for place, found in words.items():
+        text = text.replace(f"@{place}@", found)
     return text.replace("@SIZES@", "\n".join(sizes))
 
 
@@ -110,8 +128,9 @@ def source(model_plan: ModelPlan) -> str:
         f"#define TUNED_THREADS {model_plan.threads}",
         f"#define TUNED_CORES {len(model_plan.cores)}",
         f"static const int32_t tuned_cores[] = {{{cores}}};",
-        *_tensors("input", model_plan.inputs),
-        *_tensors("output", model_plan.outputs),
+        *tensors(model_plan),
+        '#define DEVICE_TEXT "this model needs no device"',
+        (FOLDER / "model_about.c").read_text(),
         f'extern const unsigned char {PARAMETERS}[] __attribute__((visibility("hidden")));',
         *(f"int32_t {symbol}(void *const *, void *, struct tfb_pool *);" for symbol in symbols),
         (FOLDER / "model_clock.c").read_text(),
@@ -133,7 +152,7 @@ def _model(model_plan: ModelPlan) -> list[str]:
         "    unsigned char *const arena = workspace;",
         f"    void *const scratch = arena + {aligned(model_plan.arena_bytes)};",
         "    int64_t since_ns = spent_ns ? now_ns() : 0;",
-        *_lines(model_plan.steps, len(model_plan.inputs), itertools.count()),
+        *lines(model_plan.steps, _CpuWords(len(model_plan.inputs), itertools.count())),
         "    (void)since_ns;",
         "    return TFB_MODEL_OK;",
         "}",
@@ -142,6 +161,11 @@ def _model(model_plan: ModelPlan) -> list[str]:
         "{ return model_steps(buffers, workspace, pool, spent_ns); }",
         f"TFB_EXPORT int32_t tfb_model_step_count(void) {{ return {count}; }}",
     ]
+
+
+def tensors(model_plan: ModelPlan) -> list[str]:
+    """The C tables `inputs` and `outputs`."""
+    return [*_tensors("input", model_plan.inputs), *_tensors("output", model_plan.outputs)]
 
 
 def _tensors(role: str, specs: tuple[TensorSpec, ...]) -> list[str]:
@@ -153,73 +177,128 @@ def _tensors(role: str, specs: tuple[TensorSpec, ...]) -> list[str]:
         shape = ", ".join(str(extent) for extent in spec.shape) or "1"
         lines.append(f"static const int64_t {role}_{number}_shape[] = {{{shape}}};")
         entries.append(
-            f"    {{{_literal(spec.name)}, {_literal(spec.dtype)}, {_literal(spec.layout)}, "
+            f"    {{{literal(spec.name)}, {literal(spec.dtype)}, {literal(spec.layout)}, "
             f"{role}_{number}_shape, {len(spec.shape)}, {spec.elements}, {spec.size_bytes}, "
             f"{counts.get(spec.count, -1)}, {spec.dimension}}},"
         )
     return [*lines, f"static const tfb_tensor {role}s[] = {{", *(entries or ["    {0},"]), "};"]
 
 
-def _lines(steps: Iterable[PlanStep], n_inputs: int, numbers: Iterator[int], depth: int = 0) -> Iterator[str]:
-    """The statements of some steps, which are numbered; the loop number d around them counts in `run<d>`."""
+class Words(Protocol):
+    """How the C of a target's model says the steps that differ; conditions are expressions."""
+
+    @property
+    def checked(self) -> str:
+        """A statement that ends the function where a condition could not be read; "" where all can be."""
+
+    def call(self, step: Step) -> Iterator[str]:
+        """Call a kernel."""
+
+    def copy(self, step: Copy) -> Iterator[str]:
+        """Copy bytes."""
+
+    def truth(self, ref: BufferRef) -> str:
+        """Whether a condition holds."""
+
+    def begin(self, loop: Loop, depth: int) -> Iterator[str]:
+        """Before each run of the loop number `depth`."""
+
+    def run(self, depth: int) -> Iterator[str]:
+        """After each run of the loop number `depth`."""
+
+    def end(self, loop: Loop) -> Iterator[str]:
+        """After the loop."""
+
+
+def lines(steps: Iterable[PlanStep], words: Words, depth: int = 0) -> Iterator[str]:
+    """The statements of some steps; the loop number d around them counts in `run<d>`."""
     for step in steps:
         match step:
-            case Step(symbol, refs, layer):
-                buffers = ", ".join(_address(ref, n_inputs) for ref in refs)
-                yield f"    {{ /* {_comment(layer or symbol)} */"
-                yield f"        void *const step[] = {{{buffers}}};"
-                yield f"        if ({symbol}(step, scratch, pool) != 0) return TFB_MODEL_ERROR_KERNEL;"
-                yield "    }"
-                yield _lap(next(numbers))
-            case Copy(source, target, size_bytes):
-                places = f"{_address(target, n_inputs)}, {_address(source, n_inputs)}"
-                yield f"    memcpy({places}, {size_bytes});"
-                yield _lap(next(numbers))
-            case Loop(count, inner, condition, layer, alternating):
+            case Step():
+                yield from words.call(step)
+            case Copy():
+                yield from words.copy(step)
+            case Loop(count, inner, condition, layer):
                 run = f"run{depth}"
-                yield f"    for (int64_t {run} = 0; {run} < {count}; ++{run}) {{ /* {_comment(layer)} */"
+                yield f"    for (int64_t {run} = 0; {run} < {count}; ++{run}) {{ /* {comment(layer)} */"
                 if condition is not None:
-                    yield f"    if (!{_truth(condition, n_inputs)}) break;"
-                if alternating:
-                    yield f"    tfb_run_last_first({run} % 2);"
-                yield from _lines(inner, n_inputs, numbers, depth + 1)
+                    yield f"    if (!{words.truth(condition)}) break;"
+                yield from words.begin(step, depth)
+                yield from lines(inner, words, depth + 1)
+                yield from words.run(depth)
                 yield "    }"
-                if alternating:
-                    yield "    tfb_run_last_first(0);"
+                yield from words.end(step)
             case Choice(condition, then, otherwise, layer):
-                yield f"    if ({_truth(condition, n_inputs)}) {{ /* {_comment(layer)} */"
-                yield from _lines(then, n_inputs, numbers, depth)
+                yield f"    if ({words.truth(condition)}) {{ /* {comment(layer)} */"
+                yield from lines(then, words, depth)
                 yield "    } else {"
-                yield from _lines(otherwise, n_inputs, numbers, depth)
+                if words.checked:
+                    yield words.checked
+                yield from lines(otherwise, words, depth)
                 yield "    }"
 
 
-def _lap(number: int) -> str:
-    return f"    if (spent_ns) since_ns = lap(&spent_ns[{number}], since_ns);"
+@dataclass(frozen=True, slots=True)
+class _CpuWords:
+    """Of a CPU: calls of functions, which are numbered for `spent_ns`."""
+
+    n_inputs: int
+    numbers: Iterator[int]
+    checked: str = ""
+
+    def call(self, step: Step) -> Iterator[str]:
+        buffers = ", ".join(self._address(ref) for ref in step.buffers)
+        yield f"    {{ /* {comment(step.layer or step.symbol)} */"
+        yield f"        void *const step[] = {{{buffers}}};"
+        yield f"        if ({step.symbol}(step, scratch, pool) != 0) return TFB_MODEL_ERROR_KERNEL;"
+        yield "    }"
+        yield self._lap()
+
+    def copy(self, step: Copy) -> Iterator[str]:
+        places = f"{self._address(step.target)}, {self._address(step.source)}"
+        yield f"    memcpy({places}, {step.size_bytes});"
+        yield self._lap()
+
+    def truth(self, ref: BufferRef) -> str:
+        return f"*(const unsigned char *)({self._address(ref)})"
+
+    def begin(self, loop: Loop, depth: int) -> Iterator[str]:
+        if loop.alternating:
+            yield f"    tfb_run_last_first(run{depth} % 2);"
+
+    def run(self, depth: int) -> Iterator[str]:
+        return iter(())
+
+    def end(self, loop: Loop) -> Iterator[str]:
+        if loop.alternating:
+            yield "    tfb_run_last_first(0);"
+
+    def _lap(self) -> str:
+        return f"    if (spent_ns) since_ns = lap(&spent_ns[{next(self.numbers)}], since_ns);"
+
+    def _address(self, ref: BufferRef) -> str:
+        offset = moved(ref)
+        match ref.kind:
+            case "parameter":
+                return f"(void *)({PARAMETERS} + {ref.at}{offset})"
+            case "arena":
+                return f"arena + {ref.at}{offset}"
+            case "input" | "output":
+                found = f"buffers[{ref.at + (self.n_inputs if ref.kind == 'output' else 0)}]"
+                return f"(unsigned char *){found}{offset}" if offset else found
 
 
-def _truth(ref: BufferRef, n_inputs: int) -> str:
-    return f"*(const unsigned char *)({_address(ref, n_inputs)})"
+def moved(ref: BufferRef) -> str:
+    """What is added to the place of a buffer: its offset and the strides of the loops around."""
+    offset = f" + {ref.offset}" if ref.offset else ""
+    return offset + "".join(f" + run{loop} * {stride}" for loop, stride in enumerate(ref.strides) if stride)
 
 
-def _address(ref: BufferRef, n_inputs: int) -> str:
-    moved = f" + {ref.offset}" if ref.offset else ""
-    moved += "".join(f" + run{loop} * {stride}" for loop, stride in enumerate(ref.strides) if stride)
-    match ref.kind:
-        case "parameter":
-            return f"(void *)({PARAMETERS} + {ref.at}{moved})"
-        case "arena":
-            return f"arena + {ref.at}{moved}"
-        case "input" | "output":
-            found = f"buffers[{ref.at + (n_inputs if ref.kind == 'output' else 0)}]"
-            return f"(unsigned char *){found}{moved}" if moved else found
-
-
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """A C string literal; everything but plain characters as octal escapes."""
     body = "".join(chr(b) if chr(b).isalnum() or b in b" _-./:" else f"\\{b:03o}" for b in text.encode())
     return f'"{body}"'
 
 
-def _comment(text: str) -> str:
+def comment(text: str) -> str:
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in text).replace("*/", "* /")

@@ -1,6 +1,6 @@
 /* create, run and destroy around `tfb_model`: the part of a model library that is the same for every model.
  *
- * library.py puts these before it: the header, ALIGNMENT, WORKSPACE_BYTES, TUNED_THREADS, TUNED_CORES,
+ * library.py puts these before it: the header, model_about.c, ALIGNMENT, WORKSPACE_BYTES, TUNED_THREADS, TUNED_CORES,
  * tuned_cores, the tensor tables `inputs` and `outputs`, and the function tfb_model itself.
  */
 #include "tfb.h"
@@ -24,34 +24,9 @@ static int is_aligned(const void *pointer)
     return (uintptr_t)pointer % ALIGNMENT == 0;
 }
 
-int32_t tfb_model_abi_version(void)
-{
-    return TFB_MODEL_ABI_VERSION;
-}
-
 int64_t tfb_model_workspace_bytes(void)
 {
     return WORKSPACE_BYTES;
-}
-
-int32_t tfb_model_input_count(void)
-{
-    return TFB_MODEL_INPUTS;
-}
-
-int32_t tfb_model_output_count(void)
-{
-    return TFB_MODEL_OUTPUTS;
-}
-
-const tfb_tensor *tfb_model_input(int32_t index)
-{
-    return index >= 0 && index < TFB_MODEL_INPUTS ? &inputs[index] : NULL;
-}
-
-const tfb_tensor *tfb_model_output(int32_t index)
-{
-    return index >= 0 && index < TFB_MODEL_OUTPUTS ? &outputs[index] : NULL;
 }
 
 int32_t tfb_model_create(tfb_instance **instance)
@@ -127,20 +102,4 @@ void tfb_model_destroy(tfb_instance *instance)
     if (instance->pool != NULL) tfb_pool_destroy(instance->pool);
     free(instance->workspace);
     free(instance);
-}
-
-const char *tfb_model_error_text(int32_t code)
-{
-    switch (code) {
-    case TFB_MODEL_OK:
-        return "no error";
-    case TFB_MODEL_ERROR_KERNEL:
-        return "a kernel reported a failure";
-    case TFB_MODEL_ERROR_ARGUMENT:
-        return "a null pointer or a number out of range was passed";
-    case TFB_MODEL_ERROR_MEMORY:
-        return "there is no memory for the model";
-    default:
-        return "unknown error code";
-    }
 }

@@ -1,4 +1,4 @@
-/* The model "@NAME@" as a C library. Link with the shared object beside this file; it needs nothing but libc.
+/* The model "@NAME@" as a C library. Link with the shared object beside this file; it needs @NEEDS@.
  *
  *     tfb_instance *instance;
  *     const void *inputs[] = {...};
@@ -27,7 +27,8 @@ enum {
     TFB_MODEL_OK = 0,
     TFB_MODEL_ERROR_KERNEL = -1,   /* a kernel reported a failure */
     TFB_MODEL_ERROR_ARGUMENT = -2, /* a null pointer or a number out of range */
-    TFB_MODEL_ERROR_MEMORY = -3    /* no memory for the instance */
+    TFB_MODEL_ERROR_MEMORY = -3,   /* no memory for the instance */
+    TFB_MODEL_ERROR_DEVICE = -4    /* a GPU's model: no such device, or its driver failed */
 };
 
 typedef struct tfb_tensor {
@@ -53,12 +54,12 @@ int32_t tfb_model_output_count(void);
 const tfb_tensor *tfb_model_input(int32_t index);
 const tfb_tensor *tfb_model_output(int32_t index);
 
-/* Allocates all memory and starts the threads that the model was tuned with. The calling thread is one of them:
- * it is pinned to the first core until destroy. Call run and destroy from the same thread. On failure *instance
+@CREATE@ On failure *instance
  * is NULL. */
 int32_t tfb_model_create(tfb_instance **instance);
 
-/* The same with `threads` threads (the caller included) on `cores`; n_cores 0: pinned nowhere. */
+/* The same with `threads` threads (the caller included) on `cores`; n_cores 0: pinned nowhere. A GPU's model has no
+ * use for them. */
 int32_t tfb_model_create_on(tfb_instance **instance, int32_t threads, const int32_t *cores, int32_t n_cores);
 
 /* Computes all outputs from all inputs; the arrays are in the order of tfb_model_input and tfb_model_output. */
@@ -67,15 +68,11 @@ int32_t tfb_model_run(tfb_instance *instance, const void *const *inputs, void *c
 /* Frees the instance; NULL is fine. */
 void tfb_model_destroy(tfb_instance *instance);
 
-/* An English sentence for a code that one of these functions returned. */
+/* An English sentence for a code that one of these functions returned; of TFB_MODEL_ERROR_DEVICE, what the last
+ * failure of any thread was. */
 const char *tfb_model_error_text(int32_t code);
 
-/* The model as one kernel, for tools: buffers are the inputs, then the outputs, each 64-byte aligned; workspace
- * is 64-byte aligned and tfb_model_workspace_bytes() long; pool NULL runs on the calling thread alone. */
-struct tfb_pool;
-int32_t tfb_model(void *const *buffers, void *workspace, struct tfb_pool *pool);
-int64_t tfb_model_workspace_bytes(void);
-
+@TOOLS@
 #ifdef __cplusplus
 }
 #endif

@@ -88,7 +88,8 @@ def prepare(job: JobContext) -> Baseline:
         times_s = [time.monotonic()]
         plan = plan_model(job.graph, untuned, job.builder, job.target)
         times_s.append(time.monotonic())
-        built = build_code(plan, job.target)
+        host = next((target for target in job.board.targets if target.kind == "cpu"), None)
+        built = build_code(plan, job.target, host)
         times_s.append(time.monotonic())
         job.session.put(built.code)
         times_s.append(time.monotonic())
@@ -325,7 +326,8 @@ def build(job: JobContext, tuned: Sequence[TunedOperator]) -> BuiltModel:
     """The tuned model, compiled and on the board."""
     with stage("build", job.on_event) as running:
         plan = plan_model(job.graph, tuned, job.builder, job.target)
-        built = build_code(plan, job.target)
+        host = next((target for target in job.board.targets if target.kind == "cpu"), None)
+        built = build_code(plan, job.target, host)
         job.session.put(built.code)
         running.summary = f"{len(plan.kernels)} kernels, {plan.workspace_bytes / 2**20:.1f} MiB of workspace"
     return built
