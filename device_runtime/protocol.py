@@ -69,7 +69,7 @@ from device_runtime.wire.gpu_module import LANGUAGES, WORKSPACE, GpuKernel, GpuM
 from device_runtime.wire.streams import DescriptorStream
 from device_runtime.wire.tls import HEADLINE, TRUSTS, Credentials, TlsStream, read_credentials
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 RUNTIME_VERSION = "0.1.0"
 CHUNK_BYTES = 1 << 20  # of one `put` or `read`
 
@@ -84,7 +84,7 @@ MAX_DEVICE_S = 1e6
 MAX_FLUSH_BYTES = 1 << 28
 MAX_BUFFER_BYTES = 1 << 32
 MAX_THREADS = 256
-MAX_DATA_SETS = 8
+MAX_DATA_SETS = 96  # of which an object holds one or several
 MAX_STEPS = 65536
 
 DTYPE_BYTES = {
@@ -197,7 +197,8 @@ class MeasureRequest(Message):
     `driver` loads the module; `device` is a part of its device's or platform's name ("": the first GPU).
     `cores` are the ids to pin to (empty: none); a kernel is right when no element that should be finite is
     not, and max |error| <= rtol * max |expected|. That holds for the data of `buffers`, on which it is timed,
-    and for all of `more_data`: further sets, each the `sha` of every buffer ("" where `buffers` has none).
+    and for all of `more_data`: further sets, each the `sha` of every buffer ("" where `buffers` has none). An
+    object of n times its buffer's size stands for n sets, as those beside it do, or hold what all n share.
     With `step_runs` a CPU's model runs that often once more, and says how long each of its steps took.
     """
 

@@ -89,7 +89,7 @@ def compare(
         return Difference(0.0, 0.0, -1, 0)
     if dtype not in NATIVE:
         return _compare_integers(FORMATS[dtype], got_address, want_address, elements)
-    function = library[NATIVE[dtype]]
+    function = getattr(library, NATIVE[dtype])
     function.restype = ctypes.c_int32
     function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(_Difference))
     found = _Difference()

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
+from collections import Counter
+from typing import Any, Dict, List, Sequence, Tuple
 
 from device_runtime.measure.check import Difference, compare
 from device_runtime.measure.timer import time_kernel
-from device_runtime.measure.trial import ALONE, BACKWARDS, Trial, carry_out
+from device_runtime.measure.trial import ALONE, BACKWARDS, DataSet, Trial, carry_out
 from device_runtime.protocol import MAX_STEPS, BufferRequest, MeasureRequest, Timing, unwritten_byte
 from device_runtime.sandbox.float_mode import float_mode
 from device_runtime.sandbox.guarded_memory import Region
@@ -21,14 +22,14 @@ ABI_VERSION = 1
 ERROR_WORDS = 200
 
 
-def run_kernel(path: str, request: MeasureRequest, inputs: Mapping[str, Region]) -> Dict[str, Any]:
-    """What trial.carry_out answers; `inputs` holds the objects that the request names.
+def run_kernel(path: str, request: MeasureRequest, sets: Sequence[DataSet]) -> Dict[str, Any]:
+    """What trial.carry_out answers.
 
     Raises Fault for what is wrong with the artifact.
     """
     library, symbol = _load(path, request.symbol)
     pool = _make_pool(library, request.threads, request.cores)
-    return carry_out(_CpuTrial(library, symbol, pool, request, inputs), request)
+    return carry_out(_CpuTrial(library, symbol, pool, request, sets), request, sets)
 
 
 class _CpuTrial(Trial):
@@ -38,16 +39,17 @@ class _CpuTrial(Trial):
         symbol: int,
         pool: int,
         request: MeasureRequest,
-        inputs: Mapping[str, Region],
+        sets: Sequence[DataSet],
     ) -> None:
         self._library, self._symbol, self._pool = library, symbol, pool
         self._request = request
-        self._inputs = inputs
-        self._wanted = [sha for data in request.data_sets for sha in data]
+        self._timed = sets[0]
+        self._wanted = Counter(region for data in sets for region in data)
         self._own: List[Region] = []
         self._at_start = False
+        self._mode = float_mode()
 
-    def put(self, data: Sequence[str], at_start: bool) -> None:
+    def put(self, data: DataSet, at_start: bool) -> None:
         if not self._own or at_start != self._at_start:
             self._allocate(data, at_start)
         else:
@@ -58,35 +60,32 @@ class _CpuTrial(Trial):
                 region.fill(unwritten_byte(buffer.dtype))
                 self._workspace.fill(unwritten_byte(buffer.dtype))
 
-    def _allocate(self, data: Sequence[str], at_start: bool) -> None:
+    def _allocate(self, data: DataSet, at_start: bool) -> None:
         self._own.clear()  # before others take their memory
         self._held = list(data)
         self._workspace = Region(self._request.workspace_bytes, at_start)
         self._own += [
-            self._inputs[sha] if buffer.role == "input" else Region(buffer.size_bytes, at_start)
-            for buffer, sha in zip(self._request.buffers, data)
+            found if found and buffer.role == "input" else Region(buffer.size_bytes, at_start)
+            for buffer, found in zip(self._request.buffers, data)
         ]
         self._at_start = at_start
 
-    def _exchange(self, data: Sequence[str]) -> None:
-        """Other inputs at the same addresses: a kernel that knows its inputs by these would take them for the
-        old ones. Objects that are wanted in several places stay where they are."""
-        for place, (buffer, sha) in enumerate(zip(self._request.buffers, data)):
-            if buffer.role != "input" or self._held[place] == sha:
+    def _exchange(self, data: DataSet) -> None:
+        """Other inputs, those of one set at the addresses of the timed ones: a kernel that knows its inputs
+        by these would take them for the old ones. What is wanted in several places or sets stays where it is,
+        as do the inputs of later sets: moving pages takes longer than running a small kernel."""
+        for place, (buffer, new) in enumerate(zip(self._request.buffers, data)):
+            if buffer.role != "input" or new is None or self._held[place] is new:
                 continue
-            old, new = self._own[place], self._inputs[sha]
-            self._held[place] = sha
-            if self._once({sha, buffer.sha}) and new.fits(old) and self._inputs[buffer.sha] is old:
+            old, held = self._own[place], self._held[place]
+            self._held[place] = new
+            first = held is self._timed[place] is old
+            if first and self._wanted[old] == self._wanted[new] == 1 and new.fits(old):
                 new.move_to(old)
             else:
                 self._own[place] = new
 
-    def _once(self, shas: Set[str]) -> bool:
-        """Whether each of these objects is wanted in one place of one set only."""
-        return all(self._wanted.count(sha) == 1 for sha in shas)
-
     def call(self, order: str) -> None:
-        mode = float_mode()
         status = self._library.tfb_call(
             self._symbol,
             self._pointers,
@@ -96,14 +95,17 @@ class _CpuTrial(Trial):
         )
         if status != 0:
             raise Fault("crash", f"kernel {self._request.symbol} returned {status}, expected 0")
-        _same_mode(mode)
+        self._refuse_other_mode()
 
     def time(self, timing: Timing) -> Tuple[List[float], int]:
-        mode = float_mode()
         call = (self._symbol, ctypes.addressof(self._pointers), self._workspace.address, self._pool)
         timed = time_kernel(self._library, call, timing)
-        _same_mode(mode)
+        self._refuse_other_mode()
         return timed
+
+    def _refuse_other_mode(self) -> None:
+        if float_mode() != self._mode:
+            raise Fault("wrong_answer", "it changed the rounding mode or the handling of denormal numbers")
 
     def step_seconds(self, runs: int) -> List[float]:
         try:
@@ -123,16 +125,11 @@ class _CpuTrial(Trial):
             spent.append(list(spent_ns[:count]))
         return [max(0.0, 1e-9 * sorted(step)[len(step) // 2]) for step in zip(*spent)]
 
-    def differences(self, data: Sequence[str]) -> List[Tuple[BufferRequest, Difference]]:
+    def differences(self, data: DataSet) -> List[Tuple[BufferRequest, Difference]]:
         return [
-            (
-                buffer,
-                compare(
-                    self._library, buffer.dtype, region.address, self._inputs[sha].address, buffer.elements
-                ),
-            )
-            for buffer, region, sha in zip(self._request.buffers, self._own, data)
-            if buffer.role == "output" and sha
+            (buffer, compare(self._library, buffer.dtype, own.address, wanted.address, buffer.elements))
+            for buffer, own, wanted in zip(self._request.buffers, self._own, data)
+            if buffer.role == "output" and wanted
         ]
 
     def strayed(self) -> str:
@@ -140,11 +137,6 @@ class _CpuTrial(Trial):
         regions["the workspace"] = self._workspace
         found = [f"{region.strayed()} of {name}" for name, region in regions.items() if region.strayed()]
         return ", ".join(found)
-
-
-def _same_mode(before: bytes) -> None:
-    if float_mode() != before:
-        raise Fault("wrong_answer", "it changed the rounding mode or the handling of denormal numbers")
 
 
 def _load(path: str, symbol: str) -> Tuple[ctypes.CDLL, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from device_runtime.drivers.device import Call, Device, launch_arguments
 from device_runtime.drivers.gpu_buffers import GuardedBuffer
@@ -10,7 +10,7 @@ from device_runtime.drivers.loaded_model import ModelCall
 from device_runtime.measure.check import Difference
 from device_runtime.measure.numpy_check import difference
 from device_runtime.measure.repeats import time_repeats
-from device_runtime.measure.trial import Trial, carry_out
+from device_runtime.measure.trial import DataSet, Trial, carry_out
 from device_runtime.protocol import (
     BufferRequest,
     GpuKernel,
@@ -28,14 +28,14 @@ MODEL_SYMBOL = "tfb_model"
 
 
 def run_gpu_module(
-    device: Device, path: str, request: MeasureRequest, inputs: Mapping[str, Region]
+    device: Device, path: str, request: MeasureRequest, sets: Sequence[DataSet]
 ) -> Dict[str, Any]:
     """What trial.carry_out answers.
 
     `path` is that of a GpuModule, or of a GpuModel for MODEL_SYMBOL, whose buffers are the graph's inputs,
-    then its outputs; `inputs` holds the objects that the request names. Raises Fault.
+    then its outputs. Raises Fault.
     """
-    return carry_out(_GpuTrial(device, program_of(path, request), request, inputs), request)
+    return carry_out(_GpuTrial(device, program_of(path, request), request), request, sets)
 
 
 class _GpuTrial(Trial):
@@ -44,12 +44,10 @@ class _GpuTrial(Trial):
         device: Device,
         program: Union[GpuKernel, GpuModel],
         request: MeasureRequest,
-        inputs: Mapping[str, Region],
     ) -> None:
         self._device = device
         self._request = request
-        self._inputs = inputs
-        self._held = [""] * len(request.buffers)  # what each input's buffer holds
+        self._held: List[Optional[Region]] = [None] * len(request.buffers)  # what each input's buffer holds
         self._buffers = [GuardedBuffer(device, buffer.size_bytes) for buffer in request.buffers]
         self._call: Call
         self._own: Sequence[GuardedBuffer]
@@ -62,15 +60,15 @@ class _GpuTrial(Trial):
             self._call = device.prepare(program, launch_arguments(program, handles, workspace.handle))
             self._own = (workspace,)
 
-    def put(self, data: Sequence[str], at_start: bool) -> None:
+    def put(self, data: DataSet, at_start: bool) -> None:
         """There are canaries on both sides: `at_start` is of no use here."""
-        for place, (buffer, own) in enumerate(zip(self._request.buffers, self._buffers)):
+        for place, (buffer, own, new) in enumerate(zip(self._request.buffers, self._buffers, data)):
             if buffer.role == "output":
                 for written in (own, *self._own):
                     written.fill(unwritten_byte(buffer.dtype))
-            elif self._held[place] != data[place] and buffer.elements:
-                self._device.write(own.handle, self._inputs[data[place]])
-                self._held[place] = data[place]
+            elif new is not None and self._held[place] is not new and buffer.elements:
+                self._device.write(own.handle, new)
+                self._held[place] = new
 
     def call(self, order: str) -> None:
         """A device runs its blocks in orders of its own."""
@@ -81,18 +79,18 @@ class _GpuTrial(Trial):
         flush_bytes = timing.flush_bytes
         return time_repeats(lambda calls: self._call.seconds(calls, flush_bytes), self._call.run, timing)
 
-    def differences(self, data: Sequence[str]) -> List[Tuple[BufferRequest, Difference]]:
+    def differences(self, data: DataSet) -> List[Tuple[BufferRequest, Difference]]:
         return [
-            (buffer, difference(buffer.dtype, own.content(), self._inputs[sha], buffer.elements))
-            for buffer, own, sha in zip(self._request.buffers, self._buffers, data)
-            if buffer.role == "output" and sha
+            (buffer, difference(buffer.dtype, own.content(), wanted, buffer.elements))
+            for buffer, own, wanted in zip(self._request.buffers, self._buffers, data)
+            if buffer.role == "output" and wanted
         ]
 
     def strayed(self) -> str:
         found = []
         for place, own in enumerate(self._buffers):
             held = self._held[place]
-            if held and bytes(own.content().memory) != bytes(self._inputs[held].memory):
+            if held and bytes(own.content().memory) != bytes(held.memory):
                 found.append(f"to buffer {place}, an input")
             if own.strayed():
                 found.append(f"{own.strayed()} of buffer {place}")

@@ -12,13 +12,14 @@ FENV_BYTES = 64  # more than any fenv_t has
 _CONTROLS = {"x86_64": ((0, 2), (28, 4)), "aarch64": ((0, 4),)}
 # The low bits of MXCSR tell what has happened; before it are the two bytes of the x87's control word.
 _HAPPENED = {"x86_64": 0x3F << 16}
+_MACHINE = platform.machine()
 
 
-def float_mode() -> bytes:
-    """Rounding, handling of denormals and trapped exceptions; empty where the layout is not known."""
-    controls = _CONTROLS.get(platform.machine(), ())
+def float_mode() -> int:
+    """Rounding, handling of denormals and trapped exceptions; 0 where the layout is not known."""
+    controls = _CONTROLS.get(_MACHINE, ())
     environment = ctypes.create_string_buffer(FENV_BYTES)
     if not controls or not hasattr(LIBC, "fegetenv") or LIBC.fegetenv(environment) != 0:
-        return b""
+        return 0
     found = b"".join(environment.raw[start : start + size] for start, size in controls)
-    return (int.from_bytes(found, "little") & ~_HAPPENED.get(platform.machine(), 0)).to_bytes(8, "little")
+    return int.from_bytes(found, "little") & ~_HAPPENED.get(_MACHINE, 0)

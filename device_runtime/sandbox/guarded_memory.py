@@ -15,7 +15,7 @@ import os
 from typing import Dict, Iterable, Optional, Tuple
 
 from device_runtime.content_store import Store
-from device_runtime.protocol import BAD_REQUEST, ProtocolError
+from device_runtime.protocol import BAD_REQUEST, MAX_DATA_SETS, ProtocolError
 from device_runtime.sandbox.isolation import LIBC
 
 MOST_KEPT_BYTES = 256 << 20
@@ -25,6 +25,7 @@ PROT_READ = 1
 MREMAP_MAYMOVE = 1
 MREMAP_FIXED = 2
 ALIGNMENT_BYTES = 64  # of every buffer of a kernel (cross/native/tfb.h)
+Place = Tuple[str, int]  # the SHA-256 of an object, and the size of the buffers that it holds
 
 LIBC.mremap.restype = ctypes.c_void_p
 LIBC.mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
@@ -53,8 +54,9 @@ class Region:
         self._before, self._room_bytes = start - mmap.PAGESIZE, room  # of it, and between the guards
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(mapping)) + start
         self._canary = new_canary()
-        for slack in self._slack:
-            slack[:] = repeated(self._canary, len(slack))
+        self._untouched = [repeated(self._canary, len(slack)) for slack in self._slack]
+        for slack, untouched in zip(self._slack, self._untouched):
+            slack[:] = untouched
         self._protect(-start, mmap.PAGESIZE, PROT_NONE)
         self._protect(end - start, mmap.PAGESIZE, PROT_NONE)
 
@@ -68,11 +70,11 @@ class Region:
 
     def strayed(self) -> str:
         """Where somebody wrote between the buffer and its guard pages, for people; "" for nowhere."""
-        for slack, place in zip(self._slack, ("before the start", "after the end")):
-            count = overwritten(self._canary, bytes(slack))
-            if count:
-                return f"{count} bytes {place}"
-        return ""
+        found = [bytes(slack) for slack in self._slack]
+        if found == self._untouched:
+            return ""
+        counts = [overwritten(self._canary, slack) for slack in found]
+        return f"{counts[0]} bytes before the start" if counts[0] else f"{counts[1]} bytes after the end"
 
     def fits(self, other: "Region") -> bool:
         """Whether `move_to` can put this one in the place of the other."""
@@ -84,7 +86,7 @@ class Region:
         size, (old, new) = self._room_bytes, (region.address - region._before for region in (self, other))
         if LIBC.mremap(old, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, new) != new:
             raise OSError(ctypes.get_errno(), "mremap of an input buffer")
-        other._canary = self._canary
+        other._canary, other._untouched = self._canary, self._untouched
 
     def _protect(self, distance_bytes: int, size_bytes: int, protection: int) -> None:
         address = ctypes.c_void_p(self.address + distance_bytes)
@@ -131,40 +133,47 @@ class Inputs:
     def __init__(self, store: Store, cap_bytes: int) -> None:
         self._store = store
         self._cap_bytes = cap_bytes
-        self._regions: Dict[str, Region] = {}
+        self._regions: Dict[Place, Tuple[Region, ...]] = {}
 
-    def load(self, wanted: Iterable[Tuple[str, int, bool]]) -> Dict[str, Region]:
-        """Regions of all (sha, size in bytes, at_start); the last is how one is made, those that are there
-        stay what they are. ProtocolError NOT_FOUND or BAD_REQUEST, MemoryError."""
+    def load(self, wanted: Iterable[Tuple[str, int, bool]]) -> Dict[Place, Tuple[Region, ...]]:
+        """Regions of all (sha, size of the buffer in bytes, at_start): as many as the object holds buffers.
+        The last is how they are made, those that are there stay what they are. ProtocolError NOT_FOUND or
+        BAD_REQUEST, MemoryError."""
         loaded = {}
         for sha, size_bytes, at_start in wanted:
-            region: Optional[Region] = self._regions.pop(sha, None)
-            if region is None:
-                region = self._read(sha, at_start)
-            self._regions[sha] = region  # the newest now
-            loaded[sha] = region
-            if region.size_bytes != size_bytes:
-                text = f"object {sha} has {region.size_bytes} bytes, the buffer it is for {size_bytes}"
-                raise ProtocolError(BAD_REQUEST, text)
+            place = sha, size_bytes
+            regions: Optional[Tuple[Region, ...]] = self._regions.pop(place, None)
+            if regions is None:
+                regions = self._read(sha, size_bytes, at_start)
+            self._regions[place] = regions  # the newest now
+            loaded[place] = regions
         self._forget(loaded)
         return loaded
 
-    def _read(self, sha: str, at_start: bool) -> Region:
+    def _read(self, sha: str, size_bytes: int, at_start: bool) -> Tuple[Region, ...]:
         with open(self._store.path(sha), "rb") as file:
-            region = Region(os.fstat(file.fileno()).st_size, at_start)
-            done = 0
-            while done < region.size_bytes:
-                count = file.readinto(region.memory[done:])
-                if not count:
-                    raise OSError(f"object {sha} became shorter while it was read")
-                done += count
-        region.protect()
-        return region
+            found_bytes = os.fstat(file.fileno()).st_size
+            count = found_bytes // size_bytes if size_bytes else 1
+            if not 1 <= count <= MAX_DATA_SETS or count * size_bytes != found_bytes:
+                text = f"object {sha} has {found_bytes} bytes, the buffer it is for {size_bytes}"
+                raise ProtocolError(BAD_REQUEST, text)
+            regions = tuple(Region(size_bytes, at_start) for _ in range(count))
+            for region in regions:
+                done = 0
+                while done < size_bytes:
+                    read = file.readinto(region.memory[done:])
+                    if not read:
+                        raise OSError(f"object {sha} became shorter while it was read")
+                    done += read
+                region.protect()
+        return regions
 
-    def _forget(self, kept: Dict[str, Region]) -> None:
-        total_bytes = sum(region.size_bytes for region in self._regions.values())
-        for sha in list(self._regions):
+    def _forget(self, kept: Dict[Place, Tuple[Region, ...]]) -> None:
+        sizes_bytes = {place: place[1] * len(regions) for place, regions in self._regions.items()}
+        total_bytes = sum(sizes_bytes.values())
+        for place, size_bytes in sizes_bytes.items():
             if total_bytes <= self._cap_bytes:
                 return
-            if sha not in kept:
-                total_bytes -= self._regions.pop(sha).size_bytes
+            if place not in kept:
+                del self._regions[place]
+                total_bytes -= size_bytes

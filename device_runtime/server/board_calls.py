@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 from device_runtime.content_store import status
 from device_runtime.drivers.gpu_open import GPU_DRIVERS, GPU_HEADROOM_BYTES, Folders, run_on_gpu
@@ -12,10 +12,12 @@ from device_runtime.installed.bundle_slots import Slots
 from device_runtime.measure.board_facts import facts, probe
 from device_runtime.measure.cpu_kernel import run_kernel
 from device_runtime.measure.gpu_kernel import run_gpu_module
+from device_runtime.measure.trial import DataSet
 from device_runtime.protocol import (
     BAD_REQUEST,
     CHUNK_BYTES,
     MAX_BUFFER_BYTES,
+    MAX_DATA_SETS,
     REFUSED,
     MeasureFailure,
     MeasureRequest,
@@ -25,7 +27,6 @@ from device_runtime.protocol import (
     take_sha,
     to_plain,
 )
-from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Limits, Outcome, run_isolated
 from device_runtime.server.method import Context, Method, Reply
 
@@ -79,33 +80,38 @@ def call_measure(context: Context, params: Dict[str, Any], buffers: List[bytes])
     _refuse_impossible(request)
     path = context.store.path(request.module)
     try:
-        inputs = context.inputs.load(_wanted(request))
+        sets = _data_sets(request, context)
     except MemoryError as error:
         return Reply(to_plain(MeasureResult(error=MeasureFailure("out_of_memory", str(error)))))
     measure = _measure_on_cpu if request.driver == "cpu" else _measure_on_gpu
-    return Reply(to_plain(_result(measure(context, path, request, inputs), request)))
+    return Reply(to_plain(_result(measure(context, path, request, sets), request)))
 
 
-def _wanted(request: MeasureRequest) -> List[Tuple[str, int, bool]]:
-    """The objects of all sets as Inputs.load wants them."""
-    return [
-        (sha, buffer.size_bytes, place == 1)
+def _data_sets(request: MeasureRequest, context: Context) -> List[DataSet]:
+    """The data of all sets, where an object may hold that of several. ProtocolError, MemoryError."""
+    sizes_bytes = [buffer.size_bytes for buffer in request.buffers]
+    loaded = context.inputs.load(
+        (sha, size_bytes, place == 1)
         for place, data in enumerate(request.data_sets)
-        for buffer, sha in zip(request.buffers, data)
+        for sha, size_bytes in zip(data, sizes_bytes)
         if sha
-    ]
+    )
+    sets: List[DataSet] = []
+    for data in request.data_sets:
+        found = [loaded[place] if place[0] else (None,) for place in zip(data, sizes_bytes)]
+        count = max(map(len, found))
+        if not {1, count}.issuperset(map(len, found)) or len(sets) + count > MAX_DATA_SETS + 1:
+            raise ProtocolError(BAD_REQUEST, f"objects {list(data)} hold {[*map(len, found)]} sets of data")
+        sets += [[regions[number % len(regions)] for regions in found] for number in range(count)]
+    return sets
 
 
-def _measure_on_cpu(
-    context: Context, path: str, request: MeasureRequest, inputs: Dict[str, Region]
-) -> Outcome:
-    work = functools.partial(run_kernel, path, request, inputs)
+def _measure_on_cpu(context: Context, path: str, request: MeasureRequest, sets: List[DataSet]) -> Outcome:
+    work = functools.partial(run_kernel, path, request, sets)
     return run_isolated(work, Limits(request.timeout_s, _memory_bytes(request)), context.watch_fd)
 
 
-def _measure_on_gpu(
-    context: Context, path: str, request: MeasureRequest, inputs: Dict[str, Region]
-) -> Outcome:
+def _measure_on_gpu(context: Context, path: str, request: MeasureRequest, sets: List[DataSet]) -> Outcome:
     """Measure in a child process, in which alone the GPU's driver is loaded."""
     code_bytes = 4 * os.stat(path).st_size  # of a model, with its parameters: read, parsed, uploaded
     copies_bytes = 2 * sum(buffer.size_bytes for buffer in request.buffers)  # on a device that is the CPU
@@ -113,7 +119,7 @@ def _measure_on_gpu(
 
     def run(folders: Folders) -> Dict[str, Any]:
         device = GPU_DRIVERS[request.driver].open(request.device, folders, request.threads)
-        return run_gpu_module(device, path, request, inputs)
+        return run_gpu_module(device, path, request, sets)
 
     limits = Limits(request.timeout_s, memory_bytes)
     return run_on_gpu(run, limits, context.device_dir, request.driver, context.watch_fd)

@@ -151,6 +151,21 @@ def test_check_only_and_unchecked_outputs(shared_session: Session, kernels: Kern
     assert shared_session.measure(dataclasses.replace(request, buffers=unchecked)).error is None
 
 
+def test_one_object_holds_several_sets_of_data(shared_session: Session, kernels: Kernels) -> None:
+    values = np.arange(5 * ELEMENTS, dtype=np.float32).reshape(5, ELEMENTS)
+    inputs, expected = shared_session.put(values.tobytes()), 2 * values
+    more = ((inputs, shared_session.put(expected.tobytes())),)
+    request = dataclasses.replace(kernels.request("right"), more_data=(*kernels.more_data, *more))
+    assert shared_session.measure(request).error is None
+    expected[3, 7] += 4096
+    more = ((inputs, shared_session.put(expected.tobytes())),)
+    failure = shared_session.measure(dataclasses.replace(request, more_data=more)).error
+    assert failure is not None and failure.text.endswith("(data set 5 of 6)")
+    uneven = ((inputs, shared_session.put(expected[:4].tobytes())),)
+    with pytest.raises(DeviceError, match=r"hold \[5, 4\] sets of data"):
+        shared_session.measure(dataclasses.replace(request, more_data=uneven))
+
+
 def test_the_tolerance_is_relative_to_the_largest_expected_value(
     shared_session: Session, kernels: Kernels
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -124,6 +125,18 @@ class LiveRunner:
     def _data(self) -> tuple[TrialData, ...]:
         return trial_data(self._space.operator, np.random.default_rng(self._seed))
 
+    @functools.cached_property
+    def _sets(self) -> list[list[TrialData]]:
+        """The data as it is uploaded: the plain set, the large one, and the others together, apart from those
+        of them that have constants of their own."""
+        plain = self._data[0].inputs
+
+        def own(data: TrialData) -> list[bool]:
+            return [array is not first for array, first in zip(data.inputs, plain, strict=True)]
+
+        groups = [list(group) for _, group in itertools.groupby(self._data[2:], own)]
+        return [[self._data[0]], [self._data[1]], *groups]
+
     def prepare(self, batch: Batch) -> Iterator[Measurement]:
         """See Runner.prepare."""
         _ = self._data  # now, rather than while the board waits for it
@@ -214,7 +227,7 @@ class LiveRunner:
         target, kernel, options = self._space.target, built.kernel, self._options
         sets = [
             tuple(self._uploaded(number, *item) for item in enumerate(kernel.arguments))
-            for number, _ in enumerate(self._data[:count])
+            for number, _ in enumerate(self._sets[:count])
         ]
         return MeasureRequest(
             module=self._module(built.artifact),
@@ -238,15 +251,20 @@ class LiveRunner:
         return artifact.sha256
 
     def _uploaded(self, number: int, position: int, argument: Argument) -> str:
-        """The content hash of an argument's data in a set, put on the board the first time."""
-        data, first = self._data[number], self._data[0]
-        shared = argument.role == "constant" and data.inputs[position] is first.inputs[position]
-        place = (0 if shared else number, position, argument.packing)
+        """The content hash of an argument's data in sets of one object, put on the board the first time."""
+        first = self._data[0]
+        arrays = [
+            data.expected if argument.role == "output" else data.inputs[position]
+            for data in self._sets[number]
+        ]
+        if argument.role != "output" and arrays[0] is first.inputs[position]:
+            number, arrays = 0, arrays[:1]
+        place = (number, position, argument.packing)
         if place not in self._uploads:
-            array = data.expected if argument.role == "output" else data.inputs[position]
             if argument.packing is not None:
-                array = argument.packing.apply(array)
-            self._uploads[place] = self._session.put(np.ascontiguousarray(array).tobytes())
+                arrays = [argument.packing.apply(array) for array in arrays]
+            data = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+            self._uploads[place] = self._session.put(data)
         return self._uploads[place]
 
 

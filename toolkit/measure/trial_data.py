@@ -1,7 +1,16 @@
-"""The arrays that a kernel is checked and timed on: random inputs and the reference output, in three sets."""
+"""The arrays that a kernel is checked and timed on: inputs of many kinds, and the reference's outputs.
+
+A wrong kernel is found by data on which it is wrong by more than the check allows, which is relative to the
+largest output. So the kinds differ in what they make decisive: numbers of one magnitude each (functions have
+branches for small and for large arguments), of one sign (a reduction that starts from 0), whole ones (corners
+of functions, ties), places near the ends of tensors; and in the last sets every element of an input has its
+turn at being larger, or smaller, than all around it, without which a maximum may leave it out. How many sets
+there are follows from what they cost: dozens for what takes microseconds, four for large operators.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,7 +21,7 @@ from numpy.typing import NDArray
 from cross.expression.language.dtypes import FLOATS
 from cross.expression.language.operations import BYTE_BOUNDS, BYTE_PRODUCTS
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Read
+from cross.expression.language.tensor import Read, Reduce, Tensor
 from cross.expression.language.terms import Call, Term, walk
 from cross.expression.reference import evaluate
 from device_runtime.protocol import unwritten_byte
@@ -23,13 +32,17 @@ LARGE: Final = 256.0
 """Beyond the thresholds of activations (6) and of exp() (104). Not far beyond: an activation of a sum of such
 numbers shows what the sum was rounded by, which Winograd's algorithms do more than others."""
 SOME: Final = 4.0  # of a sparse array, and of a large one of float16, whose largest number is 65504
-SMALL: Final = 1e-3
+SMALL: Final = 1e-3  # exp(x) - 1 has an error of 6e-8: of smaller numbers it would be more than 1e-4
 ZEROS: Final = 0.75  # of a sparse array; half of them are negative zeros
 FEW_BYTES: Final = 4  # the magnitude of bytes of the plain set: sums do not saturate
 ENDS: Final = 0.2  # of random bytes
-FEW: Final = (
-    512  # elements of an output say little, those of more sets say more; so few constants cost little
-)
+SCALES: Final = (1.0, SOME, 0.125, 30.0)  # of the sets in which every element has its turn
+SUMMED: Final = (1.0, 0.125)  # of those of operators that sum or multiply elements, for LARGE's reason
+FEW: Final = 512  # elements of an output or of a constant
+LEAST, USUAL, MOST = 2, 16, 64  # sets beside the plain and the large one
+POINTS: Final = 1 << 20  # elements that all of these may read or compute: a millisecond or less
+DATA_BYTES: Final = 2 << 20  # of all of these; they are uploaded once
+CONSTANT_BYTES: Final = 16 << 10  # of one constant in several sets: each packing of it is uploaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +53,14 @@ class TrialData:
     expected: Array
 
 
-def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData, ...]:
-    """Random data for an operator, evaluated by the numpy reference: plain, large and sparse.
+Change = Callable[[Array, np.random.Generator], Array]
 
-    Kernels are timed on the plain set; an output or integers (indices) of less than FEW elements get more
-    sets. Constants of FEW elements or more are the same in all of them: a packing is uploaded once.
+
+def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData, ...]:
+    """Random data for an operator, evaluated by the numpy reference: plain, large, and at least LEAST more.
+
+    Kernels are timed on the plain set. A constant that is the same as in the plain set is the same array.
     """
-    changes = [_large, _sparse]
-    integers = [
-        tensor for tensor in operator.inputs if not np.issubdtype(np.dtype(tensor.dtype), np.floating)
-    ]
-    if any(tensor.elements < FEW for tensor in (operator.output, *integers)):
-        changes += [_small, _negative, _reversed, _whole, _large, _reversed]
     bounds = byte_bounds(operator)
     plain = [
         random_bytes(tensor.shape, tensor.dtype, FEW_BYTES, rng)
@@ -60,19 +69,69 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
         for place, tensor in enumerate(operator.inputs)
     ]
 
-    def changed(change: Callable[[Array, np.random.Generator], Array]) -> list[Array]:
+    def changed(place: int, change: Change) -> list[Array]:
         return [
             array
-            if position in operator.constants and array.size >= FEW
+            if position in operator.constants and not _varies(array, place)
             else random_bytes(array.shape, array.dtype, bounds[position], rng)
-            if position in bounds and change in (_large, _reversed)
+            if position in bounds and (change in (_large, _reversed) or isinstance(change, _Turn))
             else change(array, rng)
             for position, array in enumerate(plain)
         ]
 
-    return tuple(
-        TrialData(tuple(inputs), _written(operator, inputs)) for inputs in (plain, *map(changed, changes))
-    )
+    sets = [plain, *(changed(place, change) for place, change in enumerate(_changes(operator)))]
+    return tuple(TrialData(tuple(inputs), _written(operator, inputs)) for inputs in sets)
+
+
+def _varies(constant: Array, place: int) -> bool:
+    """Whether a constant has values of its own in the set: every packing of them is uploaded."""
+    return constant.size < FEW if place == 0 else place * constant.nbytes <= CONSTANT_BYTES
+
+
+def _changes(operator: Operator) -> list[Change]:
+    """How each further set is made from the plain one."""
+    reduced = [(_combiner(stage), _reduced(stage)) for stage in operator.stages]
+    widest = max((extent for combiner, extent in reduced if combiner in ("max", "min")), default=0)
+    named = [_small, _sparse, _negative, _whole]
+    if operator.output.elements < FEW:
+        named.append(_reversed)
+    count = _affordable(operator, min(MOST, max(USUAL, widest + len(named))))
+    scales = SUMMED if any(combiner in ("sum", "prod") for combiner, _ in reduced) else SCALES
+    extents = sorted({extent for tensor in operator.inputs for extent in tensor.shape}) or [1]
+    turns = max(0, count - len(named))
+    classes = _prime(turns)
+    return [
+        _large,
+        *named[:count],
+        *(
+            _Turn(number % classes, classes, scales[number % len(scales)], extents[number % len(extents)])
+            for number in range(turns)
+        ),
+    ]
+
+
+def _affordable(operator: Operator, most: int) -> int:
+    points = sum(stage.elements * _reduced(stage) for stage in operator.stages)
+    points += sum(tensor.elements for tensor in operator.inputs)
+    changing = [item for place, item in enumerate(operator.inputs) if place not in operator.constants]
+    data_bytes = sum(item.elements * np.dtype(item.dtype).itemsize for item in (*changing, operator.output))
+    return max(LEAST, min(most, POINTS // max(points, 1), DATA_BYTES // max(data_bytes, 1)))
+
+
+def _combiner(stage: Tensor) -> str:
+    return stage.body.combiner if isinstance(stage.body, Reduce) else ""
+
+
+def _reduced(stage: Tensor) -> int:
+    """How many elements are combined to one of a stage."""
+    return math.prod(axis.extent for axis in stage.reduce_axes)
+
+
+def _prime(number: int) -> int:
+    """The largest prime up to a number, at least 2: no tensor's rows are likely to be multiples of it."""
+    while number > 2 and any(number % factor == 0 for factor in range(2, number)):
+        number -= 1
+    return max(2, number)
 
 
 def _written(operator: Operator, inputs: Sequence[Array]) -> Array:
@@ -168,15 +227,48 @@ def _small(plain: Array, rng: np.random.Generator) -> Array:
 
 
 def _negative(plain: Array, rng: np.random.Generator) -> Array:
-    """Negative numbers near zero; positive ones where the type is unsigned."""
-    small = _small(plain, rng)
-    return small if plain.dtype.kind in "bu" else -small
+    """Negative numbers near zero; positive ones where the type is unsigned, and nothing but false."""
+    if plain.dtype == np.bool_:
+        return np.zeros_like(plain)
+    sign = 1 if plain.dtype.kind == "u" else -1
+    return (sign * _small(plain, rng)).astype(plain.dtype)
 
 
 def _whole(plain: Array, rng: np.random.Generator) -> Array:
     """Whole numbers: where functions have corners, and indices of either sign, more of them out of range."""
     low = 0 if plain.dtype.kind in "ub" else -3
     return rng.integers(low, 2 if plain.dtype == np.bool_ else 4, plain.shape).astype(plain.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Every `classes`-th element, from the `turn`-th on, is larger than all others, and as many are smaller:
+    neighbours have other turns, along every dimension whose stride is no multiple of the prime `classes`.
+
+    Floats of magnitude `scale`. Integers are places in a tensor's dimension of `extent` elements, some of
+    them a little out of range.
+    """
+
+    turn: int
+    classes: int
+    scale: float
+    extent: int
+
+    def __call__(self, plain: Array, rng: np.random.Generator) -> Array:
+        """An array like the plain one."""
+        turns = np.arange(plain.size).reshape(plain.shape) % self.classes
+        high, low = turns == self.turn, turns == (self.turn + self.classes // 2) % self.classes
+        if plain.dtype == np.bool_:
+            return np.where(high, self.turn % 2 == 1, self.turn % 2 == 0)
+        if str(plain.dtype) in FLOATS:
+            extremes = rng.uniform(1.5, 3.0, plain.shape) * np.where(high, 1.0, -1.0)
+            scale = min(self.scale, 1.0 if plain.dtype.itemsize == 2 else self.scale)
+            values = np.where(high | low, extremes, rng.uniform(-1.0, 1.0, plain.shape))
+            return (scale * values).astype(plain.dtype)
+        limits = np.iinfo(plain.dtype)
+        values = rng.integers(-self.extent, self.extent, plain.shape, endpoint=True)
+        values = np.where(high, self.extent + 1, np.where(low, -self.extent - 1, values))
+        return values.clip(limits.min, limits.max).astype(plain.dtype)
 
 
 def _other(plain: Array, rng: np.random.Generator) -> Array:

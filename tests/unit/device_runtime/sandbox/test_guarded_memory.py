@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from device_runtime.content_store import Store
-from device_runtime.protocol import BAD_REQUEST, NOT_FOUND, ProtocolError
+from device_runtime.protocol import BAD_REQUEST, MAX_DATA_SETS, NOT_FOUND, ProtocolError
 from device_runtime.sandbox.guarded_memory import Inputs, Region, kept_bytes, memory_bytes
 from device_runtime.sandbox.isolation import Limits, run_isolated
 
@@ -71,29 +71,44 @@ def test_inputs_are_loaded_once_and_read_only(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     sha = store.add(b"some data")
     inputs = Inputs(store, 1 << 20)
-    region = inputs.load([(sha, 9, False)])[sha]
+    (region,) = inputs.load([(sha, 9, False)])[sha, 9]
     assert ctypes.string_at(region.address, 9) == b"some data"
-    assert inputs.load([(sha, 9, False), (sha, 9, False)])[sha] is region
+    assert inputs.load([(sha, 9, False), (sha, 9, False)])[sha, 9] == (region,)
     outcome = run_isolated(lambda: ctypes.memset(region.address, 0, 1) and {}, Limits(10.0, 1 << 28))
     assert outcome.failure is not None
     assert outcome.failure.signal == signal.SIGSEGV
+
+
+def test_an_object_holds_several_buffers_each_between_guards_of_its_own(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    sha = store.add(b"".join(bytes([number]) * 100 for number in range(3)))
+    regions = Inputs(store, 1 << 20).load([(sha, 100, False)])[sha, 100]
+    assert [bytes(region.memory) for region in regions] == [bytes([number]) * 100 for number in range(3)]
+    assert len({region.address // 4096 for region in regions}) == 3
 
 
 def test_the_oldest_are_forgotten_but_never_what_is_wanted(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     first, second, third = (store.add(bytes([i]) * 100) for i in range(3))
     inputs = Inputs(store, cap_bytes=250)
-    region = inputs.load([(first, 100, False)])[first]
+    (region,) = inputs.load([(first, 100, False)])[first, 100]
     inputs.load([(second, 100, False)])
     inputs.load([(first, 100, False), (third, 100, False)])
-    assert inputs.load([(first, 100, False)])[first] is region
+    assert inputs.load([(first, 100, False)])[first, 100] == (region,)
     assert len(inputs.load([(first, 100, False), (second, 100, False), (third, 100, False)])) == 3
 
 
 def test_what_does_not_fit_the_request(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     inputs, sha = Inputs(store, 1 << 20), store.add(b"1234")
-    for wanted, code in (((sha, 5, False), BAD_REQUEST), (("0" * 64, 4, False), NOT_FOUND)):
+    many = store.add(bytes(MAX_DATA_SETS + 1))
+    for wanted, code in (
+        ((sha, 5, False), BAD_REQUEST),
+        ((sha, 3, False), BAD_REQUEST),
+        ((sha, 0, False), BAD_REQUEST),
+        ((many, 1, False), BAD_REQUEST),
+        (("0" * 64, 4, False), NOT_FOUND),
+    ):
         with pytest.raises(ProtocolError) as refused:
             inputs.load([wanted])
         assert refused.value.code == code

@@ -1,0 +1,81 @@
+"""The data that kernels are checked on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cross.expression import Operator, cast, compute, placeholder
+from cross.expression.families.dense import dense
+from cross.expression.families.pool import reduce
+from cross.expression.reference import evaluate
+from tests.loopback.tuning_process import small_dense
+from toolkit.measure.trial_data import MOST, USUAL, trial_data
+
+
+def test_trial_data_is_drawn_from_the_seed_and_evaluated() -> None:
+    operator = small_dense()
+    sets, again = (trial_data(operator, np.random.default_rng(1)) for _ in range(2))
+    for first, second in zip(sets, again, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(first.inputs, second.inputs, strict=True))
+        assert np.array_equal(first.expected, evaluate(operator, list(first.inputs)))
+    plain, large, small, sparse = (data.inputs[0] for data in sets[:4])
+    assert np.abs(plain).max() <= 1.0 < 8.0 < np.abs(large).max() and 0 < small.min() < small.max() < 0.01
+    assert 0.5 < (sparse == 0).mean() < 0.9 and np.signbit(sparse[sparse == 0]).any()
+
+
+def test_constants_differ_in_as_many_sets_as_may_be_uploaded() -> None:
+    def own(columns: int) -> list[bool]:
+        weight = placeholder((64, columns), "weight")
+        output = dense(placeholder((1, 64), "data"), weight)
+        operator = Operator("dense", (output.body.body.left.tensor, weight), output, frozenset({1}))  # type: ignore[union-attr]
+        sets = trial_data(operator, np.random.default_rng(1))
+        return [data.inputs[1] is not sets[0].inputs[1] for data in sets[1:]]
+
+    assert all(own(3))
+    assert own(16) == [False] + [True] * 4 + [False] * (USUAL - 4)
+    assert not any(own(65))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dimensions"), [((37,), [0]), ((5, 23), [1]), ((31, 6), [0]), ((3, 4, 5), [0, 1, 2])]
+)
+@pytest.mark.parametrize("combiner", ["max", "min"])
+def test_every_element_decides_a_maximum_in_some_set(
+    shape: tuple[int, ...], dimensions: list[int], combiner: str
+) -> None:
+    source = placeholder(shape, "data")
+    operator = Operator("reduce", (source,), reduce(source, dimensions, combiner))
+    decisive = np.zeros(shape, bool)
+    for data in trial_data(operator, np.random.default_rng(1)):
+        outputs = (
+            np.expand_dims(data.expected, dimensions) if data.expected.ndim < len(shape) else data.expected
+        )
+        decisive |= data.inputs[0] == outputs
+    assert decisive.mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("rows", "sets"), [(1, USUAL + 2), (1 << 12, USUAL + 2), (1 << 14, 10), (1 << 17, 4), (1 << 20, 4)]
+)
+def test_there_are_as_many_sets_as_may_be_run(rows: int, sets: int) -> None:
+    source = placeholder((rows, 2), "data")
+    operator = Operator(
+        "doubled", (source,), compute((rows, 2), lambda i, j: 2 * source[i, j], name="doubled")
+    )
+    assert len(trial_data(operator, np.random.default_rng(1))) == sets <= MOST
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "int64", "float16", "float64"])
+@pytest.mark.parametrize("rows", [9, 80, 1 << 17])
+def test_trial_data_of_every_dtype_differs_from_set_to_set(dtype: str, rows: int) -> None:
+    kind = "float32" if dtype == "bool" else dtype
+    source = placeholder((rows, 8), "a", dtype=dtype)
+    operator = Operator(
+        "same", (source,), compute((rows, 8), lambda i, j: cast(kind, source[i, j]), name="b")
+    )
+    sets = trial_data(operator, np.random.default_rng(1))
+    assert {data.inputs[0].dtype for data in sets} == {np.dtype(dtype)}
+    assert len(sets) == (4 if rows > 80 else USUAL + 2)
+    assert len({data.inputs[0].tobytes() for data in sets}) >= len(sets) - 1
+    assert all(np.isfinite(data.expected).all() for data in sets)
