@@ -114,7 +114,8 @@ def _affordable(operator: Operator, most: int) -> int:
     points = sum(stage.elements * _reduced(stage) for stage in operator.stages)
     points += sum(tensor.elements for tensor in operator.inputs)
     changing = [item for place, item in enumerate(operator.inputs) if place not in operator.constants]
-    data_bytes = sum(item.elements * np.dtype(item.dtype).itemsize for item in (*changing, operator.output))
+    data_bytes = sum(item.elements * np.dtype(item.dtype).itemsize for item in changing)
+    data_bytes += math.prod(operator.written) * np.dtype(operator.output.dtype).itemsize
     return max(LEAST, min(most, POINTS // max(points, 1), DATA_BYTES // max(data_bytes, 1)))
 
 
