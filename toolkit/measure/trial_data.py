@@ -93,10 +93,11 @@ def _changes(operator: Operator) -> list[Change]:
     reduced = [(_combiner(stage), _reduced(stage)) for stage in operator.stages]
     widest = max((extent for combiner, extent in reduced if combiner in ("max", "min")), default=0)
     named = [_small, _sparse, _negative, _whole]
-    if operator.output.elements < FEW:
+    summed = any(combiner in ("sum", "prod") for combiner, _ in reduced)
+    if operator.output.elements < FEW and not summed:
         named.append(_reversed)
     count = _affordable(operator, min(MOST, max(USUAL, widest + len(named))))
-    scales = SUMMED if any(combiner in ("sum", "prod") for combiner, _ in reduced) else SCALES
+    scales = SUMMED if summed else SCALES
     extents = sorted({extent for tensor in operator.inputs for extent in tensor.shape}) or [1]
     turns = max(0, count - len(named))
     classes = _prime(turns)
