@@ -18,34 +18,18 @@ from typing import Any
 
 import msgspec
 
-from boards.description import Board, Link, MeasureDefaults
+from boards.description import Board
 from boards.errors import (
     BadAddress,
     BadBoardFile,
-    BoardError,
     NoBoardFile,
     Problem,
     UnknownBoard,
     UnknownLevel,
-    UnknownTarget,
 )
 from boards.keys import TABLES
 from boards.probe import HostFacts, host_target, narrowed, pocl_target, read_host_facts
 from boards.rules import broken_rules
-
-__all__ = [
-    "BadAddress",
-    "BadBoardFile",
-    "Board",
-    "BoardError",
-    "Link",
-    "MeasureDefaults",
-    "UnknownBoard",
-    "UnknownLevel",
-    "UnknownTarget",
-    "board_names",
-    "load",
-]
 
 _TOML_WORDS = {"array": "a list", "object": "a table", "str": "text in quotes", "int": "a whole number",
                "float": "a number", "bool": "true or false"}  # fmt: skip

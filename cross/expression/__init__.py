@@ -34,37 +34,3 @@ from cross.expression.language.functions import (
 from cross.expression.language.operator import Operator, reachable, reads
 from cross.expression.language.tensor import Axis, AxisKind, Tensor, compute, placeholder
 from cross.expression.language.terms import Term, cast, select
-
-__all__ = [
-    "Axis",
-    "AxisKind",
-    "Operator",
-    "Tensor",
-    "Term",
-    "absolute",
-    "cast",
-    "ceil",
-    "compute",
-    "equal",
-    "erf",
-    "exp",
-    "floor",
-    "log",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "max",
-    "maximum",
-    "min",
-    "minimum",
-    "placeholder",
-    "power",
-    "reachable",
-    "reads",
-    "reduce_axis",
-    "select",
-    "sigmoid",
-    "sqrt",
-    "sum",
-    "tanh",
-]

@@ -11,5 +11,3 @@ from cross.loopnest.nodes import LoopNest
 from cross.loopnest.printer import to_text
 from cross.loopnest.program import Programs
 from cross.loopnest.verify import verify
-
-__all__ = ["LoopNest", "ParametricNest", "Programs", "bind", "lower", "to_text", "verify"]

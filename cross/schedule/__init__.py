@@ -13,15 +13,3 @@ from cross.schedule.knobs import Knob
 from cross.schedule.packing import Packing
 from cross.schedule.primitives import Schedule
 from cross.schedule.space import Configuration, Constraint, ScheduleSpace
-
-__all__ = [
-    "Configuration",
-    "Constraint",
-    "Knob",
-    "Packing",
-    "Schedule",
-    "ScheduleSpace",
-    "cpu_space",
-    "gpu_space",
-    "space_of",
-]

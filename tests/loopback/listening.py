@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from boards.board import Board, Link
+from boards.board import Board
+from boards.description import Link
 from toolkit.measure.archive import runtime_archive
 from toolkit.measure.credentials import make_credentials
 

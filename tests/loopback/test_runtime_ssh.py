@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boards.board import Board, Link, load
+from boards.board import Board, load
+from boards.description import Link
 from tests.loopback.conftest import CompileKernels, descendants
 from tests.loopback.kernels import Kernels, assert_right
 from tests.loopback.sshd import SSHD, free_port, make_key, ssh_server

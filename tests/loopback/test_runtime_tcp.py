@@ -20,7 +20,8 @@ import pytest
 from click.testing import CliRunner
 from cryptography import x509
 
-from boards.board import Board, Link
+from boards.board import Board
+from boards.description import Link
 from device_runtime.protocol import Connection, FrameDecoder, Greeting, encode_frame, to_plain
 from device_runtime.server import listen
 from tests.loopback.conftest import CompileKernels

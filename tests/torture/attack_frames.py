@@ -21,7 +21,8 @@ from typing import Any
 
 import msgpack
 
-from boards.board import Board, Link, load
+from boards.board import Board, load
+from boards.description import Link
 from device_runtime.protocol import (
     BufferRequest,
     Connection,

@@ -3,14 +3,3 @@
 from toolkit.records.lines import OperatorLine, RecordKey, TuningRecord
 from toolkit.records.repair import StoreCheck, check_records, repair_records
 from toolkit.records.store import Records, open_to_tune
-
-__all__ = [
-    "OperatorLine",
-    "RecordKey",
-    "Records",
-    "StoreCheck",
-    "TuningRecord",
-    "check_records",
-    "open_to_tune",
-    "repair_records",
-]

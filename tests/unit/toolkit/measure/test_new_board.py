@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from boards.board import Board, Link, load, parsed
+from boards.board import Board, load, parsed
+from boards.description import Link
 from device_runtime.measure import board_facts
 from tests.unit.boards.test_probe import CPU, RK3399, cache, machine
 from toolkit.errors import InputError
