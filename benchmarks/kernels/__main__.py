@@ -121,10 +121,6 @@ def _conclude(asked: Asked, found: Sequence[Finding]) -> None:
         write(GoalReport(goals=tuple(found)), asked.json)
 
 
-def _setup_peers(asked: Asked) -> None:
-    make_environments(asked.folder)
-
-
 def _effort(asked: Asked) -> Effort:
     return Effort(asked.trials, asked.seconds, asked.seed)
 
@@ -154,10 +150,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compiling.add_argument("--seed", type=int, default=0)
     reporting = add("report", _report, "print the tables of files of --json")
     goals = add("goals", _goals, "what must be reached, from all files of --json")
-    peers = add("setup-peers", _setup_peers, "install the libraries, each in a place of its own")
+    peers = add(
+        "setup-peers",
+        lambda asked: make_environments(asked.folder),
+        "install the libraries, each in a place of its own",
+    )
     peers.add_argument("folder", type=Path, nargs="?", default=PEERS)
     for command in (tuning, measuring, running, networks, drawn, loops):
-        _add_shared(command)
+        shared = command.add_argument
+        shared("--threads", type=numbers, default=[1], metavar="COUNTS", help="1, 2 or 1,2 (default 1)")
+        shared("--records", type=Path, default=RECORDS, help=f"tuning records (default {RECORDS})")
+        shared("--seed", type=int, default=0, help="of the search, and of random shapes")
     for command in (tuning, measuring, running, networks, loops):
         command.add_argument(
             "--only", "--set", type=names, default=[], metavar="NAMES",
@@ -176,13 +179,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in (reporting, goals):
         command.add_argument("files", type=Path, nargs="+")
     return finished(parser, arguments)
-
-
-def _add_shared(command: Parser) -> None:
-    add = command.add_argument
-    add("--threads", type=numbers, default=[1], metavar="COUNTS", help="1, 2 or 1,2 (default 1)")
-    add("--records", type=Path, default=RECORDS, help=f"tuning records (default {RECORDS})")
-    add("--seed", type=int, default=0, help="of the search, and of random shapes")
 
 
 def _add_measuring(command: Parser) -> None:

@@ -9,8 +9,8 @@ from statistics import geometric_mean, median
 from benchmarks.harness.text import aligned, thread_count
 from benchmarks.kernels.inference import SUITE as NETWORKS
 from benchmarks.kernels.random_shapes import SUITE as RANDOM
-from benchmarks.kernels.ratios import Standing, named, own_series, ratio, standing
-from benchmarks.kernels.results import MACHINE, OWN, Case, Finding
+from benchmarks.kernels.ratios import Standing, by_suite, launch_us, named, own_series, ratio, standing
+from benchmarks.kernels.results import OWN, Case, Finding
 from benchmarks.kernels.workloads import SUITES
 
 
@@ -50,13 +50,8 @@ COMPILE_GOAL_MS = 60.0
 
 def findings(cases: Sequence[Case]) -> list[Finding]:
     """The goals that these cases are about, suite by suite, fewer threads first."""
-    found: list[Finding] = []
-    for threads in sorted({case.threads for case in cases}):
-        for suite in dict.fromkeys(case.suite for case in cases):
-            members = [case for case in cases if (case.threads, case.suite) == (threads, suite)]
-            if members:
-                found += _suite(suite, threads, members)
-    return found
+    suites = by_suite(cases)
+    return [found for threads, suite, members in suites for found in _suite(suite, threads, members)]
 
 
 def finding(
@@ -130,14 +125,7 @@ def _made(where: str, cases: Sequence[Case]) -> Iterator[Finding]:
 
 def _launch(where: str, cases: Sequence[Case]) -> Iterator[Finding]:
     """What a parallel loop with nothing to do takes."""
-    times_us = [
-        1e6 * turn.seconds
-        for case in cases
-        if (series := named(case, MACHINE, "launch")) is not None
-        for turn in series.rounds
-        if turn is not None
-    ]
-    if times_us:
+    if times_us := launch_us(cases):
         yield finding(f"{where}: an empty parallel loop, us", LAUNCH_GOAL_US, median(times_us), at_most=True)
 
 

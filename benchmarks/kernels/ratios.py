@@ -7,7 +7,9 @@ remain.
 
 from __future__ import annotations
 
+import itertools
 import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -112,6 +114,20 @@ def named(case: Case, library: str, variant: str) -> Series | None:
     """The series of a library's variant; None where it has none."""
     found = (item for item in case.series if (item.library, item.variant) == (library, variant))
     return next(found, None)
+
+
+def by_suite(cases: Sequence[Case]) -> Iterator[tuple[int, str, list[Case]]]:
+    """Threads, suite and its cases: fewer threads first, suites in the order of the cases."""
+    suites = dict.fromkeys(case.suite for case in cases)
+    for threads, suite in itertools.product(sorted({case.threads for case in cases}), suites):
+        if members := [case for case in cases if (case.threads, case.suite) == (threads, suite)]:
+            yield threads, suite, members
+
+
+def launch_us(cases: Iterable[Case]) -> list[float]:
+    """Microseconds of a parallel loop with nothing to do, of every turn."""
+    found = [series for case in cases if (series := named(case, MACHINE, "launch")) is not None]
+    return [1e6 * turn.seconds for series in found for turn in series.rounds if turn is not None]
 
 
 def _moving(case: Case, read: Series) -> Series:

@@ -10,7 +10,7 @@ from benchmarks.kernels.goals import GOALS, findings, summary
 from benchmarks.kernels.inference import SUITE as NETWORKS
 from benchmarks.kernels.limits import limit
 from benchmarks.kernels.random_shapes import SUITE
-from benchmarks.kernels.ratios import Ratio, Standing, named, standing, wrong
+from benchmarks.kernels.ratios import Ratio, Standing, by_suite, launch_us, named, standing, wrong
 from benchmarks.kernels.results import MACHINE, OWN, Case, Report, Series
 
 NOTES = """\
@@ -29,12 +29,9 @@ def text(report: Report) -> str:
     lines = [f"{report.started}  {report.machine.get('model', '')}, load {report.machine.get('load', '?')}"]
     for library, facts in report.libraries.items():
         lines.append(f"  {library}: " + ", ".join(f"{name} {value}" for name, value in facts.items()))
-    for threads in sorted({case.threads for case in report.cases}):
-        for suite in dict.fromkeys(case.suite for case in report.cases):
-            cases = [case for case in report.cases if (case.threads, case.suite) == (threads, suite)]
-            if cases:
-                lines += ["", f"{suite}, {thread_count(threads)}", *_table(suite, cases)]
-                lines += [*_verdict(cases), *_launch(cases), *_limits(suite, cases)]
+    for threads, suite, cases in by_suite(report.cases):
+        lines += ["", f"{suite}, {thread_count(threads)}", *_table(suite, cases)]
+        lines += [*_verdict(cases), *_launch(cases), *_limits(suite, cases)]
     if not report.complete:
         lines += ["", "interrupted: the same command measures what is missing"]
     lines += ["", NOTES, *_without_figures(report.cases), "", *summary(findings(report.cases))]
@@ -155,9 +152,7 @@ def _limits(suite: str, cases: Iterable[Case]) -> Iterator[str]:
 
 def _launch(cases: Iterable[Case]) -> Iterator[str]:
     """What a parallel loop costs by itself."""
-    found = [series for case in cases if (series := named(case, MACHINE, "launch")) is not None]
-    times_us = [1e6 * turn.seconds for series in found for turn in series.rounds if turn is not None]
-    if times_us:
+    if times_us := launch_us(cases):
         middle, least, most = median(times_us), min(times_us), max(times_us)
         yield f"  an empty parallel loop: median {middle:.2f} us ({least:.2f} to {most:.2f})"
 

@@ -215,25 +215,20 @@ def _read_names(current: Stages, stage: Stage) -> set[str]:
 def _loops_inside(current: Stages, reader: Stage, consumer: Stage, loop_name: str) -> dict[str, Loop]:
     """The loops around a read that run within one iteration of the consumer's loop, by variable."""
     inside: list[Loop] = []
+    names = [loop.name for loop in consumer.loops]
     while reader is not consumer:
         attachment = reader.attachment
         if attachment is None:
             raise ScheduleError(f"ComputeAt: stage {reader.name} is not attached below {consumer.name}")
         inside += reader.loops
         reader = current[attachment.consumer]
-        if reader is consumer and not _is_at_or_inside(consumer, attachment.loop, loop_name):
+        if reader is consumer and names.index(attachment.loop) < names.index(loop_name):
             raise ScheduleError(
                 f"ComputeAt: loop {loop_name} of {consumer.name} lies within {attachment.loop}, where a "
                 "stage is attached that reads this one; attach it at that loop or further out"
             )
-    names = [loop.name for loop in consumer.loops]
     inside += consumer.loops[names.index(loop_name) + 1 :]
     return {loop.var.name: loop for loop in inside}
-
-
-def _is_at_or_inside(stage: Stage, loop: str, outer: str) -> bool:
-    names = [item.name for item in stage.loops]
-    return names.index(loop) >= names.index(outer)
 
 
 def _dimension(stage: str, index: Expr, inner: Mapping[str, Loop]) -> tuple[Expr, Expr]:

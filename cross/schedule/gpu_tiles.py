@@ -27,10 +27,8 @@ def thread_tiles(extent: int, vectors: tuple[int, ...] = ()) -> tuple[tuple[int,
     Returns:
         All that fit in the extent and cover it with little overlap.
     """
-    threads = sorted({*powers_of_two(min(extent, THREADS_ALONG_AN_AXIS)), *_divisors_up_to(extent)})
-    outer = sorted(
-        {*powers_of_two(LARGEST_OUTER), *(size for size in divisors(extent) if size <= LARGEST_OUTER)}
-    )
+    threads = tile_sizes(extent, min(extent, THREADS_ALONG_AN_AXIS))
+    outer = tile_sizes(extent, LARGEST_OUTER)
     inner = [size for size in (vectors or outer) if size <= LARGEST_INNER or size in vectors]
     found = [
         (virtual, thread, first, second)
@@ -63,8 +61,9 @@ def vector_sizes(extent: int, lanes: int) -> tuple[int, ...]:
     return tuple(size for size in powers_of_two(lanes) if extent % size == 0)
 
 
-def _divisors_up_to(extent: int) -> list[int]:
-    return [value for value in divisors(extent) if value <= THREADS_ALONG_AN_AXIS]
+def tile_sizes(extent: int, most: int) -> list[int]:
+    """Powers of two and divisors of an extent, up to `most`."""
+    return sorted({*powers_of_two(most), *(size for size in divisors(extent) if size <= most)})
 
 
 def _covers(extent: int, tile: int) -> bool:

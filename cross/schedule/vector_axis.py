@@ -81,7 +81,7 @@ def crossed_axis(body: Term, owner: Tensor) -> Axis | None:
 def _filled_now(stage: Tensor, reads: list[Read], lanes: int) -> float:
     """Share of the lanes that the innermost space axis fills; one lane where operands are strided."""
     wide = [axis for axis in stage.axes if axis.extent > 1]
-    if not wide or not _contiguous_or_fixed(reads, wide[-1]):
+    if not wide or any(stride(read, wide[-1]) not in (0, 1) for read in reads):
         return 1.0 / lanes
     vectors = -(-wide[-1].extent // lanes)
     return wide[-1].extent / (vectors * lanes)
@@ -107,10 +107,6 @@ def _is_packable(read: Read, constants: set[Tensor]) -> bool:
 def _contiguous(reads: list[Read], axis: Axis) -> bool:
     strides = [stride(read, axis) for read in reads]
     return 1 in strides and all(stride in (0, 1) for stride in strides)
-
-
-def _contiguous_or_fixed(reads: list[Read], axis: Axis) -> bool:
-    return all(stride(read, axis) in (0, 1) for read in reads)
 
 
 def stride(read: Read, axis: Axis) -> int | None:

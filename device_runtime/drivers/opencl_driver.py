@@ -191,7 +191,9 @@ class OpenClDevice(Device):
 
     def prepare(self, kernel: GpuKernel, arguments: Sequence[Sequence[Any]]) -> KernelCall:
         assert isinstance(kernel.code, str)
-        program = self._program(kernel.code)
+        if kernel.code not in self._programs:
+            self._programs[kernel.code] = self._built_program(kernel.code)
+        program = self._programs[kernel.code]
         launches = []
         for launch, handles in zip(kernel.launches, arguments):
             with _typed(self._cl, f"kernel {launch.name}"):
@@ -234,11 +236,6 @@ class OpenClDevice(Device):
     def enqueue_fill(self, handle: Any, size_bytes: int, byte: int) -> None:
         """Put a write of every byte of a buffer into the queue."""
         self._cl.enqueue_fill_buffer(self._queue, handle, bytes([byte]), 0, size_bytes)
-
-    def _program(self, source: str) -> Any:
-        if source not in self._programs:
-            self._programs[source] = self._built_program(source)
-        return self._programs[source]
 
     def _built_program(self, source: str) -> Any:
         platform = self._device.platform

@@ -60,7 +60,8 @@ def name_cpu(device: int) -> bool:
         for offset in range(0, len(words) - POINTER.size + 1, POINTER.size):
             (address,) = POINTER.unpack_from(words, offset)
             if _text_at(memory, address) in wrong:
-                _names.append(ctypes.create_string_buffer(_nearest(flags)))
+                nearest = next(name for wanted, name in _KNOWN_CPUS if wanted <= flags)
+                _names.append(ctypes.create_string_buffer(nearest))
                 os.pwrite(memory, POINTER.pack(ctypes.addressof(_names[-1])), device + offset)
                 return True
         return False
@@ -81,7 +82,3 @@ def _flags() -> Set[str]:
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         lines = [line.partition(":")[2] for line in file if line.startswith("flags")]
     return set(lines[0].split()) if lines else set()
-
-
-def _nearest(flags: Set[str]) -> bytes:
-    return next(name for wanted, name in _KNOWN_CPUS if wanted <= flags)

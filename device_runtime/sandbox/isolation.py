@@ -300,7 +300,8 @@ class _Child:
 
     def report(self) -> Optional[Tuple[int, int]]:
         """Wait status and peak of resident bytes; None where the keeper came to no report."""
-        data = os.read(self.report_fd, NONCE_BYTES + REPORT.size) if _is_readable(self.report_fd) else b""
+        readable = select.select([self.report_fd], [], [], 0)[0]
+        data = os.read(self.report_fd, NONCE_BYTES + REPORT.size) if readable else b""
         if len(data) < NONCE_BYTES + REPORT.size or data[:NONCE_BYTES] != self.nonce:
             return None
         status, peak_bytes = REPORT.unpack_from(data, NONCE_BYTES)
@@ -323,10 +324,6 @@ class _Child:
             return None
         answer: Dict[str, Any] = msgpack.unpackb(packed)
         return answer
-
-
-def _is_readable(fd: int) -> bool:
-    return bool(select.select([fd], [], [], 0)[0])
 
 
 def _kill(keeper: int) -> None:

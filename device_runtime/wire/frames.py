@@ -77,13 +77,7 @@ class FrameDecoder:
     `noise_bytes` allows that much foreign text before the first frame (a login shell that talks).
     """
 
-    def __init__(
-        self,
-        max_header_bytes: int = MAX_HEADER_BYTES,
-        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
-        noise_bytes: int = 0,
-    ) -> None:
-        self.max_header_bytes = max_header_bytes
+    def __init__(self, max_payload_bytes: int = MAX_PAYLOAD_BYTES, noise_bytes: int = 0) -> None:
         self.max_payload_bytes = max_payload_bytes
         self._noise_left = noise_bytes
         self._pending = bytearray()
@@ -109,11 +103,11 @@ class FrameDecoder:
         if len(pending) < PREFIX.size:
             return None
         _, header_bytes, payload_bytes = PREFIX.unpack_from(pending)
-        if header_bytes > self.max_header_bytes or payload_bytes > self.max_payload_bytes:
+        if header_bytes > MAX_HEADER_BYTES or payload_bytes > self.max_payload_bytes:
             raise ProtocolError(
                 TOO_LARGE,
                 f"frame announces {header_bytes} header and {payload_bytes} payload bytes: at most "
-                f"{self.max_header_bytes} and {self.max_payload_bytes} are allowed here",
+                f"{MAX_HEADER_BYTES} and {self.max_payload_bytes} are allowed here",
             )
         end = PREFIX.size + header_bytes + payload_bytes
         if len(pending) < end:

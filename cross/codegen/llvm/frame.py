@@ -8,7 +8,6 @@ so take no register while the interior runs.
 from __future__ import annotations
 
 from cross.codegen.instructions import Instruction, Value, element_pointer, integer, load_from
-from cross.codegen.llvm.integers import Environment
 from cross.codegen.llvm.writer import Writer
 
 SLOT_BYTES = 8  # of a pointer or an int64
@@ -29,31 +28,16 @@ class Frame:
             return []
         return [f"  {POINTER.text} = alloca [{len(self.slots)} x i64], align 64"]
 
-    def put_pointer(self, name: str, pointer: Value) -> None:
-        """Keeps the pointer of a buffer that the region got as an argument."""
-        self._put(name, pointer, 0)
-
-    def put_variable(self, name: str, environment: Environment) -> None:
-        """Keeps a loop variable, wherever its loop goes on."""
-        value, depth = environment.running[name]
-        self._put(f"{name} of a loop", value, depth)
-
-    def _put(self, name: str, value: Value, depth: int) -> None:
+    def put(self, name: str, value: Value, depth: int = 0) -> None:
+        """Keeps an argument's pointer, or a loop variable wherever its loop goes on."""
         if name in self.slots:
             return
         slot = self.slots[name] = len(self.slots)
         place = self.writer.value(_slot_address(slot), depth=0)
         self.writer.blocks[depth].prologue.append(Instruction("store", "", 1, (value, place), SLOT_BYTES))
 
-    def take_pointer(self, name: str, writer: Writer) -> Value:
-        """The pointer of a buffer, in the function of a border."""
-        return self._take(name, "pointer", writer)
-
-    def take_variable(self, name: str, writer: Writer) -> Value:
-        """A loop variable of the region, in the function of a border."""
-        return self._take(f"{name} of a loop", "int64", writer)
-
-    def _take(self, name: str, dtype: str, writer: Writer) -> Value:
+    def take(self, name: str, dtype: str, writer: Writer) -> Value:
+        """What was kept, in the function of a border."""
         place = writer.value(_slot_address(self.slots[name]), depth=0)
         return writer.value(load_from(place, dtype, 1, SLOT_BYTES), depth=0)
 

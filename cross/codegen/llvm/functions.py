@@ -46,13 +46,15 @@ class Functions:
 
     def exp(self, x: Value) -> Value:
         """2^n * e^r with n the integer nearest to x / ln 2; inf and 0 beyond the range."""
-        x = self._clamped(x, -104.0, 89.0)
+        x = self.arithmetic.extreme("max", x, self._constant(-104.0, x))
+        x = self.arithmetic.extreme("min", x, self._constant(89.0, x))
         shifted = self._fma(x, self._constant(1.0 / math.log(2.0), x), self._constant(ROUNDER, x))
         n = self._float("-", shifted, self._constant(ROUNDER, x))
         r = self._fma(n, self._constant(-LN2_HIGH, x), x)
         r = self._fma(n, self._constant(-LN2_LOW, x), r)
         power = self._polynomial(r, EXP_TERMS)
-        exponent = self._integer("sub", self._bits(shifted), ROUNDER_BITS)
+        bits = self.arithmetic.writer.value(conversion("bitcast", shifted, "int32"))
+        exponent = self._integer("sub", bits, ROUNDER_BITS)
         # Two factors, because 2^n alone leaves the range of normal floats at both ends.
         half = self._integer("ashr", exponent, 1)
         rest = self.arithmetic.writer.value(binary("sub", exponent, half))
@@ -72,7 +74,7 @@ class Functions:
         t = self._float("/", one, self._fma(size, self._constant(ERF_P, x), one))
         square = self._float("*", x, x)
         tail = self._float("*", self._polynomial(t, (0.0, *ERF_TAIL)), self.exp(self._negated(square)))
-        far = self._with_sign(self._float("-", one, tail), x)
+        far = self.arithmetic.intrinsic("llvm.copysign", [self._float("-", one, tail), x])
         near = self._float("*", x, self._polynomial(square, ERF_SERIES))
         return self._choose(self._float("<", size, self._constant(ERF_SMALL, x)), near, far)
 
@@ -94,24 +96,14 @@ class Functions:
             result = self._fma(result, x, self._constant(term, x))
         return result
 
-    def _clamped(self, x: Value, low: float, high: float) -> Value:
-        x = self.arithmetic.extreme("max", x, self._constant(low, x))
-        return self.arithmetic.extreme("min", x, self._constant(high, x))
-
     def _absolute(self, x: Value) -> Value:
         return self.arithmetic.intrinsic("llvm.fabs", [x])
 
     def _negated(self, x: Value) -> Value:
         return self.arithmetic.writer.value(Instruction("fneg", FLOAT, x.lanes, (x,)))
 
-    def _with_sign(self, size: Value, sign: Value) -> Value:
-        return self.arithmetic.intrinsic("llvm.copysign", [size, sign])
-
     def _choose(self, condition: Value, then: Value, otherwise: Value) -> Value:
         return self.arithmetic.writer.value(selection(condition, then, otherwise))
-
-    def _bits(self, x: Value) -> Value:
-        return self.arithmetic.writer.value(conversion("bitcast", x, "int32"))
 
     def _integer(self, operation: str, left: Value, right: int) -> Value:
         other = self.arithmetic.writer.splat(literal(right, "int32"), left.lanes)

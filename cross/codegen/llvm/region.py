@@ -366,12 +366,13 @@ class Border(Region):
         outer, frame = caller.values.environment, caller.frame
         assert frame is not None
         for buffer in sorted(buffers(statement).keys() & caller.pointers.keys()):
-            frame.put_pointer(buffer, caller.pointers[buffer])
-            self.pointers[buffer] = frame.take_pointer(buffer, self.writer)
+            frame.put(buffer, caller.pointers[buffer])
+            self.pointers[buffer] = frame.take(buffer, "pointer", self.writer)
         environment = self.values.environment
         for variable in sorted(free_variables(statement)):
-            frame.put_variable(variable, outer)
-            environment.running[variable] = (frame.take_variable(variable, self.writer), 0)
+            kept = f"{variable} of a loop"
+            frame.put(kept, *outer.running[variable])
+            environment.running[variable] = (frame.take(kept, "int64", self.writer), 0)
             environment.ranges[variable] = outer.ranges[variable]
         self.frame = None
 

@@ -30,7 +30,7 @@ from cross.schedule.gpu_multi_level import (
     multi_level,
 )
 from cross.schedule.gpu_operands import product, register_limits
-from cross.schedule.gpu_tiles import THREADS_ALONG_AN_AXIS, powers_of_two, unroll_knob, vector_sizes
+from cross.schedule.gpu_tiles import THREADS_ALONG_AN_AXIS, tile_sizes, unroll_knob, vector_sizes
 from cross.schedule.gpu_two_level import PREFERRED_THREADS, VECTOR_BYTES, launch, two_level, two_level_knobs
 from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.plan import Group, Plan, make_plan
@@ -191,8 +191,8 @@ def _transform_knobs(item: _Transform, limits: GpuLimits) -> tuple[list[Knob], l
 
 def _thread_counts(tiles: int) -> list[int]:
     """How many tiles in a row the threads of a block may take."""
-    sizes = {*powers_of_two(min(tiles, THREADS_ALONG_AN_AXIS)), *divisors(tiles)}
-    return sorted(size for size in sizes if size <= THREADS_ALONG_AN_AXIS and waste(tiles, size) <= WASTE)
+    sizes = tile_sizes(tiles, min(tiles, THREADS_ALONG_AN_AXIS))
+    return [size for size in sizes if waste(tiles, size) <= WASTE]
 
 
 def _transform_constraints(item: _Transform, limits: GpuLimits) -> list[Constraint]:
