@@ -10,6 +10,7 @@ that spread the first over processes.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,10 +39,7 @@ class Argument:
     @property
     def elements(self) -> int:
         """Number of elements in memory."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from cross.errors import CompileError
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.terms import Int
@@ -19,10 +21,7 @@ def bound_extent(expr: Expr, where: str) -> int:
 
 def size_bytes(buffer: Buffer) -> int:
     """Bytes of a bound buffer."""
-    size = ITEM_BYTES[buffer.dtype]
-    for extent in buffer.shape:
-        size *= bound_extent(extent, buffer.name)
-    return size
+    return ITEM_BYTES[buffer.dtype] * math.prod(bound_extent(extent, buffer.name) for extent in buffer.shape)
 
 
 def workspace_offsets(nest: LoopNest) -> dict[str, int]:

@@ -45,10 +45,7 @@ class SharedOperand:
 
     def region_bytes(self, sizes: Sizes) -> NDArray[np.int64]:
         """The shared memory that a tile of the operand takes, [N]."""
-        total = np.full(count(sizes), ITEM_BYTES[self.dtype], dtype=np.int64)
-        for reach in self.region(sizes):
-            total = total * reach
-        return shared_size(total)
+        return shared_size(ITEM_BYTES[self.dtype] * np.prod(self.region(sizes), axis=0))
 
 
 def count(columns: Mapping[Any, NDArray[np.int64]]) -> int:

@@ -12,6 +12,7 @@ An element of A is repeated over n lanes: one load and one shuffle a vector.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 
 from boards.target import Target
@@ -64,9 +65,7 @@ def packed_steps(stage: Tensor, target: Target) -> PackedSteps | None:
     if stage.axes[-1].extent == 1:
         return None  # the partial results of a single column are vectors by themselves: vector_axis.py
     lanes, columns = target.vector_lanes(ITEM_BYTES[stage.dtype]), stage.axes[-1].extent
-    others = 1
-    for item in stage.reduce_axes:
-        others *= 1 if item is axis else item.extent
+    others = math.prod(item.extent for item in stage.reduce_axes if item is not axis)
     best, fewest = None, others * axis.extent * -(-columns // lanes) / GAIN
     for steps in range(2, min(lanes, axis.extent) + 1):
         vectors = -(-steps * columns // lanes)

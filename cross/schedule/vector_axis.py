@@ -8,6 +8,7 @@ partial results of one element then lie side by side and fill the vector.
 from __future__ import annotations
 
 import itertools
+import math
 
 from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
@@ -43,9 +44,7 @@ def _choice(operator: Operator, stage: Tensor, target: Target) -> tuple[Axis, in
     lanes = target.vector_lanes(ITEM_BYTES[stage.dtype])
     reads = _reads(operator, stage)
     constants = {operator.inputs[position] for position in operator.constants}
-    length = 1
-    for axis in stage.reduce_axes:
-        length *= axis.extent
+    length = math.prod(axis.extent for axis in stage.reduce_axes)
     free = [read for read in reads if not _is_packable(read, constants)]
     now = _filled_now(stage, free, lanes)
     best: tuple[Axis, int] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -75,10 +76,7 @@ def size_bytes(spec: Plain) -> int:
 
 def elements(spec: Plain) -> int:
     """How many values a tensor has."""
-    count = 1
-    for extent in spec["shape"]:
-        count *= extent
-    return count
+    return math.prod(spec["shape"])
 
 
 def read_part(model: InstalledModel, path: str) -> Region:

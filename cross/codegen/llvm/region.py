@@ -6,6 +6,7 @@ code, and register buffers as SSA values that enter and leave loops as phis.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -103,10 +104,7 @@ class Region(Stores):
     @property
     def extent(self) -> int:
         """Iterations of the collapsed parallel loops."""
-        total = 1
-        for loop in self.collapsed.loops:
-            total *= bound_extent(loop.extent, loop.var)
-        return total
+        return math.prod(bound_extent(loop.extent, loop.var) for loop in self.collapsed.loops)
 
     def function(self) -> str:
         self.loop_over_range()

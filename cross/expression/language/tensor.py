@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -97,10 +98,7 @@ class Tensor:
     @property
     def elements(self) -> int:
         """Number of elements."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
