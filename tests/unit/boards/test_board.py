@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from boards.board import Board, board_names, load
 from boards.errors import BoardError
+from boards.features import missing_flags, needed_flags
 from boards.probe import Caches, HostFacts, Vectors
 
 OF_THE_DESIGN = {
     "host", "emulated-a53", "pocl", "rpi3b", "rock960", "firefly-rk3399", "ultra96", "hikey970", "odroid-n2",
     "jetson-nano", "jetson-orin-nano", "titan-x", "p100", "h200",
+    "rpi4", "rpi5", "rpi-zero2w", "rock-5b", "imx8mm", "kria-kv260", "orange-pi-zero3",
 }  # fmt: skip
 SHIPPED = Path(__file__).parents[3] / "boards"
 FACTS = HostFacts(
@@ -48,6 +50,14 @@ def test_a_shipped_board_loads_by_name_and_by_path(name: str) -> None:
 )
 def test_estimated_peaks_agree_with_the_data_sheets(name: str, target: str, peak_gflops: float) -> None:
     assert load(name).target(target).estimated_peak_gflops == pytest.approx(peak_gflops, rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "target"), [("rpi5", "cpu"), ("rock-5b", "a76"), ("rock-5b", "a55")])
+def test_dot_products_and_half_precision_are_looked_for(name: str, target: str) -> None:
+    wanted = needed_flags(load(name).target(target))
+    assert {"asimd", "asimddp", "asimdhp"} <= wanted, "as /proc/cpuinfo calls them"
+    assert missing_flags(wanted, frozenset({"asimd", "asimdhp"})) == ("asimddp",)
+    assert not {"asimddp", "asimdhp"} & needed_flags(load("rpi4").target())
 
 
 def test_only_the_emulated_board_says_emulated() -> None:
