@@ -29,6 +29,7 @@ OUT_OF_ORDER_STEPS = (
 IN_ORDER_STEPS = 4  # written out, as many as one load of a vector of four floats feeds
 SIDES = 0.02  # price of a tile's sides: between tiles of one size the one nearest to a square
 IN_ORDER_LATENCY_CYCLES = 8  # between dependent multiply-adds of a Cortex-A53
+PRODUCT_LATENCY_CYCLES = 4  # of a product of bytes, before another is added to it
 WIDEST_TILE = 16  # rows of a register tile; more do not fit 32 registers with two vectors a row
 ONE_CORE_PREFERRED_FLOPS = 200_000  # below, waking another core takes longer than the whole operator
 ONE_CORE_PREFERRED_CYCLES = 7_000  # estimated, on one core; waking another takes half of that
@@ -227,7 +228,11 @@ def tile_merit(counts: Sequence[int], operands: Operands, shared_steps: int = 0)
     accumulators = math.prod(counts)
     vectors, broadcasts = operand_counts(counts, operands)
     if shared_steps:  # two operands move to vector registers in a cycle; an addition takes two, once for all
-        return float(accumulators / (accumulators * (1 + 2 / shared_steps) + (vectors + broadcasts) / 2))
+        waiting = 2 * counts[-1] * max(0, PRODUCT_LATENCY_CYCLES - accumulators // counts[-1])
+        cycles = accumulators + (2 * accumulators + waiting) / shared_steps + (vectors + broadcasts) / 2
+        # beside each multiplication one load, shift or flip of signs issues
+        beside = vectors + broadcasts * (1 + 2 / shared_steps)
+        return float(accumulators / (cycles + max(0.0, beside - accumulators)))
     # One instruction a cycle: of every four steps one loads the broadcast operands, all load the vectors.
     issued = accumulators + vectors + broadcasts / 4
     return float(accumulators / max(issued, IN_ORDER_LATENCY_CYCLES))

@@ -31,6 +31,7 @@ class Arithmetic:
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
+        self.saturates = False  # whether the target converts floats to the nearest integer in range
 
     def apply(self, name: str, operands: list[Value], depth: int | None = None) -> Value:
         """The value of an operation on values of one type.
@@ -147,6 +148,8 @@ class Arithmetic:
         """Floats as integers. LLVM's instruction says nothing of NaN and of what is out of range."""
         if value.dtype == "float16":  # whose infinities lie within the range of integers
             value = self.cast("float32", value)
+        if self.saturates:
+            return self.saturated(dtype, value)
 
         def constant(number: float, of: str) -> Value:
             return self.writer.splat(literal(number, of), value.lanes)
@@ -170,6 +173,15 @@ class Arithmetic:
         if last == end:
             return result
         return chosen("fcmp oge", constant(float(end), value.dtype), constant(limits.max, dtype), result)
+
+    def saturated(self, dtype: str, value: Value) -> Value:
+        """`truncated` by LLVM's own saturating conversion, which x86-64 does element by element."""
+        result = Value("", dtype, value.lanes)
+        signed = "s" if DTYPES[dtype].kind == "signed" else "u"
+        suffixes = (intrinsic_suffix(item.dtype, item.lanes) for item in (result, value))
+        function = ".".join((f"llvm.fpto{signed}i.sat", *suffixes))
+        self.writer.declare(f"{result.type} @{function}({value.type})")
+        return self.writer.value(call(function, dtype, value.lanes, [value]))
 
     def library(self, name: str, arguments: list[Value]) -> Value:
         """A function of the C library, which knows scalars only."""

@@ -32,6 +32,7 @@ class Values(Memory):
     def __init__(self, writer: Writer, pointers: Mapping[str, Value], target: Target) -> None:
         super().__init__(writer, pointers, target.masks_lanes)
         self.functions = Functions(self.arithmetic)
+        self.arithmetic.saturates = target.triple.startswith("aarch64")
         self.dot_products = DotProducts(self.arithmetic, target)
 
     def evaluate(self, expr: Expr) -> Value:
