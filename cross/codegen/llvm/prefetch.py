@@ -20,8 +20,7 @@ from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.terms import Int
 from cross.loopnest.nodes import Buffer, Expr, Scope, Statement, Var, loads, stores
 
-CACHE_SHARE = 0.8  # of the second cache: smaller constants stay there by themselves
-PANEL_SHARE = 0.4  # of it: two panels, and room for the other operands
+PANEL_SHARE = 0.4  # of the second cache: two panels, and room for the other operands
 MOST_PASSES = 64  # of more, one that waits costs less than fetching in all of them (measured up to 171)
 MOST_LINES = 16  # fetched at once: as many misses as a core's first cache can have open
 
@@ -99,14 +98,16 @@ def planned(loops: Sequence[tuple[str, int, int]], target: Target) -> Ahead | No
 
 
 def _large_constants(body: Statement, target: Target) -> dict[Buffer, tuple[Expr, ...]]:
-    """A place where the body reads each packed constant that does not stay in the second cache."""
+    """A place where the body reads each packed constant that is larger than the first cache.
+
+    Those that fit the second are in it when one kernel runs again and again, and seldom in a network.
+    """
     found: dict[Buffer, tuple[Expr, ...]] = {}
     for _, store in stores(body):
         for load in loads(store.value):
             if load.buffer.scope is Scope.ARGUMENT and load.buffer.packing is not None:
                 found.setdefault(load.buffer, load.indices)
-    limit = CACHE_SHARE * target.l2_bytes
-    return {buffer: indices for buffer, indices in found.items() if size_bytes(buffer) > limit}
+    return {buffer: indices for buffer, indices in found.items() if size_bytes(buffer) > target.l1d_bytes}
 
 
 def _moved(values: Values, moves: Moves) -> Value:

@@ -91,19 +91,17 @@ def test_nothing_is_fetched_where_it_cannot_help(loops: list[tuple[str, int, int
     assert planned(loops, TARGET) is None
 
 
-def text_of(operator: Operator, l2_bytes: int, target: Target = AVX2) -> str:
-    own = msgspec.structs.replace(target, l2_bytes=l2_bytes)
-    space = cpu_space(operator, own)
-    return llvm_module("layer", Programs(space).nest(space.default()), own)
+def text_of(operator: Operator, target: Target = AVX2) -> str:
+    space = cpu_space(operator, target)
+    return llvm_module("layer", Programs(space).nest(space.default()), target)
 
 
-def test_only_constants_that_no_cache_keeps_are_fetched() -> None:
-    operator = layer(64, 96, 640)  # weights of 240 KiB
-    assert "llvm.prefetch" in text_of(operator, 128 * KIB)
-    assert "llvm.prefetch" not in text_of(operator, 1024 * KIB)
-    assert "llvm.prefetch" not in text_of(operator, 128 * KIB, A53)  # loads have an order of their own there
-    computed = replace(operator, constants=frozenset())
-    assert "llvm.prefetch" not in text_of(computed, 128 * KIB)
+def test_only_constants_larger_than_the_first_cache_are_fetched() -> None:
+    operator = layer(64, 256, 1024)
+    assert "llvm.prefetch" in text_of(operator)
+    assert "llvm.prefetch" not in text_of(layer(64, 16, 320))  # 20 KiB
+    assert "llvm.prefetch" not in text_of(operator, A53)  # loads have an order of their own there
+    assert "llvm.prefetch" not in text_of(replace(operator, constants=frozenset()))
 
 
 def test_a_kernel_fetches_all_panels_but_the_first_and_computes_the_same(tmp_path: Path) -> None:
@@ -134,7 +132,7 @@ def test_a_kernel_fetches_all_panels_but_the_first_and_computes_the_same(tmp_pat
 
 @pytest.mark.parametrize("operator", [layer(35, 96, 650), image(8, 20, 48)], ids=lambda item: item.name)
 def test_every_schedule_computes_the_same(operator: Operator, tmp_path: Path) -> None:
-    target = msgspec.structs.replace(HOST, l2_bytes=16 * KIB)
+    target = msgspec.structs.replace(HOST, l1d_bytes=8 * KIB, l2_bytes=16 * KIB)
     space = cpu_space(operator, target, winograd=False)
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(item.shape).astype(item.dtype) for item in operator.inputs]
