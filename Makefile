@@ -6,8 +6,9 @@ BOARD ?= host
 # a kernel takes seconds to compile with PoCL
 TRIALS ?= $(if $(filter pocl,$(BOARD)),4,32)
 PYTEST_ARGS ?=
-# how tests share the cores; PARALLEL= runs them one after the other
-PARALLEL ?= -n auto --maxprocesses 4 --dist worksteal
+# how tests share the cores, one process more than these, as some tests wait; PARALLEL= runs them one after the other
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+PARALLEL ?= -n $(if $(filter 1 2 3,$(CORES)),$(shell expr $(CORES) + 1),4) --dist worksteal
 EXPERIMENTS ?=
 TORTURE ?=
 PEERS ?= build/peers

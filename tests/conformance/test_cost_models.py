@@ -43,7 +43,9 @@ MODELS: dict[str, Make] = {
     "vanilla-treegru": tree("rank", vanilla=True),
     "transfer": transfer,
 }
-COMPILED = [pytest.param(name, marks=pytest.mark.slow if name in TREE_MODELS else []) for name in MODELS]
+# networks take long to compile, and one kind of ensemble stands for the others
+LONG = {*TREE_MODELS, "bootstrap-mean", "bootstrap-ucb"}
+COMPILED = [pytest.param(name, marks=pytest.mark.slow if name in LONG else []) for name in MODELS]
 
 
 @pytest.fixture(params=COMPILED, name="make")

@@ -112,6 +112,7 @@ def test_what_was_put_is_there_whole(board: Board) -> None:
         assert session.put(data, lambda done, total: pytest.fail("it was there")) == sha
 
 
+@pytest.mark.slow
 def test_a_kernel_is_measured_and_a_wild_one_is_a_failure(
     board: Board, compile_kernels: CompileKernels
 ) -> None:

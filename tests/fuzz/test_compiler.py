@@ -115,6 +115,7 @@ QUICK = settings(
 )
 
 
+@pytest.mark.slow
 @settings(QUICK, max_examples=50)
 @given(SEEDS)
 def test_interpreter_equals_reference(seed: tuple[str, int]) -> None:

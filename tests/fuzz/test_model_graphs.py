@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -240,6 +241,7 @@ def networks(draw: Any) -> Any:
     return model(net.nodes, {"x": shape, "y": shape}, outputs, net.weights, opset=13)
 
 
+@pytest.mark.slow
 @given(proto=networks())
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 def test_random_network_equals_onnxruntime(proto: Any) -> None:

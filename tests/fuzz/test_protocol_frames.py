@@ -54,6 +54,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
+@pytest.mark.slow
 @given(FRAMES, st.lists(st.integers(0, 1 << 20), max_size=20), st.binary(max_size=50))
 def test_frames_come_out_as_they_went_in_however_they_are_cut(
     frames: list[tuple[dict[str, Any], list[bytes]]], places: list[int], noise: bytes

@@ -56,6 +56,7 @@ def values(tensor: Tensor, rng: np.random.Generator) -> NDArray[np.generic]:
     )
 
 
+@pytest.mark.slow
 def test_machine_code_and_interpreter_agree_with_the_reference(tmp_path: Path) -> None:
     rng, jobs, expected = np.random.default_rng(3), [], []
     for row, dtype in CASES:

@@ -363,6 +363,7 @@ def test_blocks_cover_a_box_once_and_keep_to_their_size(extents: list[int], elem
     assert (hits == 1).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_random_elementwise_terms_mean_what_they_say(source: random.Random) -> None:

@@ -77,6 +77,7 @@ def test_a_search_measures_no_configuration_twice_and_ends_with_the_space() -> N
     assert np.array_equal(np.sort(everything), np.sort(landscape.costs_s), equal_nan=True)
 
 
+@pytest.mark.slow
 def test_a_pool_is_searched_to_its_end() -> None:
     landscape = open_landscape(TINY, Path("."))
     known = dataclasses.replace(

@@ -57,6 +57,7 @@ def work_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", REPRESENTATIONS[1:3], ids=lambda method: method.name)
 def test_a_global_model_orders_an_operator_it_has_not_seen(work: Path, method: Method) -> None:
     landscape = pool(collected(TARGET, work))
@@ -66,6 +67,7 @@ def test_a_global_model_orders_an_operator_it_has_not_seen(work: Path, method: M
     assert rank_correlation(scores.tolist(), landscape.costs_s.tolist()) > 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [TRANSFER, transferred(REPRESENTATIONS[2])], ids=lambda method: method.name
 )

@@ -53,6 +53,7 @@ def test_killed_before_every_file_operation_of_an_update(board: SlotBoard) -> No
     _kill_everywhere(board, lambda: board.flash(3), wanted=3, before=2)
 
 
+@pytest.mark.slow
 def test_killed_before_every_file_operation_of_a_rollback(board: SlotBoard) -> None:
     board.flash(1)
     board.flash(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.synthetic_space import TilingSpace, best_after, everything
 from toolkit.cost_model.gbt import GradientBoostedTrees, TreeOptions
@@ -72,6 +73,7 @@ def learned(seed: int, options: AnnealingOptions) -> AnnealingProposer:
     return AnnealingProposer(SPACE, SPACE.features, model, np.random.default_rng(seed), options)
 
 
+@pytest.mark.slow
 def test_the_learned_search_beats_random_from_the_second_batch_on() -> None:
     options = AnnealingOptions(chains=256, steps=8)
     seeds = range(5)

@@ -184,6 +184,7 @@ def others(rng: np.random.Generator) -> Quantized:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [convolution, product, others])
 def test_quantized_operators_equal_onnxruntime(draw: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
