@@ -7,12 +7,13 @@ is a formula, so that a test knows the optimum and needs no compiler.
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cross.schedule.space import Part, ScheduleSpace
 from toolkit.explore.proposer import Proposer
-from toolkit.explore.space import Whole
 
 Batch = NDArray[np.int64]
 
@@ -29,7 +30,7 @@ class TilingSpace:
     ) -> None:
         self.shape: tuple[int, ...] = (*tiles, vectors, unrolls)
         self.size = math.prod(self.shape)
-        self.parts = (Whole(self),)
+        self.parts = (Part("", cast(ScheduleSpace, self), None, slice(None), len(self.shape)),)
         self.footprint = footprint
         self._radix = np.array(
             [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))], dtype=np.uint64

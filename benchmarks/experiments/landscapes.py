@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from benchmarks.experiments.collected import Collected, collected
 from benchmarks.replay import open_replay
 from cross.loopnest.program import Programs
-from toolkit.explore.space import Batch, Ids, SearchSpace, Whole
+from cross.schedule.space import Part, ScheduleSpace
+from toolkit.explore.space import Batch, Ids, SearchSpace
 from toolkit.features.choose import make_features
 
 TABLE: Final = "table"
@@ -77,7 +78,7 @@ class PoolSpace:
     def __init__(self, count: int) -> None:
         self.shape: tuple[int, ...] = (count,)
         self.size = count
-        self.parts = (Whole(self),)
+        self.parts = (Part("", cast(ScheduleSpace, self), None, slice(None), 1),)
 
     def sample(self, rng: np.random.Generator, n: int) -> Batch:
         return rng.integers(0, self.shape[0], (n, 1))

@@ -173,15 +173,8 @@ class TreeGRU:
     @classmethod
     def restore(cls, state: dict[str, Any]) -> TreeGRU:
         """The model that `state` describes. Raises ValueError when its arrays do not have its sizes."""
-        options = TrainingOptions(**state["options"])
-        model = cls(
-            state["channels"],
-            state["objective"],
-            vanilla=state["vanilla"],
-            seed=state["seed"],
-            options=options,
-        )
-        stored = state["fitted"]
+        settings = {key: state[key] for key in ("channels", "objective", "vanilla", "seed")}
+        model, stored = cls(**settings, options=TrainingOptions(**state["options"])), state["fitted"]
         if stored is None:
             return model
         parameters = {name: unpacked(value) for name, value in stored["parameters"].items()}

@@ -7,11 +7,12 @@ the index of a choice. `cross.schedule.ScheduleSpace` is such a space.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cross.schedule.space import Part
 
 Batch = NDArray[np.int64]
 Ids = NDArray[np.uint64]
@@ -23,28 +24,6 @@ Identify = Callable[[Batch], Ids]
 ENUMERATED_AT_ONCE: Final = 8192
 _DRAWS: Final = 12  # rounds of sampling before a space counts as nearly exhausted
 ENUMERABLE: Final = 1 << 18  # a nearly exhausted space up to this size is searched through instead
-
-
-class Part(Protocol):
-    """One of the spaces that a space has side by side (cross.schedule.space.Part)."""
-
-    @property
-    def space(self) -> SearchSpace:
-        """The part as a space of its own."""
-        ...
-
-    @property
-    def own(self) -> NDArray[np.bool_]:
-        """The columns of the whole that say something of the part's configurations."""
-        ...
-
-    def has(self, batch: Batch) -> NDArray[np.bool_]:
-        """Which rows of the whole are the part's."""
-        ...
-
-    def embedded(self, rows: Batch) -> Batch:
-        """Rows of the part as rows of the whole."""
-        ...
 
 
 class SearchSpace(Protocol):
@@ -80,26 +59,6 @@ class SearchSpace(Protocol):
     def ids(self, batch: Batch) -> Ids:
         """One number for each row, equal for equal rows only."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """The only part of a space that is no schedule space."""
-
-    space: SearchSpace
-
-    @property
-    def own(self) -> NDArray[np.bool_]:
-        """See Part.own."""
-        return np.ones(len(self.space.shape), np.bool_)
-
-    def has(self, batch: Batch) -> NDArray[np.bool_]:
-        """See Part.has."""
-        return np.ones(len(batch), np.bool_)
-
-    def embedded(self, rows: Batch) -> Batch:
-        """See Part.embedded."""
-        return rows
 
 
 def components(space: SearchSpace, batch: Batch) -> Batch:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from boards.board import Board
 from device_runtime.protocol import BAD_HASH, NOT_FOUND, REFUSED, permission_text
@@ -103,9 +103,7 @@ def roll_back(
         with _step(progress, "rollback"), _refused(f"board {board.name}", "; flash a bundle instead"):
             session.call("rollback", Current, expected_current=before.current, reason="")
         with _step(progress, "health_check"):
-            answer = session.call(
-                "health_check", Start, target=options.target, timeout_s=options.test_timeout_s
-            )
+            answer = session.call("health_check", Start, **options.start)
         after = session.call("slots", SlotStatus, verify="")
     if not answer.passed:
         raise VerificationError(
@@ -128,8 +126,7 @@ def run(
 
         def start() -> ModelStart:
             hashes = [session.put(data) for data in inputs]
-            asked = {"inputs": hashes, "target": options.target, "repeat": repeat}
-            return session.call("run", ModelStart, **asked, timeout_s=options.test_timeout_s)
+            return session.call("run", ModelStart, inputs=hashes, repeat=repeat, **options.start)
 
         with _refused(f"board {board.name}"):
             answer = put_again(start)
@@ -292,7 +289,7 @@ class _Flash:
     def self_test(self, before: SlotStatus) -> tuple[float, StartedVariant]:
         """Largest relative error, and what ran. RolledBack or VerificationError; nothing was switched."""
         with _step(self.tell, "self_test"), _refused(self.where):
-            answer = self.session.call("self_test", SelfTest, id=self.bundle.id, **self.started)
+            answer = self.session.call("self_test", SelfTest, id=self.bundle.id, **self.options.start)
         if not answer.passed:
             raise self.rejected(before.current, f"its self-test failed: {_failure(answer)}; {AGAIN}")
         errors = [output.max_abs_error / max(output.max_abs_reference, 1e-30) for output in answer.outputs]
@@ -304,7 +301,7 @@ class _Flash:
             with _step(self.tell, "activate"):
                 self.session.call("activate", Reply, id=self.bundle.id)
             with _step(self.tell, "health_check"):
-                answer = self.session.call("health_check", Start, **self.started)
+                answer = self.session.call("health_check", Start, **self.options.start)
             if not answer.passed or answer.id != self.bundle.id:
                 raise self.taken_back(before, f"it does not start: {_failure(answer)}; {AGAIN}")
             with _step(self.tell, "commit"):
@@ -366,11 +363,6 @@ class _Flash:
     def where(self) -> str:
         """The board and the bundle, as error messages name them."""
         return f"board {self.session.board.name}, bundle {self.bundle.path}"
-
-    @property
-    def started(self) -> dict[str, Any]:
-        """Parameters of the calls that start the model."""
-        return {"target": self.options.target, "timeout_s": self.options.test_timeout_s}
 
 
 def _moved(tell: FlashProgress, before_bytes: int, all_bytes: int, part_bytes: int, _: int) -> None:

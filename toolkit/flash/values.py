@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -55,6 +55,11 @@ class FlashOptions:
     config_dir: Path | str | None = None
     """Where the signing key and trusted signers are; None: ~/.config/tune-for-board."""
     cache_dir: Path | str | None = None
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """Parameters of the calls that start the model."""
+        return {"target": self.target, "timeout_s": self.test_timeout_s}
 
 
 class StartedVariant(msgspec.Struct, frozen=True, kw_only=True):

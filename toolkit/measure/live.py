@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from device_runtime.protocol import (
 from toolkit.explore.space import Batch
 from toolkit.measure.builder import Builder, BuiltKernel, NamedNest
 from toolkit.measure.measurement import CODE, GIVEN_UP_S, IDENTICAL_CODE, Measurement
-from toolkit.measure.session import DeviceError
+from toolkit.measure.session import DeviceError, Session
 from toolkit.measure.trial_data import TrialData, trial_data
 
 RTOL: Final = {"bfloat16": 4e-2, "float16": 1e-2, "float32": 1e-4, "float64": 1e-8}
@@ -39,18 +39,6 @@ FEW_REPEATS: Final = 6  # are asked for first; if they agree, the others are sav
 AGREEING: Final = 3  # of the few
 AGREEMENT: Final = 1.05  # the slowest of the AGREEING fastest over the fastest, at most
 ATTEMPTS: Final = 3  # at a candidate that fails by no fault of its own
-
-
-class BoardSession(Protocol):
-    """The part of toolkit.measure.session.Session that measuring uses."""
-
-    def put(self, data: bytes) -> str:
-        """Make the board hold `data`; returns its SHA-256 in hex."""
-        ...
-
-    def measure(self, request: MeasureRequest) -> MeasureResult:
-        """Check and time one kernel. A failure of the kernel is in the result."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +81,7 @@ class LiveRunner:
         self,
         programs: Programs,
         builder: Builder,
-        session: BoardSession,
+        session: Session,
         options: RunnerOptions = RunnerOptions(),
         *,
         seed: int = 0,

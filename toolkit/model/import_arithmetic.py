@@ -11,17 +11,13 @@ INFINITY = float("inf")
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def unary(source: Source, build: GraphBuilder) -> None:
-    """An elementwise operator without attributes."""
-    source.emit(build, source.op, [source.input(0).name])
-
-
-def unary_with_settings(source: Source, build: GraphBuilder) -> None:
-    """An elementwise operator with numbers as attributes; SETTINGS has their defaults."""
+def elementwise(source: Source, build: GraphBuilder) -> None:
+    """An operator of elements with numpy's broadcasting; SETTINGS has the defaults of its attributes."""
     attributes: dict[str, Attribute] = {
-        key: source.number(key, default) for key, default in SETTINGS[source.op].items()
+        key: source.number(key, default) for key, default in SETTINGS.get(source.op, {}).items()
     }
-    source.emit(build, source.op, [source.input(0).name], attributes)
+    operands = [source.input(position).name for position in range(len(source.inputs))]
+    source.emit(build, source.op, operands, attributes)
 
 
 def gelu(source: Source, build: GraphBuilder) -> None:
@@ -62,11 +58,6 @@ def _bound(source: Source, position: int, what: str, absent: float) -> float:
         raise source.invalid(f"expected one number as its {what}, found shape {list(given.shape)}")
     number: float = given.item()
     return number
-
-
-def binary(source: Source, build: GraphBuilder) -> None:
-    """Two operands with numpy's broadcasting."""
-    source.emit(build, source.op, [source.input(0).name, source.input(1).name])
 
 
 def broadcast(source: Source) -> tuple[int, ...]:
@@ -124,11 +115,6 @@ def variadic(source: Source, build: GraphBuilder) -> None:
     result = source.emit(build, op, [result, operands[-1].name], shape=source.output.shape)
     scale = source.number_as(build, "scale", 1.0 / len(operands))
     source.emit(build, "Mul", [result, scale])
-
-
-def where(source: Source, build: GraphBuilder) -> None:
-    """Where(condition, then, otherwise)."""
-    source.emit(build, "Where", [source.input(position).name for position in range(3)])
 
 
 def gemm(source: Source, build: GraphBuilder) -> None:
@@ -249,30 +235,29 @@ SETTINGS: dict[str, dict[str, float]] = {
 }
 
 _PLAIN = "Sigmoid Tanh Exp Log Sqrt Reciprocal Erf Softplus HardSwish Floor Ceil Mish Softsign"
+_NUMERIC = "Relu Abs Neg Add Sub Mul Div PRelu"
 _COMPARISONS = "Less LessOrEqual Greater GreaterOrEqual"
 
 IMPORTERS: dict[str, Importer] = {
-    **{op: Importer(unary) for op in _PLAIN.split()},
-    **{op: Importer(unary_with_settings, frozenset(keys)) for op, keys in SETTINGS.items()},
-    **{op: Importer(unary, dtypes=NUMBERS) for op in ("Relu", "Abs", "Neg")},
-    **{op: Importer(binary, dtypes=NUMBERS) for op in ("Add", "Sub", "Mul", "Div", "PRelu")},
+    **{op: Importer(elementwise) for op in _PLAIN.split()},
+    **{op: Importer(elementwise, frozenset(keys)) for op, keys in SETTINGS.items()},
+    **{op: Importer(elementwise, dtypes=NUMBERS) for op in _NUMERIC.split()},
     # ONNX infers no shape of LessOrEqual and GreaterOrEqual before opset 16
-    **{op: Importer(binary, dtypes=VALUES, shape=broadcast) for op in _COMPARISONS.split()},
-    "Equal": Importer(binary, dtypes=VALUES),
+    **{op: Importer(elementwise, dtypes=VALUES, shape=broadcast) for op in _COMPARISONS.split()},
     **{op: Importer(variadic) for op in ("Sum", "Mean")},
     **{op: Importer(variadic, dtypes=NUMBERS) for op in ("Max", "Min")},
-    "Not": Importer(unary, dtypes=TRUTH),
-    "Where": Importer(where, dtypes=VALUES),
-    "Gelu": Importer(gelu, frozenset({"approximate"})),
-    "Clip": Importer(clip, frozenset({"min", "max"}), NUMBERS),
+    "Not": Importer(elementwise, dtypes=TRUTH),
+    **{op: Importer(elementwise, dtypes=VALUES) for op in ("Equal", "Where")},
+    "Gelu": Importer(gelu, {"approximate"}),
+    "Clip": Importer(clip, {"min", "max"}, NUMBERS),
     "Pow": Importer(power, dtypes=NUMBERS),
-    "Gemm": Importer(gemm, frozenset({"alpha", "beta", "transA", "transB"}), NUMBERS),
+    "Gemm": Importer(gemm, {"alpha", "beta", "transA", "transB"}, NUMBERS),
     "MatMul": Importer(matmul, dtypes=NUMBERS),
     "BatchNormalization": Importer(
-        batch_normalization, frozenset({"epsilon", "momentum", "spatial", "training_mode"}), folds=True
+        batch_normalization, {"epsilon", "momentum", "spatial", "training_mode"}, folds=True
     ),
-    "Softmax": Importer(softmax, frozenset({"axis"}), folds=True),
-    "LogSoftmax": Importer(softmax, frozenset({"axis"}), folds=True),
-    "Cast": Importer(cast, frozenset({"to", "saturate", "round_mode"}), VALUES),
-    "CastLike": Importer(cast, frozenset({"saturate", "round_mode"}), VALUES),
+    "Softmax": Importer(softmax, {"axis"}, folds=True),
+    "LogSoftmax": Importer(softmax, {"axis"}, folds=True),
+    "Cast": Importer(cast, {"to", "saturate", "round_mode"}, VALUES),
+    "CastLike": Importer(cast, {"saturate", "round_mode"}, VALUES),
 }

@@ -330,12 +330,10 @@ def fill(source: Source, build: GraphBuilder) -> None:
 
 
 IMPORTERS: dict[str, Importer] = {
-    "Range": Importer(range_, frozenset(), frozenset({"int16", "int32", "int64"}), shape=range_shape),
-    "ConstantOfShape": Importer(fill, frozenset({"value"}), VALUES, shape=filled_shape),
-    "Compress": Importer(compress, frozenset({"axis"}), VALUES, shape=compressed_shape),
-    "NonZero": Importer(non_zero, frozenset(), VALUES, shape=places_shape),
-    "Unique": Importer(unique, frozenset({"axis", "sorted"}), VALUES, extra_outputs=True, shape=unique_shape),
-    "NonMaxSuppression": Importer(
-        suppress, frozenset({"center_point_box"}), FLOATS | INTEGERS, shape=selected_shape
-    ),
+    "Range": Importer(range_, set(), frozenset({"int16", "int32", "int64"}), shape=range_shape),
+    "ConstantOfShape": Importer(fill, {"value"}, VALUES, shape=filled_shape),
+    "Compress": Importer(compress, {"axis"}, VALUES, shape=compressed_shape),
+    "NonZero": Importer(non_zero, set(), VALUES, shape=places_shape),
+    "Unique": Importer(unique, {"axis", "sorted"}, VALUES, extra_outputs=True, shape=unique_shape),
+    "NonMaxSuppression": Importer(suppress, {"center_point_box"}, FLOATS | INTEGERS, shape=selected_shape),
 }

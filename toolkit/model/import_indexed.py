@@ -208,20 +208,18 @@ def determinant(source: Source, build: GraphBuilder) -> None:
     source.emit(build, "Det", [data.name])
 
 
-_SCATTER = frozenset({"axis", "reduction"})
+_SCATTER = {"axis", "reduction"}
 
 IMPORTERS: dict[str, Importer] = {
-    "Gather": Importer(gather, frozenset({"axis"}), VALUES),
-    "GatherElements": Importer(gather_elements, frozenset({"axis"}), VALUES),
-    "GatherND": Importer(gather_tuples, frozenset({"batch_dims"}), VALUES),
-    "Scatter": Importer(scatter_elements, frozenset({"axis"}), VALUES),
+    "Gather": Importer(gather, {"axis"}, VALUES),
+    "GatherElements": Importer(gather_elements, {"axis"}, VALUES),
+    "GatherND": Importer(gather_tuples, {"batch_dims"}, VALUES),
+    "Scatter": Importer(scatter_elements, {"axis"}, VALUES),
     "ScatterElements": Importer(scatter_elements, _SCATTER, VALUES),
-    "ScatterND": Importer(scatter_tuples, frozenset({"reduction"}), VALUES),
-    "TensorScatter": Importer(write_at, frozenset({"axis", "mode"}), VALUES),
-    "ReverseSequence": Importer(reverse_sequences, frozenset({"batch_axis", "time_axis"}), VALUES),
-    "TopK": Importer(
-        top, frozenset({"axis", "k", "largest", "sorted"}), VALUES, extra_outputs=True, shape=top_shape
-    ),
-    "Col2Im": Importer(columns_to_image, frozenset({"dilations", "pads", "strides"})),
+    "ScatterND": Importer(scatter_tuples, {"reduction"}, VALUES),
+    "TensorScatter": Importer(write_at, {"axis", "mode"}, VALUES),
+    "ReverseSequence": Importer(reverse_sequences, {"batch_axis", "time_axis"}, VALUES),
+    "TopK": Importer(top, {"axis", "k", "largest", "sorted"}, VALUES, extra_outputs=True, shape=top_shape),
+    "Col2Im": Importer(columns_to_image, {"dilations", "pads", "strides"}),
     "Det": Importer(determinant),
 }

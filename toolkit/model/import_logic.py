@@ -6,7 +6,7 @@ import numpy as np
 
 from cross.expression.language.dtypes import DTYPES
 from toolkit.model.graph import STORED, Attribute, GraphBuilder
-from toolkit.model.import_arithmetic import binary, cast, cast_to, unary
+from toolkit.model.import_arithmetic import cast, cast_to, elementwise
 from toolkit.model.source import FLOATS, INTEGERS, NUMBERS, TRUTH, VALUES, Importer, Source
 
 
@@ -64,14 +64,14 @@ def bit_cast(source: Source, build: GraphBuilder) -> None:
 _PLAIN = "Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Round"
 
 IMPORTERS: dict[str, Importer] = {
-    **{op: Importer(unary) for op in _PLAIN.split()},
-    "Sign": Importer(unary, dtypes=NUMBERS),
-    "IsNaN": Importer(unary, dtypes=FLOATS | TRUTH),
-    "IsInf": Importer(is_infinite, frozenset({"detect_negative", "detect_positive"}), FLOATS | TRUTH),
-    "Mod": Importer(modulo, frozenset({"fmod"}), NUMBERS),
-    **{op: Importer(binary, dtypes=INTEGERS) for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")},
-    "BitShift": Importer(bit_shift, frozenset({"direction"}), INTEGERS),
-    "BitCast": Importer(bit_cast, frozenset({"to"}), VALUES),
+    **{op: Importer(elementwise) for op in _PLAIN.split()},
+    "Sign": Importer(elementwise, dtypes=NUMBERS),
+    "IsNaN": Importer(elementwise, dtypes=FLOATS | TRUTH),
+    "IsInf": Importer(is_infinite, {"detect_negative", "detect_positive"}, FLOATS | TRUTH),
+    "Mod": Importer(modulo, {"fmod"}, NUMBERS),
+    **{op: Importer(elementwise, dtypes=INTEGERS) for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")},
+    "BitShift": Importer(bit_shift, {"direction"}, INTEGERS),
+    "BitCast": Importer(bit_cast, {"to"}, VALUES),
     "BitwiseNot": Importer(bitwise_not, dtypes=INTEGERS),
-    **{op: Importer(binary, dtypes=TRUTH) for op in ("And", "Or", "Xor")},
+    **{op: Importer(elementwise, dtypes=TRUTH) for op in ("And", "Or", "Xor")},
 }

@@ -81,9 +81,7 @@ def lp_normalization(source: Source, build: GraphBuilder) -> None:
 
 
 IMPORTERS: dict[str, Importer] = {
-    "LayerNormalization": Importer(
-        layer_normalization, frozenset({"axis", "epsilon", "stash_type"}), folds=True
-    ),
-    "LpNormalization": Importer(lp_normalization, frozenset({"axis", "p"})),
-    "InstanceNormalization": Importer(instance_normalization, frozenset({"epsilon"}), folds=True),
+    "LayerNormalization": Importer(layer_normalization, {"axis", "epsilon", "stash_type"}, folds=True),
+    "LpNormalization": Importer(lp_normalization, {"axis", "p"}),
+    "InstanceNormalization": Importer(instance_normalization, {"epsilon"}, folds=True),
 }

@@ -13,16 +13,12 @@ from toolkit.model.source import NUMBERS, VALUES, Emitter, Importer, Operand, So
 
 def arg_extreme(source: Source, build: GraphBuilder) -> None:
     """ArgMax and ArgMin: the first place of the extreme, or the last one."""
-    name, kept = _place(source, build, source.input(0), source.op)
-    source.emit(build, "Identity" if kept == source.output.shape else "Reshape", [name])
-
-
-def _place(source: Source, build: GraphBuilder, data: Operand, op: str) -> tuple[str, tuple[int, ...]]:
-    """The index of the extreme along the node's axis, which keeps extent 1, and its shape."""
-    axis = source.integer("axis", -1 if source.op == "Hardmax" else 0) % data.rank
+    data = source.input(0)
+    axis = source.integer("axis", 0) % data.rank
     attributes: dict[str, Attribute] = {"axis": axis, "last": source.integer("select_last_index", 0)}
     kept = (*data.shape[:axis], 1, *data.shape[axis + 1 :])
-    return source.emit(build, op, [data.name], attributes, kept, "int64"), kept
+    name = source.emit(build, source.op, [data.name], attributes, kept, "int64")
+    source.emit(build, "Identity" if kept == source.output.shape else "Reshape", [name])
 
 
 def hardmax(source: Source, build: GraphBuilder) -> None:
@@ -119,14 +115,14 @@ def einsum(source: Source, build: GraphBuilder) -> None:
     source.emit(build, "Einsum", [operand.name for operand in operands], attributes)
 
 
-_EXTREME = frozenset({"axis", "keepdims", "select_last_index"})
+_EXTREME = {"axis", "keepdims", "select_last_index"}
 
 IMPORTERS: dict[str, Importer] = {
     "ArgMax": Importer(arg_extreme, _EXTREME, NUMBERS),
     "ArgMin": Importer(arg_extreme, _EXTREME, NUMBERS),
-    "Hardmax": Importer(hardmax, frozenset({"axis"})),
-    "OneHot": Importer(one_hot, frozenset({"axis"}), VALUES, shape=one_hot_shape),
-    "Trilu": Importer(triangle, frozenset({"upper"}), VALUES),
-    **{op: Importer(running, frozenset({"exclusive", "reverse"}), NUMBERS) for op in ("CumSum", "CumProd")},
-    "Einsum": Importer(einsum, frozenset({"equation"}), NUMBERS),
+    "Hardmax": Importer(hardmax, {"axis"}),
+    "OneHot": Importer(one_hot, {"axis"}, VALUES, shape=one_hot_shape),
+    "Trilu": Importer(triangle, {"upper"}, VALUES),
+    **{op: Importer(running, {"exclusive", "reverse"}, NUMBERS) for op in ("CumSum", "CumProd")},
+    "Einsum": Importer(einsum, {"equation"}, NUMBERS),
 }

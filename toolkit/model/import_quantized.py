@@ -115,11 +115,11 @@ def _aligned(source: Source, build: GraphBuilder, operand: Operand) -> str:
     return source.emit(build, "Reshape", [name], shape=shape, dtype="float32")
 
 
-_SETTINGS = frozenset({"axis", "block_size", "output_dtype", "precision", "saturate"})
+_SETTINGS = {"axis", "block_size", "output_dtype", "precision", "saturate"}
 
 IMPORTERS: dict[str, Importer] = {
     "QuantizeLinear": Importer(quantize, _SETTINGS, NUMBERS),
     "DequantizeLinear": Importer(dequantize, _SETTINGS, NUMBERS),
-    "ConvInteger": Importer(conv_integer, frozenset(WINDOW), INTEGERS),
+    "ConvInteger": Importer(conv_integer, set(WINDOW), INTEGERS),
     "MatMulInteger": Importer(matmul_integer, dtypes=INTEGERS),
 }

@@ -66,36 +66,37 @@ class _Layer:
 
 @dataclass(slots=True)
 class _Body:
-    """The loop of one direction under construction: its body, and what it reads from outside, in order."""
+    """The loop of one direction under construction: its body, and what it reads from outside, in order.
+
+    Of what it reads: the value outside, and the body's input.
+    """
 
     outer: GraphBuilder
     nodes: _Nodes
-    carried: list[str] = field(default_factory=list)
-    scanned: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-    inputs: dict[str, list[str]] = field(default_factory=lambda: {"carried": [], "scanned": [], "others": []})
+    carried: list[tuple[str, str]] = field(default_factory=list)
+    scanned: list[tuple[str, str]] = field(default_factory=list)
+    others: list[tuple[str, str]] = field(default_factory=list)
 
-    def _input(self, kind: str, given: list[str], name: str, shape: tuple[int, ...]) -> str:
-        given.append(name)
+    def _input(self, kind: list[tuple[str, str]], name: str, shape: tuple[int, ...]) -> str:
         build = self.nodes.build
         own = build.add(Value(build.fresh(name), shape, self.outer.values[name].dtype))
-        self.inputs[kind].append(own)
+        kind.append((name, own))
         return own
 
     def carry(self, name: str) -> str:
         """The value that begins as `name`."""
-        return self._input("carried", self.carried, name, self.outer.values[name].shape)
+        return self._input(self.carried, name, self.outer.values[name].shape)
 
     def scan(self, name: str) -> str:
         """A slice of `name` along its first dimension."""
-        return self._input("scanned", self.scanned, name, self.outer.values[name].shape[1:])
+        return self._input(self.scanned, name, self.outer.values[name].shape[1:])
 
     def read(self, name: str) -> str:
         """`name` as it is."""
         value = self.outer.values[name]
         if value.data is not None:
             return self.nodes.build.constant(name, value.data)
-        return self._input("others", self.others, name, value.shape)
+        return self._input(self.others, name, value.shape)
 
 
 def _activations(source: Source) -> tuple[dict[str, Attribute], ...]:
@@ -188,7 +189,7 @@ def _direction(layer: _Layer, nodes: _Nodes, direction: int, back: bool) -> list
         new = cell.rnn(old[0])
     stacked = [cell.kept(new[0], "")] if source.outputs and source.outputs[0] else []
     results = (*new, *stacked)
-    inputs = [*body.inputs["carried"], *body.inputs["scanned"], *body.inputs["others"]]
+    outside, inputs = zip(*body.carried, *body.scanned, *body.others, strict=True)
     graph = body.nodes.build.finish(inputs, list(dict.fromkeys(results)))
     slices = len(body.scanned) + len(stacked)
     repeat = Repeat(graph, step_count, len(new), len(body.scanned), results, (back,) * slices)
@@ -197,7 +198,7 @@ def _direction(layer: _Layer, nodes: _Nodes, direction: int, back: bool) -> list
     if stacked:
         name = nodes.build.fresh(f"{source.name}/states{direction}")
         outputs.append(Value(name, (step_count, *layer.state), layer.dtype))
-    last = nodes.build.control(repeat, [*body.carried, *body.scanned, *body.others], outputs, source.name)
+    last = nodes.build.control(repeat, outside, outputs, source.name)
     return [last[-1], *last[: len(new)]]
 
 
@@ -291,9 +292,7 @@ class _Cell:
         return [self.kept(nodes.emit(op, [total], self.layer.state, settings), old)]
 
 
-_SHARED = frozenset(
-    {"activations", "activation_alpha", "activation_beta", "clip", "direction", "hidden_size", "layout"}
-)
+_SHARED = {"activations", "activation_alpha", "activation_beta", "clip", "direction", "hidden_size", "layout"}
 _OWN = {"LSTM": {"input_forget"}, "GRU": {"linear_before_reset"}, "RNN": set()}
 
 IMPORTERS: dict[str, Importer] = {

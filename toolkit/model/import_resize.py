@@ -15,7 +15,7 @@ import numpy as np
 
 from toolkit.model.constants import run_node
 from toolkit.model.graph import Array, GraphBuilder, computed_in
-from toolkit.model.source import VALUES, Importer, Operand, Source
+from toolkit.model.source import VALUES, Emitter, Importer, Operand, Source
 from toolkit.model.weight_layout import channels_last
 
 MATRIX_ELEMENTS = 1 << 24  # of a resampling matrix; more would be no sensible way to resize
@@ -53,12 +53,10 @@ def _repeat(source: Source, build: GraphBuilder, data: Operand, repeats: Sequenc
         pair, wide = ((1, extent), (count, extent)) if blocks else ((extent, 1), (extent, count))
         before += pair if count != 1 else (extent,)
         after += wide if count != 1 else (extent,)
-    shape = [data.shape[axis] for axis in order]
-    name = source.emit(build, "Transpose", [data.name], {"perm": order}, shape=shape)
-    name = source.emit(build, "Reshape", [name], shape=before)
-    name = source.emit(build, "Expand", [name], {"shape": tuple(after)}, shape=after)
-    shape = [source.output.shape[axis] for axis in order]
-    name = source.emit(build, "Reshape", [name], shape=shape)
+    nodes = Emitter(source, build)
+    name = nodes.shaped(nodes.transposed(data.name, order), before)
+    name = nodes.emit("Expand", [name], after, {"shape": tuple(after)})
+    name = nodes.shaped(name, [source.output.shape[axis] for axis in order])
     source.emit(build, "Transpose", [name], {"perm": back})
 
 
@@ -117,19 +115,18 @@ def _resample(
     source: Source, build: GraphBuilder, data: Operand, matrices: dict[int, Array], added: Array | None
 ) -> None:
     """Multiply along each axis, on channels-last data seen as [outer, extent, inner], and add."""
-    order, back = _image_order(data.rank)
+    nodes, (order, back) = Emitter(source, build), _image_order(data.rank)
     shape = [data.shape[axis] for axis in order]
-    name = source.emit(build, "Transpose", [data.name], {"perm": order}, shape=shape)
+    name = nodes.transposed(data.name, order)
     for axis, matrix in matrices.items():
         place = order.index(axis)
         outer, inner = int(np.prod(shape[:place])), int(np.prod(shape[place + 1 :]))
         left = build.constant(
             f"{source.output.name}/resize{axis}", matrix.astype(computed_in(source.output.dtype))
         )
-        name = source.emit(build, "Reshape", [name], shape=(outer, shape[place], inner))
+        name = nodes.shaped(name, (outer, shape[place], inner))
         shape[place] = matrix.shape[0]
-        name = source.emit(build, "MatMul", [left, name], shape=(outer, shape[place], inner))
-        name = source.emit(build, "Reshape", [name], shape=shape)
+        name = nodes.shaped(nodes.emit("MatMul", [left, name], (outer, shape[place], inner)), shape)
     whole = None if added is None else source.output.shape
     name = source.emit(build, "Transpose", [name], {"perm": back}, shape=whole)
     if added is not None:
@@ -264,24 +261,21 @@ def _block_mode(source: Source) -> str:
 
 
 def _rearrange(source: Source, build: GraphBuilder, split: tuple[int, ...], perm: tuple[int, ...]) -> None:
-    name = source.emit(build, "Reshape", [source.input(0).name], shape=split)
-    moved = tuple(split[axis] for axis in perm)
-    name = source.emit(build, "Transpose", [name], {"perm": perm}, shape=moved)
+    nodes = Emitter(source, build)
+    name = nodes.transposed(nodes.shaped(source.input(0).name, split), perm)
     source.emit(build, "Reshape", [name])
 
 
-_RESIZE = frozenset(
-    (
-        *("antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside"),
-        *("extrapolation_value", "keep_aspect_ratio_policy", "mode", "nearest_mode"),
-    )
-)
+_RESIZE = {
+    *("antialias", "axes", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside"),
+    *("extrapolation_value", "keep_aspect_ratio_policy", "mode", "nearest_mode"),
+}
 
 IMPORTERS: dict[str, Importer] = {
     "Expand": Importer(expand, dtypes=VALUES),
     "Tile": Importer(tile, dtypes=VALUES),
     "Resize": Importer(resize, _RESIZE, folds=True),
-    "Upsample": Importer(resize, frozenset({"mode", "scales"}), folds=True),
-    "DepthToSpace": Importer(depth_to_space, frozenset({"blocksize", "mode"}), VALUES),
-    "SpaceToDepth": Importer(space_to_depth, frozenset({"blocksize", "mode"}), VALUES),
+    "Upsample": Importer(resize, {"mode", "scales"}, folds=True),
+    "DepthToSpace": Importer(depth_to_space, {"blocksize", "mode"}, VALUES),
+    "SpaceToDepth": Importer(space_to_depth, {"blocksize", "mode"}, VALUES),
 }

@@ -203,22 +203,22 @@ def _reduced_axes(source: Source) -> tuple[int, ...]:
     return tuple(axes)
 
 
-_REDUCE = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
+_REDUCE = {"axes", "keepdims", "noop_with_empty_axes"}
 _REDUCERS = "ReduceSum ReduceProd ReduceL1 ReduceSumSquare"
 
 IMPORTERS: dict[str, Importer] = {
-    "Reshape": Importer(reshape, frozenset({"allowzero"}), VALUES),
-    "Flatten": Importer(reshape, frozenset({"axis"}), VALUES),
-    "Squeeze": Importer(reshape, frozenset({"axes"}), VALUES),
-    "Unsqueeze": Importer(reshape, frozenset({"axes"}), VALUES),
+    "Reshape": Importer(reshape, {"allowzero"}, VALUES),
+    "Flatten": Importer(reshape, {"axis"}, VALUES),
+    "Squeeze": Importer(reshape, {"axes"}, VALUES),
+    "Unsqueeze": Importer(reshape, {"axes"}, VALUES),
     "Identity": Importer(identity, dtypes=VALUES),
     "OptionalGetElement": Importer(identity, dtypes=VALUES),
-    "Dropout": Importer(dropout, frozenset({"ratio", "seed"}), FLOATS | TRUTH, extra_outputs=True),
-    "Transpose": Importer(transpose, frozenset({"perm"}), VALUES),
-    "Concat": Importer(concat, frozenset({"axis"}), VALUES),
-    "Slice": Importer(slice_, frozenset({"starts", "ends", "axes"}), VALUES),
-    "Split": Importer(split, frozenset({"axis", "split", "num_outputs"}), VALUES, extra_outputs=True),
-    "Pad": Importer(pad, frozenset({"mode", "pads", "value"}), VALUES),
+    "Dropout": Importer(dropout, {"ratio", "seed"}, FLOATS | TRUTH, extra_outputs=True),
+    "Transpose": Importer(transpose, {"perm"}, VALUES),
+    "Concat": Importer(concat, {"axis"}, VALUES),
+    "Slice": Importer(slice_, {"starts", "ends", "axes"}, VALUES),
+    "Split": Importer(split, {"axis", "split", "num_outputs"}, VALUES, extra_outputs=True),
+    "Pad": Importer(pad, {"mode", "pads", "value"}, VALUES),
     **{op: Importer(reduction, _REDUCE, NUMBERS) for op in _REDUCERS.split()},
     **{op: Importer(reduction, _REDUCE, VALUES) for op in ("ReduceMax", "ReduceMin")},
     **{op: Importer(reduction, _REDUCE) for op in ("ReduceMean", "ReduceL2")},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from toolkit.model.graph import Array, Attribute, GraphBuilder
-from toolkit.model.source import Importer, Source
+from toolkit.model.source import Emitter, Importer, Source
 
 MATRIX_ELEMENTS = 1 << 24  # of a matrix of cosines; more would be no sensible way to transform
 
@@ -62,11 +64,11 @@ def discrete_fourier(source: Source, build: GraphBuilder) -> None:
     others = [place for place in range(data.rank - 1) if place != axis]
     order = (*others, axis, data.rank - 1)
     outer = tuple(data.shape[place] for place in others)
-    name = source.emit(build, "Transpose", [data.name], {"perm": order}, (*outer, count, parts))
-    name = source.emit(build, "Reshape", [name], shape=(int(np.prod(outer)), count * parts))
+    nodes, lines = Emitter(source, build), math.prod(outer)
+    name = nodes.shaped(nodes.transposed(data.name, order), (lines, count * parts))
     known = build.constant(f"{source.output.name}/fourier", matrix)
-    name = source.emit(build, "MatMul", [name, known], shape=(int(np.prod(outer)), matrix.shape[1]))
-    name = source.emit(build, "Reshape", [name], shape=(*outer, shape[axis], shape[-1]))
+    name = source.emit(build, "MatMul", [name, known], shape=(lines, matrix.shape[1]))
+    name = nodes.shaped(name, (*outer, shape[axis], shape[-1]))
     source.emit(build, "Transpose", [name], {"perm": tuple(order.index(place) for place in range(data.rank))})
 
 
@@ -102,24 +104,15 @@ def short_time_fourier(source: Source, build: GraphBuilder) -> None:
         matrix *= window.astype(np.float32).repeat(parts)[:, None]
     weight = matrix.T.reshape(-1, 1, count, parts).transpose(0, 3, 1, 2)  # [bins * 2, parts, 1, count]
     known = build.constant(f"{source.output.name}/fourier", weight)
-    name = source.emit(build, "Reshape", [data.name], shape=(batch, 1, samples, parts))
-    name = source.emit(build, "Transpose", [name], {"perm": (0, 3, 1, 2)}, (batch, parts, 1, samples))
-    frames = shape[1]
-    settings: dict[str, Attribute] = {
-        "kernel": (1, count),
-        "strides": (1, step),
-        "dilations": (1, 1),
-        "group": 1,
-    }
-    settings["pads"] = (0, 0, 0, 0)
-    name = source.emit(build, "Conv", [name, known], settings, (batch, weight.shape[0], 1, frames))
-    name = source.emit(
-        build, "Transpose", [name], {"perm": (0, 2, 3, 1)}, (batch, 1, frames, weight.shape[0])
-    )
-    source.emit(build, "Reshape", [name])
+    nodes = Emitter(source, build)
+    name = nodes.transposed(nodes.shaped(data.name, (batch, 1, samples, parts)), (0, 3, 1, 2))
+    settings: dict[str, Attribute] = {"kernel": (1, count), "strides": (1, step), "dilations": (1, 1)}
+    settings |= {"pads": (0, 0, 0, 0), "group": 1}
+    name = source.emit(build, "Conv", [name, known], settings, (batch, weight.shape[0], 1, shape[1]))
+    source.emit(build, "Reshape", [nodes.transposed(name, (0, 2, 3, 1))])
 
 
 IMPORTERS: dict[str, Importer] = {
-    "DFT": Importer(discrete_fourier, frozenset({"axis", "inverse", "onesided"})),
-    "STFT": Importer(short_time_fourier, frozenset({"onesided"}), shape=frames_shape),
+    "DFT": Importer(discrete_fourier, {"axis", "inverse", "onesided"}),
+    "STFT": Importer(short_time_fourier, {"onesided"}, shape=frames_shape),
 }

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cross.errors import ExpressionError
+from toolkit.model.body_text import WINDOW
 from toolkit.model.graph import Array, Attribute, GraphBuilder, Node
 from toolkit.model.import_windows import (
     Step,
@@ -164,12 +165,7 @@ def _single_pixel(
 IMPORTERS: dict[str, Importer] = {
     "ConvTranspose": Importer(
         conv_transpose,
-        frozenset(
-            (
-                *("auto_pad", "kernel_shape", "strides", "pads", "dilations"),
-                *("group", "output_padding", "output_shape"),
-            )
-        ),
+        {*WINDOW, "output_padding", "output_shape"},
         shape=transposed_shape,
         folds=True,
     ),

@@ -350,7 +350,7 @@ def lrn(source: Source, build: GraphBuilder) -> None:
     source.emit(build, "LRN", [source.input(0).name], attributes)
 
 
-_WINDOW = frozenset({"auto_pad", "kernel_shape", "strides", "pads", "dilations"})
+_WINDOW = {"auto_pad", "kernel_shape", "strides", "pads", "dilations"}
 
 IMPORTERS: dict[str, Importer] = {
     "Conv": Importer(conv, _WINDOW | {"group"}, folds=True),
@@ -362,14 +362,12 @@ IMPORTERS: dict[str, Importer] = {
         shape=pooled_shape,
         folds=True,
     ),
-    "MaxUnpool": Importer(
-        max_unpool, frozenset({"kernel_shape", "strides", "pads"}), NUMBERS, shape=unpooled_shape
-    ),
+    "MaxUnpool": Importer(max_unpool, {"kernel_shape", "strides", "pads"}, NUMBERS, shape=unpooled_shape),
     "AveragePool": Importer(
         average_pool, _WINDOW | {"ceil_mode", "count_include_pad"}, shape=pooled_shape, folds=True
     ),
     "LpPool": Importer(lp_pool, _WINDOW | {"ceil_mode", "p"}, shape=pooled_shape),
     "GlobalAveragePool": Importer(global_pool, folds=True),
     "GlobalMaxPool": Importer(global_pool, folds=True),
-    "LRN": Importer(lrn, frozenset({"size", "alpha", "beta", "bias"}), folds=True),
+    "LRN": Importer(lrn, {"size", "alpha", "beta", "bias"}, folds=True),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -264,7 +264,7 @@ class Importer:
     """
 
     function: Import
-    attributes: frozenset[str] = frozenset()
+    attributes: Set[str] = frozenset()
     dtypes: frozenset[str] = FLOATS
     extra_outputs: bool = False
     shape: Callable[[Source], tuple[int, ...]] | None = None

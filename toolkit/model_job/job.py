@@ -28,6 +28,7 @@ from toolkit.model_job import stages
 from toolkit.model_job.context import JobContext, open_job, stage
 from toolkit.model_job.job_file import JobLog, job_of
 from toolkit.model_job.kernels import report_operator, with_default_times
+from toolkit.model_job.latency import InTurn
 from toolkit.model_job.options import JobListener, Latency, OperatorReport, TuneOptions, TuneReport
 from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.tuning.progress import TuningResult
@@ -134,11 +135,11 @@ def _report(
     job: JobContext,
     results: Sequence[TuningResult],
     operators: tuple[OperatorReport, ...],
-    measured: stages.MeasuredModels,
+    measured: InTurn,
     name: str,
 ) -> TuneReport:
     """The report of a job, without the bundle's id and the job's total time."""
-    default, comparison = measured.default, measured.comparison
+    default, comparison = measured.first, measured.comparison
     slower = comparison is not None and comparison.verdict == "slower"
     accounts = sum((result.accounts for result in results), TimeBreakdown())
     return TuneReport(
@@ -150,7 +151,7 @@ def _report(
         operators=operators,
         default_latency=default if isinstance(default, Latency) else None,
         default_failure=f"{default.kind}: {default.text}" if isinstance(default, MeasureFailure) else "",
-        tuned_latency=measured.tuned,
+        tuned_latency=measured.second,
         comparison=comparison,
         packed="untuned" if slower else "tuned",
         disturbed=measured.disturbed,

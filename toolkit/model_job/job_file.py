@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal
 
 import msgspec
@@ -182,9 +181,7 @@ class JobLog:
     def __enter__(self) -> JobLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             state: State = "failed" if isinstance(error, Exception) else "interrupted"
             self._write(state=state, reason=str(error))

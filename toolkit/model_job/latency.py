@@ -103,11 +103,15 @@ def _measured(
 
 @dataclass(frozen=True, slots=True)
 class InTurn:
-    """Two models that were measured in turn; a first one that fails leaves nothing to compare."""
+    """Two models that were measured in turn; a first one that fails leaves nothing to compare.
+
+    `disturbed` says in sentences what disturbed the times, where somebody looked.
+    """
 
     first: Latency | MeasureFailure
     second: Latency
     comparison: Comparison | None
+    disturbed: tuple[str, ...] = ()
 
 
 def measure_in_turn(

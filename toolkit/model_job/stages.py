@@ -16,7 +16,6 @@ from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.build import build as build_code
 from toolkit.bundle.pack import GoldenData
 from toolkit.errors import VerificationError
-from toolkit.measure.comparison import Comparison
 from toolkit.measure.live import short_repeats
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
 from toolkit.model_job.context import JobContext, stage
@@ -25,6 +24,7 @@ from toolkit.model_job.fallback import Fallback, build_fallback
 from toolkit.model_job.kernels import TunedOperator, plan_model
 from toolkit.model_job.latency import (
     PAIRS,
+    InTurn,
     LoadedModel,
     golden_data,
     golden_rtol,
@@ -333,24 +333,14 @@ def build(job: JobContext, tuned: Sequence[TunedOperator]) -> BuiltModel:
     return built
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredModels:
-    """The untuned model's times, or why it has none, the tuned one's, and how they compare."""
-
-    default: Latency | MeasureFailure
-    tuned: Latency
-    comparison: Comparison | None
-    disturbed: tuple[str, ...]
-
-
 def measure(
     job: JobContext,
     baseline: Baseline,
     built: BuiltModel,
     expected_s: float,
     unchecked: Sequence[str] = (),
-) -> MeasuredModels:
-    """The default and the tuned model, measured in turn; which of a pair comes first changes every time.
+) -> InTurn:
+    """The default and the tuned model, in turn; which of a pair is measured first changes every time.
 
     `unchecked`: the operators whose kernel never ran by itself. Raises VerificationError when the tuned model
     fails.
@@ -369,15 +359,15 @@ def measure(
 
         untuned = functools.partial(measure_model, baseline.loaded, job.session, expected_s=expected_s)
         found = measure_in_turn(untuned, checked, _pairs(job), in_time)
-        default, tuned, comparison = found.first, found.second, found.comparison
-        running.summary = f"relative error {tuned.max_relative_error:.1e}"
+        default = found.first
+        running.summary = f"relative error {found.second.max_relative_error:.1e}"
         if isinstance(default, MeasureFailure):
             running.summary += f"; the untuned model failed: {default.kind}: {default.text}"
-        elif comparison is not None:
-            running.summary += f", {comparison.verdict}"
-        known = [item for item in (default, tuned) if isinstance(item, Latency)]
+        elif found.comparison is not None:
+            running.summary += f", {found.comparison.verdict}"
+        known = [item for item in (default, found.second) if isinstance(item, Latency)]
         disturbed = () if job.board.emulated else disturbances(known, job.session.probe(gpus=False))
-    return MeasuredModels(default, tuned, comparison, disturbed)
+    return replace(found, disturbed=disturbed)
 
 
 def _pairs(job: JobContext) -> int:

@@ -24,7 +24,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import astuple
 from pathlib import Path
-from types import TracebackType
 from typing import Final, TypeVar
 
 from cross.errors import ExpressionError
@@ -84,9 +83,7 @@ class Records:
     def __enter__(self) -> Records:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -29,7 +29,8 @@ from toolkit.explore.rounds import RoundsProposer
 from toolkit.explore.search import SearchOptions, search_features
 from toolkit.explore.space import Batch, Identify, Ids
 from toolkit.measure.builder import Builder
-from toolkit.measure.live import BoardSession, LiveRunner, RunnerOptions, same_program
+from toolkit.measure.live import LiveRunner, RunnerOptions, same_program
+from toolkit.measure.session import Session
 from toolkit.records import RecordKey, Records
 from toolkit.tuning.algorithm import tune_all
 from toolkit.tuning.operator_search import TuningOptions
@@ -144,7 +145,7 @@ class OpenBoard:
 
     board: Board
     target: Target
-    session: BoardSession
+    session: Session
     builder: Builder
     records: Records
     tuning: TuningOptions
@@ -192,7 +193,7 @@ class BoardOptions:
 def tune_on_board(
     operators: Iterable[tuple[str, Operator]],
     board: Board,
-    session: BoardSession,
+    session: Session,
     records: Records,
     budget: Budget,
     *,

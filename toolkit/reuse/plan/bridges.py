@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import assert_never
 
 from toolkit.explore.neighbourhood.loops import MajorLoops
 from toolkit.reuse.names import Hops
@@ -52,12 +51,6 @@ def all_bridges(operators: Sequence[Extents]) -> tuple[Extents, ...]:
 
 def bridges_of(operators: Sequence[Extents], hops: Hops) -> tuple[Extents, ...]:
     """The bridges of operators of one kind, as far as they are wanted."""
-    match hops:
-        case "none":
-            return ()
-        case "one-hop":
-            return one_hop_bridges(operators)
-        case "all":
-            return all_bridges(operators)
-        case _:
-            assert_never(hops)
+    if hops == "none":
+        return ()
+    return one_hop_bridges(operators) if hops == "one-hop" else all_bridges(operators)

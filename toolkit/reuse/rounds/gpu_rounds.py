@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from cross.schedule.space import Batch, Part, ScheduleSpace
+from cross.schedule.space import Part, ScheduleSpace
 from toolkit.explore.rounds import Known, Rounds, Step, descend, fastest, side_by_side
 from toolkit.reuse.rounds.gpu_across import parts_of_threads
 from toolkit.reuse.rounds.gpu_block import Reuse, begin_block, begin_reuse
@@ -63,11 +63,7 @@ def _other_steps(space: ScheduleSpace) -> Iterator[Step]:
     searched |= {column for stage in two_level_stages(space) for column in stage.columns}
     for column, knob in enumerate(space.knobs):
         if column not in searched and not knob.structural and knob.name != UNROLL:
-            yield partial(_neighbours, space, column)
-
-
-def _neighbours(space: ScheduleSpace, column: int, row: Batch) -> Batch:
-    return space.neighbours(row, column, CHANGES)
+            yield partial(space.neighbours, column=column, most=CHANGES)
 
 
 def tiled_rounds(reuse: Reuse, known: Known) -> Rounds:
