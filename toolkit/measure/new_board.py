@@ -42,6 +42,8 @@ CUDA_LANES: Final = {  # of float32 in a multiprocessor, by compute capability: 
     "5.0": 128, "5.2": 128, "5.3": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64, "7.5": 64,
     "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "12.0": 128,
 }  # fmt: skip
+CACHES: Final = {"l1d_bytes": (1, "Data"), "l1i_bytes": (1, "Instruction"), "l2_bytes": (2, "Unified"),
+                 "l3_bytes": (3, "Unified")}  # fmt: skip
 MEASURED: Final = frozenset({"peak_gflops", "measured_bandwidth_gbs"})  # of one board, by `boards probe`
 NVIDIA_OPENCL: Final = "NVIDIA CUDA"  # the platform's name: its devices are CUDA's
 
@@ -251,28 +253,21 @@ def _cpu(bare: Board, answer: Probe, cluster: Cluster) -> Table:
     facts = replace(facts, caches=_caches(cluster), clock_hz=float(cluster.max_hz) or facts.clock_hz)
     target = host_target(facts if local else compiled_for(facts))
     plain = msgspec.to_builtins(target)
-    caches = {"l1d_bytes": (1, "Data"), "l1i_bytes": (1, "Instruction"), "l2_bytes": (2, "Unified"),
-              "l3_bytes": (3, "Unified")}  # fmt: skip
     exposed = {(cache.level, cache.type) for cache in cluster.caches}
-    hidden = {key for key, cache in caches.items() if cache not in exposed}
+    hidden = {key for key, cache in CACHES.items() if cache not in exposed}
     hidden |= set() if exposed else {"cache_line_bytes"}
     hidden |= set() if facts.clock_hz else {"clock_hz"}
     hidden |= set() if local else {"machine"}
     keys = ["name", "kind", "triple", "cpu", "features", "machine", "cores", "vector_bytes",
-            "vector_registers", "cache_line_bytes", *caches, "clock_hz", "flops_per_cycle"]  # fmt: skip
+            "vector_registers", "cache_line_bytes", *CACHES, "clock_hz", "flops_per_cycle"]  # fmt: skip
     return {key: plain[key] for key in keys if key not in hidden and plain[key] not in ("", [])}
 
 
 def _caches(cluster: Cluster) -> Caches:
     sizes = {(cache.level, cache.type): cache.size_bytes for cache in cluster.caches}
-    default = Caches()
-    return Caches(
-        line_bytes=next((one.line_bytes for one in cluster.caches if one.line_bytes), default.line_bytes),
-        l1d_bytes=sizes.get((1, "Data"), default.l1d_bytes),
-        l1i_bytes=sizes.get((1, "Instruction"), default.l1i_bytes),
-        l2_bytes=sizes.get((2, "Unified"), default.l2_bytes),
-        l3_bytes=sizes.get((3, "Unified"), 0),
-    )
+    known = {key: sizes[cache] for key, cache in CACHES.items() if cache in sizes}
+    lines = [cache.line_bytes for cache in cluster.caches if cache.line_bytes]
+    return Caches(**known, **({"line_bytes": lines[0]} if lines else {}))
 
 
 def _opencl(device: OpenClDevice, cpu: Table, count: int) -> Table:
@@ -280,8 +275,7 @@ def _opencl(device: OpenClDevice, cpu: Table, count: int) -> Table:
     pocl = POCL in device.platform
     lanes = max((width for width in (1, 2, 4, 8, 16) if width <= device.vector_float_lanes), default=1)
     longest = {"longest_vector": device.vector_lanes} if device.vector_lanes else {}
-    caches = ("l1d_bytes", "l1i_bytes", "l2_bytes", "l3_bytes")
-    of_cpu = (*caches, "cache_line_bytes", "flops_per_cycle", "clock_hz", "machine", "cores")
+    of_cpu = (*CACHES, "cache_line_bytes", "flops_per_cycle", "clock_hz", "machine", "cores")
     return {
         "name": "opencl" if pocl else re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-") or "gpu",
         "kind": "opencl",

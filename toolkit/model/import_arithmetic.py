@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from toolkit.model.graph import Array, Attribute, GraphBuilder, computed_in
-from toolkit.model.source import INTEGERS, NUMBERS, TRUTH, VALUES, Importer, Operand, Source
+from toolkit.model.source import INTEGERS, NUMBERS, TRUTH, VALUES, Emitter, Importer, Operand, Source
 
 INFINITY = float("inf")
 LARGEST = float(np.finfo(np.float32).max)
@@ -119,8 +119,10 @@ def variadic(source: Source, build: GraphBuilder) -> None:
 
 def gemm(source: Source, build: GraphBuilder) -> None:
     """alpha * A' @ B' + beta * C, where ' transposes if asked for."""
-    a = _transposed(source, build, source.input(0), source.integer("transA", 0) != 0)
-    b = _transposed(source, build, source.input(1), source.integer("transB", 0) != 0)
+    a, b = (
+        Emitter(source, build).transposed(operand.name, (1, 0)) if source.integer(key, 0) else operand.name
+        for key, operand in (("transA", source.input(0)), ("transB", source.input(1)))
+    )
     alpha, beta = source.number("alpha", 1.0), source.number("beta", 1.0)
     c = source.optional(2)
     if beta == 0.0:
@@ -132,12 +134,6 @@ def gemm(source: Source, build: GraphBuilder) -> None:
         result = source.emit(build, "Mul", [result, factor], shape=shape if c is not None else None)
     if c is not None:
         source.emit(build, "Add", [result, _scaled(source, build, c, beta)])
-
-
-def _transposed(source: Source, build: GraphBuilder, operand: Operand, transpose: bool) -> str:
-    if not transpose:
-        return operand.name
-    return source.emit(build, "Transpose", [operand.name], {"perm": (1, 0)}, shape=operand.shape[::-1])
 
 
 def _scaled(source: Source, build: GraphBuilder, operand: Operand, factor: float) -> str:
@@ -154,29 +150,20 @@ def _scaled(source: Source, build: GraphBuilder, operand: Operand, factor: float
 def matmul(source: Source, build: GraphBuilder) -> None:
     """numpy.matmul. A stack of matrices times one matrix is one tall matrix times it."""
     left, right = source.input(0), source.input(1)
-    left_name, left_shape = _matrix(source, build, left, (1, *left.shape) if left.rank == 1 else left.shape)
-    right_name, right_shape = _matrix(
-        source, build, right, (*right.shape, 1) if right.rank == 1 else right.shape
-    )
-    stacked = len(left_shape) > 2 and len(right_shape) == 2
-    if stacked:
-        rows = int(np.prod(left_shape[:-1]))
-        left_name, left_shape = _matrix(source, build, left, (rows, left_shape[-1]))
+    left_shape = (1, *left.shape) if left.rank == 1 else left.shape
+    right_shape = (*right.shape, 1) if right.rank == 1 else right.shape
+    if len(left_shape) > 2 and len(right_shape) == 2:
+        left_shape = (int(np.prod(left_shape[:-1])), left_shape[-1])
+    matrices = [
+        operand.name if shape == operand.shape else Emitter(source, build).shaped(operand.name, shape)
+        for operand, shape in ((left, left_shape), (right, right_shape))
+    ]
     outer = np.broadcast_shapes(left_shape[:-2], right_shape[:-2])
     product = (*outer, left_shape[-2], right_shape[-1])
     if product == source.output.shape:
-        source.emit(build, "MatMul", [left_name, right_name])
+        source.emit(build, "MatMul", matrices)
         return
-    result = source.emit(build, "MatMul", [left_name, right_name], shape=product)
-    source.emit(build, "Reshape", [result])
-
-
-def _matrix(
-    source: Source, build: GraphBuilder, operand: Operand, shape: tuple[int, ...]
-) -> tuple[str, tuple[int, ...]]:
-    if shape == operand.shape:
-        return operand.name, shape
-    return source.emit(build, "Reshape", [operand.name], None, shape, operand.dtype), shape
+    source.emit(build, "Reshape", [source.emit(build, "MatMul", matrices, shape=product)])
 
 
 def batch_normalization(source: Source, build: GraphBuilder) -> None:

@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -270,9 +270,3 @@ def latest_job(job: JobFile) -> JobFile:
 
 def _path(kind: type, value: Any) -> Any:
     return kind(value) if kind is Path else value
-
-
-def winners(job: JobFile) -> Mapping[str, tuple[float | None, float | None]]:
-    """Seconds of a call before and after by operator key, as the report has them; empty without a report."""
-    operators = job.report.operators if job.report else ()
-    return {item.operator_key: (item.default_s, item.best_s) for item in operators}

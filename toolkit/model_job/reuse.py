@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cross.errors import CrossError
 from cross.expression.language.operator import Operator
@@ -163,20 +163,20 @@ def tune_by_reuse(
     With `allowed_s` in about so many seconds, and what is left goes to the search of the tasks. Raises what
     `tune_all` raises.
     """
-    return _ReuseRun(job, reuse, allowed_s, on_event).run()
+    return _ReuseRun(job, reuse, allowed_s, on_event, job.passed_s).run()
 
 
+@dataclass(frozen=True, slots=True)
 class _ReuseRun:
-    def __init__(
-        self, job: JobContext, reuse: ModelReuse, allowed_s: Callable[[], float] | None, on_event: Listener
-    ) -> None:
-        self.job = job
-        self.reuse = reuse
-        self.allowed_s = allowed_s
-        self.on_event = on_event
-        self.begun_s = job.passed_s
-        self.results: dict[int, TuningResult] = {}  # by position among the sources; the tasks come first
-        self.opened: dict[int, OpenTask] = {}
+    """`results` and the bridges that are `opened` are by position among the sources; the tasks come first."""
+
+    job: JobContext
+    reuse: ModelReuse
+    allowed_s: Callable[[], float] | None
+    on_event: Listener
+    begun_s: float
+    results: dict[int, TuningResult] = field(default_factory=dict)
+    opened: dict[int, OpenTask] = field(default_factory=dict)
 
     def run(self) -> tuple[list[TuningResult], list[TuningResult]]:
         left, count = self.reuse.plan.trials, len(self.job.tasks)

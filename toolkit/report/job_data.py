@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from toolkit.model_job.job_file import JobFile, JobOperator, winners
+from toolkit.model_job.job_file import JobFile, JobOperator
 from toolkit.records import Records, TuningRecord
 from toolkit.records.failures import FailureReason, failure_reasons
 from toolkit.records.lines import PREDICTED
@@ -88,7 +88,8 @@ def job_data(job: JobFile, records: Records) -> JobData:
         key=lambda item: (item[0].timestamp_s, item[0].trial),
     )
     ends_s = np.cumsum([trial_time(record).wall_s for record, _ in order]).tolist()
-    known = winners(job)
+    reported = job.report.operators if job.report else ()
+    known = {item.operator_key: (item.default_s, item.best_s) for item in reported}
     batches = [_batches(number, of) for number, of in enumerate(found)]
     return JobData(
         job=job,
@@ -179,9 +180,7 @@ def _batches(operator: int, records: Sequence[TuningRecord]) -> list[list[Predic
     found = []
     for batch in fits.values():
         scores = [float(record.facts[PREDICTED]["score"]) for record in batch]
-        if len(batch) >= LEAST_RANKED and min(scores) < max(
-            scores
-        ):  # a model that knows nothing yet ranks none
+        if len(batch) >= LEAST_RANKED and len(set(scores)) > 1:  # a model that knows nothing yet ranks none
             predicted = _ranks([-score for score in scores])
             measured = _ranks([record.cost_s or math.inf for record in batch])
             found.append([Prediction(operator, *pair) for pair in zip(predicted, measured, strict=True)])
