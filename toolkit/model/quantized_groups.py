@@ -7,7 +7,9 @@ result stays the quantized one: 8-bit operands whose scales are constants, weigh
 output channel, a bias scaled by input scale * weight scale around 0, an activation that cuts nothing that the
 output's dtype does not cut. Where only the operands are so (PyTorch's exporter leaves the bias in floats),
 the product is summed in integers, scaled to floats, and what follows is computed in floats as it is written.
-Everything else of such a model stays as it is: elementwise functions between integers are one kernel anyway.
+Operators that only choose among elements, such as MaxPool and Concat, do so among the integers where all
+count alike. Everything else of such a model stays as it is: elementwise functions between integers are one
+kernel anyway.
 """
 
 from __future__ import annotations
@@ -26,6 +28,11 @@ from toolkit.model.quantized_bodies import TO_FLOAT
 from toolkit.model.quantized_moves import with_moved_integers
 
 _BYTES = (np.uint8, np.int8)
+_CHOOSING = frozenset(
+    ("MaxPool", "GlobalMaxPool", "Concat", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice",
+     "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth")
+)  # fmt: skip
+"""Operators whose results are elements of their first operand, of all operands for Concat."""
 _SCALE_DIGITS = 1e-5  # relative: exporters compute a bias's scale in float32 or in float64
 
 Constants = Mapping[str, NDArray[Any]]
@@ -84,6 +91,8 @@ class _Groups:
         if self._number(scale) is None or not self._is_bytes(zero):
             return None
         node = self._behind(last.input[0])
+        if node is not None and node.op_type in _CHOOSING and not node.domain:
+            return self._chosen(node, last)
         if node is not None and node.op_type in ("Relu", "Clip"):
             if not self._keeps_all(node, last):
                 return None
@@ -91,6 +100,31 @@ class _Groups:
         if node is None or node.domain or node.op_type not in ("Conv", "MatMul", "Gemm"):
             return None
         return self._product(node, last.output[0], [scale, zero])
+
+    def _chosen(self, node: Any, last: Any) -> Any | None:
+        """A node that takes elements as they are, on integers: all are counted as the result is."""
+        import onnx
+
+        count = len(node.input) if node.op_type == "Concat" else 1
+        operands = [self._operand(name) for name in node.input[:count]]
+        result = _Operand("", last.input[1], last.input[2] if len(last.input) > 2 else "", 1)
+        if len(node.output) > 1 or not all(item and self._counts_alike(item, result) for item in operands):
+            return None
+        inputs = [*(item.integers for item in operands if item), *node.input[count:]]
+        made = onnx.helper.make_node(node.op_type, inputs, [last.output[0]], node.name)
+        made.attribute.extend(node.attribute)
+        return made
+
+    def _counts_alike(self, one: _Operand, other: _Operand) -> bool:
+        """Whether two tensors have one scale, above 0, and one zero point of one 8-bit dtype."""
+        scales = [self._number(item.scale) for item in (one, other)]
+        zeros = [self.constants.get(item.zero) for item in (one, other)]
+        if None in scales or scales[0] != scales[1] or not scales[0] > 0:  # type: ignore[operator]
+            return False
+        return (
+            all(zero is not None and zero.dtype in _BYTES and zero.size == 1 for zero in zeros)
+            and len({(str(zero.dtype), int(zero.ravel()[0])) for zero in zeros if zero is not None}) == 1
+        )
 
     def _product(self, node: Any, output: str, result: list[str]) -> Any | None:
         """QLinearConv, QLinearMatMul or QGemm for a float node with these outputs of QuantizeLinear."""

@@ -205,6 +205,35 @@ def test_quantized_operators_equal_onnxruntime(draw: Any, tmp_path: Path) -> Non
                 assert off <= case.steps, f"{what}: {off} steps away"
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_operators_that_choose_do_so_among_integers(same: bool, tmp_path: Path) -> None:
+    """MaxPool of a Concat, quantized before and behind each: with one scale no floats are left."""
+    rng = np.random.default_rng(5)
+    node = helper.make_node
+    numbers = {"s": np.float32(0.1), "s2": np.float32(0.1 if same else 0.07), "z": np.uint8(120)}
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("DequantizeLinear", ["x1", "s", "z"], ["b"]),
+        node("Concat", ["a", "b"], ["c"], axis=1),
+        node("QuantizeLinear", ["c", "s2", "z"], ["d"]),
+        node("DequantizeLinear", ["d", "s2", "z"], ["e"]),
+        node("MaxPool", ["e"], ["f"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("QuantizeLinear", ["f", "s2", "z"], ["y"]),
+    ]
+    byte = onnx.TensorProto.UINT8
+    ends = [helper.make_tensor_value_info(name, byte, [1, 4, 9, 9]) for name in ("x", "x1")]
+    result = [helper.make_tensor_value_info("y", byte, [1, 8, 5, 5])]
+    weights = [numpy_helper.from_array(np.asarray(item), name) for name, item in numbers.items()]
+    graph = helper.make_graph(nodes, "choosing", ends, result, weights)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    loaded = load_model(save(tmp_path, proto, "choosing.onnx"))
+    assert any(value.dtype == "float32" for value in loaded.values.values() if value.data is None) != same
+    inputs = {name: integers(rng, (1, 4, 9, 9), "uint8") for name in ("x", "x1")}
+    np.testing.assert_array_equal(
+        run_reference(loaded, inputs)["y"], by_onnxruntime(proto.SerializeToString(), inputs)
+    )
+
+
 def float_model(rng: np.random.Generator) -> Any:
     """Convolutions, a pool, a sum, a matrix product: what onnxruntime's quantizer is given."""
     w1, b1 = rng.normal(0, 0.2, (8, 3, 3, 3)), rng.normal(0, 0.1, 8)
