@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,8 @@ from cross.expression.families.transposed import (
     transposed_conv,
 )
 from cross.expression.families.window import Window
-from cross.expression.language.functions import dot4
 from cross.expression.language.operator import reachable
-from cross.expression.language.terms import cast
+from cross.expression.language.terms import call, cast
 from tests.other_operators import conv2d_nchw, frobenius_norm
 
 MAX_POINTS = 60_000  # innermost iterations of one operator: the interpreter shall take well under a second
@@ -122,16 +122,17 @@ def batched(rng: np.random.Generator) -> Operator:
 def bytes_in_words(rng: np.random.Generator) -> Operator:
     """Products of four bytes at a time, in a matrix product or a convolution; rounded to bytes or not."""
     co, ci = _pick(rng, CHANNELS), _pick(rng, (1, 2, 4, 9))
+    product = partial(call, _pick(rng, ("dot4", "sdot4")))
     if rng.random() < 0.5:
         data, weight = (
             placeholder(shape, name, "int32") for shape, name in (((7, ci), "X"), ((ci, co), "W"))
         )
-        output = dense(data, weight, "products", dot4)
+        output = dense(data, weight, "products", product)
     else:
         kernel, window = _window(rng)
         data = placeholder((1, _pick(rng, IMAGES), _pick(rng, IMAGES), ci), "X", "int32")
         weight = placeholder((*kernel, ci, co), "W", "int32")
-        output = dense_conv(data, weight, window, "products", padding=0x7F00FF01, product=dot4)
+        output = dense_conv(data, weight, window, "products", padding=0x7F00FF01, product=product)
     if rng.random() < 0.5:
         output = apply(lambda x: cast("int8", cast("float32", x) * 0.01), output, "rescaled")
     return _operator("products", output, ("W",) if rng.random() < 0.7 else ())

@@ -66,6 +66,19 @@ __device__ static inline void store_half4(unsigned short *place, float4 value) {
     *(ushort4 *)place = make_ushort4(to_half(value.x), to_half(value.y), to_half(value.z), to_half(value.w));
 }"""
 
+# GPUs of compute capability 6.1 and later have an instruction for it.
+_DOT = """int sdot4(int x, int w) {
+#if __CUDA_ARCH__ >= 610
+    return __dp4a(x, w, 0);
+#else
+    int sum = 0;
+    #pragma unroll
+    for (int shift = 0; shift < 32; shift += 8)
+        sum += (signed char)(x >> shift) * (signed char)(w >> shift);
+    return sum;
+#endif
+}"""
+
 CUDA_C = Dialect(
     language="cuda",
     compiled=lambda source, limits: compile_cubin(source, limits.compute_capability),
@@ -97,6 +110,7 @@ CUDA_C = Dialect(
     load={"float16": "load_half{lanes}({address})"},
     store={"float16": "store_half{lanes}({address}, {value});"},
     function_suffixes={"float16": "f", "float32": "f"},
+    functions={"sdot4": _DOT},
     preludes={"float16": _HALF},
     vectors=False,
     load_vector="*({type}{lanes} const *){address}",

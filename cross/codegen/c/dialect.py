@@ -32,6 +32,7 @@ class Dialect:
     load: Mapping[str, str]  # by dtype of `stored`: {space}, {lanes} ("": a scalar), {address}
     store: Mapping[str, str]  # the same with a {value}
     function_suffixes: Mapping[str, str]  # by dtype: what names of mathematical functions end with
+    functions: Mapping[str, str]  # operations on two int32 that have a function of their own: its definition
     preludes: Mapping[str, str]  # by dtype: what must stand before its first use
     vectors: bool  # whether arithmetic runs on vectors; otherwise only loads and stores do
     load_vector: str  # {type}, {lanes}, {address}
@@ -48,7 +49,7 @@ KEYWORDS = frozenset({
     "ushort", "uint", "ulong", "class", "new", "delete", "this", "template", "operator", "namespace",
     "public", "protected", "true", "false", "try", "catch", "throw", "using", "virtual", "friend",
     "typename", "and", "or", "not", "xor", "main", "block", "thread", "workspace", "barrier", "floor_div",
-    "floor_mod",
+    "floor_mod", "sdot4", "sdot4_2", "sdot4_4", "sdot4_8", "sdot4_16",
     *(
         f"{op}_{kind}{lanes}"
         for op in ("min", "max") for kind in ("char", "int", "long", "float", "double")

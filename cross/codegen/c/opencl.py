@@ -16,6 +16,18 @@ _INTEGERS = {
     "bool": "uchar",
 }
 
+# By the device's instruction where it has one: cl_khr_integer_dot_product, then Arm's extension of Mali GPUs.
+_DOT = """int sdot4(int x, int w) {
+#if defined(__opencl_c_integer_dot_product_input_4x8bit_packed)
+    return dot_4x8packed_ss_int(as_uint(x), as_uint(w));
+#elif defined(cl_arm_integer_dot_product_int8)
+    return arm_dot(as_char4(x), as_char4(w));
+#else
+    const char4 a = as_char4(x), b = as_char4(w);
+    return mad24((int)a.s0, (int)b.s0, mad24((int)a.s1, (int)b.s1, mad24((int)a.s2, (int)b.s2, a.s3 * b.s3)));
+#endif
+}"""
+
 OPENCL_C = Dialect(
     language="opencl",
     compiled=lambda source, limits: source,  # a board's driver compiles it
@@ -40,6 +52,7 @@ OPENCL_C = Dialect(
     load={"float16": "vload_half{lanes}(0, ({space} const half *){address})"},
     store={"float16": "vstore_half{lanes}_rte({value}, 0, ({space} half *){address});"},
     function_suffixes={},  # functions are overloaded
+    functions={"sdot4": _DOT},
     preludes={"float64": "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"},
     vectors=True,
     load_vector="vload{lanes}(0, {address})",

@@ -276,11 +276,23 @@ class Values:
     def _call(self, expression: Call, text: Callable[[Expr], str]) -> str:
         """A function; `text` writes its operands."""
         row, dtype = OPERATIONS[expression.function], expression.arguments[0].dtype
+        if row.name in self.dialect.functions:
+            self.helpers[row.name] = self.dialect.functions[row.name]
+            return f"{row.name}({', '.join(map(without_parentheses, map(text, expression.arguments)))})"
         if row.name in _SAME_BITS:
             self._define_bits(row.name, self.type(dtype), self.type(row.result))
         if DTYPES[dtype].kind not in row.c and row.expansion is not None:
             return text(row.expansion(call, *expression.arguments))
         return self._written(expression.function, dtype, [text(item) for item in expression.arguments])
+
+    def _lane_by_lane(self, name: str, kind: str, lanes: int, sides: list[str]) -> str:
+        """A function of the dialect on each lane of two vectors."""
+        whole, own = f"{kind}{lanes}", f"{name}_{lanes}"
+        items = [f"{name}(a.s{lane:x}, b.s{lane:x})" for lane in range(lanes)]
+        made = self.dialect.make_vector.format(type=kind, lanes=lanes, items=", ".join(items))
+        self.helpers[name] = self.dialect.functions[name]
+        self.helpers[own] = f"{whole} {own}({whole} a, {whole} b) {{ return {made}; }}"
+        return f"{own}({', '.join(map(without_parentheses, sides))})"
 
     def _define_bits(self, name: str, source: str, result: str) -> None:
         """The function that gives the same bits in another type."""
@@ -333,6 +345,9 @@ class Values:
                 return self._extreme(op, dtype, str(lanes), sides)
             case Cast(to, value) if self.type(to) == self.type(value.dtype):
                 return self.vector(value, var, lanes)
+            case Call(name, (left, right)) if self.dialect.vectors and name in self.dialect.functions:
+                sides = [self.vector(side, var, lanes) for side in (left, right)]
+                return self._lane_by_lane(name, self.type(dtype), lanes, sides)
             case Call(name) if self.dialect.vectors and dtype != "bool" and name not in _SAME_BITS:
                 return self._call(expression, lambda part: self.vector(part, var, lanes))
             case _:

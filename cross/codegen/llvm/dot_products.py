@@ -43,7 +43,9 @@ def product_of(target: Target, largest: int) -> str:
 
     `largest`: the magnitude that no weight exceeds, at most 128.
     """
-    if target.kind != "cpu" or not target.triple.startswith("aarch64"):
+    if target.kind != "cpu":
+        return "sdot4"  # their functions take both operands with signs
+    if not target.triple.startswith("aarch64"):
         return "dot4"
     if dot_lanes(target):
         return "sdot4"
