@@ -88,5 +88,4 @@ def _pairs(made: Sequence[Run]) -> Iterator[tuple[Run, Run]]:
 def _best(run: Run, trials: int) -> NDArray[np.int64]:
     """The fastest configuration among a run's own trials, untuned schedules left out, int64 [K]."""
     costs_s = run.costs_s[run.untuned :][:trials]
-    best: NDArray[np.int64] = run.batch[run.untuned :][np.nanargmin(costs_s)]
-    return best
+    return np.asarray(run.batch[run.untuned :][np.nanargmin(costs_s)])

@@ -68,8 +68,7 @@ class Landscape:
 
     def costs(self, batch: Batch) -> NDArray[np.float64]:
         """Seconds of the rows of a batch, NaN for failures."""
-        found: NDArray[np.float64] = self.costs_s[self.place(batch)]
-        return found
+        return np.asarray(self.costs_s[self.place(batch)])
 
 
 class PoolSpace:

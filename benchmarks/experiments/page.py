@@ -25,7 +25,11 @@ Results = Mapping[str, Any]
 
 def page(results: Results) -> str:
     """The HTML of the results of results.json."""
-    return html_page("tune-for-board: the learner, study by study", _named_charts(_blocks(results)))
+    blocks = [
+        replace(block, name=f"chart-{number}") if isinstance(block, Chart) else block
+        for number, block in enumerate(_blocks(results))
+    ]
+    return html_page("tune-for-board: the learner, study by study", blocks)
 
 
 def _blocks(results: Results) -> Iterator[Block]:
@@ -36,14 +40,6 @@ def _blocks(results: Results) -> Iterator[Block]:
         yield from _study(study)
     yield from _zero_shot(results["zero_shot"])
     yield from _reuse(results["reuse"])
-
-
-def _named_charts(blocks: Iterator[Block]) -> list[Block]:
-    """The blocks, each chart with a name of its own."""
-    return [
-        replace(block, name=f"chart-{number}") if isinstance(block, Chart) else block
-        for number, block in enumerate(blocks)
-    ]
 
 
 def _drawn(spec: Spec) -> Chart:

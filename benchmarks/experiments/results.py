@@ -142,8 +142,7 @@ def _faster(mine: Array, theirs: Array) -> dict[str, Any]:
 
 def _means(values: Sequence[Array]) -> Array:
     """Geometric mean over landscapes, by seed."""
-    means: Array = np.exp(np.mean(np.log(values), axis=0))
-    return means
+    return np.asarray(np.exp(np.mean(np.log(values), axis=0)))
 
 
 def _needed(best: Array, best_s: float) -> Array:

@@ -66,8 +66,7 @@ def best_so_far(costs_s: Sequence[float], length: int, *, each: int = 1) -> Arra
     costs = np.full(length * each, np.inf)
     given = np.asarray(costs_s, dtype=np.float64)[: length * each]
     costs[: len(given)] = np.where(np.isnan(given), np.inf, given)
-    best: Array = np.minimum.accumulate(costs)[each - 1 :: each]
-    return best
+    return np.asarray(np.minimum.accumulate(costs)[each - 1 :: each])
 
 
 def band(curves: Array) -> tuple[Array, Array, Array]:

@@ -38,10 +38,6 @@ def _record(asked: Asked) -> None:
         print(f"{output}: {len(table)} configurations, {output.stat().st_size / 1024:.0f} KiB")
 
 
-def _show(asked: Asked) -> None:
-    print(described(open_replay(asked.name, asked.table)))
-
-
 def described(replay: Replay) -> str:
     """A table for people."""
     table, origin = replay.table, replay.table.provenance
@@ -89,7 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recording.add_argument("names", nargs="+", choices=TABLES)
     recording.add_argument("--work", type=Path, default=WORK, help="records of unfinished tables")
     recording.add_argument("--output", type=Path, help="default: benchmarks/replay/NAME.tfbr")
-    shown = add("show", _show, "what a table holds")
+    shown = add(
+        "show", lambda asked: print(described(open_replay(asked.name, asked.table))), "what a table holds"
+    )
     searched = add("search", _search, "run one search on a table")
     for command in (shown, searched):
         command.add_argument("name", choices=TABLES)

@@ -65,5 +65,4 @@ def ratios(choices: NDArray[np.int64], wanted: Sequence[int]) -> NDArray[np.floa
     """How far each row, [C, V], is from some values: the factors between them in log2, added up, [C]."""
     table = np.log2(np.maximum(choices.astype(np.float64), 0.5))
     goal = np.log2(np.maximum(np.array(wanted, dtype=np.float64), 0.5))
-    found: NDArray[np.float64] = np.abs(table - goal).sum(axis=1)
-    return found
+    return np.asarray(np.abs(table - goal).sum(axis=1))

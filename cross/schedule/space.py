@@ -77,8 +77,7 @@ class Part:
         """Which rows of the whole are the part's, [N]."""
         if self.number is None:
             return np.ones(len(batch), np.bool_)
-        found: NDArray[np.bool_] = batch[:, 0] == self.number
-        return found
+        return np.asarray(batch[:, 0] == self.number)
 
     @property
     def own(self) -> NDArray[np.bool_]:

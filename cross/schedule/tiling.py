@@ -66,8 +66,7 @@ class TiledLoop:
 
     def points(self, level: int) -> NDArray[np.int64]:
         """Points of the tile of a level with each choice, [C]."""
-        found: NDArray[np.int64] = self.choices[:, level:].prod(axis=1)
-        return found
+        return np.asarray(self.choices[:, level:].prod(axis=1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -193,9 +193,7 @@ def operand_counts(counts: Sequence[Any], operands: Operands) -> tuple[Any, Any]
     """Vectors and broadcasts that one step reads for loop sizes, the last in vectors; numbers or arrays."""
     vectors = broadcasts = 0 * counts[-1]
     for positions in operands:
-        loads = 1
-        for position in positions:
-            loads = loads * counts[position]
+        loads = math.prod(counts[position] for position in positions)
         if len(counts) - 1 in positions:
             vectors = vectors + loads
         else:

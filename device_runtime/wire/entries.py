@@ -172,14 +172,12 @@ def take(
 
 def take_sha(plain: Mapping[str, Any], name: str) -> str:
     """Entry `name` as a SHA-256 in lower case hex; ProtocolError otherwise."""
-    found: str = checked(plain.get(name), str, SHA256, f"'{name}'")
-    return found
+    return str(checked(plain.get(name), str, SHA256, f"'{name}'"))
 
 
 def take_choice(plain: Mapping[str, Any], name: str, choices: Sequence[str]) -> str:
     """Entry `name` as one of the given words; ProtocolError otherwise."""
-    found: str = checked(plain.get(name), str, one_of(choices), f"'{name}'")
-    return found
+    return str(checked(plain.get(name), str, one_of(choices), f"'{name}'"))
 
 
 def to_plain(message: Message) -> Plain:

@@ -120,8 +120,7 @@ class GpuModel(Message):
 
     def to_bytes(self) -> bytes:
         """As msgpack: the same model gives the same bytes."""
-        packed: bytes = msgpack.packb({"version": GPU_MODEL_VERSION, **to_plain(self)}, use_bin_type=True)
-        return packed
+        return bytes(msgpack.packb({"version": GPU_MODEL_VERSION, **to_plain(self)}, use_bin_type=True))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> GpuModel:

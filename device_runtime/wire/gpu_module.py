@@ -86,8 +86,7 @@ class GpuModule(Message):
 
     def to_bytes(self) -> bytes:
         """The module as msgpack: the same kernels in the same order give the same bytes."""
-        packed: bytes = msgpack.packb({"version": GPU_MODULE_VERSION, **to_plain(self)}, use_bin_type=True)
-        return packed
+        return bytes(msgpack.packb({"version": GPU_MODULE_VERSION, **to_plain(self)}, use_bin_type=True))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "GpuModule":

@@ -31,8 +31,7 @@ def onnx_model(workload: Workload, weight: Array) -> bytes:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
     model.ir_version = IR_VERSION
     onnx.checker.check_model(model)
-    content: bytes = model.SerializeToString()
-    return content
+    return bytes(model.SerializeToString())
 
 
 def _node(helper: Any, workload: Workload) -> Any:

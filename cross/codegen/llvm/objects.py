@@ -26,16 +26,14 @@ def compile_ir(text: str, target: Target) -> bytes:
     the line of the text that LLVM refuses.
     """
     module, machine = _checked(text, target)
-    code: bytes = machine.emit_object(module)
-    return code
+    return bytes(machine.emit_object(module))
 
 
 def assembly(text: str, target: Target, *, comments: bool = False) -> str:
     """The machine code as assembly text, to read; with LLVM's comments on loops and spills, if wanted."""
     module, machine = _checked(text, target)
     machine.set_asm_verbosity(comments)
-    listing: str = machine.emit_assembly(module)
-    return listing
+    return str(machine.emit_assembly(module))
 
 
 def assemble(listing: str, target: Target) -> bytes | None:
@@ -50,8 +48,7 @@ def assemble(listing: str, target: Target) -> bytes | None:
 
 def host_cpu_name() -> str:
     """LLVM's name of this machine's CPU, for example "znver4"."""
-    name: str = _llvm().get_host_cpu_name()
-    return name
+    return str(_llvm().get_host_cpu_name())
 
 
 def cpu_and_features(target: Target) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,12 +109,8 @@ class Operator:
         for stage in self.stages:
             assert stage.body is not None
             count = sum(_flops(term) for term in walk(stage.body))
-            iterations = stage.elements
-            if isinstance(stage.body, Reduce):
-                count += 1 if stage.dtype in FLOATS else 0
-                for axis in stage.reduce_axes:
-                    iterations *= axis.extent
-            total += count * iterations
+            count += isinstance(stage.body, Reduce) and stage.dtype in FLOATS
+            total += count * stage.elements * math.prod(axis.extent for axis in stage.reduce_axes)
         return total
 
 
