@@ -208,14 +208,12 @@ def determinant(source: Source, build: GraphBuilder) -> None:
     source.emit(build, "Det", [data.name])
 
 
-_SCATTER = {"axis", "reduction"}
-
 IMPORTERS: dict[str, Importer] = {
     "Gather": Importer(gather, {"axis"}, VALUES),
     "GatherElements": Importer(gather_elements, {"axis"}, VALUES),
     "GatherND": Importer(gather_tuples, {"batch_dims"}, VALUES),
     "Scatter": Importer(scatter_elements, {"axis"}, VALUES),
-    "ScatterElements": Importer(scatter_elements, _SCATTER, VALUES),
+    "ScatterElements": Importer(scatter_elements, {"axis", "reduction"}, VALUES),
     "ScatterND": Importer(scatter_tuples, {"reduction"}, VALUES),
     "TensorScatter": Importer(write_at, {"axis", "mode"}, VALUES),
     "ReverseSequence": Importer(reverse_sequences, {"batch_axis", "time_axis"}, VALUES),

@@ -115,11 +115,10 @@ def einsum(source: Source, build: GraphBuilder) -> None:
     source.emit(build, "Einsum", [operand.name for operand in operands], attributes)
 
 
-_EXTREME = {"axis", "keepdims", "select_last_index"}
-
 IMPORTERS: dict[str, Importer] = {
-    "ArgMax": Importer(arg_extreme, _EXTREME, NUMBERS),
-    "ArgMin": Importer(arg_extreme, _EXTREME, NUMBERS),
+    **dict.fromkeys(
+        ("ArgMax", "ArgMin"), Importer(arg_extreme, {"axis", "keepdims", "select_last_index"}, NUMBERS)
+    ),
     "Hardmax": Importer(hardmax, {"axis"}),
     "OneHot": Importer(one_hot, {"axis"}, VALUES, shape=one_hot_shape),
     "Trilu": Importer(triangle, {"upper"}, VALUES),

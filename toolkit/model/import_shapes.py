@@ -7,14 +7,7 @@ import numpy as np
 from toolkit.model.graph import Attribute, GraphBuilder
 from toolkit.model.source import FLOATS, NUMBERS, TRUTH, VALUES, Importer, Source
 
-REDUCTIONS = {
-    "ReduceSum": "ReduceSum",
-    "ReduceMean": "ReduceSum",
-    "ReduceProd": "ReduceProd",
-    "ReduceMax": "ReduceMax",
-    "ReduceMin": "ReduceMin",
-    "ReduceL2": "ReduceL2",
-}
+REDUCTIONS = {"ReduceProd", "ReduceMax", "ReduceMin", "ReduceL2"}  # others are sums
 
 
 def reshape(source: Source, build: GraphBuilder) -> None:
@@ -179,7 +172,7 @@ def reduction(source: Source, build: GraphBuilder) -> None:
     behind = ["Mul"] if source.op == "ReduceMean" else []
     behind += ["Cast"] if truth else []
     behind += ["Reshape"] if kept != source.output.shape else []
-    op = REDUCTIONS.get(source.op, "ReduceSum")
+    op = source.op if source.op in REDUCTIONS else "ReduceSum"
     dtype = "uint8" if truth else ""
     name = source.emit(build, op, [name], {"axes": axes}, kept if behind else None, dtype)
     for position, step in enumerate(behind):
@@ -209,10 +202,8 @@ _REDUCERS = "ReduceSum ReduceProd ReduceL1 ReduceSumSquare"
 IMPORTERS: dict[str, Importer] = {
     "Reshape": Importer(reshape, {"allowzero"}, VALUES),
     "Flatten": Importer(reshape, {"axis"}, VALUES),
-    "Squeeze": Importer(reshape, {"axes"}, VALUES),
-    "Unsqueeze": Importer(reshape, {"axes"}, VALUES),
-    "Identity": Importer(identity, dtypes=VALUES),
-    "OptionalGetElement": Importer(identity, dtypes=VALUES),
+    **{op: Importer(reshape, {"axes"}, VALUES) for op in ("Squeeze", "Unsqueeze")},
+    **{op: Importer(identity, dtypes=VALUES) for op in ("Identity", "OptionalGetElement")},
     "Dropout": Importer(dropout, {"ratio", "seed"}, FLOATS | TRUTH, extra_outputs=True),
     "Transpose": Importer(transpose, {"perm"}, VALUES),
     "Concat": Importer(concat, {"axis"}, VALUES),

@@ -242,7 +242,7 @@ def read_job(path: Path | str) -> JobFile:
     data = read_sealed(Path(path))
     try:
         if data is not None:
-            return msgspec.json.decode(data, type=JobFile, dec_hook=_path)
+            return msgspec.json.decode(data, type=JobFile, dec_hook=lambda kind, value: kind(value))
         found = "it is missing or damaged"
     except msgspec.DecodeError as error:
         found = str(error)
@@ -266,7 +266,3 @@ def latest_job(job: JobFile) -> JobFile:
         if other.report is not None and other.model == job.model and keys[0] == keys[1]:
             return msgspec.structs.replace(other, records=job.records)
     return job
-
-
-def _path(kind: type, value: Any) -> Any:
-    return kind(value) if kind is Path else value

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace as replace_fields
 
 from boards.target import Target
-from cross.compile import Argument, kernel_of
+from cross.compile import kernel_of
 from cross.expression.language.operator import Operator
 from device_runtime.protocol import GpuModule
 from toolkit.bundle.assemble import OperatorKernel, assemble
@@ -64,14 +64,12 @@ def plan_model(graph: Graph, tuned: Sequence[TunedOperator], builder: Builder, t
             if on_cpu
             else GpuModule.from_bytes(code).kernels[symbol].workspace_bytes,
             provenance=provenance,
-            argument_bytes=() if on_cpu else tuple(_size_bytes(argument) for argument in kernel.arguments),
+            argument_bytes=()
+            if on_cpu
+            else tuple(item.elements * np.dtype(item.dtype).itemsize for item in kernel.arguments),
         )
         kernels[item.task.key.operator_key] = OperatorKernel(planned, packings)
     return assemble(graph, kernels, target)
-
-
-def _size_bytes(argument: Argument) -> int:
-    return argument.elements * np.dtype(argument.dtype).itemsize
 
 
 def describe(operator: Operator) -> str:

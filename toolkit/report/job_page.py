@@ -147,10 +147,9 @@ def _progress(data: JobData) -> Iterator[Block]:
     )
     yield Choice("Show", [name for name, of in found if of], ["by-trials", "by-seconds"])
     y, first = f"ms ({measured_word(data.job)})", next(name for name, of in found if of)
-    yield Chart("by-trials", "Best time by trials", steps("Best time by trials", rows, "trials", y, first))
-    yield Chart(
-        "by-seconds", "Best time by seconds", steps("Best time by seconds", rows, "seconds", y, first)
-    )
+    for by in ("trials", "seconds"):
+        title = f"Best time by {by}"
+        yield Chart(f"by-{by}", title, steps(title, rows, by, y, first))
 
 
 def _step_rows(name: str, of: Sequence[Step], word: str) -> list[dict[str, object]]:
