@@ -15,9 +15,11 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from device_runtime.installed import run_model
 from device_runtime.installed.bundle_slots import Slots
 from device_runtime.installed.bundle_trust import BOARD_NAME
-from device_runtime.installed.installed_model import InstalledModel, output_sizes, size_bytes
+from device_runtime.installed.checked_manifest import MANIFEST, SIGNATURE
+from device_runtime.installed.installed_model import InstalledModel, output_sizes, read_file, size_bytes
 from device_runtime.installed.parts import bundle_id_of, read_whole
 from device_runtime.protocol import (
+    BAD_HASH,
     BAD_REQUEST,
     MAX_TIMEOUT_S,
     NOT_FOUND,
@@ -156,6 +158,19 @@ def call_run(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
     return Reply({"id": bundle_id, **_plain(outcome, model), "outputs": hashes})
 
 
+def call_share(context: Context, params: Plain, buffers: List[bytes]) -> Reply:
+    """{id, path} -> {sha, size_bytes} of a file of an installed slot, stored for `read` and `measure`."""
+    slots, bundle_id, path = Slots(context.device_dir), take(params, "id", str), take(params, "path", str)
+    parts = {part["path"]: part["sha256"] for part in slots.check_trusted(bundle_id)["parts"]}
+    if path not in (MANIFEST, SIGNATURE, *parts):
+        raise ProtocolError(NOT_FOUND, f"slot {bundle_id} has no file {path!r:.200}")
+    data = bytes(read_file(os.path.join(slots.folder(bundle_id), path)).memory)
+    sha = context.store.add(data)
+    if parts.get(path, sha) != sha:
+        raise ProtocolError(BAD_HASH, f"slot {bundle_id}: {path} is damaged on the disk; flash it again")
+    return Reply({"sha": sha, "size_bytes": len(data)})
+
+
 def _startable(context: Context, params: Plain) -> Tuple[str, InstalledModel]:
     """The slot to start and its variant. That none of its variants runs here counts as a failed start."""
     slots, target = Slots(context.device_dir), take(params, "target", str)
@@ -249,4 +264,5 @@ METHODS: Dict[str, Method] = {
     "commit": Method(call_commit, lease=True),
     "rollback": Method(call_rollback, lease=True),
     "run": Method(call_run, lease=True),
+    "share": Method(call_share, lease=True),
 }

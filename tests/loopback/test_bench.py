@@ -20,6 +20,7 @@ from tests.onnx_models import model, node, save
 from toolkit.bundle.sign import open_key
 from toolkit.cli.main import main
 from toolkit.errors import InputError
+from toolkit.measure.session import Session
 from toolkit.model_job import bench as bench_job
 from toolkit.model_job.bench import BenchOptions, check
 
@@ -73,6 +74,31 @@ def test_a_bundle_is_measured_by_every_number_of_threads_and_against_another(run
     assert [float(line["median_s"]) for line in lines] == [item["p50_s"] for item in found["models"]]
     assert {line["times"] for line in lines} == {"measured"}
     assert "\x1b" not in shown.output and shown.stderr.endswith("done\n")
+
+
+def test_the_installed_bundle_is_measured_where_it_lies(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bench(*arguments: str) -> Result:
+        return CliRunner().invoke(main, ["bench", "--board", "host", *arguments])
+
+    assert "has no current bundle; flash one first" in bench().stderr
+    assert CliRunner().invoke(main, ["flash", "a.tfb", "--board", "host"]).exit_code == 0
+    Path("a.tfb").unlink()
+    sent: list[int] = []
+    upload = Session._upload
+    monkeypatch.setattr(
+        Session, "_upload", lambda *given, **named: (sent.append(len(given[2])), upload(*given, **named))[1]
+    )
+    shown = bench("--json")
+    assert shown.exit_code == 0, shown.stderr
+    found = json.loads(shown.stdout)
+    assert sent == [] and found["installed"]
+    assert found["bundle_id"] in found["bundle"] and found["models"][0]["p99_s"] > 0
+    assert [item["layer"] for item in found["layers"]] == ["mul", "mm"]
+    assert ", installed" in bench("--against", "b.tfb").stdout
+    (part,) = Path("home").glob(".local/share/tune-for-board/host/slots/*/cpu/model.so")
+    part.chmod(0o644)
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    assert "model.so is damaged on the disk; flash it again" in bench().stderr
 
 
 def test_onnx_runtime_computes_the_same_and_is_compared(run: Run) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,13 +20,18 @@ from toolkit.errors import InputError, VerificationError
 
 @dataclass(frozen=True, slots=True)
 class VerifiedBundle:
-    """A bundle whose signature and hashes held when it was opened."""
+    """A bundle whose signature and hashes held when it was opened.
+
+    `path` is the file or, of an installed bundle, the folder of its slot on the board, of which `read` reads
+    the parts.
+    """
 
     path: Path
     manifest: Manifest
     manifest_bytes: bytes
     signature: bytes
     signer: sign.PublicKey
+    read: Callable[[Part], bytes] | None = None
 
     @property
     def id(self) -> str:
@@ -48,6 +53,8 @@ class VerifiedBundle:
         if part is None:
             known = ", ".join(part.path for part in self.manifest.parts)
             raise InputError(f"{self.path} has no part {path!r}; its parts are {known}")
+        if self.read is not None:
+            return _checked(self.read(part), part, self.path)
         envelope = container.Envelope(self.manifest_bytes, self.signature)
         with self.path.open("rb") as stream:
             stream.seek(container.offsets(self.manifest, envelope)[path])
@@ -70,13 +77,26 @@ def open_bundle(path: Path | str, trusted: Iterable[sign.PublicKey]) -> Verified
     where = f"bundle {path}"
     with stream:
         envelope = container.read_envelope(stream, where)
-        signer = sign.verify(envelope.manifest, envelope.signature, trusted, where)
-        contents = manifest.decode(envelope.manifest, where)
-        _check_size(os.fstat(stream.fileno()).st_size, container.end(contents, envelope), where)
-        for part in contents.parts:
+        found = verified(path, envelope.manifest, envelope.signature, trusted)
+        _check_size(os.fstat(stream.fileno()).st_size, container.end(found.manifest, envelope), where)
+        for part in found.manifest.parts:
             data = container.read_padded(stream, part.size_bytes, f"{where}: the part {part.path}")
             _checked(data, part, path)
-    return VerifiedBundle(path, contents, envelope.manifest, envelope.signature, signer)
+    return found
+
+
+def verified(
+    path: Path,
+    manifest_bytes: bytes,
+    signature: bytes,
+    trusted: Iterable[sign.PublicKey],
+    read: Callable[[Part], bytes] | None = None,
+) -> VerifiedBundle:
+    """The bundle with this manifest, of whose parts nothing was read yet. Raises VerificationError."""
+    where = f"bundle {path}"
+    signer = sign.verify(manifest_bytes, signature, trusted, where)
+    contents = manifest.decode(manifest_bytes, where)
+    return VerifiedBundle(path, contents, manifest_bytes, signature, signer, read)
 
 
 def trusted_keys(config_dir: Path | str | None = None) -> tuple[sign.PublicKey, ...]:

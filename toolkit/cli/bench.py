@@ -34,7 +34,8 @@ def numbers(text: str) -> tuple[int, ...]:
 
 @click.command()
 @board_option
-@click.option("--bundle", type=FILE, required=True, metavar="FILE", help="The bundle; it is not installed.")
+@click.option("--bundle", type=FILE, metavar="FILE",
+              help="A bundle, which is not installed.  [default: the installed one]")  # fmt: skip
 @click.option("--target", default="", help="The bundle's variant for this target.  [default: its first]")
 @click.option("--threads", type=numbers, default="", metavar="1,2,...",
               help="Measure the CPU's variant by these numbers of threads as well.")  # fmt: skip
@@ -50,12 +51,13 @@ def numbers(text: str) -> tuple[int, ...]:
 @wide_option
 @answering
 def bench(
-    *, board_name: str, bundle: Path, csv_file: Path | None, trace_file: Path | None, as_json: bool,
+    *, board_name: str, bundle: Path | None, csv_file: Path | None, trace_file: Path | None, as_json: bool,
     **given: Any,
 ) -> None:  # fmt: skip
     """Measure how fast a bundle runs on a board: percentiles, threads, memory, and beside another one.
 
-    The bundle is checked on the board against its own data, and not installed.
+    The bundle is checked on the board against its own data first. Without --bundle it is the installed one,
+    of which nothing is uploaded.
     """
     board = board_to_run(board_name)
     report = toolkit.bench(bundle, board, toolkit.BenchOptions(**given), toolkit.BenchDisplay(sys.stderr))

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from toolkit.flash.values import BundleId, SlotStatus, StartedVariant
-from toolkit.measure.replies import Reply
+from toolkit.measure.replies import Bytes, Reply
 
 Error = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -30,6 +30,13 @@ class Trusted(Reply, frozen=True, kw_only=True):
 
     trusted: bool
     path: str = ""
+
+
+class SharedFile(Reply, frozen=True, kw_only=True):
+    """A file of a slot, which is in the store now."""
+
+    sha: Sha
+    size_bytes: Bytes
 
 
 class Current(Reply, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""How fast a bundle runs on a board, without being installed there; and beside another one, in turn.
+"""How fast a bundle runs on a board, a file's or the installed one; and beside another one, in turn.
 
     report = bench("squeezenet.tfb", load("rpi3b@192.168.1.7"), BenchOptions(against="older.tfb"))
 
@@ -23,6 +23,7 @@ from toolkit.bundle.model_plan import described_leaves
 from toolkit.bundle.pack import GoldenData
 from toolkit.bundle.verify import VerifiedBundle, open_bundle, trusted_keys
 from toolkit.errors import BoardUnreachable, InputError, VerificationError
+from toolkit.flash.installed_bundle import installed_bundle
 from toolkit.measure.comparison import Comparison
 from toolkit.measure.fit import fitted
 from toolkit.measure.session import Session, open_session
@@ -92,6 +93,8 @@ class BenchReport:
     """The times of a bundle's variant, the first as it was tuned; `comparison`: of that with the `other`."""
 
     bundle: Path
+    """The file; of an installed bundle, its folder on the board."""
+    installed: bool
     bundle_id: str
     model: str
     board: str
@@ -109,23 +112,25 @@ class BenchReport:
 
 
 def bench(
-    bundle: Path | str,
+    bundle: Path | str | None,
     board: Board,
     options: BenchOptions | None = None,
     progress: Progress = lambda *_: None,
 ) -> BenchReport:
-    """Measure a bundle on a board; it is checked there against its own data first.
+    """Measure a bundle on a board; it is checked there against its own data first. None: the installed one,
+    of which nothing is uploaded.
 
     Raises InputError (options that do not fit), MissingExtra, VerificationError (a bundle that is not what
     was signed, or computes something wrong), UnfitBoard, BoardUnreachable, BoardBusy, TimedOut.
     """
     options = options or BenchOptions()
     check(options, board)
-    opened = _opened(bundle, board, options)
-    model = loaded_model(opened, options.target)
-    numbers = _threads(model.variant, options.threads)
-    target = board.target(model.variant.target)
+    given = None if bundle is None else _opened(bundle, board, options)
     with open_session(board, cache_dir=options.cache_dir, wait_s=options.wait_s) as session:
+        opened = given or installed_bundle(session, trusted_keys(options.config_dir))
+        model = loaded_model(opened, options.target)
+        numbers = _threads(model.variant, options.threads)
+        target = board.target(model.variant.target)
         fitted(session, target)
         blocks = len(numbers) * (1 if board.emulated else ROUNDS)
         pairs = 1 if board.emulated else PAIRS
@@ -149,7 +154,8 @@ def bench(
         layers = _layers(opened, model, measure_steps(model, session, expected_s=expected_s), board)
         known = [timed[0].latency, *([other] if other else [])]
         return BenchReport(
-            bundle=Path(bundle),
+            bundle=opened.path,
+            installed=given is None,
             bundle_id=opened.id,
             model=opened.manifest.name,
             board=board.name,

@@ -36,7 +36,7 @@ def bench_text(report: BenchReport, width: int = 0) -> str:
     ]  # fmt: skip
     memory = report.memory
     facts = [
-        ("bundle", f"{report.bundle} ({report.bundle_id})"),
+        ("bundle", f"{report.bundle} ({report.bundle_id}){', installed' if report.installed else ''}"),
         ("target", f"{report.target} of board {report.board}"),
         ("times", "emulated: they say nothing about a chip" if report.emulated else "measured"),
         ("memory", f"{mebibytes(memory.code)} code and weights, {mebibytes(memory.workspace)} workspace"),
@@ -81,6 +81,7 @@ def bench_content(report: BenchReport) -> dict[str, object]:
     """The same as data, for `documents.document`, with the seconds of every run."""
     return {
         "bundle": report.bundle,
+        "installed": report.installed,
         "bundle_id": report.bundle_id,
         "board": report.board,
         "target": report.target,
