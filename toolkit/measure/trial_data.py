@@ -41,7 +41,7 @@ SUMMED: Final = (1.0, 0.125)  # of those of operators that sum or multiply eleme
 FEW: Final = 512  # elements of an output or of a constant
 LEAST, USUAL, MOST = 2, 16, 64  # sets beside the plain and the large one
 POINTS: Final = 1 << 20  # elements that all of these may read or compute: a millisecond or less
-DATA_BYTES: Final = 2 << 20  # of all of these; they are uploaded once
+DATA_BYTES: Final = 4 << 20  # of all of these; they are uploaded once
 CONSTANT_BYTES: Final = 16 << 10  # of one constant in several sets: each packing of it is uploaded
 
 
@@ -92,7 +92,7 @@ def _changes(operator: Operator) -> list[Change]:
     """How each further set is made from the plain one."""
     reduced = [(_combiner(stage), _reduced(stage)) for stage in operator.stages]
     widest = max((extent for combiner, extent in reduced if combiner in ("max", "min")), default=0)
-    named = [_small, _sparse, _negative, _whole]
+    named = [_small, _sparse, _whole, _negative]
     summed = any(combiner in ("sum", "prod") for combiner, _ in reduced)
     if operator.output.elements < FEW and not summed:
         named.append(_reversed)

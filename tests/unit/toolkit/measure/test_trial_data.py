@@ -56,7 +56,7 @@ def test_every_element_decides_a_maximum_in_some_set(
 
 
 @pytest.mark.parametrize(
-    ("rows", "sets"), [(1, USUAL + 2), (1 << 12, USUAL + 2), (1 << 14, 10), (1 << 17, 4), (1 << 20, 4)]
+    ("rows", "sets"), [(1, USUAL + 2), (1 << 12, USUAL + 2), (1 << 15, 10), (1 << 17, 4), (1 << 20, 4)]
 )
 def test_there_are_as_many_sets_as_may_be_run(rows: int, sets: int) -> None:
     source = placeholder((rows, 2), "data")
