@@ -118,7 +118,10 @@ def _structural_knobs(plan: Plan, target: Target, tiles: Mapping[str, Tile]) -> 
     knobs = []
     reductions = [group for group in plan.groups if group.reduction is not None]
     if plan.paddings:
-        rows = target.cpu not in IN_ORDER_CPUS and _tiles_are_rows(tiles)
+        in_order = target.cpu in IN_ORDER_CPUS
+        # words of bytes are copied in a quarter of the time, and multiplied in less than tiles at borders take
+        words = any(group.byte_products for group in reductions)
+        rows = not in_order and not words and _tiles_are_rows(tiles)
         inlined = int(rows or _reductions_are_short(plan))
         knobs.append(structural("padding", ("materialized", "inlined"), inlined))
     if any(wide_axes(group.owner.axes) for group in reductions):
