@@ -119,7 +119,7 @@ def _structural_knobs(plan: Plan, target: Target, tiles: Mapping[str, Tile]) -> 
     reductions = [group for group in plan.groups if group.reduction is not None]
     if plan.paddings:
         in_order = target.cpu in IN_ORDER_CPUS
-        # words of bytes are copied in a quarter of the time, and multiplied in less than tiles at borders take
+        # words of bytes take a quarter of the time to copy, and tiles at borders more than their products
         words = any(group.byte_products for group in reductions)
         rows = not in_order and not words and _tiles_are_rows(tiles)
         inlined = int(rows or _reductions_are_short(plan))
