@@ -30,7 +30,7 @@ from device_runtime.protocol import (
 from device_runtime.sandbox.isolation import Limits, Outcome, run_isolated
 from device_runtime.server.method import Context, Method, Reply
 
-HEADROOM_BYTES = 256 << 20  # beyond the request's own buffers: the artifact, thread stacks, allocator
+HEADROOM_BYTES = 256 << 20  # beyond the artifact and the request's own buffers: thread stacks, allocator
 
 
 def call_probe(context: Context, params: Dict[str, Any], buffers: List[bytes]) -> Reply:
@@ -108,7 +108,9 @@ def _data_sets(request: MeasureRequest, context: Context) -> List[DataSet]:
 
 def _measure_on_cpu(context: Context, path: str, request: MeasureRequest, sets: List[DataSet]) -> Outcome:
     work = functools.partial(run_kernel, path, request, sets)
-    return run_isolated(work, Limits(request.timeout_s, _memory_bytes(request)), context.watch_fd)
+    code_bytes = os.stat(path).st_size  # of a model, with its parameters: mapped
+    limits = Limits(request.timeout_s, code_bytes + _memory_bytes(request))
+    return run_isolated(work, limits, context.watch_fd)
 
 
 def _measure_on_gpu(context: Context, path: str, request: MeasureRequest, sets: List[DataSet]) -> Outcome:

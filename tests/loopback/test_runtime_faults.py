@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from boards.board import Board, load
+from cross.link import compile_c, embed, link, native_objects
 from device_runtime.protocol import Timing
 from tests.loopback.conftest import CompileKernels, descendants, in_folder, state_and_parent
 from tests.loopback.kernels import QUICK, TIMEOUT_S, Kernels, assert_right, kernel_processes
+from tests.targets import HOST
 from toolkit.measure.session import Session, open_session
 
 PATIENCE_S = 30.0  # for what happens at once on a machine with nothing else to do
@@ -176,6 +178,33 @@ def test_an_allocation_bomb_is_out_of_memory(lab: Lab) -> None:
     assert result.error.kind == "out_of_memory"
     assert "MiB it may" in result.error.text
     assert_right(session, kernels)
+
+
+READS_ALL_WEIGHTS = """
+#include "tfb.h"
+#include <time.h>
+extern const volatile unsigned char weights[] __attribute__((visibility("hidden")));
+TFB_EXPORT int32_t reads_all(void *const *buffers, void *workspace, struct tfb_pool *pool) {
+    static int64_t reached;
+    const float *from = buffers[0];
+    float *to = buffers[1], none = 0;
+    (void)workspace, (void)pool;
+    for (; reached < 320 << 20; reached += 4096) none += weights[reached];
+    for (int i = 0; i < 1024; i++) to[i] = 2 * from[i] + none;
+    struct timespec t = {0, 400000000}; /* long enough to be seen */
+    nanosleep(&t, NULL);
+    return 0;
+}
+"""
+
+
+@pytest.mark.slow
+def test_weights_in_the_code_are_not_taken_for_memory_of_a_kernel(local_lab: Lab) -> None:
+    session, _ = local_lab
+    weights = embed("weights", bytes(320 << 20), HOST)
+    code = link([compile_c(READS_ALL_WEIGHTS, HOST), weights], HOST, extra_objects=native_objects(HOST))
+    result = session.measure(Kernels(session, code).request("reads_all", timing=None, timeout_s=60.0))
+    assert result.error is None
 
 
 UNWRITTEN = "1024 of 1024 elements are NaN, infinite or unwritten, the first at index 0"
