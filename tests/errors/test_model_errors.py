@@ -60,6 +60,11 @@ def with_sequence() -> Any:
     return proto
 
 
+def with_strings(proto: Any) -> Any:
+    proto.graph.input.append(helper.make_tensor_value_info("words", onnx.TensorProto.STRING, ["N"]))
+    return proto
+
+
 def with_bad_output() -> Any:
     proto = plain()
     proto.graph.output.append(helper.make_tensor_value_info("x", FLOAT, [1, 3, 4, 4]))
@@ -133,8 +138,12 @@ MODELS: dict[str, Callable[[], Any]] = {
     "old-opset": lambda: one("LpPool", (1, 3, 4, 4), opset=1, kernel_shape=[2, 2], p=2.0),
     "new-opset": lambda: with_opset(999),
     "dynamic-batch": lambda: model([node("Relu", ["x"], "y")], {"x": ("N", 3, 4)}, ["y"]),
+    "dynamic-inputs": lambda: model(
+        [node("Concat", ["x", "z"], "y", axis=0)], {"x": ("N", 3), "z": ("M", "K")}, ["y"]
+    ),
     "complex": with_complex,
     "sequence-input": with_sequence,
+    "no-tensors": lambda: with_strings(with_sequence()),
     "output-is-an-input": with_bad_output,
     "out-of-order": out_of_order,
     "missing-weights-file": with_external_weights,
@@ -175,9 +184,6 @@ MODELS: dict[str, Callable[[], Any]] = {
         [node("NonZero", ["x"], "i"), node("Size", ["i"], "s"), node("Cast", ["s"], "y", to=1)],
         {"x": (2, 3)},
         ["y"],
-    ),
-    "regions-of-any-size": lambda: one(
-        "RoiAlign", (1, 1, 4, 4), {"r": weight(1, 4), "b": integers(0)}, mode="max"
     ),
     "no-boxes": lambda: model(
         [node("NonMaxSuppression", ["x", "s"], "i"), node("Cast", ["i"], "y", to=1)],

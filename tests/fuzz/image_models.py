@@ -100,3 +100,16 @@ def regions(draft: Draft) -> None:
     corners = draft.rng.uniform(-2, 12, (count, 2, 2)) / draft.attributes["spatial_scale"]
     draft.input(np.sort(corners, axis=1).reshape(count, 4).astype(np.float32))
     (draft.input if draft.chance() else draft.weight)(draft.rng.integers(0, batch, count))
+
+
+def pooled_regions(draft: Draft) -> None:
+    """Of MaxRoiPool: as `regions`, with their images in front of their corners."""
+    batch, count = 2, int(draft.pick(1, 4))
+    scale = float(draft.pick(1.0, 0.5, 0.125))
+    draft.attributes = {
+        "pooled_shape": [int(draft.pick(1, 2, 3)), int(draft.pick(1, 3))],
+        "spatial_scale": scale,
+    }
+    draft.input(draft.data((batch, int(draft.pick(1, 3)), *(int(draft.pick(1, 4, 9)) for _ in "yx")), 1e30))
+    corners = np.sort(draft.rng.uniform(-2, 12, (count, 2, 2)), axis=1).reshape(count, 4) / scale
+    draft.input(np.c_[draft.rng.integers(0, batch, count), corners].astype(np.float32))

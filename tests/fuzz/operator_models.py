@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from tests.fuzz.counted_models import boxes, kinds, places, slices
-from tests.fuzz.image_models import deformed, places_of_pooling, regions, sampling, unpooling
+from tests.fuzz.image_models import deformed, places_of_pooling, pooled_regions, regions, sampling, unpooling
 from tests.onnx_models import model, node
 
 Array = NDArray[Any]
@@ -667,6 +667,7 @@ DRAWERS: dict[str, Callable[[Draft], None]] = {
     "Pow": power,
     "Reshape": reshape,
     "RoiAlign": regions,
+    "MaxRoiPool": pooled_regions,
     "Selu": selu,
     "Slice": slicing,
     "Split": split,

@@ -264,6 +264,11 @@ _BUILDERS: dict[str, Builder] = {
     "RoiAlign": _of(sampling.align_regions, "output", "points", "combiner"),
     "RegionWeights": _of(sampling.region_weights, "extent", "bins", "dimension"),
     "RegionSums": _of(sampling.region_sums),
+    "RegionExtremes": _of(sampling.region_extremes, "extent", "bins", "dimension", "combiner"),
+    "RegionBins": _of(sampling.region_bins, "extent", "bins", "dimension", "scale"),
+    "RegionMaxima": lambda node, operands: sampling.region_maxima(
+        operands[0], operands[1:3], operands[3:5], operands[5]
+    ),
     **{
         f"Reduce{combiner.capitalize()}": _of(partial(pool.reduce, combiner=combiner), "axes")
         for combiner in ("sum", "prod", "max", "min")

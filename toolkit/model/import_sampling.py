@@ -118,15 +118,16 @@ def align_regions(source: Source, build: GraphBuilder) -> None:
     regions = _regions(source, build, rois, shift == "half_pixel")
     output = source.output.shape[2:]
     if points < 1 and mode == "max":
-        raise source.refuse("with sampling_ratio 0 and mode max the size of a region says how much is read")
+        weights = [
+            _weights(source, build, "RegionExtremes", regions, {"combiner": combiner})
+            for combiner in ("max", "min")
+        ]
+        pairs = [name for both in zip(*weights, strict=True) for name in both]
+        source.emit(build, "RegionMaxima", [data.name, *pairs, batches.name])
+        return
     if points < 1:
-        weights = []
-        for dimension, bins in enumerate(output):
-            extent = data.shape[2 + dimension]
-            settings: dict[str, Attribute] = {"extent": extent, "bins": bins, "dimension": dimension}
-            shape = (rois.shape[0], bins, extent)
-            weights.append(source.emit(build, "RegionWeights", [regions], settings, shape, rois.dtype))
-        source.emit(build, "RegionSums", [data.name, *weights, batches.name])
+        means = _weights(source, build, "RegionWeights", regions, {})
+        source.emit(build, "RegionSums", [data.name, *means, batches.name])
         return
     attributes: dict[str, Attribute] = {
         "output": output,
@@ -139,6 +140,29 @@ def align_regions(source: Source, build: GraphBuilder) -> None:
         return
     total = source.emit(build, "RoiAlign", operands, attributes, source.output.shape)
     source.emit(build, "Mul", [total, source.number_as(build, "share", 1.0 / points**2)])
+
+
+def _weights(
+    source: Source, build: GraphBuilder, op: str, regions: str, settings: dict[str, Attribute]
+) -> list[str]:
+    """What rows, and columns, of the data are in the bins of regions: each [regions, bins, extent]."""
+    rois, weights = build.values[regions], []
+    for dimension, bins in enumerate(source.output.shape[2:]):
+        extent = source.input(0).shape[2 + dimension]
+        own: dict[str, Attribute] = {"extent": extent, "bins": bins, "dimension": dimension, **settings}
+        shape = (rois.shape[0], bins, extent)
+        weights.append(source.emit(build, op, [regions], own, shape, rois.dtype))
+    return weights
+
+
+def pool_regions(source: Source, build: GraphBuilder) -> None:
+    """MaxRoiPool: the largest elements in the bins of regions [r, 5], which name their images first."""
+    rois = source.input(1)
+    settings: dict[str, Attribute] = {"scale": source.number("spatial_scale", 1.0)}
+    rows, columns = _weights(source, build, "RegionBins", rois.name, settings)
+    nodes = Emitter(source, build)
+    batches = nodes.shaped(nodes.part(rois.name, 1, 0, 1), rois.shape[:1])
+    source.emit(build, "RegionMaxima", [source.input(0).name, rows, rows, columns, columns, batches])
 
 
 def _regions(source: Source, build: GraphBuilder, rois: Operand, half_pixel: bool) -> str:
@@ -179,5 +203,6 @@ IMPORTERS: dict[str, Importer] = {
         sample_grid, frozenset({"align_corners", "mode", "padding_mode"}), shape=sampled_shape
     ),
     "DeformConv": Importer(deformed_conv, _WINDOW),
+    "MaxRoiPool": Importer(pool_regions, frozenset({"pooled_shape", "spatial_scale"})),
     "RoiAlign": Importer(align_regions, _REGIONS, FLOATS | INTEGERS),
 }

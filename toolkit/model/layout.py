@@ -24,12 +24,14 @@ IMAGES = {
     "Sample": 1,
     "RoiAlign": 1,
     "RegionSums": 1,
+    "RegionMaxima": 1,
     "MaxUnpool": 2,
 }  # how many operands are images, the first ones
 INDEXED = frozenset(
     (
         *("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "TensorScatter"),
-        *("ReverseSequence", "TopPlaces", "Col2Im", "Det", "SamplePositions", "RegionWeights"),
+        *("ReverseSequence", "TopPlaces", "Col2Im", "Det", "SamplePositions"),
+        *("RegionWeights", "RegionExtremes", "RegionBins"),
         *("TruePlaces", "FirstDifference", "FirstEqual", "RankOfKind", "PlacesOfKinds", "SizesOfKinds"),
         "WithoutOverlaps",
     )

@@ -168,6 +168,7 @@ def concrete_inputs(
                 f"model {path}: --shape names the input {name!r}, which the model does not have; its inputs "
                 f"are {', '.join(sorted(inputs)) or '(none)'}"
             )
+    _check_inputs(path, inputs, shapes)
     found = {name: _concrete(path, item, shapes.get(name)) for name, item in inputs.items()}
     for name, (shape, kind) in found.items():
         check_size(f"model {path}: input {name!r}", shape, item_bytes(kind), memory_bytes)
@@ -184,23 +185,53 @@ def item_bytes(kind: int) -> int:
         return 1
 
 
-def _concrete(path: Path, item: Any, given: Shape | None) -> tuple[Shape, int]:
+def _check_inputs(path: Path, inputs: Mapping[str, Any], shapes: Mapping[str, Shape]) -> None:
+    """Raises ModelError, for all inputs at once, where some are no tensors or have sizes that nobody gave."""
+    wrong = []
+    for name, item in inputs.items():
+        kind = str(item.type.WhichOneof("value")).removesuffix("_type")
+        if kind != "tensor":
+            wrong.append(f"input {name!r} is no tensor but of kind {kind}")
+        elif item.type.tensor_type.elem_type == STRING:
+            wrong.append(f"input {name!r} is of strings")
+    if wrong:
+        raise ModelError(f"model {path}: {', '.join(wrong)}; {TENSORS_ONLY}")
+    declared = {name: _declared(item) for name, item in inputs.items() if name not in shapes}
+    dynamic = {name: dims for name, dims in declared.items() if dims is None or not all(map(_is_size, dims))}
+    if dynamic:
+        found = [f"input {name!r} has the dynamic shape {_dims_text(dims)}" for name, dims in dynamic.items()]
+        example = " ".join(
+            f"--shape '{name}={','.join(str(dim) if _is_size(dim) else '1' for dim in dims or ['1'])}'"
+            for name, dims in dynamic.items()
+        )
+        raise ModelError(
+            f"model {path}: {', '.join(found)}; expected every dimension to be known; "
+            f"give the shape{'s' * (len(dynamic) > 1)}, for example {example}"
+        )
+
+
+def _is_size(dim: int | str) -> bool:
+    return isinstance(dim, int)
+
+
+def _declared(item: Any) -> list[int | str] | None:
+    """The dimensions of an input, names of open ones; None where not even their number is known."""
     kind = item.type.tensor_type
-    found = str(item.type.WhichOneof("value")).removesuffix("_type")
-    if found != "tensor" or kind.elem_type == STRING:
-        found = "of strings" if found == "tensor" else f"no tensor but of kind {found}"
-        raise ModelError(f"model {path}: input {item.name!r} is {found}; {TENSORS_ONLY}")
-    declared = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in kind.shape.dim]
-    text = "[" + ", ".join(str(dim) or "?" for dim in declared) + "]"
+    if not kind.HasField("shape"):
+        return None
+    return [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in kind.shape.dim]
+
+
+def _dims_text(dims: Sequence[int | str] | None) -> str:
+    return "[" + ", ".join(str(dim) or "?" for dim in dims or ()) + "]"
+
+
+def _concrete(path: Path, item: Any, given: Shape | None) -> tuple[Shape, int]:
+    kind, declared = item.type.tensor_type, _declared(item)
     if given is None:
-        if not kind.HasField("shape") or not all(isinstance(dim, int) for dim in declared):
-            example = ",".join(str(dim) if isinstance(dim, int) else "1" for dim in declared) or "1"
-            raise ModelError(
-                f"model {path}: input {item.name!r} has the dynamic shape {text}; expected every dimension "
-                f"to be known; give the shape, for example --shape '{item.name}={example}'"
-            )
-        return tuple(int(dim) for dim in declared), int(kind.elem_type)
-    fits = not kind.HasField("shape") or (
+        return tuple(int(dim) for dim in declared or ()), int(kind.elem_type)
+    text = _dims_text(declared)
+    fits = declared is None or (
         len(given) == len(declared)
         and all(size == dim for dim, size in zip(declared, given, strict=True) if isinstance(dim, int))
     )

@@ -17,11 +17,13 @@ from cross.expression.language.functions import (
     equal,
     floor,
     logical_and,
+    logical_or,
     maximum,
+    minimum,
     reduce_axis,
 )
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Operand, Term, call, cast, lookup, select
+from cross.expression.language.terms import Operand, Term, call, cast, constant, lookup, select
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 """Elements along a dimension that a mode weighs."""
@@ -29,6 +31,7 @@ CUBIC = -0.75  # the coefficient of Keys' cubic convolution (1981) that ONNX nam
 BEYOND = 4.0  # elements outside of an image: no tap of a position there is inside
 
 MOST_NEAR = 7  # of an element: 2 / 0.5 + 1 samples, one that is found too early, and one for rounding
+LOWEST = float("-inf")  # of bins without elements
 LEAST_STEP = 1e-6  # elements between the samples of a region that is a point
 
 
@@ -172,25 +175,131 @@ def _outer_taps(position: Term, extent: int, tap: Term) -> tuple[Term, Term]:
 def region_weights(regions: Tensor, extent: int, bins: int, dimension: int) -> Tensor:
     """What the rows (dimension 0) or columns (1) of an image weigh in the bins of regions: [r, bins, extent].
 
-    As `align_regions`, with as many samples in a bin as it has elements, rounded up: their mean. The samples
-    that weigh an element are less than one element away, half an element or more apart.
+    As `align_regions`, with as many samples in a bin as it has elements, rounded up: their mean.
     """
     candidate = reduce_axis(MOST_NEAR, "candidate")
 
     def body(region: Term, place: Term, element: Term) -> Term:
         start, size = (regions[region, item] for item in (1 - dimension, 3 - dimension))
-        size = size * (1.0 / bins)
-        count = call("ceil", size)
-        step = size / maximum(count, 1.0)
-        begin, own = start + cast(start.dtype, place) * size, cast(start.dtype, element)
-        first = maximum(floor((own - 1.0 - begin) / maximum(step, LEAST_STEP) - 0.5), 0.0)
-        number = first + cast(start.dtype, candidate)
-        position = begin + (number + 0.5) * step
+        count, step, begin = _samples(start, size, bins, place)
+        own = cast(start.dtype, element)
+        number, position = _near(own, candidate, step, begin)
         seen = logical_and(number < count, position >= -1.0, position <= float(extent))
         distance = absolute(bounded(position, 0.0, extent - 1.0) - own)
         return functions.sum(select(seen, maximum(1.0 - distance, 0.0) / maximum(count, 1.0), 0.0), candidate)
 
     return compute((regions.shape[0], bins, extent), body, name="region_weights")
+
+
+def region_extremes(regions: Tensor, extent: int, bins: int, dimension: int, combiner: str) -> Tensor:
+    """The largest ("max") or smallest weight ("min") that one of the samples of `region_weights` gives a row
+    or column: [r, bins, extent]; of one that no sample reads -1, or 2.
+
+    Samples outside of the image read its first or last row or column with the weight 0.
+    """
+    candidate = reduce_axis(MOST_NEAR, "candidate")
+    absent, choose = (-1.0, maximum) if combiner == "max" else (2.0, minimum)
+
+    def geometry(region: Term, place: Term) -> tuple[Term, Term, Term]:
+        start, size = (regions[region, item] for item in (1 - dimension, 3 - dimension))
+        return _samples(start, size, bins, place)
+
+    def body(region: Term, place: Term, element: Term) -> Term:
+        count, step, begin = geometry(region, place)
+        own = cast(begin.dtype, element)
+        number, position = _near(own, candidate, step, begin)
+        seen = logical_and(number < count, position >= -1.0, position <= float(extent))
+        x = bounded(position, 0.0, extent - 1.0)
+        lower, part = floor(x), x - floor(x)
+        upper = bounded(lower + 1.0, 0.0, extent - 1.0)
+        taps = [
+            select(logical_and(seen, equal(own, tap)), weight, absent)
+            for tap, weight in ((lower, 1.0 - part), (upper, part))
+        ]
+        return COMBINERS[combiner](choose(*taps), candidate)
+
+    near = compute((regions.shape[0], bins, extent), body, name="near")
+
+    def all_samples(region: Term, place: Term, element: Term) -> Term:
+        count, step, begin = geometry(region, place)
+        own = cast(begin.dtype, element)
+        before = logical_and(equal(own, 0.0), begin + 0.5 * step < -1.0)
+        behind = logical_and(equal(own, extent - 1.0), begin + (count - 0.5) * step > float(extent))
+        outside = logical_and(count > 0.0, logical_or(before, behind))
+        return choose(near[region, place, element], select(outside, constant(0.0, begin.dtype), absent))
+
+    return compute(near.shape, all_samples, name="region_extremes")
+
+
+def _samples(start: Term, size: Term, bins: Term | int, place: Term) -> tuple[Term, Term, Term]:
+    """How many samples a bin of a region has, how far apart they are, and where the bin begins."""
+    size = size * (1.0 / bins)
+    count = call("ceil", size)
+    return count, size / maximum(count, 1.0), start + cast(start.dtype, place) * size
+
+
+def _near(own: Term, candidate: Term, step: Term, begin: Term) -> tuple[Term, Term]:
+    """Number and position of one of the samples that may be less than an element away from the element `own`.
+
+    They are half an element or more apart.
+    """
+    first = maximum(floor((own - 1.0 - begin) / maximum(step, LEAST_STEP) - 0.5), 0.0)
+    number = first + cast(own.dtype, candidate)
+    return number, begin + (number + 0.5) * step
+
+
+def region_bins(regions: Tensor, extent: int, bins: int, dimension: int, scale: float) -> Tensor:
+    """Which rows (dimension 0) or columns (1) of an image lie in the bins of MaxRoiPool's regions [r, 5]:
+    1 or -1 [r, bins, extent].
+    """
+
+    def body(region: Term, place: Term, element: Term) -> Term:
+        start, end = (_rounded(regions[region, item] * scale) for item in (2 - dimension, 4 - dimension))
+        size = maximum(end - start + 1.0, 1.0) * (1.0 / bins)
+        own, number = cast(start.dtype, element), cast(start.dtype, place)
+        begins = own >= start + floor(number * size)
+        inside = logical_and(begins, own < start + call("ceil", (number + 1.0) * size))
+        return select(inside, constant(1.0, start.dtype), -1.0)
+
+    return compute((regions.shape[0], bins, extent), body, name="region_bins")
+
+
+def _rounded(x: Term) -> Term:
+    """The nearest whole number; halves away from 0."""
+    size = absolute(x)
+    whole = floor(size) + select(size - floor(size) >= 0.5, constant(1.0, x.dtype), 0.0)
+    return select(x < 0.0, -whole, whole)
+
+
+def region_maxima(data: Tensor, rows: Sequence[Tensor], columns: Sequence[Tensor], batches: Tensor) -> Tensor:
+    """The largest weighted element of data [n, h, w, c], of the images `batches` [r], in each bin of regions:
+    [r, oh, ow, c]; 0 in a bin without any.
+
+    `rows` are the largest and the smallest weights of rows [r, oh, h], the largest negative where one is not
+    in a bin, and `columns` those of columns [r, ow, w]; an element weighs the product of both.
+    """
+    count, width, channels = rows[0].shape[0], columns[0].shape[1], data.shape[-1]
+    row, column = reduce_axis(data.shape[1], "row"), reduce_axis(data.shape[2], "column")
+
+    def weighted(element: Term, most: Term, least: Term) -> Term:
+        return select(most < 0.0, LOWEST, element * select(element < 0.0, least, most))
+
+    def across(region: Term, y: Term, x: Term, channel: Term) -> Term:
+        image = nearest(cast(INDEX, batches[region]), data.shape[0])
+        weights = (cast(data.dtype, item[region, x, column]) for item in columns)
+        return functions.max(weighted(data[image, y, column, channel], *weights), column)
+
+    lines = compute((count, data.shape[1], width, channels), across, name="across")
+
+    def down(region: Term, y: Term, x: Term, channel: Term) -> Term:
+        most, least = (cast(data.dtype, item[region, y, row]) for item in rows)
+        line = lines[region, row, x, channel]
+        return functions.max(select(line > LOWEST, weighted(line, most, least), LOWEST), row)
+
+    found = compute((count, rows[0].shape[1], width, channels), down, name="down")
+    return compute(
+        found.shape, lambda *axes: select(found[axes] > LOWEST, found[axes], 0.0), name="region_maxima"
+    )
 
 
 def region_sums(data: Tensor, rows: Tensor, columns: Tensor, batches: Tensor) -> Tensor:
