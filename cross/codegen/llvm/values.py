@@ -23,7 +23,7 @@ from cross.expression.language.dtypes import DTYPES, FLOATS
 from cross.expression.language.operations import BYTE_PRODUCTS, OPERATIONS
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, call
 from cross.loopnest.affine import substitute
-from cross.loopnest.nodes import Expr, Load, Var, loads, variables
+from cross.loopnest.nodes import Expr, Load, Scope, Var, loads, variables
 
 
 class Values(Memory):
@@ -132,7 +132,9 @@ class Values(Memory):
     def select(self, condition: Value, then: Expr, otherwise: Expr) -> Value:
         if condition.text in ("true", "false"):
             return self.evaluate(then if condition.text == "true" else otherwise)
-        if isinstance(then, Load) and otherwise == Const(0.0, then.buffer.dtype):
+        # only what reads memory heeds guards
+        in_memory = isinstance(then, Load) and then.buffer.scope is not Scope.REGISTER
+        if in_memory and otherwise == Const(0.0, then.dtype):
             self.guards.append(condition)
             loaded = self.evaluate(then)
             self.guards.pop()

@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 from boards.target import Target
 from cross.compile import compile
 from cross.expression import Operator, Tensor, Term, compute, erf, exp, placeholder, sigmoid, tanh
+from cross.expression.families.pool import reduce
+from cross.expression.language.terms import select
 from cross.loopnest import Programs
 from cross.schedule import cpu_space
+from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.targets import HOST, HOSTS
 
 COUNT = 40_000
@@ -81,3 +84,17 @@ def test_functions_at_the_ends_of_their_range(name: str, tmp_path: Path) -> None
     want = np.array([exact(float(x)) for x in data[:-1]])
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(got[:-1], want.astype(np.float32), rtol=4e-7, atol=1e-37)
+
+
+def test_what_registers_hold_or_zero_is_chosen_by_the_element(tmp_path: Path) -> None:
+    """A sum is not read from memory, where a guard would leave zeros."""
+    data = np.random.default_rng(7).uniform(-1.0, 1.0, (6, 5)).astype(np.float32)
+    source = placeholder(data.shape, "x")
+    sums = reduce(source, (1,), "sum", keep=False)
+    output = compute(sums.shape, lambda i: select(sums[i] > 0.25, sums[i], 0.0), "y")
+    space = cpu_space(Operator("f", (source,), output), HOST)
+    jobs = [Job(Programs(space).nest(space.default()), [data])]
+    (got,) = run_here(compile_jobs(jobs, HOST), jobs, tmp_path)
+    want = data.sum(axis=1, dtype=np.float64)
+    assert (want < 0.25).any()
+    np.testing.assert_allclose(got, np.where(want > 0.25, want, 0.0), atol=1e-6)
