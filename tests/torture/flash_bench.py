@@ -183,7 +183,7 @@ class Bench:
                     raise
             time.sleep(0.01)
 
-    def flash(self, progress: FlashProgress | None = None) -> Outcome:
+    def flash(self, progress: FlashProgress = lambda _: None) -> Outcome:
         """Flash bundle 2 from this process; the exit code is what the command's would be."""
         try:
             self.flasher.flash(2, progress)
