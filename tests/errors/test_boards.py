@@ -43,7 +43,11 @@ def test_a_file_that_breaks_nothing_loads() -> None:
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("rpi3", ("rpi3b",)), ("Host", ("host",)), ("jetson-orin", ("jetson-orin-nano", "jetson-nano"))],
+    [
+        ("rpi3", ("rpi3b", "rpi5", "rpi4")),
+        ("Host", ("host",)),
+        ("jetson-orin", ("jetson-orin-nano", "jetson-nano")),
+    ],
 )
 def test_an_unknown_board_names_the_near_ones(name: str, near: tuple[str, ...]) -> None:
     with pytest.raises(UnknownBoard, match="did you mean") as caught:

@@ -87,7 +87,8 @@ def test_a_shape_for_an_input_that_is_not_there(run: Callable[..., Result], tmp_
 def test_an_unknown_board_shows_near_names(run: Callable[..., Result]) -> None:
     refused(
         run("tune", "m.onnx", "--board", "rpi3"),
-        "error: No board is named 'rpi3': did you mean rpi3b? `toolkit boards list` shows the boards;",
+        "error: No board is named 'rpi3': did you mean rpi3b or rpi5 or rpi4? `toolkit boards list` shows "
+        "the boards;",
     )
 
 

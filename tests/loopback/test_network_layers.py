@@ -23,6 +23,7 @@ LAYERS = {
     "mobilenet_v3": 50,
     "r2plus1d_18": 37,
     "resnest50": 100,
+    "resnet50": 50,
     "resnet18": 22,
     "ssd": 12,
     "swin": 300,
@@ -30,7 +31,7 @@ LAYERS = {
     "vad": 10,
     "yolo": 26,
 }
-SMALLER = {"r2plus1d_18": 56, "resnest50": 64, "swin": 24, "transformer": 96}
+SMALLER = {"r2plus1d_18": 56, "resnest50": 64, "resnet50": 32, "swin": 24, "transformer": 96}
 
 
 @pytest.mark.slow

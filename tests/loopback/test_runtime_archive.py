@@ -42,8 +42,9 @@ print(json.dumps({
 }))
 """
 STANDARD_LIBRARY = {
-    "abc", "argparse", "base64", "binascii", "contextlib", "ctypes", "dataclasses", "errno", "fcntl",
-    "functools", "gc", "glob", "hashlib", "hmac", "importlib", "json", "math", "mmap", "os", "pathlib",
+    "abc", "argparse", "base64", "binascii", "collections", "contextlib", "ctypes", "dataclasses", "errno",
+    "fcntl", "functools", "gc", "glob", "hashlib", "hmac", "importlib", "json", "math", "mmap", "os",
+    "pathlib",
     "platform", "re", "resource", "select", "selectors", "shutil", "signal", "socket", "ssl", "stat",
     "struct", "subprocess", "sys", "tempfile", "time", "traceback", "typing",
 }  # fmt: skip

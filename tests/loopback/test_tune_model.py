@@ -193,9 +193,9 @@ def shipped(path: Path) -> tuple[CpuVariant, dict[str, str]]:
     return variant, {part.path: part.sha256 for part in said.parts}
 
 
-def wrong(plan: ModelPlan, target: Target) -> BuiltModel:
+def wrong(plan: ModelPlan, target: Target, host: Target | None = None) -> BuiltModel:
     """The model with all its weights zero."""
-    return build(dataclasses.replace(plan, parameters=bytes(len(plan.parameters))), target)
+    return build(dataclasses.replace(plan, parameters=bytes(len(plan.parameters))), target, host)
 
 
 def test_an_untuned_model_that_fails_does_not_throw_away_the_tuned_one(

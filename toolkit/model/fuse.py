@@ -7,7 +7,7 @@ runs where its last member stood, so that whatever the chain reads besides is th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -101,19 +101,23 @@ class _Views:
         return split_channels(shape, self.groups)
 
 
-def mergeable(base: tuple[int, ...], operands: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+def mergeable(
+    base: tuple[int, ...], operands: Sequence[tuple[int, ...]], cuts: Collection[int] = ()
+) -> tuple[tuple[int, ...], ...]:
     """Runs of neighbouring dimensions over which every operand of an elementwise result goes on or repeats.
 
-    >>> mergeable((2, 3, 4), [(2, 3, 4), (4,)]), mergeable((2, 3, 4), [(2, 3, 4)])
-    (((0, 1), (2,)), ((0, 1, 2),))
+    A dimension in `cuts` begins a run.
+
+    >>> mergeable((2, 3, 4), [(2, 3, 4), (4,)]), mergeable((2, 3, 4), [(2, 3, 4)], {1})
+    (((0, 1), (2,)), ((0,), (1, 2)))
     """
     full = [(1,) * (len(base) - len(shape)) + shape for shape in operands]
     runs: list[list[int]] = []
     for dimension in range(len(base)):
-        if runs and all(_goes_on(shape, base, runs[-1], dimension) for shape in full):
-            runs[-1].append(dimension)
-        else:
-            runs.append([dimension])
+        begins = not runs or dimension in cuts
+        if begins or not all(_goes_on(shape, base, runs[-1], dimension) for shape in full):
+            runs.append([])
+        runs[-1].append(dimension)
     return tuple(tuple(run) for run in runs)
 
 
@@ -155,10 +159,9 @@ def _views(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> _Views:
         if graph.root(name) not in made
     ]
     operands = [views.of(name, node, position) for node, position, name in read]
-    for name in {chain.members[-1].output, *(name for _, _, name in read)} & axes.keys():
-        if graph.values[name].shape == base:  # like an operand that repeats over the rows: these stay apart
-            operands.append((1,) * axes[name] + base[axes[name] :])
-    return replace(views, runs=mergeable(base, operands)) if len(base) > 1 else views
+    parts = {chain.members[-1].output, *(name for _, _, name in read)} & axes.keys()
+    cuts = {axes[name] for name in parts if graph.values[name].shape == base}
+    return replace(views, runs=mergeable(base, operands, cuts)) if len(base) > 1 else views
 
 
 def _group(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> Group:

@@ -186,17 +186,20 @@ class _Sharing:
         return replace(self.graph, steps=tuple(steps), aliases=aliases, values=values)
 
     def _with_subviews(self, group: Group) -> Group:
-        roots = [self.parts.get(self.graph.root(name)) for name in group.inputs]
-        subviews = {
-            position: subview
-            for position, (part, tensor) in enumerate(zip(roots, group.operator.inputs, strict=True))
-            if part is not None and (subview := part.subview(tensor.shape)) is not None
-        }
+        operator, names = group.operator, list(group.inputs)
+        subviews: dict[int, Subview] = {}
+        for position, (name, tensor) in enumerate(zip(group.inputs, operator.inputs, strict=True)):
+            if part := self.parts.get(self.graph.root(name)):
+                names[position], subviews[position] = part.whole, _seen_as(part, tensor.shape)
         whole = self.parts.get(group.output)
-        output = whole.subview(group.operator.output.shape) if whole is not None else None
+        output = _seen_as(whole, operator.output.shape) if whole else None
         if not subviews and output is None:
             return group
-        names = tuple(
-            name if part is None else part.whole for name, part in zip(group.inputs, roots, strict=True)
-        )
-        return replace(group, operator=with_parts(group.operator, subviews, output), inputs=names)
+        return replace(group, operator=with_parts(operator, subviews, output), inputs=tuple(names))
+
+
+def _seen_as(part: Part, shape: tuple[int, ...]) -> Subview:
+    """The subview of a part that was found to have one."""
+    found = part.subview(shape)
+    assert found is not None, (part, shape)
+    return found

@@ -138,12 +138,21 @@ CASES: dict[str, tuple[str, dict[str, Array]]] = {
     "nested-then": (NESTED, {"x": random(2, 4), "c": np.array(True)}),
     "nested-else": (NESTED, {"x": random(2, 4), "c": np.array(False)}),
     "swap": (SWAP, {"x": random(16), "z": random(16)[::-1]}),
-    "stacked-by-sum": (STACKED, {"most": np.array(9), "x": np.abs(random(2, 4)), "limit": np.float32(12)}),
-    "stacked-by-number": (STACKED, {"most": np.array(2), "x": random(2, 4), "limit": np.float32(1e9)}),
-    "stacked-to-the-end": (STACKED, {"most": np.array(9), "x": random(2, 4), "limit": np.float32(1e9)}),
+    "stacked-by-sum": (
+        STACKED,
+        {"most": np.array(9), "x": np.abs(random(2, 4)), "limit": np.array(12, np.float32)},
+    ),
+    "stacked-by-number": (
+        STACKED,
+        {"most": np.array(2), "x": random(2, 4), "limit": np.array(1e9, np.float32)},
+    ),
+    "stacked-to-the-end": (
+        STACKED,
+        {"most": np.array(9), "x": random(2, 4), "limit": np.array(1e9, np.float32)},
+    ),
     "stacked-within-a-bound": (
         STACKED.replace("(eight, go,", "(runs, go,"),
-        {"most": np.array(3), "x": random(2, 4), "limit": np.float32(1e9)},
+        {"most": np.array(3), "x": random(2, 4), "limit": np.array(1e9, np.float32)},
     ),
     "counted": (COUNTED, {"most": np.array(3), "x": random(4), "go": np.array(True)}),
     "counted-to-none": (COUNTED, {"most": np.array(0), "x": random(4), "go": np.array(True)}),

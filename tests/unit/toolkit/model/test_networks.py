@@ -63,6 +63,7 @@ def test_passes_can_be_watched(squeezenet: Path) -> None:
         "fold_affine",
         "fold_padding",
         "assign_layout",
+        "pack_weights",
         "fuse",
     ]
     assert "Transpose" in seen["assign_layout"]

@@ -190,3 +190,16 @@ def test_slices_of_rows_and_of_a_value_under_another_shape(tmp_path: Path) -> No
     weights = {"shape": np.array([4, 3, 6]), "one": np.array([1]), "w": weight(6, 6)}
     graph = checked(tmp_path, model(nodes, {"x": (4, 18)}, ["y"], weights))
     assert not [group.nodes for group in graph.groups if group.nodes in (("node_q.1",), ("node_q.2",))]
+
+
+def test_columns_of_a_single_element(tmp_path: Path) -> None:
+    nodes = [
+        node("Slice", ["x", "one", "two", "one"], "s"),
+        node("Tanh", ["s"], "t"),
+        node("Add", ["s", "k"], "u"),
+        node("Concat", ["s", "k", "t", "u", "u", "x"], "y", axis=1),
+    ]
+    weights = {"one": np.array([1]), "two": np.array([2]), "k": weight(4, 1)}
+    checked(tmp_path, model(nodes, {"x": (4, 3)}, ["y"], weights))
+    nodes[-1] = node("Concat", ["t", "k", "u"], "y", axis=1)
+    assert copied(checked(tmp_path, model(nodes, {"x": (4, 3)}, ["y"], weights))) == 1
