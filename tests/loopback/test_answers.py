@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -74,6 +75,16 @@ def test_errors_and_bundles(answer: Answer, tmp_path: Path) -> None:
     assert kinds == ["opencl", "cpu"]
     changes = answer("bundle", "diff", "a.tfb", "gpu.tfb")
     assert any(item["before"] is None for item in changes["kernels"])
+
+
+def test_a_quantized_network(answer: Answer, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    write_network(tmp_path)
+    (tmp_path / "data").mkdir()
+    for number in range(6):
+        np.save(tmp_path / f"data/{number}.npy", rng.uniform(-1, 1, (1, 3, 14, 14)).astype(np.float32))
+    found = answer("quantize", "small.onnx", "--data", "data")
+    assert found["layers"] and Path(found["output"]).stat().st_size == found["quantized_bytes"]
 
 
 @pytest.mark.slow

@@ -44,6 +44,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     conv = helper.make_node("Conv", ["x", "w"], ["c"], name=NODE, strides=[2, 2])
     nodes = [conv, node("MaxPool", ["c"], "y", kernel_shape=[2, 2])]
     path = save(folder, model(nodes, {"x": (1, 3, 32, 32)}, ["y"], weights), "net.onnx")
+    (folder / "samples").mkdir()
+    np.save(folder / "samples/ten.npy", np.random.default_rng(0).random((10, 3, 32, 32), np.float32))
     board = load_board("rpi3b", to_run=False)
     with Records(folder / "r.db") as records:
         for item in distinct_operators(load_model(path)):
@@ -68,6 +70,7 @@ COMMANDS = [
     "bundle diff a.tfb b.tfb", "bundle verify a.tfb", "records best more.jsonl --records r.db",
     "records list --records best.jsonl",
     "inspect best.jsonl --board rpi3b --operator slowest --show alternatives",
+    "quantize net.onnx --data samples",
 ]  # fmt: skip
 
 
