@@ -77,13 +77,36 @@ def _converted(path: Path) -> Any:
 
     try:
         model = onnx.load(str(path))
-        return onnx.version_converter.convert_version(model, MIN_OPSET)
+        return _with_slopes_of_channels(onnx.version_converter.convert_version(model, MIN_OPSET))
     except (RuntimeError, ValueError, OSError, onnx.shape_inference.InferenceError) as error:
         reason = " ".join(str(error).rpartition("failed: ")[2].split())
         raise ModelError(
             f"model {path}: its opset is older than {MIN_OPSET}, and onnx cannot convert it ({reason}); "
             "export the model again with a newer opset"
         ) from error
+
+
+def _with_slopes_of_channels(converted: Any) -> Any:
+    """The converted model, in which a vector of a PRelu's slopes has one for each channel, as before opset 7,
+    not one for each element of the last dimension. The converter leaves it as it is.
+    """
+    import onnx
+
+    graph = onnx.shape_inference.infer_shapes(converted).graph
+    known = (*graph.input, *graph.value_info, *graph.output)
+    ranks = {item.name: len(item.type.tensor_type.shape.dim) for item in known}
+    ranks |= {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    nodes = list(converted.graph.node)
+    del converted.graph.node[:]
+    for number, node in enumerate(nodes):
+        if node.op_type == "PRelu" and ranks.get(node.input[1]) == 1 and ranks.get(node.input[0], 0) > 2:
+            slopes, axes = f"{node.input[1]}/channels{number}", range(1, ranks[node.input[0]] - 1)
+            converted.graph.node.append(
+                onnx.helper.make_node("Unsqueeze", [node.input[1]], [slopes], axes=list(axes))
+            )
+            node.input[1] = slopes
+        converted.graph.node.append(node)
+    return converted
 
 
 def check_size(where: str, shape: Sequence[int], item_bytes: int, memory_bytes: int) -> None:
