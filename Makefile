@@ -44,12 +44,12 @@ check: venv  ## format, lint, types, import contracts and the quick tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -m "not slow and not emulated and not board" $(PARALLEL) $(PYTEST_ARGS)
 
-test: venv  ## set up everything, then run every test that needs no board
+test: venv  ## set up everything, then run every test that needs no board (19 minutes on two cores)
 	@.ci/system-packages
 	@$(MAKE) --no-print-directory emulation
 	$(BIN)/python -m pytest -m "not board" $(PARALLEL) $(PYTEST_ARGS)
 
-torture: venv  ## attack the tool and its runtime, for real (40 minutes; TORTURE='--list')
+torture: venv  ## attack the tool and its runtime, for real (33 minutes on two cores; TORTURE='--list')
 	@.ci/system-packages
 	@$(MAKE) --no-print-directory emulation
 	$(BIN)/python -m tests.torture --json build/torture.json $(TORTURE)
