@@ -97,12 +97,17 @@ def _spec(graph: Graph, name: str, number: int) -> TensorSpec:
 def expected_layers(graph: Graph, proto: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """What onnxruntime computes for the layers whose memory stands for a value of the ONNX file."""
     layers = {graph.root(name) for step in graph.steps for name in written(step)}
-    sources = {
+    known = {
         name: value
         for name, value in graph.values.items()
-        if value.source and (layer := graph.root(name)) in layers and name not in graph.counts
-        if value.elements == graph.values[layer].elements  # else it is a part, compared with the whole
+        if value.source and graph.root(name) in layers and name not in graph.counts
     }
+    sources = {
+        name: value
+        for name, value in known.items()
+        if value.elements == graph.values[graph.root(name)].elements  # else it is a part
+    }
+    assert set(map(graph.root, sources)) == set(map(graph.root, known)), "parts are compared in their whole"
     found = onnxruntime_values(proto, inputs, {value.source for value in sources.values()})
     expected = {}
     for name, value in sources.items():
