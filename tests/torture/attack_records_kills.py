@@ -45,7 +45,7 @@ def _saying(said: str, target: Any, arguments: tuple[object, ...]) -> None:
     os.dup2(file, 1)
     try:
         target(*arguments)
-    except BaseException:
+    except BaseException:  # said whatever it is, and raised again
         print("error", traceback.format_exc().replace("\n", " | "), flush=True)
         raise
 
