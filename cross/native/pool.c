@@ -142,7 +142,7 @@ void tfb_run_last_first(int32_t turned) {
     atomic_store_explicit(&last_first, turned, memory_order_relaxed);
 }
 
-/* Every thread asks for itself: any order is right, and what a loop is turned for comes once a repetition. */
+/* Relaxed, and read by every thread for itself: results are the same in either order. */
 static void run_range(tfb_body body, void *closure, int64_t begin, int64_t end) {
     int64_t part = end - begin;
     if (atomic_load_explicit(&last_first, memory_order_relaxed)) part = (part + PARTS - 1) / PARTS;

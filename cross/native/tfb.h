@@ -64,12 +64,12 @@ TFB_EXPORT int32_t tfb_pool_spins(const struct tfb_pool *pool);
  * another loop of the same pool, or when another thread is using the pool. body must not call fork. */
 TFB_EXPORT int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, int64_t extent);
 
-/* Have all parallel loops of this process run backwards on their calling threads (1), or as above (0). */
+/* Have all parallel loops of this shared object run backwards on their calling threads (1), or as above (0). */
 void tfb_run_backwards(int32_t backwards);
 
-/* Have each thread of all parallel loops of this process begin with the last parts of its chunk (1), or with
- * the first (0). A step that is repeated finds in the caches what it read last: turned every other time, it
- * reads that first. */
+/* Have each thread of all parallel loops of this shared object, with or without a pool, begin with the last
+ * parts of its chunk (1), or with the first (0). A step that is repeated finds in the caches what it read last:
+ * turned every other time, it reads that first. Results are the same, so two models may turn each other's. */
 void tfb_run_last_first(int32_t turned);
 
 /* ---- timing.c -------------------------------------------------------------------------------------- */

@@ -147,6 +147,7 @@ def _model(model_plan: ModelPlan) -> list[str]:
     parameters = "void *const *buffers, void *workspace, struct tfb_pool *pool"
     always = "static inline __attribute__((always_inline)) int32_t"
     return [
+        "static int32_t failed(void) { tfb_run_last_first(0); return TFB_MODEL_ERROR_KERNEL; }",
         f"{always} model_steps({parameters}, int64_t *spent_ns)",
         "{",
         "    unsigned char *const arena = workspace;",
@@ -250,7 +251,7 @@ class _CpuWords:
         buffers = ", ".join(self._address(ref) for ref in step.buffers)
         yield f"    {{ /* {comment(step.layer or step.symbol)} */"
         yield f"        void *const step[] = {{{buffers}}};"
-        yield f"        if ({step.symbol}(step, scratch, pool) != 0) return TFB_MODEL_ERROR_KERNEL;"
+        yield f"        if ({step.symbol}(step, scratch, pool) != 0) return failed();"
         yield "    }"
         yield self._lap()
 

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from cross.errors import LinkError
+from cross.link import compile_c
 from device_runtime.protocol import DTYPE_BYTES
 from tests.bundles import SmallModel, host_target, small_model
 from toolkit.bundle import library
 from toolkit.bundle.build import BESIDE, MODULE
 from toolkit.bundle.manifest import TensorSpec, counters
-from toolkit.bundle.model_plan import BufferRef, Copy, ModelPlan, Step, check
+from toolkit.bundle.model_plan import BufferRef, Copy, Loop, ModelPlan, Step, check
 from toolkit.errors import InputError
 
 Kind = Literal["input", "output", "parameter", "arena"]
@@ -257,6 +258,35 @@ def test_a_failing_kernel_is_an_error_code(folder: Path) -> None:
     assert loaded.tfb_model_run(instance, inputs, outputs) == -1
     assert loaded.tfb_model_error_text(-1) == b"a kernel reported a failure"
     loaded.tfb_model_destroy(instance)
+
+
+def test_loops_are_not_left_turned_where_a_kernel_fails(tmp_path: Path) -> None:
+    source = """
+        #include "tfb.h"
+        static int32_t calls;
+        static void first(void *at, int64_t begin, int64_t end) {
+            (void)end;
+            if (*(float *)at < 0) *(float *)at = (float)begin;
+        }
+        TFB_EXPORT int32_t k_scale(void *const *buffers, void *workspace, struct tfb_pool *pool) {
+            (void)workspace;
+            float *found = (float *)buffers[0] + calls++;
+            tfb_parallel_for(pool, first, found, 32);
+            return calls == 3;
+        }
+    """
+    kernel = dataclasses.replace(small_model().plan.kernels[0], code=compile_c(source, host_target()))
+    step = Step("k_scale", (BufferRef("output", 0),), "begins")
+    plan = _changed(kernels=(kernel,), steps=(step, Loop(3, (step,), alternating=True)))
+    path = tmp_path / "failing.so"
+    path.write_bytes(library.build(plan, host_target()).shared_object)
+    loaded, found = ctypes.CDLL(str(path)), np.full(64, -1, np.float32)
+    memory = np.zeros(1024, np.uint8)
+    buffers = (ctypes.c_void_p * 2)(0, found.ctypes.data)
+    for status in (-1, 0):
+        address = ctypes.c_void_p(memory.ctypes.data + -memory.ctypes.data % 64)
+        assert loaded.tfb_model(buffers, address, None) == status
+    assert found[:7].tolist() == [0, 0, 30, 0, 0, 30, 0]
 
 
 def test_same_plan_same_bytes(model: SmallModel) -> None:
