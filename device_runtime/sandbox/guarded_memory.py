@@ -20,6 +20,7 @@ from device_runtime.sandbox.isolation import LIBC
 
 MOST_KEPT_BYTES = 256 << 20
 KEPT_SHARE = 16  # a board of 512 MiB keeps 32 MiB: every candidate packs its weights in a way of its own
+MOST_KEPT_REGIONS = 8192  # of two or three mappings each: Linux allows 65,530 (sysctl vm.max_map_count)
 PROT_NONE = 0
 PROT_READ = 1
 MREMAP_MAYMOVE = 1
@@ -91,7 +92,7 @@ class Region:
     def _protect(self, distance_bytes: int, size_bytes: int, protection: int) -> None:
         address = ctypes.c_void_p(self.address + distance_bytes)
         if LIBC.mprotect(address, ctypes.c_size_t(size_bytes), protection) != 0:
-            raise OSError(ctypes.get_errno(), "mprotect of a buffer")
+            raise MemoryError(f"no memory for a buffer's guard pages: {os.strerror(ctypes.get_errno())}")
 
 
 def _rounded(size_bytes: int, multiple: int) -> int:
@@ -128,7 +129,8 @@ def memory_bytes() -> int:
 
 
 class Inputs:
-    """Objects of the store as read-only regions, kept while they fit in `cap_bytes`; the oldest go first."""
+    """Objects of the store as read-only regions, kept while they fit in `cap_bytes` and are at most
+    MOST_KEPT_REGIONS; the oldest go first."""
 
     def __init__(self, store: Store, cap_bytes: int) -> None:
         self._store = store
@@ -169,11 +171,13 @@ class Inputs:
         return regions
 
     def _forget(self, kept: Dict[Place, Tuple[Region, ...]]) -> None:
-        sizes_bytes = {place: place[1] * len(regions) for place, regions in self._regions.items()}
-        total_bytes = sum(sizes_bytes.values())
-        for place, size_bytes in sizes_bytes.items():
-            if total_bytes <= self._cap_bytes:
+        counts = {place: len(regions) for place, regions in self._regions.items()}
+        total_count = sum(counts.values())
+        total_bytes = sum(place[1] * count for place, count in counts.items())
+        for place, count in counts.items():
+            if total_bytes <= self._cap_bytes and total_count <= MOST_KEPT_REGIONS:
                 return
             if place not in kept:
                 del self._regions[place]
-                total_bytes -= size_bytes
+                total_count -= count
+                total_bytes -= place[1] * count

@@ -11,6 +11,7 @@ import pytest
 
 from device_runtime.content_store import Store
 from device_runtime.protocol import BAD_REQUEST, MAX_DATA_SETS, NOT_FOUND, ProtocolError
+from device_runtime.sandbox import guarded_memory
 from device_runtime.sandbox.guarded_memory import Inputs, Region, kept_bytes, memory_bytes
 from device_runtime.sandbox.isolation import Limits, run_isolated
 
@@ -96,6 +97,19 @@ def test_the_oldest_are_forgotten_but_never_what_is_wanted(tmp_path: Path) -> No
     inputs.load([(first, 100, False), (third, 100, False)])
     assert inputs.load([(first, 100, False)])[first, 100] == (region,)
     assert len(inputs.load([(first, 100, False), (second, 100, False), (third, 100, False)])) == 3
+
+
+def test_many_small_buffers_do_not_use_up_the_mappings_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarded_memory, "MOST_KEPT_REGIONS", 25)
+    store = Store(str(tmp_path))
+    first, second, third = (store.add(bytes([number, 0]) * 10) for number in range(3))
+    inputs = Inputs(store, cap_bytes=1 << 20)
+    old, kept = (inputs.load([(sha, 2, False)])[sha, 2] for sha in (first, second))
+    inputs.load([(third, 2, False)])
+    assert inputs.load([(second, 2, False)])[second, 2] is kept
+    assert inputs.load([(first, 2, False)])[first, 2] is not old
 
 
 def test_what_does_not_fit_the_request(tmp_path: Path) -> None:
