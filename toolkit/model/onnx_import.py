@@ -10,49 +10,40 @@ the same way. What is not supported is noted, and refused together at the end.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cross.expression.language.dtypes import DTYPES
 from toolkit.errors import ModelError
 from toolkit.model import counted
 from toolkit.model.body_text import BodyRefused, attribute_of
-from toolkit.model.bounds import Interval, interval_of
-from toolkit.model.constants import MAX_CONSTANT_BYTES, RANDOM, evaluated, filled, ranged, shape_of
-from toolkit.model.function_bodies import OnnxNode, body_of, in_training
+from toolkit.model.bounds import interval_of
+from toolkit.model.constants import RANDOM, evaluated, filled, ranged, shape_of
+from toolkit.model.function_bodies import OnnxNode, body_of
 from toolkit.model.graph import Array, Graph, GraphBuilder, Value
 from toolkit.model.import_control import CONTROLS
 from toolkit.model.importers import IMPORTERS
 from toolkit.model.live_nodes import live, reads
 from toolkit.model.onnx_file import (
-    STRING,
     Shape,
     check_onnx,
-    check_size,
     concrete_inputs,
-    item_bytes,
     opsets_of,
     read_onnx,
     weight,
 )
+from toolkit.model.onnx_types import dtype_of, is_concrete
 from toolkit.model.onnx_weights import Initializer
 from toolkit.model.packed_weights import quantized_weights
-from toolkit.model.quantized_groups import with_integer_groups
-from toolkit.model.refusals import SUPPORTED_TEXT, TENSORS_ONLY, NodeRefused, refusal
-from toolkit.model.source import INTEGERS, Operand, Source
+from toolkit.model.refusals import SUPPORTED_TEXT, NodeRefused, refusal
+from toolkit.model.source import INTEGERS
+from toolkit.model.walk_state import SHAPE_DATA_ELEMENTS, Compute, WalkState
 
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 SHAPE_READERS = frozenset({"Shape", "Size", "EyeLike"})  # which need no data
-# operands longer than this never steer shape inference; passing weights would only cost time
-SHAPE_DATA_ELEMENTS = 64
-
-
-Compute = Callable[[Graph, Mapping[str, Array]], Mapping[str, Array]]
 
 
 def import_onnx(
@@ -81,41 +72,8 @@ def _node_name(node: Any, position: int) -> str:
     return str(node.name or next((item for item in node.output if item), f"#{position}"))
 
 
-class _Walk:
-    """State of the walk: the types and the data known so far."""
-
-    def __init__(
-        self,
-        path: Path,
-        model: Any,
-        weights: Mapping[str, Array],
-        inputs: Mapping[str, tuple[Shape, int]],
-        compute: Compute,
-        memory_bytes: int,
-    ) -> None:
-        import onnx
-
-        self.path = path
-        self.memory_bytes = memory_bytes
-        self.compute = compute
-        self.types: dict[str, Any] = {}
-        self.refused: list[NodeRefused] = []
-        self.lost: set[str] = set()  # values of refused nodes, whose types are not known
-        self.intervals: dict[str, Interval] = {}  # of computed integers
-        self.inputs = tuple(inputs)
-        self.outputs = tuple(dict.fromkeys(item.name for item in model.graph.output))
-        self.nodes = with_integer_groups(live(model.graph.node, self.outputs), self.outputs, weights)
-        # a further output that nobody reads (Dropout's mask) need not be supported
-        self.read = {item for node in self.nodes for item in reads(node)} | set(self.outputs)
-        self.builder = GraphBuilder(
-            model.graph.name or path.stem,
-            reserved=[item for node in model.graph.node for item in node.output],
-        )
-        for name, (shape, kind) in inputs.items():
-            self.types[name] = onnx.helper.make_tensor_type_proto(kind, list(shape))
-            self.builder.add(Value(name, shape, _dtype(kind), source=name))
-        for name, data in weights.items():
-            self.know(name, data)
+class _Walk(WalkState):
+    """The walk: what becomes of each node."""
 
     def visit(self, node: OnnxNode) -> None:
         """Fold the node, import it, or walk the nodes that define it; note it if that is not supported."""
@@ -140,7 +98,7 @@ class _Walk:
                 self.lost.add(item)
             elif item not in self.builder.values:
                 kind = self.types[item].tensor_type.elem_type
-                self.builder.add(Value(item, self._shape(item), _dtype(kind), source=item))
+                self.builder.add(Value(item, self._shape(item), dtype_of(kind), source=item))
 
     def inside(self, graph: Any, node: OnnxNode, inputs: Sequence[Value]) -> _Walk:
         """A walk for an inner graph of a node, in which all values from around are known."""
@@ -155,18 +113,6 @@ class _Walk:
         for tensor in graph.initializer:
             inner.know(tensor.name, weight(self.path, Initializer(tensor, None)))
         return inner
-
-    def made(self, value: Value) -> None:
-        """Note the type of a value that a node computes."""
-        import onnx
-
-        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
-        self.types[value.name] = onnx.helper.make_tensor_type_proto(kind, list(value.shape))
-        self._check_size(f"the value {value.name!r}", self.types[value.name], self.memory_bytes)
-
-    def refuse(self, node: OnnxNode, what: str, remedy: str) -> NodeRefused:
-        """The error for a node."""
-        return NodeRefused(str(self.path), node.name, node.operator, what, remedy)
 
     def finish(self) -> Graph:
         """The graph, with its outputs checked; an output that is a constant is copied.
@@ -261,13 +207,6 @@ class _Walk:
         self.intervals[output] = counted.shape_of_counted(self.builder, value, count, shape[start:stop])
         self.made(value)
 
-    def interval(self, name: str) -> Interval | None:
-        """Between what the elements of a value lie that sizes may be computed from, if that is known."""
-        data = self._data(name)
-        if data is None or data.size > SHAPE_DATA_ELEMENTS or data.dtype.kind not in "iu":
-            return self.intervals.get(name)
-        return Interval(data.astype(np.int64), data.astype(np.int64))
-
     def _bound(self, node: OnnxNode, output: str) -> None:
         """Note between what the elements of an output lie."""
         value = self.builder.values[output]
@@ -281,13 +220,6 @@ class _Walk:
         found = interval_of(node, self.interval, evaluate, value.shape)
         if found is not None:
             self.intervals[output] = found
-
-    def _has_importer(self, node: OnnxNode) -> bool:
-        return node.operator in IMPORTERS and not in_training(node)
-
-    def _has_shape(self, node: OnnxNode) -> bool:
-        """Whether the importer finds the shape of the output where ONNX's shape inference does not."""
-        return self._has_importer(node) and IMPORTERS[node.proto.op_type].shape is not None
 
     def _has_values(self, node: OnnxNode) -> bool:
         """Whether ONNX says what the node gives for known inputs, and nothing else decides it."""
@@ -316,29 +248,12 @@ class _Walk:
                 where = f"{error.op} in the definition of {node.operator}"
                 self.refused[-1] = NodeRefused(str(self.path), node.name, where, error.what, error.remedy)
 
-    def _data(self, name: str) -> Array | None:
-        value = self.builder.values.get(name)
-        return None if value is None else value.data
-
-    def know(self, name: str, data: Array) -> None:
-        import onnx
-
-        if data.nbytes > MAX_CONSTANT_BYTES:
-            raise ModelError(
-                f"model {self.path}: the constant {name!r} of shape {list(data.shape)} takes {data.nbytes} "
-                "bytes; expected "
-                f"at most {MAX_CONSTANT_BYTES}"
-            )
-        kind = onnx.helper.np_dtype_to_tensor_dtype(data.dtype)
-        self.types[name] = onnx.helper.make_tensor_type_proto(kind, list(data.shape))
-        self.builder.add(Value(name, tuple(data.shape), str(data.dtype), data, name))
-
     def _fold(self, node: OnnxNode) -> None:
         proto = node.proto
         arguments = [self._data(item) if item else None for item in proto.input]
         if node.operator in SHAPE_READERS:
             self._infer(node)
-            kind = _dtype(self.types[proto.output[0]].tensor_type.elem_type)
+            kind = dtype_of(self.types[proto.output[0]].tensor_type.elem_type)
             results: list[Array] = [shape_of(node, self._shape(proto.input[0]), kind)]
         elif proto.op_type == "ConstantOfShape" and arguments[0] is not None:
             results = [filled(str(self.path), node, arguments[0])]
@@ -387,120 +302,9 @@ class _Walk:
     def _evaluate(self, node: OnnxNode) -> list[Array]:
         """Run one node on known inputs through ONNX's reference evaluator."""
         for item, kind in self._inferred(node).items():
-            if _is_concrete(kind):
+            if is_concrete(kind):
                 self._check_size(
                     f"node {node.name!r} ({node.operator}): the constant {item!r}", kind, self.memory_bytes
                 )
         feeds = {item: data for item in node.proto.input if item and (data := self._data(item)) is not None}
         return evaluated(str(self.path), node, feeds)
-
-    def _infer(self, node: OnnxNode) -> None:
-        """Note the types of the node's outputs.
-
-        Raises:
-            NodeRefused: the size of one depends on data.
-        """
-        import onnx
-
-        found = self._check_tensors(node)
-        unknown = []
-        for item in node.proto.output:
-            kind = found.get(item)
-            if kind is not None and not _is_concrete(kind) and self._has_shape(node):
-                kind = onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, [])
-            if kind is not None and _is_concrete(kind):
-                where = f"node {node.name!r} ({node.operator}): its output {item!r}"
-                self._check_size(where, kind, self.memory_bytes)
-                self.types[item] = kind
-                if item and 0 in self._shape(item):
-                    self.builder.add(Value(item, self._shape(item), _dtype(kind.tensor_type.elem_type)))
-            elif item in self.read:
-                unknown.append(item)
-        if unknown:
-            what = f"the size of its output {unknown[0]!r} depends on data"
-            raise self.refuse(node, what, TENSORS_ONLY)
-
-    def _check_tensors(self, node: OnnxNode) -> dict[str, Any]:
-        """The types of the node's outputs, as `_inferred`.
-
-        Raises:
-            NodeRefused: one is no tensor, or one of strings.
-        """
-        found = self._inferred(node) if node.schema is not None else {}
-        for item, kind in found.items():
-            if kind.WhichOneof("value") not in ("tensor_type", None):
-                raise self.refuse(node, f"its result {item!r} is no tensor", TENSORS_ONLY)
-            if kind.tensor_type.elem_type == STRING:
-                raise self.refuse(node, f"its result {item!r} is of strings", TENSORS_ONLY)
-        return found
-
-    def _inferred(self, node: OnnxNode) -> dict[str, Any]:
-        """The types of the node's outputs, as far as ONNX's shape inference finds them."""
-        import onnx
-
-        data: dict[str, Any] = {}
-        for item in node.proto.input:
-            array = self._data(item) if item else None
-            if array is not None and array.size <= SHAPE_DATA_ELEMENTS:
-                data[item] = onnx.numpy_helper.from_array(array, item)
-        types = {item: self.types[item] for item in node.proto.input if item}
-        imports = [onnx.helper.make_opsetid(domain, version) for domain, version in node.opsets.items()]
-        try:
-            return dict(
-                onnx.shape_inference.infer_node_outputs(
-                    node.schema, node.proto, types, data, opset_imports=imports
-                )
-            )
-        except (
-            *(onnx.shape_inference.InferenceError, onnx.checker.ValidationError, UnicodeDecodeError),
-            *(RuntimeError, KeyError, ValueError),
-        ) as error:
-            raise ModelError(
-                f"model {self.path}: node {node.name!r} ({node.operator}) does not fit its inputs "
-                f"{[list(self._shape(item)) for item in node.proto.input if item]}: "
-                f"{' '.join(str(error).split())}; "
-                "export the model again, or check the given shapes"
-            ) from error
-
-    def _check_size(self, where: str, kind: Any, most_bytes: int) -> None:
-        tensor = kind.tensor_type
-        shape = [dim.dim_value for dim in tensor.shape.dim]
-        check_size(f"model {self.path}: {where}", shape, item_bytes(tensor.elem_type), most_bytes)
-
-    def _shape(self, name: str) -> Shape:
-        return tuple(dim.dim_value for dim in self.types[name].tensor_type.shape.dim)
-
-    def _source(self, node: OnnxNode, unknown: str) -> Source:
-        import onnx
-
-        def operand(item: str) -> Operand | None:
-            if not item:
-                return None
-            data = None if item == unknown else self._data(item)
-            dtype = _dtype(self.types[item].tensor_type.elem_type)
-            return Operand(item, self._shape(item), dtype, data, self.intervals.get(item))
-
-        proto = node.proto
-        attributes = {item.name: onnx.helper.get_attribute_value(item) for item in proto.attribute}
-        every = IMPORTERS[proto.op_type].extra_outputs
-        outputs = tuple(
-            operand(item) if item in self.types and (every or item in self.read) else None
-            for item in proto.output
-        )
-        inputs = tuple(operand(item) for item in proto.input)
-        return Source(str(self.path), node.name, proto.op_type, node.opset, attributes, inputs, outputs)
-
-
-def _dtype(kind: int) -> str:
-    """numpy's name of an ONNX element type; a name that nothing supports for one that numpy does not have."""
-    import onnx
-
-    try:
-        return str(onnx.helper.tensor_dtype_to_np_dtype(kind))
-    except KeyError:
-        return f"ONNX type {kind}"
-
-
-def _is_concrete(kind: Any) -> bool:
-    tensor = kind.tensor_type
-    return bool(tensor.HasField("shape")) and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
