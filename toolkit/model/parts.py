@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from cross.expression.language.operator import Subview
 from cross.expression.rewrites.parts import with_parts
 from toolkit.model.chains import Chain
-from toolkit.model.graph import Graph, Group, Node, Region
+from toolkit.model.graph import Graph, GraphBuilder, Group, Node, Region
 
 LEAST_SHARE = 0.5  # of a Concat's bytes; below it one kernel that copies all beats several that copy some
 
@@ -121,6 +121,8 @@ class _Sharing:
             operands.append((name, part))
             start += self.graph.values[name].shape[axis] * inner
         roots = [self.graph.root(name) for name in node.inputs]
+        if any(root in self.parts and self.parts[root].rows != rows for root in roots):
+            return  # a copy sees rows in one way only
         placed = {
             root: part
             for root, (_, part) in zip(roots, operands, strict=True)
@@ -168,7 +170,7 @@ class _Sharing:
         )
 
     def rewritten(self, copying: Copying) -> Graph:
-        values, steps = dict(self.graph.values), []
+        build, steps = GraphBuilder(self.graph.name, self.graph.values.values()), []
         aliases = {**self.graph.aliases} | {root: part.whole for root, part in self.parts.items()}
         for step in self.graph.steps:
             if not isinstance(step, Group) or step.output not in self.gone:
@@ -176,14 +178,14 @@ class _Sharing:
                 continue
             node = self.nodes[step.output]
             for number, (name, part) in enumerate(self.gone[step.output]):
-                copy = f"{node.output}/part{number}"
-                values[copy] = replace(values[name], name=copy, data=None, source="")
+                copy = build.fresh(f"{node.output}/part{number}")
+                build.add(replace(build.values[name], name=copy, data=None, source=""))
                 aliases[copy] = part.whole
                 self.parts[copy] = part
                 copied = Node(node.name, "Identity", (name,), copy)
-                group = copying(replace(self.graph, values=values), copied, node.integer("axis"))
+                group = copying(replace(self.graph, values=build.values), copied, node.integer("axis"))
                 steps.append(self._with_subviews(group))
-        return replace(self.graph, steps=tuple(steps), aliases=aliases, values=values)
+        return replace(self.graph, steps=tuple(steps), aliases=aliases, values=build.values)
 
     def _with_subviews(self, group: Group) -> Group:
         operator, names = group.operator, list(group.inputs)

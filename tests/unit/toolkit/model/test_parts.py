@@ -135,6 +135,30 @@ def test_a_concatenation_of_concatenations(tmp_path: Path) -> None:
     assert (len(placed(graph)), copied(graph)) == (5, 0)
 
 
+@pytest.mark.parametrize("axes", [(1, 2), (2, 1)])
+def test_one_value_is_joined_along_two_axes(axes: tuple[int, int], tmp_path: Path) -> None:
+    nodes = [
+        node("Relu", ["x"], "a"),
+        node("Tanh", ["x"], "b"),
+        node("Sigmoid", ["x"], "c"),
+        node("Concat", ["a", "b"], "y", axis=axes[0]),
+        node("Concat", ["a", "c"], "z", axis=axes[1]),
+    ]
+    graph = checked(tmp_path, model(nodes, {"x": (2, 3, 4)}, ["y", "z"], {}))
+    assert (len(placed(graph)), copied(graph)) == (2, 1)
+
+
+def test_a_copy_takes_no_name_of_the_model(tmp_path: Path) -> None:
+    nodes = [
+        node("Relu", ["x"], "y/part0"),
+        node("Tanh", ["x"], "b"),
+        node("Concat", ["x", "b"], "y", axis=1),
+        node("MatMul", ["y/part0", "w"], "z"),
+    ]
+    graph = checked(tmp_path, model(nodes, {"x": (2, 4)}, ["y", "z"], {"w": weight(4, 4)}))
+    assert copied(graph) == 1
+
+
 def test_a_dense_block(tmp_path: Path) -> None:
     nodes, before, weights = [node("Conv", ["x", "w0"], "c0")], 8, {"w0": weight(8, 8, 1, 1)}
     for number in range(1, 4):
