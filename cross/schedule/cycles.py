@@ -6,7 +6,8 @@ two), what must come from farther than the first cache, and the work of a tile b
 
 Sizes of caches are the board's; the constants below are not probed, and those of the last cache are of one
 processor. They choose tiles, loop order and whether one core is enough for untuned programs
-(schedule/untuned.py) alone: where they do not fit, such a program is slower than it could be. A search measures.
+(schedule/untuned.py) alone: where they do not fit, such a program is slower than it could be. A search
+measures.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ STORE_CYCLES = 0.5  # stores of one tile run beside the multiply-adds of the nex
 L2_BYTES_PER_CYCLE = 32.0
 L3_BYTES_PER_CYCLE = 10.0  # measured on one Sapphire Rapids Xeon, whose mesh bounds a core by its open misses
 L2_HIDDEN = 0.8  # share of transfers from there and arithmetic that run side by side, by prefetching
-L3_HIDDEN = 0.4  # fitted there to products of 35 and 128 rows with 7 to 94 MB of weights, tiles of 5 to 14 rows
+L3_HIDDEN = (
+    0.4  # fitted there to products of 35 and 128 rows with 7 to 94 MB of weights, tiles of 5 to 14 rows
+)
 CACHE_SHARE = 0.8  # of a cache, and of the ways of one of its sets, that one nest can count on
 WAY_BYTES = 4096  # a page: first caches have more ways rather than more sets
 

@@ -154,7 +154,7 @@ def test_loops_and_choices_on_opencl(name: str, pocl: Pocl, opencl: dict[str, st
     target = pocl.narrowed(load("pocl").target("opencl"))
     graph = load_model(save(tmp_path, proto))
     plan = assemble(graph, kernels(graph, target=target), target)
-    check(plan, called(installed(plan, target, tmp_path), inputs, opencl), proto, inputs)
+    check(graph, called(installed(plan, target, tmp_path), inputs, opencl), proto, inputs)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -168,7 +168,7 @@ def test_loops_and_choices_on_cuda(name: str, monkeypatch: pytest.MonkeyPatch, t
     folder = installed(plan, target, tmp_path)
     environment: dict[str, Any] = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     driver_library(gpu_model(plan), "sm_53", tmp_path)
-    check(plan, called(folder, inputs, environment), proto, inputs)
+    check(graph, called(folder, inputs, environment), proto, inputs)
     driver_library(gpu_model(plan), "sm_62", tmp_path)
     assert "for another compute capability than the device has: stand-in (62)" in failure(folder, environment)
     (tmp_path / "libcuda.so.1").write_bytes(b"")

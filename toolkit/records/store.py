@@ -89,6 +89,15 @@ class Records:
     def close(self) -> None:
         self._connection.close()
 
+    def commits(self) -> int:
+        """A number that is another one whenever others have added something since it was asked for last.
+
+        Files say so too early: the log has grown, and its time is of now, before what is in it can be read.
+        """
+        with translated(self.path):
+            (number,) = self._connection.execute("PRAGMA data_version").fetchone()
+        return int(number)
+
     def add(self, *records: TuningRecord) -> int:
         """Store records in one transaction, durable on return. Returns how many of them were new.
 

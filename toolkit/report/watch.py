@@ -31,7 +31,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolkit.errors import InputError
 from toolkit.model_job.job_file import job_files, read_job
 from toolkit.records import Records
-from toolkit.records.database import journal_of
 from toolkit.report.charts import staircases
 from toolkit.report.job_data import JobData, job_data
 from toolkit.report.job_page import job_blocks, job_state, job_title, measured_word, moment
@@ -69,7 +68,7 @@ class JobPages:
         self._stores = stores
         self._token = token
         self._opened: dict[Path, tuple[int, Records]] = {}
-        self._known: dict[Path, tuple[object, JobData]] = {}
+        self._known: dict[Path, tuple[object, JobData]] = {}  # what the figures were made of, and they
         self._made: dict[str, tuple[object, Shown]] = {}
 
     def address(self, path: str = "/", job: str = "") -> str:
@@ -99,10 +98,14 @@ class JobPages:
         """A job's figures, read again when its file or its records have changed; None: not readable."""
         try:
             job = read_job(path)
-            store = Path(job.records)
-            state = (_changed(path), _changed(store), _changed(journal_of(store)))
+            records = self._records(Path(job.records))
+            state = (
+                job,
+                records,
+                records.commits(),
+            )  # before records are read: what is added meanwhile counts as new
             if path not in self._known or self._known[path][0] != state:
-                self._known[path] = (state, job_data(job, self._records(store)))
+                self._known[path] = (state, job_data(job, records))
             return self._known[path][1]
         except (InputError, OSError):  # of another version, or being moved: the other jobs are shown
             return None
@@ -243,12 +246,3 @@ def _line(link: Link, data: JobData) -> Row:
         Cell(f"{time_text(best_s)} ({measured_word(job)})", best_s) if best_s else None,
         Cell(f"{first_s / best_s:.2f}x", first_s / best_s) if best_s else None,
     ]
-
-
-def _changed(path: Path) -> tuple[int, int]:
-    """What changes with a file; a journal may be missing."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return 0, 0
-    return found.st_mtime_ns, found.st_size

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.jobs import HOSTILE, finished, job_in, recorded
+from tests.jobs import HOSTILE, finished, job_in, record, recorded
 from toolkit.errors import InputError
 from toolkit.model_job.job_file import JobLog
 from toolkit.model_job.options import TuneOptions
+from toolkit.records import Records
+from toolkit.records.database import connect, journal_of
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -117,3 +121,22 @@ def test_a_file_of_a_job_that_cannot_be_read_hides_no_other(store: Path) -> None
     (store.with_name("r.db.jobs") / "z.json").write_text("damaged")
     shown = JobPages([store], TOKEN).shown("")
     assert shown is not None and "small on host" in str(shown.blocks)
+
+
+def test_what_is_added_is_shown_whatever_files_say(tmp_path: Path) -> None:
+    """The log grows before its transaction can be read: size and time of a look may be those of the next."""
+    job = recorded(job_in(tmp_path), 1)
+    with JobLog(TuneOptions(), lambda _: None) as log, Records(job.records) as records:
+        log.begin(job)
+        records.add(record(job.operators[0], 1, 2.0))
+        pages, journal = JobPages([tmp_path / "r.db"], TOKEN), journal_of(tmp_path / "r.db")
+        before, size = pages.shown(""), journal.stat().st_size
+        assert pages.shown("") is before
+        with closing(connect(tmp_path / "r.db", "rw")) as connection:
+            connection.execute("PRAGMA wal_checkpoint(RESTART)")
+        assert pages.shown("") is before
+        state = [(path, path.stat()) for path in (tmp_path / "r.db", journal)]
+        records.add(record(job.operators[0], 2, 1.0))
+        for path, found in state:
+            os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+        assert journal.stat().st_size == size and pages.shown("") is not before
