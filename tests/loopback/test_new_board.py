@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from boards.board import load
 from boards.target import POCL
+from tests.loopback.listening import listening
 from tests.loopback.sshd import SSHD, ssh_server
 from toolkit.cli.main import main
 from toolkit.measure import emulation
@@ -54,6 +56,23 @@ def test_over_ssh(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_over_tcp(run: Run, tmp_path: Path) -> None:
+    with listening(load("host"), tmp_path) as (reached, _):
+        link = reached.link
+        for address, words in (
+            ("127.0.0.1", "expected a port from 1 to 65535"),
+            ("a b", "expected [USER@]HOST"),
+        ):
+            refused = run("mine.toml", "--tcp", address, "--set", f"link.tls_file={link.tls_file}")
+            assert (refused.exit_code, words in refused.stderr) == (2, True), refused.stderr
+        done = run("mine.toml", "--tcp", f"127.0.0.1:{link.port}", "--set", f"link.tls_file={link.tls_file}")
+        assert done.exit_code == 0, done.stderr
+        board = load("mine.toml")
+        assert board.link == msgspec.structs.replace(link, device_dir=board.link.device_dir)
+        assert CliRunner().invoke(main, ["doctor", "mine.toml"]).exit_code == 0
+
+
+@pytest.mark.slow
 @pytest.mark.emulated
 def test_an_emulated_board(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the emulation lies in the real home folder
@@ -78,6 +97,7 @@ def test_an_emulated_board(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (("x.toml", "--local", "--ssh", "a"), "name one of --ssh"),
         (("x.txt", "--local"), "expected NAME.toml"),
         (("x.toml", "--ssh", "a b"), r"expected [USER@]HOST[:PORT]"),
+        (("x.toml", "--tcp", "a:1"), "which `toolkit runtime archive` makes"),
         (("x_.toml", "--local", "--set", "nonsense=1"), "--set nonsense: expected TABLE.KEY=VALUE"),
         (("x.toml", "--local", "--set", "link.user=me"), "`link.user`: expected nothing"),
         (("x.toml", "--local", "--set", "link.kind=post"), "`link.kind`: expected 'local' or 'ssh'"),

@@ -77,6 +77,8 @@ def probe(*, name: str, wait_s: float, as_json: bool) -> None:
 @boards.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--ssh", "address", metavar="[USER@]HOST[:PORT]", help="The board is reached over SSH.")
+@click.option("--tcp", metavar="HOST:PORT",
+              help="A runtime listens there; --set link.tls_file=NAME.host.pem.")  # fmt: skip
 @click.option("--local", is_flag=True, help="The board is this machine.")
 @click.option("--like", default="", metavar="BOARD",
       help="What cannot be probed is as in its file; so is the link, if none is named.")  # fmt: skip
@@ -85,20 +87,34 @@ def probe(*, name: str, wait_s: float, as_json: bool) -> None:
 @trust_option
 @answering
 def new(
-    *, file: Path, address: str | None, local: bool, like: str, settings: tuple[str, ...], as_json: bool
+    *,
+    file: Path,
+    address: str | None,
+    tcp: str | None,
+    local: bool,
+    like: str,
+    settings: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Write the board file FILE (NAME.toml) by asking a board what it is; it must not be there yet.
 
-    Name one of --ssh, --local and --like. docs/boards.md explains every key.
+    Name one of --ssh, --tcp, --local and --like. docs/boards.md explains every key.
     """
-    if bool(address) + local > 1 or not (address or local or like):
-        raise click.UsageError("name one of --ssh [USER@]HOST[:PORT], --local and --like BOARD")
+    named = bool(address) + bool(tcp) + local
+    if named > 1 or not (named or like):
+        raise click.UsageError(
+            "name one of --ssh [USER@]HOST[:PORT], --tcp HOST:PORT, --local and --like BOARD"
+        )
     if file.suffix != ".toml":
         raise click.UsageError(f"{file} is no board file: expected NAME.toml")
     pairs = dict(text.partition("=")[::2] for text in settings)
-    similar = board_to_run(like) if like and not (address or local) else None
+    similar = board_to_run(like) if like and not named else None
     similar = similar or (toolkit.load_board(like, to_run=False) if like else None)
-    link = address or (toolkit.Link(kind="local") if local or similar is None else similar.link)
+    link = (
+        address
+        or (tcp and f"tcp://{tcp}")
+        or (toolkit.Link(kind="local") if local or similar is None else similar.link)
+    )
     say("asking the board")
     trust = click.get_current_context().meta[TRUST]
     found = toolkit.new_board(file, link, like=similar, settings=pairs, trust=trust)

@@ -68,7 +68,8 @@ def new_board(
     cache_dir: Path | str | None = None,
     config_dir: Path | str | None = None,
 ) -> NewBoard:
-    """Write the file of the board that `link` reaches: a Link, or [USER@]HOST[:PORT] over SSH.
+    """Write the file of the board that `link` reaches: a Link, or [USER@]HOST[:PORT] over SSH, or
+    tcp://HOST:PORT with the setting link.tls_file.
 
     `settings`: values in TOML by key, `measure.repeat` or, of a target, its name and the key, `cpu.clock_hz`.
     Raises InputError (a setting that is none, required keys that nobody knows, a file that is there),
@@ -78,7 +79,7 @@ def new_board(
     path, given = Path(path), _settings(settings or {})
     if path.exists():
         raise InputError(f"{path} is there already: expected a new file; name another, or move that one away")
-    reached = reached_at(_bare(path, Link(kind="ssh")), link).link if isinstance(link, str) else link
+    reached = _reached(path, link) if isinstance(link, str) else link
     own_dir = {} if reached.has_address else {"device_dir": f"{Link(kind='ssh').device_dir}/{path.stem}"}
     content = msgspec.to_builtins(reached) | own_dir | given.pop("link", {})
     plain = {key: value for key, value in content.items() if value != getattr(Link(kind=reached.kind), key)}
@@ -113,6 +114,13 @@ def described(
     tables, copied = _tables(bare, answer, like, given)
     _complete(tables)
     return HEAD + "\n".join(_text(tables, set(copied), like)), copied
+
+
+def _reached(path: Path, text: str) -> Link:
+    """The link that a text names. Raises BadAddress."""
+    address = text.removeprefix("tcp://")
+    link = Link(kind="ssh") if address == text else Link(kind="tcp", port=0)  # a port there must be named
+    return reached_at(_bare(path, link), address).link
 
 
 def _bare(path: Path, link: Link) -> Board:

@@ -18,6 +18,7 @@ doctor FILE.toml` compares the file with the board.
 
     toolkit boards new mine.toml --ssh pi@192.168.1.7                # asks the board over SSH
     toolkit boards new mine.toml --ssh pi@192.168.1.7 --like rpi3b   # the rest is as in rpi3b's file
+    toolkit boards new mine.toml --tcp 192.168.1.7:7070 --set link.tls_file=bench.host.pem   # it listens
     toolkit boards new here.toml --local                             # this machine, its GPUs and PoCL
     toolkit boards new emulated.toml --like emulated-a53             # reached as emulated-a53 is
     toolkit boards new mine.toml --ssh pi@192.168.1.7 --set cpu.l2_bytes=524288
@@ -30,7 +31,7 @@ knows stands in the file as a comment with its default and meaning; where a key 
 ends with exit code 2 and says which ones to set. Nothing is written that the validator refuses or that
 contradicts the board, and no file is overwritten. Many boards do not expose their caches (older device
 trees), and no OpenCL device says how fast it computes: `flops_per_cycle` and, except for PoCL, `warp_size`
-have to be set or copied. A board over TCP: `--like` a file that has the link.
+have to be set or copied.
 
 """
 TITLES = {
