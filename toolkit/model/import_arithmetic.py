@@ -66,12 +66,14 @@ def broadcast(source: Source) -> tuple[int, ...]:
 
 
 def power(source: Source, build: GraphBuilder) -> None:
-    """Pow; the exponents 2, 1 and 0.5 are cheaper than a general power. Of integers by float64."""
+    """Pow; the exponents 2, 3 and 0.5 are cheaper than a general power. Of integers by float64."""
     base, exponent = source.input(0), source.input(1)
     if exponent.data is not None and exponent.data.size == 1:
         value = float(exponent.data.ravel()[0])
-        if value == 2.0 and source.output.shape == base.shape:
-            source.emit(build, "Mul", [base.name, base.name])
+        if value in (2.0, 3.0) and source.output.shape == base.shape:
+            square = source.emit(build, "Mul", [base.name] * 2, shape=base.shape if value == 3.0 else None)
+            if value == 3.0:
+                source.emit(build, "Mul", [square, base.name])
             return
         if value == 0.5 and source.output.shape == base.shape:
             source.emit(build, "Sqrt", [base.name])

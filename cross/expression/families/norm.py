@@ -88,4 +88,11 @@ def local_response_norm(
         return sum(element * element, k)
 
     total = compute(data.shape, squares, name=f"{name}_squares")
-    return combine(lambda x, s: x / power(s * (alpha / size) + bias, beta), data, total, name)
+    return combine(lambda x, s: x / _power(s * (alpha / size) + bias, beta), data, total, name)
+
+
+def _power(base: Term, exponent: float) -> Term:
+    """base ** exponent of a base that is not negative: powers are calls, square roots are not."""
+    if exponent == 0.5:
+        return sqrt(base)
+    return sqrt(base) * sqrt(sqrt(base)) if exponent == 0.75 else power(base, exponent)

@@ -182,9 +182,10 @@ def test_local_response_norm() -> None:
             ],
             axis=-1,
         )
-        want = x / (2.0 + 0.3 / size * sums) ** 0.75
-        got = run(local_response_norm(data, size, (0.3, 0.75, 2.0)), {data: x})
-        np.testing.assert_allclose(got, want, rtol=1e-6)
+        for beta in (0.5, 0.6, 0.75):
+            want = x / (2.0 + 0.3 / size * sums) ** beta
+            got = run(local_response_norm(data, size, (0.3, beta, 2.0)), {data: x})
+            np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 def test_movements() -> None:
