@@ -16,7 +16,7 @@ tests' interpreter of loop nests in the dtype of the operands, for features in c
 
 In C, {0} and {1} are the operands, {one} is 1, {f} what the dialect ends names of functions of the dtype in.
 Where a text is missing, `expansion` says what to write instead, in terms of other operations, or the code
-generator has a way of its own: vectors of exp, tanh and erf (llvm/functions.py), floor division.
+generator has a way of its own: vectors of exp, log, tanh and erf (llvm/functions.py), floor division.
 """
 
 from __future__ import annotations
