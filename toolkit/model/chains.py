@@ -3,6 +3,9 @@
 A chain goes on while only it reads its last result and the reader works element by element on as many
 elements. It goes through reshapes, which compute nothing, where all other operands can be seen in the
 anchor's shape; and through branches that meet again, such as x * sigmoid(x).
+
+Floats that are made of 8-bit integers element by element are computed inside each reader: memory holds the
+integers, a quarter of the bytes.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ LONG_FUNCTIONS = frozenset(
         "Celu",
     )
 )
+_BYTES = frozenset({"int8", "uint8"})
+_SCALING = frozenset({"Add", "Cast", "Mul", "Sub"})
 FEW_CHANNELS = 8  # fewer leave vectors half empty: a long function is computed apart, on full ones
 
 
@@ -59,6 +64,7 @@ def chains(graph: Graph) -> list[Chain]:
     """The groups of a graph.
 
     A comparison is computed inside each Where that reads it: that is cheaper than a tensor of truth values.
+    So are dequantized numbers inside each element by element reader.
     """
     readers = graph.consumers()
     producer = {node.output: node for node in graph.nodes}
@@ -69,14 +75,14 @@ def chains(graph: Graph) -> list[Chain]:
         and node.output not in graph.outputs
         and all(reader.op in TRUTH_READERS for reader in readers[node.output])
     }
-    search = _Search(graph, readers, set(inside))
+    dequantized = _dequantized(graph, readers)
+    inside |= dequantized
+    search = _Search(graph, readers, set(inside), dequantized)
 
     def members(node: Node) -> list[Node]:
-        """The node, with the comparisons that it reads in front."""
-        found = [node]
-        while found[-1].op in TRUTH_READERS and found[-1].inputs[0] in inside:
-            found.append(producer[found[-1].inputs[0]])
-        return found[::-1]
+        """The node, with what it reads and is computed inside it in front."""
+        front = [member for name in node.inputs if name in inside for member in members(producer[name])]
+        return [*front, node]
 
     result: list[Chain] = []
     for node in graph.nodes:
@@ -90,7 +96,8 @@ def chains(graph: Graph) -> list[Chain]:
                 "nodes in a row; expected fewer, as they are computed together; export the model without them"
             )
         while following := search.following(chain[-1], anchor):
-            behind = [member for item in following for member in members(item)]
+            found = dict.fromkeys(member.output for item in following for member in members(item))
+            behind = [producer[name] for name in found if producer[name] not in chain]
             if not _hold(graph, behind, sizes):
                 break
             chain += behind
@@ -98,6 +105,28 @@ def chains(graph: Graph) -> list[Chain]:
             anchor = following[0] if anchor.op == "Pad" and following[0].op in WINDOWED else anchor
         result.append(Chain(tuple(chain), anchor))
     return result
+
+
+def _dequantized(graph: Graph, readers: Mapping[str, list[Node]]) -> set[str]:
+    """Values that are scaled and shifted bytes, and read element by element in their shape only."""
+    made: set[str] = set()
+    for node in graph.nodes:
+        computed = [name for name in node.inputs if not graph.values[name].constant]
+        if len(computed) != 1 or graph.values[node.output].dtype not in ("int32", "float32"):
+            continue
+        of_bytes = node.op == "Cast" and graph.values[computed[0]].dtype in _BYTES
+        if of_bytes or (node.op in _SCALING and computed[0] in made):
+            made.add(node.output)
+
+    def inside(name: str) -> bool:
+        shape = graph.values[name].shape
+        fit = [
+            reader.op in ELEMENTWISE and graph.values[reader.output].shape == shape
+            for reader in readers[name]
+        ]
+        return bool(fit) and all(fit) and name not in graph.outputs
+
+    return {name for name in made if inside(name)}
 
 
 _Size = tuple[int, int]  # of an expression: its nodes as a tree, and its levels
@@ -131,30 +160,35 @@ def _size(term: Term, inside: Mapping[Tensor, _Size]) -> _Size:
 
 @dataclass(slots=True)
 class _Search:
-    """Looks for what can follow a chain; `taken` are the results that have a group already."""
+    """Looks for what can follow a chain; `taken` are the results that have a group already, `dequantized`
+    those of them that their readers compute.
+    """
 
     graph: Graph
     readers: Mapping[str, list[Node]]
     taken: set[str]
+    dequantized: set[str]
 
     def following(self, last: Node, anchor: Node) -> list[Node]:
         """The next members of the chain that ends in `last`: one, a branch up to where it meets, or none."""
         found = self.readers[last.output]
         if last.output in self.graph.outputs:
             return []
+        if last.op == "Pad" and len(found) == 1 and found[0].op in WINDOWED:
+            # packed ones read other elements, words
+            fits = found[0].inputs[0] == last.output and "packed" not in found[0].attributes
+            return found if fits and found[0].output not in self.taken else []
+        while len(found) == 1 and self._is_passed(found[0]):
+            found = self.readers[found[0].output]
         if len(found) == 2:
             return self._branch(found[0], found[1], anchor) or self._branch(found[1], found[0], anchor)
-        if len(found) != 1 or found[0].output in self.taken:
-            return []
-        if last.op == "Pad" and found[0].op in WINDOWED and found[0].inputs[0] == last.output:
-            return [] if "packed" in found[0].attributes else found  # which reads other elements, words
-        reader = found[0]
-        while reader.op == "Reshape":
-            behind = self.readers[reader.output]
-            if len(behind) != 1 or reader.output in self.graph.outputs:
-                return []
-            reader = behind[0]
-        return [reader] if self._joins(reader, anchor) else []
+        return found if len(found) == 1 and self._joins(found[0], anchor) else []
+
+    def _is_passed(self, node: Node) -> bool:
+        """Whether a chain may go on with what reads the node: a reshape, or computed inside its readers."""
+        return node.output in self.dequantized or (
+            node.op == "Reshape" and node.output not in self.graph.outputs
+        )
 
     def _branch(self, first: Node, meeting: Node, anchor: Node) -> list[Node]:
         """The nodes from `first` to `meeting`, if they all may join and nobody else reads between."""

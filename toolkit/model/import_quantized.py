@@ -14,11 +14,18 @@ from toolkit.model.source import INTEGERS, NUMBERS, Importer, Operand, Source
 
 
 def dequantize(source: Source, build: GraphBuilder) -> None:
-    """DequantizeLinear: (x - zero point) * scale."""
+    """DequantizeLinear: (x - zero point) * scale. Zero points of bytes are taken off integers: no pass scales
+    them, which would round twice.
+    """
     data, scale, zero = source.input(0), source.input(1), source.optional(2)
-    name = cast_to(source, build, data, "float32")
-    if zero is not None:
-        name = source.emit(build, "Sub", [name, _aligned(source, build, zero)], shape=data.shape)
+    exact = data.dtype in ("int8", "uint8") and data.data is None
+    if zero is None:
+        name = cast_to(source, build, data, "float32")
+    else:
+        dtype = "int32" if exact else "float32"
+        operands = [cast_to(source, build, data, dtype), _aligned(source, build, zero, dtype)]
+        name = source.emit(build, "Sub", operands, shape=data.shape, dtype=dtype)
+        name = cast_to(source, build, Operand(name, data.shape, dtype), "float32")
     source.emit(build, "Mul", [name, _aligned(source, build, scale)])
 
 
@@ -94,10 +101,10 @@ def _centered(
     return Operand(name, operand.shape, "int16")
 
 
-def _aligned(source: Source, build: GraphBuilder, operand: Operand) -> str:
-    """A scale or zero point in float32: of the whole tensor, of each place on the axis, or of each block."""
+def _aligned(source: Source, build: GraphBuilder, operand: Operand, dtype: str = "float32") -> str:
+    """A scale or zero point: of the whole tensor, of each place on the axis, or of each block."""
     data, rank = source.input(0), source.input(0).rank
-    name = cast_to(source, build, operand, "float32")
+    name = cast_to(source, build, operand, dtype)
     if operand.rank == 0 or operand.shape == (1,):
         return name
     axis, block = source.integer("axis", 1) % rank, source.integer("block_size", 0)
@@ -112,7 +119,7 @@ def _aligned(source: Source, build: GraphBuilder, operand: Operand) -> str:
             f"{operand.name!r} has shape {list(operand.shape)}, expected {[data.shape[axis]]}"
         )
     shape = (operand.shape[0], *(1,) * (rank - axis - 1))
-    return source.emit(build, "Reshape", [name], shape=shape, dtype="float32")
+    return source.emit(build, "Reshape", [name], shape=shape, dtype=dtype)
 
 
 _SETTINGS = {"axis", "block_size", "output_dtype", "precision", "saturate"}

@@ -34,6 +34,8 @@ class Values(Memory):
         self.functions = Functions(self.arithmetic)
         self.arithmetic.saturates = target.triple.startswith("aarch64")
         self.dot_products = DotProducts(self.arithmetic, target)
+        self.rounded = False
+        """Whether the result is rounded to integers: a fused multiply-add would choose other ones."""
 
     def evaluate(self, expr: Expr) -> Value:
         """The value of an expression here."""
@@ -63,7 +65,9 @@ class Values(Memory):
         written = self.functions.table.get(expr.function) if expr.dtype == "float32" else None
         if written is None and kind not in row.llvm and row.expansion is not None:
             return self.evaluate(row.expansion(call, *expr.arguments))
+        rounds, self.rounded = self.rounded, self.rounded or expr.function == "round"
         operands, _ = self.arithmetic.together(*map(self.evaluate, expr.arguments))
+        self.rounded = rounds
         if expr.function in BYTE_PRODUCTS:
             summed = self.dot_products.add(expr.function, literal(0, "int32"), *operands)
             if summed is not None:
@@ -126,6 +130,8 @@ class Values(Memory):
             return None
         if _is_zero(left) or _is_zero(right):  # a tap that lies in the padding for certain
             return self.evaluate(addend)
+        if self.rounded:
+            return None
         (a, b, c), _ = self.arithmetic.together(left, right, self.evaluate(addend))
         return self.arithmetic.multiply_add(a, b, c)
 

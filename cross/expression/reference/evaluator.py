@@ -4,9 +4,11 @@
 
 Floats are computed in float64 from the first stage to the last and rounded once, at the end, and before they
 are compared, cut to whole numbers or converted: a float32 quotient of exactly 0.5 lies beside 0.5 in float64.
-Integers and bools are computed in their own dtypes, where overflow wraps. Stages run one after the other. A
-sum of products goes the fast way of contraction.py; everything else is evaluated over blocks of its axes,
-each axis an index array of its own dimension, so that temporaries stay small.
+What is rounded to integers element by element is computed in its own dtype, as kernels do without fused
+multiply-adds, so that both round the same number. Integers and bools are computed in their own dtypes, where
+overflow wraps. Stages run one after the other. A sum of products goes the fast way of contraction.py;
+everything else is evaluated over blocks of its axes, each axis an index array of its own dimension, so that
+temporaries stay small.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.errors import ExpressionError
+from cross.expression.language.dtypes import FLOATS
 from cross.expression.language.operations import COMBINERS, OPERATIONS, converted
 from cross.expression.language.operator import Operator, reads
 from cross.expression.language.tensor import Axis, Read, Reduce, Tensor
-from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term, walk
 from cross.expression.reference.contraction import BLOCK_ELEMENTS, contract
 from cross.expression.reference.strided import blocks, read_view, working_dtype
 
@@ -51,12 +54,14 @@ def evaluate(
             read that is really made.
     """
     memory = dict(zip(operator.inputs, _checked(operator, inputs), strict=True))
+    stepwise = _stepwise(operator)
     last_use = {read.tensor: step for step, stage in enumerate(operator.stages) for read in reads(stage)}
     with np.errstate(all="ignore"):
         for step, stage in enumerate(operator.stages):
             result = contract(stage, memory, block_elements or BLOCK_ELEMENTS) if fast else None
             if result is None:
-                result = _evaluate_stage(stage, memory, block_elements or TERM_BLOCK_ELEMENTS)
+                elements = block_elements or TERM_BLOCK_ELEMENTS
+                result = _evaluate_stage(stage, memory, elements, stepwise=stage in stepwise)
             memory[stage] = result
             for tensor in [tensor for tensor in memory if last_use.get(tensor, -1) == step]:
                 del memory[tensor]
@@ -89,6 +94,7 @@ class _Block:
     axes: tuple[Axis, ...]
     box: tuple[slice, ...]
     memory: Mapping[Tensor, Array]
+    stepwise: bool  # every float is rounded to its dtype
 
     def index(self, axis: Axis) -> Array:
         """The axis's values, along its own dimension."""
@@ -99,7 +105,21 @@ class _Block:
         return np.arange(cut.start, cut.stop).reshape(shape)
 
 
-def _evaluate_stage(stage: Tensor, memory: Mapping[Tensor, Array], block_elements: int) -> Array:
+def _stepwise(operator: Operator) -> set[Tensor]:
+    """The stages that round, and those without a reduction that they read, directly or through each other."""
+    found: set[Tensor] = set()
+    for stage in reversed(operator.stages):
+        body = stage.body
+        if body is None or isinstance(body, Reduce):
+            continue
+        if stage in found or any(isinstance(term, Call) and term.function == "round" for term in walk(body)):
+            found |= {stage, *(read.tensor for read in reads(stage))}
+    return found
+
+
+def _evaluate_stage(
+    stage: Tensor, memory: Mapping[Tensor, Array], block_elements: int, *, stepwise: bool
+) -> Array:
     """A computed tensor in its working dtype."""
     axes = (*stage.axes, *stage.reduce_axes)
     space = len(stage.axes)
@@ -109,7 +129,7 @@ def _evaluate_stage(stage: Tensor, memory: Mapping[Tensor, Array], block_element
     assert body is not None
     inner = body.body if isinstance(body, Reduce) else body
     for box in blocks([axis.extent for axis in axes], block_elements):
-        block = _Block(stage, axes, box, memory)
+        block = _Block(stage, axes, box, memory, stepwise and not isinstance(body, Reduce))
         lengths = [cut.stop - cut.start for cut in box]
         value = np.broadcast_to(_value(inner, block, None), lengths)
         place = result[box[:space]]
@@ -131,7 +151,7 @@ def _value(term: Term, block: _Block, mask: Array | None) -> Array:
         case Axis():
             return block.index(term)
         case Read():
-            return _read(term, block, mask)
+            return _stepped(_read(term, block, mask), term, block)
         case Lookup(matrix, row, column, dtype):
             values = np.array(matrix, working_dtype(dtype))
             return np.asarray(values[_value(row, block, mask), _value(column, block, mask)])
@@ -141,12 +161,16 @@ def _value(term: Term, block: _Block, mask: Array | None) -> Array:
                 operands = [
                     _cast(value, part.dtype) for value, part in zip(operands, term.parts, strict=True)
                 ]
-            return np.asarray(OPERATIONS[name].numpy(*operands))
+            return _stepped(np.asarray(OPERATIONS[name].numpy(*operands)), term, block)
         case Cast(dtype, value):
             return _cast(_cast(_value(value, block, mask), value.dtype), dtype)
         case Select():
             return _select(term, block, mask)
     raise ExpressionError(f"tensor {block.stage.name}: {type(term).__name__} cannot stand inside a term")
+
+
+def _stepped(value: Array, term: Term, block: _Block) -> Array:
+    return _cast(value, term.dtype) if block.stepwise and term.dtype in FLOATS else value
 
 
 def _cast(value: Array, dtype: str) -> Array:

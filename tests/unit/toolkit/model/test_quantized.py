@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from tests.onnx_models import save
@@ -232,6 +233,50 @@ def test_operators_that_choose_do_so_among_integers(same: bool, tmp_path: Path) 
     np.testing.assert_array_equal(
         run_reference(loaded, inputs)["y"], by_onnxruntime(proto.SerializeToString(), inputs)
     )
+
+
+@pytest.mark.parametrize(("first", "zero"), [(True, 117), (False, 0), (True, 0)])
+def test_a_residual_sum_is_computed_by_the_convolution_of_integers(
+    first: bool, zero: int, tmp_path: Path
+) -> None:
+    """No floats are in memory, and none is rounded to another integer than the reference rounds it to."""
+    rng, node = np.random.default_rng(5), helper.make_node
+    shape, scales = (1, 8, 96, 96), {"s": 0.05, "t": 0.15, "ws": 0.0071, "r": 0.1}  # many ties
+    weights = {
+        **{name: np.float32(scale) for name, scale in scales.items()},
+        "z": np.uint8(zero),
+        "y0": np.uint8(99),
+        "w0": np.int8(0),
+        **{name: integers(rng, (8, 8, 1, 1), "int8") for name in ("w", "w2")},
+    }
+    operands = ["d", "e"] if first else ["e", "d"]
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["xd"]),
+        node("DequantizeLinear", ["w", "ws", "w0"], ["v"]),
+        node("Conv", ["xd", "v"], ["b"]),
+        node("QuantizeLinear", ["b", "s", "z"], ["p"]),
+        node("DequantizeLinear", ["p", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w2", "ws", "w0"], ["v2"]),
+        node("Conv", ["d", "v2"], ["c"]),
+        node("QuantizeLinear", ["c", "t", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "t", "z"], ["e"]),
+        node("Add", operands, ["a"]),
+        node("QuantizeLinear", ["a", "r", "y0"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.UINT8, shape) for name in "xy"]
+    held = [numpy_helper.from_array(np.asarray(item), name) for name, item in weights.items()]
+    graph = helper.make_graph(nodes, "residual", ends[:1], ends[1:], held)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    loaded = adapted(load_model(save(tmp_path, proto, "residual.onnx")), HOST)
+    kept = {loaded.values[group.output].dtype for group in loaded.groups}
+    assert kept == {"uint8"}
+    assert [group.operator.name for group in loaded.groups].count("cast") == 0
+    inputs = {"x": integers(rng, shape, "uint8")}
+    (found,) = run_generated([(loaded, inputs)], tmp_path)
+    np.testing.assert_array_equal(found["y"], run_reference(loaded, inputs)["y"])
+    off = np.abs(found["y"].astype(int) - ReferenceEvaluator(proto).run(None, inputs)[0])
+    assert off.max() <= 2  # a step of the convolution, which ONNX computes in floats, is 1.5 of the sum
+    assert (off == 0).mean() > 0.999
 
 
 def float_model(rng: np.random.Generator) -> Any:
