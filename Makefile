@@ -21,7 +21,7 @@ BIN := $(VENV)/bin
 KERNELS = $(BIN)/python -m benchmarks.kernels
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check test torture demo bench replay experiments emulation golden clean
+.PHONY: help venv check static quick test torture demo bench replay experiments emulation golden clean
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -37,12 +37,18 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]'
 	@touch $@
 
-check: venv  ## format, lint, types, import contracts and the quick tests
+check: venv  ## format, lint, types, import contracts and the quick tests, all at the same time
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync static quick
+
+static: venv  ## format, lint, types and import contracts alone
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -m "not slow and not emulated and not board" $(PARALLEL) $(PYTEST_ARGS)
+
+# "+": dots are shown as they come; what the other job prints, all at once
+quick: venv  ## the quick tests alone
+	+MAKEFLAGS= $(BIN)/python -m pytest -m "not slow and not emulated and not board" $(PARALLEL) $(PYTEST_ARGS)
 
 test: venv  ## set up everything, then run every test that needs no board (19 minutes on two cores)
 	@.ci/system-packages
