@@ -2,7 +2,9 @@
 
 A chain goes on while only it reads its last result and the reader works element by element on as many
 elements. It goes through reshapes, which compute nothing, where all other operands can be seen in the
-anchor's shape; and through branches that meet again, such as x * sigmoid(x).
+anchor's shape; and through branches that meet again, such as x * sigmoid(x). A convolution that needs one
+element for a vector of results reads it where a Slice or Transpose would take it from: of images whose
+channels come first, of shuffled channels.
 
 Floats that are made of 8-bit integers element by element are computed inside each reader: memory holds the
 integers, a quarter of the bytes.
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cross.expression.families.data_movement import pieces
 from cross.expression.language.tensor import Read, Tensor, placeholder
 from cross.expression.language.terms import Term
 from toolkit.errors import ModelError
@@ -22,6 +25,7 @@ from toolkit.model.expressions import COMPARISONS, ELEMENTWISE, expression
 from toolkit.model.graph import Graph, Node, computed_in
 from toolkit.model.layout import WINDOWED
 
+MOVES = frozenset({"Slice", "Transpose"})
 TRUTH_READERS = frozenset({"Where", "Not"})
 LONGEST_BRANCH = 6  # operators of a side path that is drawn into a chain, as in a hard swish or a GELU
 # A chain is one expression, which is walked recursively and repeats what it reads: both within what compiles
@@ -102,7 +106,7 @@ def chains(graph: Graph) -> list[Chain]:
                 break
             chain += behind
             search.taken.update(item.output for item in following)
-            anchor = following[0] if anchor.op == "Pad" and following[0].op in WINDOWED else anchor
+            anchor = following[0] if following[0].op in WINDOWED else anchor
         result.append(Chain(tuple(chain), anchor))
     return result
 
@@ -182,13 +186,31 @@ class _Search:
             found = self.readers[found[0].output]
         if len(found) == 2:
             return self._branch(found[0], found[1], anchor) or self._branch(found[1], found[0], anchor)
-        return found if len(found) == 1 and self._joins(found[0], anchor) else []
+        if len(found) != 1:
+            return []
+        if last is anchor and anchor.op in MOVES and self._takes_elements(last, found[0]):
+            return found
+        return found if self._joins(found[0], anchor) else []
 
     def _is_passed(self, node: Node) -> bool:
         """Whether a chain may go on with what reads the node: a reshape, or computed inside its readers."""
         return node.output in self.dequantized or (
             node.op == "Reshape" and node.output not in self.graph.outputs
         )
+
+    def _takes_elements(self, moved: Node, reader: Node) -> bool:
+        """Whether a convolution can read what was moved where it was before and be no slower."""
+        if reader.op != "Conv" or "packed" in reader.attributes or reader.output in self.taken:
+            return False
+        first, *others = map(self.graph.root, reader.inputs)
+        image, weight = (self.graph.values[name].shape for name in reader.inputs[:2])
+        if first != moved.output or first in others or len(weight) != len(image):
+            return False  # the last: it has groups of channels
+        few = weight[-2] < FEW_CHANNELS
+        if moved.op == "Slice":
+            near = set(weight[:-2]) == {1} and max(map(abs, moved.integers("steps"))) < FEW_CHANNELS
+            return (few or near) and pieces(self.graph.values[moved.output].shape, image) is not None
+        return few and pieces(self.graph.values[moved.output].shape, image) is not None
 
     def _branch(self, first: Node, meeting: Node, anchor: Node) -> list[Node]:
         """The nodes from `first` to `meeting`, if they all may join and nobody else reads between."""

@@ -1,8 +1,8 @@
 """Fusion: the nodes of a physical graph become groups, each one operator.
 
 A group is an anchor (any node), the chain of elementwise nodes behind it that only it feeds (chains.py), and
-zero padding in front of a window that only it reads. Reshapes compute nothing: they become aliases. A group
-runs where its last member stood, so that whatever the chain reads besides is there.
+what only it reads in front of a window: zero padding, moved elements. Reshapes compute nothing: they become
+aliases. A group runs where its last member stood, so that whatever the chain reads besides is there.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cross.errors import ExpressionError
+from cross.expression.families.data_movement import split_dimensions
 from cross.expression.families.transposed import Phases, split_phases
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
 from cross.expression.language.terms import constant
 from cross.expression.rewrites.half_storage import with_half_storage
 from toolkit.errors import ModelError
-from toolkit.model.chains import Chain, chains, viewed
+from toolkit.model.chains import MOVES, Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression
 from toolkit.model.graph import STORED, Graph, Group, Node, Region, computed_in
 from toolkit.model.parts import cut_axes, share_memory
@@ -176,7 +177,9 @@ def _group(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> Group:
         while source not in made and source in graph.aliases:
             source = graph.aliases[source]
         if source in made:
-            return made[source]
+            shape = graph.values[name].shape
+            moved = node.op == "Conv" and made[source].shape != shape
+            return split_dimensions(made[source], shape) if moved else made[source]
         value = graph.values[name]
         condition = node.op == "Where" and position == 0  # which is read from a tensor
         several = node.op in ELEMENTWISE and len(node.inputs) > 1
@@ -208,7 +211,7 @@ def _group(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> Group:
             f"model {graph.name!r}: node {last.name!r} ({last.op}) computes {output.elements} elements, but "
             f"its output has the shape {list(graph.values[last.output].shape)}; export the model again"
         )
-    plain = ELEMENTWISE | {"Pad"}
+    plain = ELEMENTWISE | {"Pad"} | (MOVES if chain.anchor.op not in MOVES else set())
     leader = next((node for node in chain.members if node.op not in plain), last)
     order = tuple(name for name, _ in tensors)
     constants = frozenset(position for position, name in enumerate(order) if graph.values[name].constant)

@@ -146,6 +146,47 @@ def transpose(data: Tensor, permutation: Sequence[int], name: str = "transpose")
     return compute(shape, lambda *axes: data[tuple(axes[position] for position in place)], name=name)
 
 
+def pieces(whole: Sequence[int], parts: Sequence[int]) -> list[list[int]] | None:
+    """For each extent of `whole` the positions of the neighbouring `parts` that it is the product of.
+
+    None where the same elements in the same order have dimensions that cut across.
+
+    >>> pieces((6, 4), (2, 3, 4)), pieces((1, 6, 1, 4), (6, 4, 1)), pieces((2, 12), (6, 4))
+    ([[0, 1], [2]], [[], [0], [], [1]], None)
+    """
+    found: list[list[int]] = []
+    position = 0
+    for extent in whole:
+        own, product = [], 1
+        while product < extent and position < len(parts):
+            own.append(position)
+            product *= parts[position]
+            position += 1
+        if product != extent:
+            return None
+        found.append(own)
+    return found if set(parts[position:]) <= {1} else None
+
+
+def split_dimensions(data: Tensor, shape: Sequence[int], name: str = "split") -> Tensor:
+    """The same elements in dimensions of which each one of data's is some (`pieces`): indices stay affine.
+
+    Raises:
+        ExpressionError: they cut across data's.
+    """
+    own = pieces(data.shape, shape)
+    if own is None:
+        raise ExpressionError(f"split {name}: {tuple(shape)} does not split the dimensions {data.shape}")
+
+    def index(axes: Sequence[Term], places: Sequence[int]) -> Term | int:
+        total: Term | int = 0
+        for place in places:
+            total = total * shape[place] + axes[place]
+        return total
+
+    return compute(tuple(shape), lambda *axes: data[tuple(index(axes, places) for places in own)], name)
+
+
 def expand(data: Tensor, shape: Sequence[int], name: str = "expand") -> Tensor:
     """Repeat the dimensions of extent 1 up to `shape`, which has the same rank.
 

@@ -126,9 +126,43 @@ def test_a_comparison_of_a_smaller_shape_keeps_its_dimensions(tmp_path: Path) ->
 
 def test_long_functions_behind_few_channels_are_a_pass_of_their_own(tmp_path: Path) -> None:
     nodes = [node("Conv", ["x", "w"], "a"), node("Relu", ["a"], "b"), node("Tanh", ["b"], "y")]
-    for channels, groups in ((3, 4), (16, 3)):
+    for channels, groups in ((3, 3), (16, 2)):
         graph = loaded(tmp_path, nodes, {"x": (1, 4, 5, 5)}, ["y"], {"w": weight(channels, 4, 1, 1)})
         assert len(graph.groups) == groups
+
+
+@pytest.mark.parametrize(
+    ("kernel", "inputs", "step", "groups"),
+    [
+        (1, 12, 2, 1),  # a pass of its own would be as long as a convolution of 1x1
+        (3, 6, 2, 1),  # few channels
+        (3, 12, 2, 2),  # vectors of channels are transformed
+        (1, 12, 8, 2),  # every cache line is read for one or two elements
+    ],
+)
+def test_convolutions_read_single_elements_where_they_are(
+    tmp_path: Path, kernel: int, inputs: int, step: int, groups: int
+) -> None:
+    nodes = [
+        node("Conv", ["x", "v"], "t"),
+        node("Slice", ["t", "start", "end", "axis", "step"], "s"),
+        node("Conv", ["s", "w"], "a", pads=[kernel // 2] * 4, kernel_shape=[kernel] * 2),
+        node("Relu", ["a"], "y"),
+    ]
+    numbers = {"start": 1, "end": 1 + inputs * step, "axis": 1, "step": step}
+    weights = {name: np.array([value]) for name, value in numbers.items()}
+    weights["w"] = weight(5, inputs, kernel, kernel)
+    weights["v"] = weight(1 + inputs * step, 8, 1, 1)
+    graph = loaded(tmp_path, nodes, {"x": (1, 8, 5, 7)}, ["y"], weights)
+    assert [group.operator.name for group in graph.groups].count("slice") == groups - 1
+    assert sum("node_a" in group.nodes for group in graph.groups) == 1
+
+
+def test_images_whose_channels_come_first_are_read_as_they_are(tmp_path: Path) -> None:
+    for inputs, names in ((3, ["conv"]), (16, ["transpose", "conv"])):
+        nodes = [node("Conv", ["x", "w"], "y", pads=[1, 1, 1, 1], strides=[2, 2])]
+        graph = loaded(tmp_path, nodes, {"x": (2, inputs, 9, 7)}, ["y"], {"w": weight(8, inputs, 3, 3)})
+        assert [group.operator.name for group in graph.groups][: len(names)] == names
 
 
 def test_views_and_runs() -> None:

@@ -124,4 +124,4 @@ def test_repeating_pixels_moves_them_once(tmp_path: Path) -> None:
     graph = loaded(tmp_path, nodes, {"x": (1, 3, 3, 4), "z": (1, 2, 6, 8)}, ["y"], weights)
     names = [group.operator.name for group in graph.groups]
     assert names.count("expand") == 1
-    assert names.count("transpose") == 3  # the two images and the result
+    assert names.count("transpose") == 2  # one image and the result
