@@ -29,7 +29,7 @@ LAYERS = {
     "swin": 300,
     "transformer": 100,
     "vad": 10,
-    "yolo": 26,
+    "yolo": 25,
 }
 SMALLER = {"r2plus1d_18": 56, "resnest50": 64, "resnet50": 32, "swin": 24, "transformer": 96}
 
