@@ -2,6 +2,7 @@
 
     python -m benchmarks.integers measure --only C2,D1 --threads 1,2 --drawn 16
     python -m benchmarks.integers loops --board rpi3b
+    python -m benchmarks.integers networks --only bert --trials 32
 
 measure: our default schedule and the fastest of some drawn ones, in turn with ONNX Runtime on the same
 QLinearConv: as the file has it, and channels last (com.microsoft), which moves nothing around. All compute
@@ -9,6 +10,8 @@ uint8 from uint8 with int8 weights, a scale and a bias a channel, and the output
 reads its three channels filled to four ahead of time, which takes a copy where a network begins.
 loops: products of bytes a cycle of the hottest inner loop by a model of the core, for weights within +-127
 and within +-63.
+networks: ResNet-50, MobileNet-v2 and a BERT encoder end to end beside ONNX Runtime and OpenVINO on the same
+QDQ file, and beside our own floats (integer_networks.py).
 """
 
 from __future__ import annotations
@@ -25,7 +28,11 @@ import numpy as np
 from benchmarks.harness.command import Asked, finished, names, numbers, program, subcommands
 from benchmarks.harness.place import HOST, board_with
 from benchmarks.harness.text import aligned as columns
+from benchmarks.integer_networks import FOLDER, measure_networks, print_networks
+from benchmarks.integer_networks import NAMES as NETWORKS
 from benchmarks.kernels.loaded import LoadedCode, aligned
+from benchmarks.kernels.rounds import Plan
+from benchmarks.kernels.tune import Effort
 from benchmarks.kernels.turn import Call
 from benchmarks.kernels.workloads import Array, Image, Workload, chosen
 from boards.target import Target
@@ -37,6 +44,7 @@ from toolkit.model.graph import Graph, Group
 from toolkit.model.load import adapted, load_model
 
 SUITES = ("conv", "depthwise")
+RECORDS, PEERS = FOLDER / "records.db", Path("build/peers")
 FULL, NARROW = 127, 63
 BATCH_S = 0.01
 ROUNDS = 15
@@ -198,6 +206,13 @@ def _seconds(call: Call, batches: int) -> float:
     return min(_batch(call) for _ in range(batches))
 
 
+def _networks(asked: Asked) -> None:
+    effort, plan = Effort(asked.trials, None, 0), Plan(asked.rounds)
+    for threads in asked.threads:
+        names = asked.only or NETWORKS
+        print_networks(measure_networks(names, threads, effort, plan, asked.peers, asked.records))
+
+
 # -------------------------------------------------------------------------------------------------- loops
 
 
@@ -234,7 +249,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measuring.add_argument("--drawn", type=int, default=16, help="random schedules of ours (default 16)")
     loops = add("loops", _loops, "inner loops as machine code, by a model of the core")
     loops.add_argument("--board", default=HOST, help=f"its name or file (default {HOST})")
-    for command in (measuring, loops):
+    networks = add("networks", _networks, "whole networks beside other libraries and our own floats")
+    networks.add_argument("--threads", type=numbers, default=[1], metavar="COUNTS", help="1, 2 or 1,2")
+    networks.add_argument("--trials", type=int, default=16, help="at most, of an operator (default 16)")
+    networks.add_argument("--rounds", type=int, default=Plan().rounds)
+    networks.add_argument("--records", type=Path, default=RECORDS, help=f"tuning records (default {RECORDS})")
+    networks.add_argument(
+        "--peers", type=Path, default=PEERS, help=f"the libraries' environments (default {PEERS})"
+    )
+    for command in (measuring, loops, networks):
         command.add_argument(
             "--only", type=names, default=[], metavar="NAMES", help="C1,D3,conv (default: all)"
         )

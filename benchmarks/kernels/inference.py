@@ -20,11 +20,11 @@ SUITE = "networks"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One inference of a network with one input and one output, float32 as far as it computes, batch 1.
+    """One inference of a network with one input and one output, batch 1.
 
     `model`: an ONNX file. `data`: an .npz file with the arrays "input" and "output", the latter by numpy.
-    `library`: the shared object of our bundle. `flops`: of its operators together. `bytes_once`: input,
-    weights and output.
+    `library`: the shared object of our bundle; `float_library`: that of the same network before it was
+    quantized, or "". `flops`: of its operators together. `bytes_once`: input, weights and output.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Network:
     text: str
     flops: int
     bytes_once: int
+    float_library: str = ""
 
     suite: ClassVar[str] = SUITE
 

@@ -54,8 +54,13 @@ def tuned_network(name: str, threads: int, records: Path, effort: Effort, place:
 
     Shown on standard error. Raises what toolkit.tune raises; what was measured is kept.
     """
-    folder = place.folder.absolute()
-    model = write(name, folder / f"{name}.onnx", MODEL_SEED, place.size)
+    model = write(name, place.folder.absolute() / f"{name}.onnx", MODEL_SEED, place.size)
+    return tuned_model(model, threads, records, effort, place)
+
+
+def tuned_model(model: Path, threads: int, records: Path, effort: Effort, place: Place) -> Network:
+    """`tuned_network` of a file that is there."""
+    folder, name = place.folder.absolute(), model.stem
     board, target = board_with(threads)
     options = TuneOptions(
         trials=effort.trials,

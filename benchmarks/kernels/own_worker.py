@@ -1,7 +1,10 @@
-"""Our kernels and bundles: python -m benchmarks.kernels.own_worker THREADS --records FILE [--finalists N]
+"""Our kernels and bundles: python -m benchmarks.kernels.own_worker THREADS --records FILE
+
+Also: --finalists N, --floats.
 
 tuned: the best recorded configuration. direct: the best one without Winograd's algorithms, where those are
-a choice. default: the schedule that needs no measurement. bundle: a network, end to end. The fastest few
+a choice. default: the schedule that needs no measurement. bundle: a network, end to end; with --floats as it
+was before it was quantized. The fastest few
 records are measured again in turn before the rounds, and the winner goes into them: a record may owe its rank
 to the moment in which it was taken.
 """
@@ -59,9 +62,9 @@ class _Prepared:
 class OwnKernels(Library):
     """See worker.Library."""
 
-    def __init__(self, threads: int, records: Path, finalists: int) -> None:
+    def __init__(self, threads: int, records: Path, finalists: int, *, floats: bool = False) -> None:
         self._board, self._target = board_with(threads)
-        self._records, self._finalists = records, finalists
+        self._records, self._finalists, self._floats = records, finalists, floats
         self._loaded: list[LoadedCode | LoadedModel] = []
 
     def facts(self) -> dict[str, str]:
@@ -89,7 +92,8 @@ class OwnKernels(Library):
     def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
         _, expected = network.arrays()
         output = aligned(np.full(expected.shape, np.nan, np.float32))
-        loaded = LoadedModel(Path(network.library).read_bytes(), self._target.cores)
+        library = network.float_library if self._floats else network.library
+        loaded = LoadedModel(Path(library).read_bytes(), self._target.cores)
         self._loaded.append(loaded)
         return [Variant("bundle", loaded.inference([aligned(data)], [output]), lambda: output)]
 
@@ -194,5 +198,6 @@ if __name__ == "__main__":
     parser.add_argument("threads", type=int)
     parser.add_argument("--records", type=Path, required=True)
     parser.add_argument("--finalists", type=int, default=4)
+    parser.add_argument("--floats", action="store_true")
     asked = parser.parse_args()
-    serve(OwnKernels(asked.threads, asked.records, asked.finalists))
+    serve(OwnKernels(asked.threads, asked.records, asked.finalists, floats=asked.floats))

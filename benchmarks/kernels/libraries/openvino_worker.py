@@ -21,6 +21,9 @@ from benchmarks.kernels.workloads import Array, Image, Workload, channels_last
 ov: Any = importlib.import_module("openvino")  # there in this library's own environment only
 
 
+IMAGE_RANK = 4
+
+
 class OpenVino(Library):
     """See worker.Library."""
 
@@ -41,18 +44,24 @@ class OpenVino(Library):
         content = onnx_model(workload, right)
         if not isinstance(workload.of, Image):
             return [self._variant("row_major", self._core.read_model(content), [left, right])]
-        steps = ov.preprocess.PrePostProcessor(self._core.read_model(content))
+        last, _ = channels_last(workload.of, left, right)
+        return self._both_layouts(content, left, last)
+
+    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
+        if data.ndim == network.arrays()[1].ndim == IMAGE_RANK:
+            return self._both_layouts(network.model, data, np.ascontiguousarray(data.transpose(0, 2, 3, 1)))
+        return [self._variant("nchw", self._core.read_model(network.model), [data])]
+
+    def _both_layouts(self, model: str | bytes, first: Array, last: Array) -> Sequence[Variant]:
+        """An image to an image, with channels first and with channels last at both ends."""
+        steps = ov.preprocess.PrePostProcessor(self._core.read_model(model))
         for end in (steps.input(), steps.output()):
             end.tensor().set_layout(ov.Layout("NHWC"))
             end.model().set_layout(ov.Layout("NCHW"))
-        last, _ = channels_last(workload.of, left, right)
         return [
-            self._variant("nchw", self._core.read_model(content), [left]),
+            self._variant("nchw", self._core.read_model(model), [first]),
             self._variant("nhwc", steps.build(), [last], lambda output: output.transpose(0, 3, 1, 2)),
         ]
-
-    def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
-        return [self._variant("nchw", self._core.read_model(network.model), [data])]
 
     def close(self) -> None:
         self._arrays.clear()
