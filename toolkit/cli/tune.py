@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 REUSE = "reuse"
 BRIDGES: Hops = "one-hop"
 AS_GIVEN: Final = (
-    "target", "trials", "total", "seconds", "bridges", "output", "counter", "winograd", "wait_s",
+    "target", "trials", "total", "seconds", "bridges", "output", "counter", "winograd", "precision", "wait_s",
 )  # fmt: skip
 """The options of the command that are fields of TuneOptions as they are."""
 
@@ -82,6 +82,9 @@ AS_GIVEN: Final = (
 @click.option("--workers", type=click.IntRange(min=1), help="Compiler processes.  [default: one a core]")
 @click.option("--winograd/--no-winograd", default=True,
               help="Try Winograd's algorithms for convolutions too.  [default: winograd]")  # fmt: skip
+@click.option("--precision", type=click.Choice(("file", "fastest")), default="file",
+              show_default=True,
+              help="fastest: compute quantized layers in floats where that is faster.")  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The bundle.  [default: MODEL-BOARD.tfb]"
 )
@@ -129,6 +132,10 @@ def tune_options(given: dict[str, Any]) -> TuneOptions:
     """The options of the function behind the command."""
     if sum(given[name] is not None for name in ("trials", "total", "seconds")) > 1:
         raise click.UsageError("--trials, --total-trials and --budget exclude each other: give one of them")
+    if given["precision"] == "fastest" and (given["total"] or given["seconds"] or given["tuner"] == REUSE):
+        raise click.UsageError(
+            "--precision fastest tunes by --trials: leave other budgets and --tuner reuse out"
+        )
     reuse = given["tuner"] == REUSE
     if reuse and given["total"] is not None:
         raise click.UsageError("--tuner reuse decides about trials itself: give --trials or --budget")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,17 +32,20 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def load_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+def load_model(
+    path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = None, floats: Collection[str] = ()
+) -> Graph:
     """Import an ONNX model, simplify it, and fuse it into the operators to tune: `graph.groups`.
 
     Args:
         path: the .onnx file.
         shapes: shape of every input that the model leaves dynamic (name -> dimensions).
+        floats: names of quantized products that are computed in floats between the same integers.
 
     Raises:
         ModelError: the file is damaged, or holds something that is not supported; the message names the node.
     """
-    return run_passes(import_onnx(Path(path), shapes or {}, computed))
+    return run_passes(import_onnx(Path(path), shapes or {}, computed, floats=floats))
 
 
 def computed(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -10,7 +10,7 @@ the same way. What is not supported is noted, and refused together at the end.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -47,12 +47,17 @@ SHAPE_READERS = frozenset({"Shape", "Size", "EyeLike"})  # which need no data
 
 
 def import_onnx(
-    path: Path, shapes: Mapping[str, Shape], compute: Compute, memory_bytes: int | None = None
+    path: Path,
+    shapes: Mapping[str, Shape],
+    compute: Compute,
+    memory_bytes: int | None = None,
+    floats: Collection[str] = (),
 ) -> Graph:
     """The graph of an ONNX file, before any pass; values keep their ONNX names.
 
     `compute` gives the outputs of a graph as this function makes them, for inputs: it folds constants. No
-    value may be larger than `memory_bytes` (None: the memory of this machine).
+    value may be larger than `memory_bytes` (None: the memory of this machine). Quantized products named in
+    `floats` are computed in floats.
 
     Raises:
         ModelError: the file is damaged, or holds something that is not supported; the message names it.
@@ -61,7 +66,7 @@ def import_onnx(
     check_onnx(path, model)
     memory_bytes = memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     inputs = concrete_inputs(path, model, shapes, memory_bytes)
-    walk = _Walk(path, model, weights, inputs, compute, memory_bytes)
+    walk = _Walk(path, model, weights, inputs, compute, memory_bytes, floats)
     opsets = opsets_of(model)
     for position, node in enumerate(walk.nodes):
         walk.visit(OnnxNode(node, _node_name(node, position), opsets))

@@ -15,7 +15,7 @@ kernel anyway.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,24 +59,29 @@ class _Operand:
     axis: int
 
 
-def with_integer_groups(nodes: Sequence[Any], outputs: Sequence[str], constants: Constants) -> list[Any]:
+def with_integer_groups(
+    nodes: Sequence[Any], outputs: Sequence[str], constants: Constants, floats: Collection[str] = ()
+) -> list[Any]:
     """The nodes (onnx.NodeProto) with each group as one node, where its last one stood.
 
-    `constants` are the weights of the model.
+    `constants` are the weights of the model. Products named in `floats` (one without a name: by its output)
+    are computed in floats, between the same integers.
     """
     if not any(node.op_type == "DequantizeLinear" for node in nodes):
         return list(nodes)
     known = {**constants, **dict(_written(nodes))}
     nodes = with_moved_integers(nodes, outputs, known)
-    groups = _Groups(nodes, outputs, known)
+    groups = _Groups(nodes, outputs, known, floats)
     return live([groups.integer_node(node) or node for node in nodes], outputs)
 
 
 class _Groups:
     """The nodes by what they compute, and how often each value is read."""
 
-    def __init__(self, nodes: Sequence[Any], outputs: Sequence[str], constants: Constants) -> None:
-        self.constants = constants
+    def __init__(
+        self, nodes: Sequence[Any], outputs: Sequence[str], constants: Constants, floats: Collection[str]
+    ) -> None:
+        self.constants, self.floats = constants, floats
         self.producer = {item: node for node in nodes for item in node.output if item}
         self.uses = Counter(item for node in nodes for item in reads(node)) + Counter(outputs)
 
@@ -130,8 +135,9 @@ class _Groups:
         """QLinearConv, QLinearMatMul or QGemm for a float node with these outputs of QuantizeLinear."""
         import onnx
 
-        data, weight = (self._operand(name) for name in node.input[:2])
-        if data is None or weight is None or not self._fits(node, data, weight):
+        name = node.name or node.output[0]
+        data, weight = (self._operand(item) for item in node.input[:2])
+        if name in self.floats or data is None or weight is None or not self._fits(node, data, weight):
             return None
         operands = [data.integers, data.scale, data.zero, weight.integers, weight.scale, weight.zero]
         bias = ""
@@ -144,12 +150,10 @@ class _Groups:
         if node.op_type == "Gemm":
             if any(item.f != 1.0 for item in node.attribute if item.name in ("alpha", "beta")):
                 return None
-            made = onnx.helper.make_node(
-                "QGemm", [*operands, bias, *result], [output], node.name, domain=DOMAIN
-            )
+            made = onnx.helper.make_node("QGemm", [*operands, bias, *result], [output], name, domain=DOMAIN)
         else:
             inputs = [*operands, *result, *([bias] if bias else [])]
-            made = onnx.helper.make_node(f"QLinear{node.op_type}", inputs, [output], node.name)
+            made = onnx.helper.make_node(f"QLinear{node.op_type}", inputs, [output], name)
         made.attribute.extend(kept)
         return made
 
@@ -161,16 +165,17 @@ class _Groups:
         """
         import onnx
 
-        left, right = (self._operand(name) for name in node.input[:2])
+        name = node.name or node.output[0]
+        left, right = (self._operand(item) for item in node.input[:2])
         scaled = any(item.f != 1.0 for item in node.attribute if item.name in ("alpha", "beta"))
-        if left is None or right is None or scaled or not self._fits(node, left, right):
+        if name in self.floats or left is None or right is None or scaled:
+            return None
+        if not self._fits(node, left, right):
             return None
         operands = [left.integers, right.integers, left.scale, right.scale, left.zero, right.zero]
         kept = [item for item in node.attribute if item.name not in ("alpha", "beta")]
         op, domain = TO_FLOAT[node.op_type]
-        made = onnx.helper.make_node(
-            op, [*operands, *node.input[2:]], [node.output[0]], node.name, domain=domain
-        )
+        made = onnx.helper.make_node(op, [*operands, *node.input[2:]], [node.output[0]], name, domain=domain)
         made.attribute.extend(kept)
         return made
 

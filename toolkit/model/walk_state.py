@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class WalkState:
         inputs: Mapping[str, tuple[Shape, int]],
         compute: Compute,
         memory_bytes: int,
+        floats: Collection[str] = (),
     ) -> None:
         import onnx
 
@@ -50,7 +51,8 @@ class WalkState:
         self.intervals: dict[str, Interval] = {}  # of computed integers
         self.inputs = tuple(inputs)
         self.outputs = tuple(dict.fromkeys(item.name for item in model.graph.output))
-        self.nodes = with_integer_groups(live(model.graph.node, self.outputs), self.outputs, weights)
+        nodes = live(model.graph.node, self.outputs)
+        self.nodes = with_integer_groups(nodes, self.outputs, weights, floats)
         # a further output that nobody reads (Dropout's mask) need not be supported
         self.read = {item for node in self.nodes for item in reads(node)} | set(self.outputs)
         self.builder = GraphBuilder(

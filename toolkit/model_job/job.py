@@ -30,6 +30,7 @@ from toolkit.model_job.job_file import JobLog, job_of
 from toolkit.model_job.kernels import report_operator, with_default_times
 from toolkit.model_job.latency import InTurn
 from toolkit.model_job.options import JobListener, Latency, OperatorReport, TuneOptions, TuneReport
+from toolkit.model_job.precision import fastest_layers
 from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.tuning.progress import TuningResult
 from toolkit.tuning.time_breakdown import TimeBreakdown
@@ -56,8 +57,12 @@ def tune(
     output = Path(options.output or default_output(model, board))
     check_writable(output, model)
     open_key(key_file(options.config_dir))
+    options, precision = replace(options, output=output), None
+    if options.precision == "fastest":
+        precision = fastest_layers(model, board, target, options, on_event)
+        options = replace(options, floats=frozenset(precision.layers))
     with JobLog(options, on_event) as log:
-        report = _tuned(model, board, target, replace(options, output=output), log)
+        report = replace(_tuned(model, board, target, options, log), precision=precision)
         report = replace(report, wall_s=time.monotonic() - started_s, job=log.path)
         log.done(report)
     return report

@@ -20,6 +20,8 @@ from toolkit.tuning.operator_search import TuningOptions
 from toolkit.tuning.progress import Event
 from toolkit.tuning.time_breakdown import TimeBreakdown
 
+Precision = Literal["file", "fastest"]
+
 DEFAULT_TRIALS = 64
 DEFAULT_RECORDS = Path.home() / ".local" / "share" / "tune-for-board" / "records.db"
 
@@ -29,6 +31,7 @@ StageName = Literal[
     "compile",
     "reference",
     "fallback",
+    "precision",
     "plan",
     "tune",
     "confirm",
@@ -75,6 +78,11 @@ class TuneOptions:
     """Least share (0 to 1) of the operators that must end with a measured kernel."""
     winograd: bool = True
     """Let convolutions be computed by Winograd's algorithms too, which round more (docs/accuracy.md)."""
+    precision: Precision = "file"
+    """file: compute what the model says. fastest: quantized layers may be computed in floats where that is
+    measured faster; takes `trials` as its budget."""
+    floats: frozenset[str] = frozenset()
+    """Quantized layers that are computed in floats between the same integers, by the names of their nodes."""
     workers: int = 2
     """Compiler processes."""
     wait_s: float = 0.0
@@ -90,6 +98,8 @@ class TuneOptions:
         given = [name for name, value in budgets.items() if value is not None]
         if len(given) > 1:
             raise InputError(f"TuneOptions: {' and '.join(given)} exclude each other: give one of them")
+        if self.precision == "fastest" and given not in ([], ["trials"]):
+            raise InputError(f"TuneOptions: precision fastest needs trials as its budget, found {given[0]}")
         if not given:
             object.__setattr__(self, "trials", DEFAULT_TRIALS)
         for name, least in (("trials", 1), ("total", 1), ("workers", 1), ("seconds", 0), ("wait_s", 0)):
@@ -209,6 +219,40 @@ class FallbackReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedOutput:
+    """An output of the model with layers in floats, beside that on integers: decibels of signal to noise
+    (None: nothing changed), share of rows with the largest element where it was (None: no rows)."""
+
+    name: str
+    sqnr_db: float | None
+    agreement: float | None
+
+    @property
+    def text(self) -> str:
+        """For people: y 45.2 dB, agreement 100.0%."""
+        noise = "unchanged" if self.sqnr_db is None else f"{self.sqnr_db:.1f} dB"
+        same = "" if self.agreement is None else f", agreement {self.agreement:.1%}"
+        return f"{self.name} {noise}{same}"
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionReport:
+    """The layers, of all `quantized` ones, that are computed in floats, and what that changes."""
+
+    layers: tuple[str, ...]
+    quantized: int
+    outputs: tuple[ChangedOutput, ...]
+
+    @property
+    def text(self) -> str:
+        """For people, in one line."""
+        if not self.layers:
+            return f"none of {self.quantized} quantized layers"
+        names, changed = ", ".join(self.layers), "; ".join(item.text for item in self.outputs)
+        return f"{len(self.layers)} of {self.quantized} quantized layers: {names} ({changed})"
+
+
+@dataclass(frozen=True, slots=True)
 class TuneReport:
     """The result of a job.
 
@@ -245,6 +289,8 @@ class TuneReport:
     """Which model the bundle has: the untuned one where the tuned one is slower."""
     disturbed: tuple[str, ...] = ()
     """What disturbed the times of the models, in sentences."""
+    precision: PrecisionReport | None = None
+    """Which layers are computed in floats; None where the model is computed as its file says."""
     bridges: int = 0
     """How many bridges were tuned for reuse; `trials`, `measured` and the times count theirs too."""
     job: Path | None = None

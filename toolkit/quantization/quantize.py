@@ -16,7 +16,8 @@ from typing import Any
 
 from boards.files import write_file
 from toolkit.errors import InputError
-from toolkit.quantization.noise import Change, changes, quantized_names, worst_db
+from toolkit.model.change import Change
+from toolkit.quantization.noise import changes, quantized_names, worst_db
 from toolkit.quantization.quantizer import Quantizer, Scheme, inputs_of, layers_of, prepared
 from toolkit.quantization.samples import ImageScale, Samples, known_shapes, read_samples, split
 from toolkit.quantization.sessions import ModelSession, require_onnxruntime

@@ -76,6 +76,7 @@ def tune_table(report: TuneReport, width: int = 0) -> str:
         *_accounts(report.accounts),
         (f"peak of target {report.target}{mark}", peak),
         *_fallback(report.fallback, mark),
+        *([("in floats", report.precision.text)] if report.precision else []),
         *([("bridges", f"{report.bridges} tuned to be reused")] if report.bridges else []),
         ("records", str(report.records)),
         ("bundle", f"{report.bundle} ({report.bundle_id})"),
