@@ -52,7 +52,7 @@ class Instruction(NamedTuple):
         load, load volatile, store, masked load, masked store    alignment in bytes
         getelementptr                                            dtype of the elements that are counted
         insertelement, extractelement                            lane
-        shufflevector                                            for every lane the lane of the operand
+        shufflevector                                            for every lane the lane of the operands
         call                                                     the function
         asm, asm sideeffect                                      the constraints; the assembly is empty
     """
@@ -146,9 +146,9 @@ def extraction(vector: Value, lane: int) -> Instruction:
     return Instruction("extractelement", vector.dtype, 1, (vector,), lane)
 
 
-def shuffle(vector: Value, lanes: tuple[int, ...]) -> Instruction:
-    """A vector of lanes of another."""
-    return Instruction("shufflevector", vector.dtype, len(lanes), (vector,), lanes)
+def shuffle(vector: Value, lanes: tuple[int, ...], *other: Value) -> Instruction:
+    """A vector of lanes of another, or of two of the same type, where the second one's are counted on."""
+    return Instruction("shufflevector", vector.dtype, len(lanes), (vector, *other), lanes)
 
 
 def passed_on(value: Value, constraints: str, others: Iterable[Value] = (), *, ordered: bool) -> Instruction:
@@ -247,10 +247,11 @@ def _of_lane(instruction: Instruction) -> str:
 
 
 def _shuffled(instruction: Instruction) -> str:
-    (source,), mask = instruction.operands, instruction.detail
+    (source, *other), mask = instruction.operands, instruction.detail
     assert isinstance(mask, tuple)
+    second = other[0].text if other else "poison"
     places = f"<{', '.join(f'i32 {lane}' for lane in mask)}>" if any(mask) else "zeroinitializer"
-    return f"shufflevector {source.type} {source.text}, {source.type} poison, <{len(mask)} x i32> {places}"
+    return f"shufflevector {source.type} {source.text}, {source.type} {second}, <{len(mask)} x i32> {places}"
 
 
 def _called(instruction: Instruction) -> str:

@@ -30,6 +30,9 @@ from cross.loopnest.nodes import ZERO, Buffer, Expr, Load, Scope, Var, add, fold
 
 ZEROS = Value("@tfb.zeros", "pointer")  # zeros that guarded loads read instead of memory they may not touch
 ZERO_BYTES = 512  # no single load is longer
+LONGEST_STRIDE = (
+    4  # of lanes that are picked out of vectors: as many loads and shuffles, instead of one a lane
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,11 @@ class Memory(Integers):
         lanes = self.lanes if place.stride != 0 else 1
         if lanes == 1:
             return self.scalar_load(buffer, place.pointer, place.alignment)
-        if place.stride != 1:
+        if place.stride == 1:
+            return self.vector_load(buffer, place, lanes)
+        if abs(place.stride) > LONGEST_STRIDE or self.masks():
             return self.gather(load)
-        return self.vector_load(buffer, place, lanes)
+        return self.strided_load(buffer, place, lanes)
 
     def held(self, name: str, position: int, lanes: int) -> Value:
         """What registers hold at a position, or the lane of a vector there, as an index asks for it."""
@@ -184,6 +189,33 @@ class Memory(Integers):
             Instruction("masked load", buffer.dtype, lanes, (pointer, mask), alignment),
             key=("masked", mask.text, self.read_key(buffer, pointer, lanes)),
         )
+
+    def strided_load(self, buffer: Buffer, place: Place, lanes: int) -> Value:
+        """Every stride-th element, picked out of vectors of neighbours. The last of these ends with the last
+        element that is wanted, so that no other memory is touched than lane by lane."""
+        step = abs(place.stride)
+        first = min(0, (lanes - 1) * place.stride)
+        starts = [number * lanes for number in range(step - 1)] + [(lanes - 1) * (step - 1)]
+        vectors = []
+        for start in starts:
+            distance = first + start
+            pointer = self.writer.value(
+                element_pointer(place.pointer, stored_dtype(buffer.dtype), integer(distance))
+            )
+            alignment = _common_alignment(place.alignment, distance * ITEM_BYTES[buffer.dtype])
+            vectors.append(self.vector_load(buffer, Place(pointer, 1, alignment), lanes))
+        elements = [lane * place.stride - first for lane in range(lanes)]
+        if step == 1:
+            return self.writer.value(shuffle(vectors[0], tuple(elements)))
+        own = [min(element // lanes, step - 1) for element in elements]  # which vector has a lane's element
+        found, places = vectors[0], elements  # of the lanes that are found already in what has been found
+        for number, vector in enumerate(vectors[1:], start=1):
+            places = [
+                lanes + elements[lane] - starts[number] if own[lane] == number else places[lane] % lanes
+                for lane in range(lanes)
+            ]
+            found, places = self.writer.value(shuffle(found, tuple(places), vector)), list(range(lanes))
+        return found
 
     def repeated(self, load: Load) -> Value | None:
         """Elements next to each other of which several lanes each read one: an index with lane // n; None
