@@ -1,11 +1,15 @@
-"""What checking on further sets of data costs: seconds of the board for a trial of untuned programs, C6's and
-that of a small dense layer, which has many more sets, in turn with all sets and with the timed one alone.
+"""What checking on further sets of data costs: trials of untuned programs, C6's and those of a small dense
+layer and a small softmax, which have many more sets, in turn with all sets and with the timed one alone.
+
+CPU time of the measurement's process is what a busy machine cannot change much, and the calls are counted; on
+one that is otherwise idle the seconds of the board say the same.
 
     python -m benchmarks.check_cost [--rounds 40]
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Sequence
 
@@ -15,33 +19,52 @@ from benchmarks.harness.text import spread
 from benchmarks.kernels.expressions import operator
 from benchmarks.kernels.workloads import WORKLOADS, Workload, dense
 from boards.board import load
+from cross.expression import Operator, placeholder
+from cross.expression.families.norm import softmax
 from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
+from device_runtime.protocol import MeasureResult
 from toolkit.measure.builder import BuiltKernel
 from toolkit.measure.live import LiveRunner, RunnerOptions
+
+
+def softmax_rows() -> Operator:
+    """64 rows of 32."""
+    return Operator("softmax", (data := placeholder((64, 32), "data"),), softmax(data, 1))
 
 
 def run(asked: Asked) -> None:
     """Measure in turn; print the spreads and their ratio."""
     board = load(HOST)
     options = RunnerOptions.of(board.measure)
+    subjects = {
+        "C6": operator(WORKLOADS["C6"]),
+        "small": operator(Workload("small", "matmul", dense(16, 16, 16))),
+        "softmax": softmax_rows(),
+    }
     with open_place(board, board.target(), "check_cost") as place:
-        for of in (WORKLOADS["C6"], Workload("small", "matmul", dense(16, 16, 16))):
-            programs = Programs(space_of(operator(of), place.target))
+        for name, of in subjects.items():
+            programs = Programs(space_of(of, place.target))
             runner = LiveRunner(programs, place.builder, place.session, options)
             (built,) = place.builder.build([("tfb_untuned", programs.nest(programs.space.default()))])
             assert isinstance(built, BuiltKernel)
-            taken: dict[int | None, list[float]] = {None: [], 1: []}
+            taken: dict[int | None, list[MeasureResult]] = {None: [], 1: []}
             for _ in range(asked.rounds):
-                for sets, seconds in taken.items():
-                    measured = runner._run(built, options.timing, sets)
-                    assert measured.error is None, measured.error
-                    seconds.append(measured.device_s)
-            print(f"{of.name}: {len(runner._data)} sets")
-            print(spread("a trial, all sets", [1e3 * second for second in taken[None]], "ms"))
-            print(spread("a trial, the timed set", [1e3 * second for second in taken[1]], "ms"))
-            ratios = [all_s / one_s for all_s, one_s in zip(taken[None], taken[1], strict=True)]
-            print(spread("all sets beside the timed one", [100 * ratio for ratio in ratios], "%"))
+                for sets, results in taken.items():
+                    results.append(runner._asked(built, options.timing, sets))
+                    assert results[-1].error is None, results[-1].error
+            timed = sum(result.number * len(result.seconds) for result in taken[None]) / asked.rounds
+            print(f"{name}: {len(runner._data)} sets, one call each; about {timed:,.0f} timed calls")
+            _print("CPU time", [[result.cpu_s for result in results] for results in taken.values()])
+            _print("the board's", [[result.device_s for result in results] for results in taken.values()])
+
+
+def _print(what: str, taken: Sequence[Sequence[float]]) -> None:
+    """Trials with all sets and with the timed one, and the difference of their medians."""
+    for name, seconds in zip(("all sets", "the timed set"), taken, strict=True):
+        print(spread(f"a trial, {name}, {what}", [1e3 * second for second in seconds], "ms"))
+    every, one = map(statistics.median, taken)
+    print(f"checking, {what}: {100 * (every - one) / one:.1f} % of a trial")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

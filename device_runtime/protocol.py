@@ -252,8 +252,9 @@ class MeasureFailure(Message):
 class MeasureResult(Message):
     """`seconds` per call, one entry a repeat, each the mean of `number` calls; empty after a failure or when
     only checked. `step_s` are the median seconds of each step of a model, in the order of its plan; empty
-    where they were not asked for, or are not known. `device_s` is how long the board was busy with it;
-    `facts` are `cores` and some of FACTS."""
+    where they were not asked for, or are not known. `device_s` is how long the board was busy with it,
+    `cpu_s` the CPU time of all threads of the process that called a CPU's kernel; `facts` are `cores` and
+    some of FACTS."""
 
     seconds: Tuple[float, ...] = entry(
         Rule(lambda value: 0 < value <= MAX_TIMEOUT_S, "positive times"), default=(), most=MAX_REPEAT
@@ -265,6 +266,7 @@ class MeasureResult(Message):
     facts: Dict[str, Any] = field(default_factory=dict)
     device_s: float = entry(between(0, MAX_DEVICE_S), default=0.0)
     step_s: Tuple[float, ...] = entry(between(0, MAX_TIMEOUT_S), default=(), most=MAX_STEPS)
+    cpu_s: float = entry(between(0, MAX_DEVICE_S), default=0.0)
 
     @classmethod
     def from_plain(cls, plain: object) -> "MeasureResult":

@@ -1,4 +1,4 @@
-"""The C that every CPU artifact carries: thread pool, timing loop, comparison (check.c), half floats.
+"""The C that every CPU artifact carries: thread pool, timing loop, checked calls, comparison, half floats.
 
 tfb.h is the interface between kernels, this code and whoever loads an artifact. `cross.link` compiles it.
 """
@@ -7,8 +7,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 HEADER = FOLDER / "tfb.h"
-SOURCES = (FOLDER / "pool.c", FOLDER / "timing.c", FOLDER / "check.c", FOLDER / "half.c")
-ABI_VERSION = 1  # TFB_ABI_VERSION of tfb.h
+SOURCES = tuple(FOLDER / f"{name}.c" for name in ("pool", "timing", "calls", "check", "half"))
+ABI_VERSION = 2  # TFB_ABI_VERSION of tfb.h
 
 EXPORTS = (
     "tfb_abi_version",

@@ -1,4 +1,4 @@
-/* Calls a kernel for a check, and compares its output with what was expected, at memory speed on a small board.
+/* Compares a kernel's output with what was expected, at memory speed on a small board.
  *
  * Elements are taken in blocks. A block is first reduced without branches, on the bits of the magnitudes: for
  * IEEE numbers these order like integers, with infinities above every finite number and NaNs above those, so
@@ -100,23 +100,4 @@ int32_t tfb_compare_i32(const int32_t *got, const int32_t *want, int64_t n, tfb_
     for (int64_t i = 0; i < n; i++) compare_element((double)got[i], (double)want[i], i, &d);
     *difference = d;
     return 0;
-}
-
-enum { STACK_BYTES = 1 << 15, STACK_BYTE = 0xFE }; /* as a float -1.7e38, as a pointer nowhere */
-
-static void fill_stack(void *closure, int64_t begin, int64_t end) {
-    char bytes[STACK_BYTES];
-    (void)closure, (void)begin, (void)end;
-    memset(bytes, STACK_BYTE, sizeof bytes);
-    __asm__ volatile("" : : "r"(bytes) : "memory"); /* the stores are wanted although nothing reads them */
-}
-
-int32_t tfb_call(tfb_kernel kernel, void *const *buffers, void *workspace, struct tfb_pool *pool,
-                 int32_t backwards) {
-    if (!kernel) return TFB_ERROR_ARGUMENT;
-    tfb_parallel_for(pool, fill_stack, NULL, tfb_pool_threads(pool));
-    tfb_run_backwards(backwards);
-    int32_t status = kernel(buffers, workspace, pool);
-    tfb_run_backwards(0);
-    return status;
 }

@@ -132,10 +132,11 @@ static int32_t cores_at_hand(const struct tfb_pool *pool) {
     return named > 0 ? named : CPU_COUNT(&pool->creator_cores);
 }
 
-static _Atomic int32_t run_backwards, last_first;
+static _Atomic(tfb_loop) run_by;
+static _Atomic int32_t last_first;
 
-void tfb_run_backwards(int32_t backwards) {
-    atomic_store(&run_backwards, backwards);
+void tfb_run_by(tfb_loop loop) {
+    atomic_store(&run_by, loop);
 }
 
 void tfb_run_last_first(int32_t turned) {
@@ -285,8 +286,9 @@ int32_t tfb_pool_spins(const struct tfb_pool *pool) {
 
 int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, int64_t extent) {
     if (extent <= 0) return 0;
-    if (atomic_load_explicit(&run_backwards, memory_order_relaxed)) {
-        for (int64_t i = extent; i-- > 0;) body(closure, i, i + 1);
+    tfb_loop loop = atomic_load_explicit(&run_by, memory_order_relaxed);
+    if (loop) {
+        loop(body, closure, extent);
         return 0;
     }
     /* Acquire on `busy`: the last loop's caller released it after its workers were done with the fields. */

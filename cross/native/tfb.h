@@ -1,8 +1,8 @@
 /* The C side of every compiled CPU artifact: thread pool, timing loop, comparison of outputs.
  *
  * Start here. A kernel is a function of type tfb_kernel. pool.c runs its parallel loops, timing.c times
- * it without an interpreter in the way, check.c compares what it wrote with what was expected. Everything
- * here is linked into the same shared object as the kernels, so a board needs nothing but libc.
+ * it without an interpreter in the way, calls.c calls it for a check, check.c compares what it wrote with what
+ * was expected. Everything here is linked into the same shared object as the kernels, so a board needs nothing but libc.
  *
  * Language: C11, POSIX threads and the Linux futex call; GCC or clang (x86-64 or aarch64).
  */
@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Raised by one whenever a declaration below changes in a way that an older caller would notice. */
-#define TFB_ABI_VERSION 1
+#define TFB_ABI_VERSION 2
 
 #define TFB_EXPORT __attribute__((visibility("default")))
 
@@ -30,11 +30,16 @@ typedef int32_t (*tfb_kernel)(void *const *buffers, void *workspace, struct tfb_
 /* Handles the iterations begin <= i < end of a parallel loop. */
 typedef void (*tfb_body)(void *closure, int64_t begin, int64_t end);
 
+/* Handles all iterations of a parallel loop, 0 <= i < extent. */
+typedef void (*tfb_loop)(tfb_body body, void *closure, int64_t extent);
+
 /* What the functions below return when they fail. */
 enum {
     TFB_ERROR_KERNEL = -1,   /* the kernel returned something other than 0 */
     TFB_ERROR_ARGUMENT = -2, /* a null pointer or a count out of range */
-    TFB_ERROR_MEMORY = -3    /* no memory */
+    TFB_ERROR_MEMORY = -3,   /* no memory */
+    TFB_ERROR_STRAYED = -4,  /* the kernel wrote to the stack above its own */
+    TFB_ERROR_MET = -5       /* iterations of a parallel loop wrote different values to one place */
 };
 
 /* The TFB_ABI_VERSION that the artifact was built with. */
@@ -64,8 +69,8 @@ TFB_EXPORT int32_t tfb_pool_spins(const struct tfb_pool *pool);
  * another loop of the same pool, or when another thread is using the pool. body must not call fork. */
 TFB_EXPORT int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, int64_t extent);
 
-/* Have all parallel loops of this shared object run backwards on their calling threads (1), or as above (0). */
-void tfb_run_backwards(int32_t backwards);
+/* Have a function run all parallel loops of this shared object on their calling threads; NULL: as above. */
+void tfb_run_by(tfb_loop loop);
 
 /* Have each thread of all parallel loops of this shared object, with or without a pool, begin with the last
  * parts of its chunk (1), or with the first (0). A step that is repeated finds in the caches what it read last:
@@ -90,6 +95,25 @@ typedef struct {
 TFB_EXPORT int32_t tfb_time(tfb_kernel kernel, void *const *buffers, void *workspace, struct tfb_pool *pool,
                             const tfb_timing *timing, double *seconds, int64_t *number_used);
 
+/* ---- calls.c --------------------------------------------------------------------------------------- */
+
+/* Memory that a kernel may write. */
+typedef struct {
+    void *start;
+    int64_t bytes;
+} tfb_written;
+
+/* Calls the kernel once and returns what it does, or a TFB_ERROR code. The stacks of all threads are filled
+ * before, with another value at every call, so that a kernel that reads what it never stored there does not
+ * find what an earlier call has left.
+ *
+ * With n_written > 0 all its parallel loops run on this thread, each in two halves that start from the same
+ * memory and do not see what the other writes: a kernel whose iterations depend on each other is wrong then,
+ * however lucky its threads are. `written` is all that it may write (outputs, workspace), `partition` >= 0
+ * says how iterations are halved. */
+TFB_EXPORT int32_t tfb_call(tfb_kernel kernel, void *const *buffers, void *workspace, struct tfb_pool *pool,
+                            const tfb_written *written, int32_t n_written, int32_t partition);
+
 /* ---- check.c --------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -99,13 +123,6 @@ typedef struct {
     int64_t worst_index;      /* first of the wrongly not finite elements, else of the largest error; -1: equal */
     int64_t not_finite;       /* elements NaN or infinite in `got` and finite in `want` */
 } tfb_difference;
-
-/* Calls the kernel once and returns what it does. The stacks of all threads are filled with a pattern before,
- * so that a kernel that reads what it never stored there does not find what an earlier call has left. With
- * `backwards` the parallel loops run on this thread, from their last iteration to their first: one that writes
- * what belongs to another iteration is wrong then, however lucky its threads are. */
-TFB_EXPORT int32_t tfb_call(tfb_kernel kernel, void *const *buffers, void *workspace, struct tfb_pool *pool,
-                            int32_t backwards);
 
 /* The value of a half float, given by its bits. */
 float tfb_of_half(uint16_t half);

@@ -7,29 +7,43 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections import Counter
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from device_runtime.measure.check import Difference, compare
 from device_runtime.measure.timer import time_kernel
-from device_runtime.measure.trial import ALONE, BACKWARDS, DataSet, Trial, carry_out
+from device_runtime.measure.trial import DataSet, Trial, carry_out
 from device_runtime.protocol import MAX_STEPS, BufferRequest, MeasureRequest, Timing, unwritten_byte
 from device_runtime.sandbox.float_mode import float_mode
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Fault
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 ERROR_WORDS = 200
+STALE = (0xFF, 0x7E, 0xFE)
+"""Bytes that a workspace holds in turn: NaN, 8.4e37, -1.7e38. No maximum and no minimum leaves all out."""
+CALL_ERRORS = {
+    -3: ("out_of_memory", "no memory for the copies of a call with its iterations apart"),
+    -4: ("wrong_answer", "it wrote to the stack above its own"),
+    -5: ("wrong_answer", "iterations of a parallel loop wrote different values to one place"),
+}
+
+
+class _Written(ctypes.Structure):
+    _fields_ = (("start", ctypes.c_void_p), ("bytes", ctypes.c_int64))
 
 
 def run_kernel(path: str, request: MeasureRequest, sets: Sequence[DataSet]) -> Dict[str, Any]:
-    """What trial.carry_out answers.
+    """What trial.carry_out answers, and `cpu_s`.
 
     Raises Fault for what is wrong with the artifact.
     """
     library, symbol = _load(path, request.symbol)
     pool = _make_pool(library, request.threads, request.cores)
-    return carry_out(_CpuTrial(library, symbol, pool, request, sets), request, sets)
+    answer = carry_out(_CpuTrial(library, symbol, pool, request, sets), request, sets)
+    answer["cpu_s"] = time.process_time()
+    return answer
 
 
 class _CpuTrial(Trial):
@@ -47,6 +61,7 @@ class _CpuTrial(Trial):
         self._wanted = Counter(region for data in sets for region in data)
         self._own: List[Region] = []
         self._at_start = False
+        self._puts = 0
         self._mode = float_mode()
 
     def put(self, data: DataSet, at_start: bool) -> None:
@@ -58,7 +73,8 @@ class _CpuTrial(Trial):
         for buffer, region in zip(self._request.buffers, self._own):
             if buffer.role == "output":
                 region.fill(unwritten_byte(buffer.dtype))
-                self._workspace.fill(unwritten_byte(buffer.dtype))
+        self._workspace.fill(STALE[self._puts % len(STALE)])
+        self._puts += 1
 
     def _allocate(self, data: DataSet, at_start: bool) -> None:
         self._own.clear()  # before others take their memory
@@ -85,16 +101,22 @@ class _CpuTrial(Trial):
             else:
                 self._own[place] = new
 
-    def call(self, order: str) -> None:
+    def call(self, apart: Optional[int] = None) -> None:
+        pairs = [*zip(self._request.buffers, self._own)]
+        regions = [region for buffer, region in pairs if buffer.role == "output"] + [self._workspace]
+        written = (_Written * len(regions))(*((region.address, region.size_bytes) for region in regions))
         status = self._library.tfb_call(
             self._symbol,
             self._pointers,
             self._workspace.address,
-            None if order == ALONE else self._pool,
-            order == BACKWARDS,
+            self._pool,
+            written,
+            0 if apart is None else len(regions),
+            apart or 0,
         )
         if status != 0:
-            raise Fault("crash", f"kernel {self._request.symbol} returned {status}, expected 0")
+            text = f"kernel {self._request.symbol} returned {status}, expected 0"
+            raise Fault(*CALL_ERRORS.get(status, ("crash", text)))
         self._refuse_other_mode()
 
     def time(self, timing: Timing) -> Tuple[List[float], int]:
@@ -145,7 +167,7 @@ def _load(path: str, symbol: str) -> Tuple[ctypes.CDLL, int]:
         library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
         library.tfb_abi_version.restype = ctypes.c_int32
         library.tfb_call.restype = ctypes.c_int32
-        library.tfb_call.argtypes = (*[ctypes.c_void_p] * 4, ctypes.c_int32)
+        library.tfb_call.argtypes = (*[ctypes.c_void_p] * 5, ctypes.c_int32, ctypes.c_int32)
         version = library.tfb_abi_version()
         kernel = library[symbol]
     except (OSError, AttributeError) as error:

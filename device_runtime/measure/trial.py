@@ -2,8 +2,9 @@
 
 A kernel is called on the second data set, then timed on the first one, then called on the others, its outputs
 and workspace poisoned each time: one that computes at its first calls only, leaves something unwritten, or is
-right by the luck of one set of values, is found. Each set costs one call beside the timed ones. The parallel
-loops of quick kernels are run backwards for some of the later sets, and by one thread for all of them.
+right by the luck of one set of values, is found. Each set costs one call beside the timed ones. Quick kernels
+are called on the others with the iterations of their parallel loops apart: one whose iterations meet is found
+without their having to.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ DataSet = Sequence[
     Optional[Region]
 ]  # for each buffer what an input holds, what an output should; None: anything
 
-TOGETHER, ALONE, BACKWARDS = "together", "alone", "backwards"
-BOTH = 8  # of so many further sets one is called in both other orders
-QUICK_S = 1e-3  # of one thread: what a call in another order may take
+FEW_SETS = 4  # the host has more for what takes microseconds (toolkit/measure/trial_data.py)
+QUICK_S = 1e-3  # of one thread: what a call apart may take whatever was timed
+TIMED_CALLS = 20  # at least so many for each that calls apart cost, where they are not quick
 
 
 class Trial(ABC):
@@ -34,9 +35,9 @@ class Trial(ABC):
         poison outputs and workspace. `at_start`: buffers begin at a guard, otherwise they end at one."""
 
     @abstractmethod
-    def call(self, order: str) -> None:
-        """Run once, its parallel loops by all threads TOGETHER, or by one ALONE, or from their last iteration
-        to their first: BACKWARDS. Raises Fault."""
+    def call(self, apart: Optional[int] = None) -> None:
+        """Run once. With a number, one thread runs both halves of every parallel loop from the same memory,
+        and the number says which halves; iterations that depend on each other are a Fault. Raises Fault."""
 
     @abstractmethod
     def time(self, timing: Timing) -> Tuple[List[float], int]:
@@ -62,7 +63,7 @@ def carry_out(trial: Trial, request: MeasureRequest, sets: Sequence[DataSet]) ->
     A kernel that was given up while it was timed is not called again. Raises Fault.
     """
     timing = request.timing
-    orders: Tuple[str, ...] = (TOGETHER,)
+    apart = len(sets) > FEW_SETS
     answer = _called(trial, request, sets, 1 if len(sets) > 1 else 0)
     if "failure" in answer:
         return answer
@@ -77,20 +78,24 @@ def carry_out(trial: Trial, request: MeasureRequest, sets: Sequence[DataSet]) ->
             if request.step_runs:
                 own["step_s"] = trial.step_seconds(request.step_runs)
             sets = sets if len(seconds) == timing.repeat else ()
-            orders = (BACKWARDS, ALONE) if request.threads * min(seconds) < QUICK_S else orders
+            apart = apart or request.threads * min(seconds) < QUICK_S
+            apart = apart or request.threads * TIMED_CALLS * len(sets) <= number * len(seconds)
     for further in range(2, len(sets)):
-        for order in orders if further % BOTH == 2 else orders[-1:]:
-            answer = _called(trial, request, sets, further, order)
-            if "failure" in answer:
-                return answer
+        answer = _called(trial, request, sets, further, further - 2 if apart else None)
+        if "failure" in answer:
+            return answer
     return own
 
 
 def _called(
-    trial: Trial, request: MeasureRequest, sets: Sequence[DataSet], place: int, order: str = TOGETHER
+    trial: Trial,
+    request: MeasureRequest,
+    sets: Sequence[DataSet],
+    place: int,
+    apart: Optional[int] = None,
 ) -> Answer:
     trial.put(sets[place], at_start=place == 1)
-    trial.call(order)
+    trial.call(apart)
     return _checked(trial, request, sets, place)
 
 

@@ -152,6 +152,7 @@ def _result(outcome: Outcome, request: MeasureRequest) -> MeasureResult:
         facts=facts(request.cores),
         device_s=outcome.wall_s,
         step_s=tuple(answer.get("step_s", ())),
+        cpu_s=answer.get("cpu_s", 0.0),
     )
 
 

@@ -341,6 +341,62 @@ KERNEL(spoils_its_neighbour) { /* which mends it, unless another thread has been
     return tfb_parallel_for(pool, one_too_many, (void *)buffers, N);
 }
 
+static void by_way_of_the_workspace(void *closure, int64_t begin, int64_t end) {
+    void *const *all = closure;
+    for (int64_t i = begin; i < end; i++) {
+        *(volatile float *)all[2] = 2 * ((const float *)all[0])[i];
+        ((float *)all[1])[i] = *(volatile float *)all[2];
+    }
+}
+
+KERNEL(shares_its_workspace) { /* right in every order, unless two threads meet there */
+    void *const all[] = {buffers[0], buffers[1], workspace};
+    return tfb_parallel_for(pool, by_way_of_the_workspace, (void *)all, N);
+}
+
+static void from_the_left(void *closure, int64_t begin, int64_t end) {
+    const float *in = ((void *const *)closure)[0];
+    volatile float *out = ((void *const *)closure)[1];
+    for (int64_t i = begin; i < end; i++) {
+        float left = i == 0 ? 0 : out[i - 1] / 2 - in[i - 1]; /* 0 where the left one has been computed */
+        out[i] = 2 * in[i] + (begin == i && end - begin > 1 ? 0 : left);
+    }
+}
+
+KERNEL(reads_its_neighbour) { /* of the same chunk, which one thread computes in its order */
+    (void)workspace;
+    return tfb_parallel_for(pool, from_the_left, (void *)buffers, N);
+}
+
+static void stores_once(void *closure, int64_t begin, int64_t end) {
+    volatile float none[16];
+    if (end == N) none[3] = 0;
+    for (int64_t i = begin; i < end; i++) {
+        twice((void *const *)closure, (int)i, (int)i + 1);
+        ((float *)((void *const *)closure)[1])[i] += none[3];
+    }
+}
+
+KERNEL(relies_on_its_last_iteration) { /* for what only that one stores on its stack */
+    (void)workspace;
+    return tfb_parallel_for(pool, stores_once, (void *)buffers, N);
+}
+
+KERNEL(leaves_its_stack) { /* and changes nothing that anybody of this process needs */
+    UNUSED;
+    twice(buffers, 0, N);
+    volatile char *frame = __builtin_frame_address(0);
+    frame[128] ^= 1;
+    return 0;
+}
+
+KERNEL(starts_from_its_workspace) { /* with a maximum that leaves NaN out */
+    (void)pool;
+    const float *in = buffers[0];
+    for (int i = 0; i < N; i++) ((float *)buffers[1])[i] = 2 * fmaxf(in[i], ((float *)workspace)[24]);
+    return 0;
+}
+
 KERNEL(clips) { /* right for inputs in [-500, 523] */
     UNUSED;
     twice(buffers, 0, N);

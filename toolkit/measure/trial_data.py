@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -36,8 +36,9 @@ SMALL: Final = 1e-3  # exp(x) - 1 has an error of 6e-8: of smaller numbers it wo
 ZEROS: Final = 0.75  # of a sparse array; half of them are negative zeros
 FEW_BYTES: Final = 4  # the magnitude of bytes of the plain set: sums do not saturate
 ENDS: Final = 0.2  # of random bytes
-SCALES: Final = (1.0, SOME, 0.125, 30.0)  # of the sets in which every element has its turn
-SUMMED: Final = (1.0, 0.125)  # of those of operators that sum or multiply elements, for LARGE's reason
+SCALES: Final = (1.0, SOME, 0.125, 30.0)
+"""Of the sets in which every element has its turn. Sums of the largest pass the thresholds of exp(), -104 and
+89, beside results of some hundreds; beside those of LARGE an error of 1 is less than 1e-4."""
 FEW: Final = 512  # elements of an output or of a constant
 LEAST, USUAL, MOST = 2, 16, 64  # sets beside the plain and the large one
 POINTS: Final = 1 << 20  # elements that all of these may read or compute: a millisecond or less
@@ -69,15 +70,17 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
         for place, tensor in enumerate(operator.inputs)
     ]
 
+    def of(position: int, array: Array, place: int, change: Change) -> Array:
+        if position in operator.constants and not _varies(array, place):
+            return array
+        if position in bounds and (change in (_large, _reversed) or isinstance(change, _Turn)):
+            return random_bytes(array.shape, array.dtype, bounds[position], rng)
+        if position in operator.constants and isinstance(change, _Turn):
+            change = replace(change, scale=1.0)  # of a product only one factor is scaled
+        return change(array, rng)
+
     def changed(place: int, change: Change) -> list[Array]:
-        return [
-            array
-            if position in operator.constants and not _varies(array, place)
-            else random_bytes(array.shape, array.dtype, bounds[position], rng)
-            if position in bounds and (change in (_large, _reversed) or isinstance(change, _Turn))
-            else change(array, rng)
-            for position, array in enumerate(plain)
-        ]
+        return [of(position, array, place, change) for position, array in enumerate(plain)]
 
     sets = [plain, *(changed(place, change) for place, change in enumerate(_changes(operator)))]
     return tuple(TrialData(tuple(inputs), _written(operator, inputs)) for inputs in sets)
@@ -92,12 +95,11 @@ def _changes(operator: Operator) -> list[Change]:
     """How each further set is made from the plain one."""
     reduced = [(_combiner(stage), _reduced(stage)) for stage in operator.stages]
     widest = max((extent for combiner, extent in reduced if combiner in ("max", "min")), default=0)
-    named = [_small, _sparse, _whole, _negative]
     summed = any(combiner in ("sum", "prod") for combiner, _ in reduced)
+    named = [_small, _sparse, _whole, _negative]
     if operator.output.elements < FEW and not summed:
         named.append(_reversed)
     count = _affordable(operator, min(MOST, max(USUAL, widest + len(named))))
-    scales = SUMMED if summed else SCALES
     extents = sorted({extent for tensor in operator.inputs for extent in tensor.shape}) or [1]
     turns = max(0, count - len(named))
     classes = _prime(turns)
@@ -105,7 +107,7 @@ def _changes(operator: Operator) -> list[Change]:
         _large,
         *named[:count],
         *(
-            _Turn(number % classes, classes, scales[number % len(scales)], extents[number % len(extents)])
+            _Turn(number % classes, classes, SCALES[number % len(SCALES)], extents[number % len(extents)])
             for number in range(turns)
         ),
     ]

@@ -129,7 +129,7 @@ def test_malformed_answers_are_unreachable_boards(answer: Answer) -> None:
 @pytest.mark.parametrize("seconds", [[], [1e-3] * 4, [0.0], [float("nan")], ["1"], 5])
 def test_times_that_nobody_asked_for_or_that_are_none_are_refused(seconds: object) -> None:
     result = {"seconds": seconds, "number": 1, "error": None, "max_abs_error": 0.0, "max_abs_reference": 1.0,
-              "facts": {}, "device_s": 1.0, "step_s": []}  # fmt: skip
+              "facts": {}, "device_s": 1.0, "step_s": [], "cpu_s": 0.5}  # fmt: skip
     request = MeasureRequest("0" * 64, "f", (), timing=Timing(repeat=3))
     with pytest.raises(BoardUnreachable, match="answered measure with nonsense"):
         lied_to(results(result)).measure(request)
@@ -138,7 +138,7 @@ def test_times_that_nobody_asked_for_or_that_are_none_are_refused(seconds: objec
 def test_facts_that_a_board_may_not_state_never_reach_the_records() -> None:
     facts = {"spent_s": "all", "code": "0", "cores": [0], "governor": "fast\x1b[0m"}
     result = {"seconds": [1e-3], "number": 1, "error": None, "max_abs_error": 0.0, "max_abs_reference": 1.0,
-              "facts": facts, "device_s": 1.0, "step_s": []}  # fmt: skip
+              "facts": facts, "device_s": 1.0, "step_s": [], "cpu_s": 0.5}  # fmt: skip
     found = lied_to(results(result)).measure(MeasureRequest("0" * 64, "f", (), timing=Timing(repeat=1)))
     assert found.facts == {"cores": [0], "governor": r"fast\x1b[0m"}
 

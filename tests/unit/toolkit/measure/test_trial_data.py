@@ -55,6 +55,16 @@ def test_every_element_decides_a_maximum_in_some_set(
     assert decisive.mean() > 0.9
 
 
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(30, 6, 32), (9, 144, 16), (16, 576, 64)])
+def test_sums_pass_the_thresholds_of_exp_beside_none_that_hide_them(
+    rows: int, terms: int, columns: int
+) -> None:
+    data, weight = placeholder((rows, terms), "data"), placeholder((terms, columns), "weight")
+    operator = Operator("dense", (data, weight), dense(data, weight), frozenset({1}))
+    sums = [found.expected for found in trial_data(operator, np.random.default_rng(1))]
+    assert any(item.min() < -104 and item.max() > 89 and np.abs(item).max() < 2000 for item in sums)
+
+
 @pytest.mark.parametrize(
     ("rows", "sets"), [(1, USUAL + 2), (1 << 12, USUAL + 2), (1 << 15, 10), (1 << 17, 4), (1 << 20, 4)]
 )
