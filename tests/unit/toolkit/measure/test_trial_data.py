@@ -65,6 +65,15 @@ def test_sums_pass_the_thresholds_of_exp_beside_none_that_hide_them(
     assert any(item.min() < -104 and item.max() > 89 and np.abs(item).max() < 2000 for item in sums)
 
 
+def test_a_sum_of_few_is_no_matter_of_its_rounding() -> None:
+    source = placeholder((3,), "data")
+    operator = Operator("reduce", (source,), reduce(source, [0], "sum"))
+    for seed in range(100):
+        for data in trial_data(operator, np.random.default_rng(seed))[:2]:
+            rounded = np.cumsum(data.inputs[0], dtype=np.float32)[-1]
+            assert abs(rounded - data.expected.item()) <= 1e-5 * abs(data.expected.item())
+
+
 @pytest.mark.parametrize(
     ("rows", "sets"), [(1, USUAL + 2), (1 << 12, USUAL + 2), (1 << 15, 10), (1 << 17, 4), (1 << 20, 4)]
 )
