@@ -195,8 +195,8 @@ def _plain(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
 def _large(plain: Array, rng: np.random.Generator) -> Array:
     """Floats of all magnitudes up to LARGE, as functions differ between 1 and 2, too: positive in the first
     half, negative in the second, the extremes at the ends, so that a reduction that starts from a wrong value
-    or leaves one out is wrong; they do not cancel, which would leave a sum of few to its rounding. Integers up
-    to their type's end or 1000."""
+    or leaves one out is wrong; they do not cancel, which would leave a sum of few to its rounding. Integers
+    up to their type's end or 1000."""
     if str(plain.dtype) in FLOATS:
         largest = SOME if plain.dtype.itemsize == 2 else LARGE
         values = np.abs(_other(plain, rng).ravel()) * largest ** rng.random(plain.size)
