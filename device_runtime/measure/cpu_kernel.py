@@ -104,7 +104,7 @@ class _CpuTrial(Trial):
     def call(self, apart: Optional[int] = None) -> None:
         pairs = [*zip(self._request.buffers, self._own)]
         regions = [region for buffer, region in pairs if buffer.role == "output"] + [self._workspace]
-        written = (_Written * len(regions))(*((region.address, region.size_bytes) for region in regions))
+        written = (_Written * len(regions))(*(_Written(region.address, region.size_bytes) for region in regions))
         status = self._library.tfb_call(
             self._symbol,
             self._pointers,
