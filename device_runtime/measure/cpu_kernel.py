@@ -102,16 +102,18 @@ class _CpuTrial(Trial):
                 self._own[place] = new
 
     def call(self, apart: Optional[int] = None) -> None:
-        pairs = [*zip(self._request.buffers, self._own)]
-        regions = [region for buffer, region in pairs if buffer.role == "output"] + [self._workspace]
-        written = (_Written * len(regions))(*(_Written(region.address, region.size_bytes) for region in regions))
+        written = [
+            _Written(region.address, region.size_bytes)
+            for buffer, region in zip(self._request.buffers, self._own)
+            if buffer.role == "output"
+        ] + [_Written(self._workspace.address, self._workspace.size_bytes)]
         status = self._library.tfb_call(
             self._symbol,
             self._pointers,
             self._workspace.address,
             self._pool,
-            written,
-            0 if apart is None else len(regions),
+            (_Written * len(written))(*written),
+            0 if apart is None else len(written),
             apart or 0,
         )
         if status != 0:
