@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from benchmarks.harness.command import Asked, finished, program
 from benchmarks.harness.place import HOST, open_place
@@ -23,9 +24,12 @@ from cross.expression import Operator, placeholder
 from cross.expression.families.norm import softmax
 from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
-from device_runtime.protocol import MeasureResult
+from device_runtime.protocol import MeasureResult, Timing
 from toolkit.measure.builder import BuiltKernel
 from toolkit.measure.live import LiveRunner, RunnerOptions
+
+FEW_CALLS = 20  # tell how long one takes
+SHORTEST_S = 20e-6  # for all of them
 
 
 def softmax_rows() -> Operator:
@@ -48,15 +52,27 @@ def run(asked: Asked) -> None:
             runner = LiveRunner(programs, place.builder, place.session, options)
             (built,) = place.builder.build([("tfb_untuned", programs.nest(programs.space.default()))])
             assert isinstance(built, BuiltKernel)
+            timing = _counted(runner, built, options.timing)
             taken: dict[int | None, list[MeasureResult]] = {None: [], 1: []}
             for _ in range(asked.rounds):
                 for sets, results in taken.items():
-                    results.append(runner._asked(built, options.timing, sets))
+                    results.append(runner._asked(built, timing, sets))
                     assert results[-1].error is None, results[-1].error
-            timed = sum(result.number * len(result.seconds) for result in taken[None]) / asked.rounds
-            print(f"{name}: {len(runner._data)} sets, one call each; about {timed:,.0f} timed calls")
+            calls = timing.number * timing.repeat
+            print(f"{name}: {len(runner._data)} sets, one call each; {calls:,} timed calls")
             _print("CPU time", [[result.cpu_s for result in results] for results in taken.values()])
             _print("the board's", [[result.device_s for result in results] for results in taken.values()])
+
+
+def _counted(runner: LiveRunner, built: BuiltKernel, timing: Timing) -> Timing:
+    """As many calls as fit into the shortest repeat, judged by their CPU time, whatever else runs here."""
+    cpu_s = []
+    for number in (1, FEW_CALLS + 1):
+        counted = replace(timing, number=number, max_number=number, repeat=1, min_repeat_ms=0.0)
+        cpu_s.append(min(runner._asked(built, counted, 1).cpu_s for _ in range(3)))
+    call_s = max(cpu_s[1] - cpu_s[0], SHORTEST_S) / FEW_CALLS / runner._space.target.threads
+    number = max(1, int(1e-3 * timing.min_repeat_ms / call_s))
+    return replace(timing, number=number, max_number=number, min_repeat_ms=0.0)
 
 
 def _print(what: str, taken: Sequence[Sequence[float]]) -> None:

@@ -9,11 +9,11 @@ import ctypes
 import os
 import time
 from collections import Counter
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 from device_runtime.measure.check import Difference, compare
 from device_runtime.measure.timer import time_kernel
-from device_runtime.measure.trial import DataSet, Trial, carry_out
+from device_runtime.measure.trial import TOGETHER, DataSet, Trial, carry_out
 from device_runtime.protocol import MAX_STEPS, BufferRequest, MeasureRequest, Timing, unwritten_byte
 from device_runtime.sandbox.float_mode import float_mode
 from device_runtime.sandbox.guarded_memory import Region
@@ -101,7 +101,7 @@ class _CpuTrial(Trial):
             else:
                 self._own[place] = new
 
-    def call(self, apart: Optional[int] = None) -> None:
+    def call(self, order: int) -> None:
         written = [
             _Written(region.address, region.size_bytes)
             for buffer, region in zip(self._request.buffers, self._own)
@@ -111,10 +111,10 @@ class _CpuTrial(Trial):
             self._symbol,
             self._pointers,
             self._workspace.address,
-            self._pool,
+            self._pool if order == TOGETHER else None,
             (_Written * len(written))(*written),
-            0 if apart is None else len(written),
-            apart or 0,
+            len(written) if order >= 0 else 0,
+            max(order, 0),
         )
         if status != 0:
             text = f"kernel {self._request.symbol} returned {status}, expected 0"

@@ -70,7 +70,7 @@ class _GpuTrial(Trial):
                 self._device.write(own.handle, new)
                 self._held[place] = new
 
-    def call(self, apart: Optional[int] = None) -> None:
+    def call(self, order: int) -> None:
         """A device runs its blocks in orders of its own."""
         self._call.run()
         self._device.built()

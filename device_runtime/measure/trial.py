@@ -3,8 +3,8 @@
 A kernel is called on the second data set, then timed on the first one, then called on the others, its outputs
 and workspace poisoned each time: one that computes at its first calls only, leaves something unwritten, or is
 right by the luck of one set of values, is found. Each set costs one call beside the timed ones. Quick kernels
-are called on the others with the iterations of their parallel loops apart: one whose iterations meet is found
-without their having to.
+are called on the others by one thread: with the iterations of their parallel loops apart, so that one whose
+iterations meet is found without their having to, and with all of them in one chunk.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ DataSet = Sequence[
     Optional[Region]
 ]  # for each buffer what an input holds, what an output should; None: anything
 
+TOGETHER, ALONE = (
+    -2,
+    -1,
+)  # how a kernel is called: by all threads, by one; from 0 on: apart, and in which halves
 FEW_SETS = 4  # the host has more for what takes microseconds (toolkit/measure/trial_data.py)
 QUICK_S = 1e-3  # of one thread: what a call apart may take whatever was timed
 TIMED_CALLS = 20  # at least so many for each that calls apart cost, where they are not quick
@@ -35,9 +39,9 @@ class Trial(ABC):
         poison outputs and workspace. `at_start`: buffers begin at a guard, otherwise they end at one."""
 
     @abstractmethod
-    def call(self, apart: Optional[int] = None) -> None:
-        """Run once. With a number, one thread runs both halves of every parallel loop from the same memory,
-        and the number says which halves; iterations that depend on each other are a Fault. Raises Fault."""
+    def call(self, order: int) -> None:
+        """Run once. From 0 on, one thread runs both halves of every parallel loop from the same memory, and
+        the number says which halves; iterations that depend on each other are a Fault. Raises Fault."""
 
     @abstractmethod
     def time(self, timing: Timing) -> Tuple[List[float], int]:
@@ -63,7 +67,7 @@ def carry_out(trial: Trial, request: MeasureRequest, sets: Sequence[DataSet]) ->
     A kernel that was given up while it was timed is not called again. Raises Fault.
     """
     timing = request.timing
-    apart = len(sets) > FEW_SETS
+    quick = len(sets) > FEW_SETS
     answer = _called(trial, request, sets, 1 if len(sets) > 1 else 0)
     if "failure" in answer:
         return answer
@@ -78,10 +82,11 @@ def carry_out(trial: Trial, request: MeasureRequest, sets: Sequence[DataSet]) ->
             if request.step_runs:
                 own["step_s"] = trial.step_seconds(request.step_runs)
             sets = sets if len(seconds) == timing.repeat else ()
-            apart = apart or request.threads * min(seconds) < QUICK_S
-            apart = apart or request.threads * TIMED_CALLS * len(sets) <= number * len(seconds)
+            quick = quick or request.threads * min(seconds) < QUICK_S
+            quick = quick or request.threads * TIMED_CALLS * len(sets) <= number * len(seconds)
     for further in range(2, len(sets)):
-        answer = _called(trial, request, sets, further, further - 2 if apart else None)
+        order = ALONE if further % 2 else further // 2 - 1
+        answer = _called(trial, request, sets, further, order if quick else TOGETHER)
         if "failure" in answer:
             return answer
     return own
@@ -92,10 +97,10 @@ def _called(
     request: MeasureRequest,
     sets: Sequence[DataSet],
     place: int,
-    apart: Optional[int] = None,
+    order: int = TOGETHER,
 ) -> Answer:
     trial.put(sets[place], at_start=place == 1)
-    trial.call(apart)
+    trial.call(order)
     return _checked(trial, request, sets, place)
 
 

@@ -368,6 +368,16 @@ KERNEL(reads_its_neighbour) { /* of the same chunk, which one thread computes in
     return tfb_parallel_for(pool, from_the_left, (void *)buffers, N);
 }
 
+static void first_of_a_chunk(void *closure, int64_t begin, int64_t end) {
+    (void)end;
+    twice((void *const *)closure, (int)begin * (N / 2), (int)(begin + 1) * (N / 2));
+}
+
+KERNEL(computes_the_first_of_a_chunk) { /* of two iterations, which two threads have one each of */
+    (void)workspace;
+    return tfb_parallel_for(pool, first_of_a_chunk, (void *)buffers, 2);
+}
+
 static void stores_once(void *closure, int64_t begin, int64_t end) {
     volatile float none[16];
     if (end == N) none[3] = 0;

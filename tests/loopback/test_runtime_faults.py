@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import time
@@ -246,6 +247,16 @@ def test_a_wrong_answer_is_found_on_the_board(lab: Lab, symbol: str, text: str) 
     assert_right(session, kernels)
 
 
+def test_a_chunk_of_several_iterations_is_run_whatever_the_threads(lab: Lab) -> None:
+    session, kernels = lab
+    request = kernels.request("computes_the_first_of_a_chunk", threads=2)
+    result = session.measure(
+        dataclasses.replace(request, more_data=(*request.more_data, request.more_data[0]))
+    )
+    assert result.error is not None and "elements are NaN, infinite or unwritten" in result.error.text
+    assert_right(session, kernels)
+
+
 def test_a_missing_symbol_and_a_broken_artifact_are_link_failures(lab: Lab) -> None:
     session, kernels = lab
     missing = session.measure(kernels.request("not_there"))
@@ -311,8 +322,6 @@ def _measure_until_closed(session: Session, request: object) -> None:
 
 
 def test_timing_stops_early_when_clearly_beaten(lab: Lab) -> None:
-    import dataclasses
-
     session, kernels = lab
     timing = dataclasses.replace(QUICK, repeat=10, give_up_s=0.001)
     result = session.measure(kernels.request("slow", timing=timing))
