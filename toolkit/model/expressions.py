@@ -289,6 +289,7 @@ _BUILDERS: dict[str, Builder] = {
     "Slice": _of(data_movement.strided_slice, "starts", "steps", "shape"),
     "Transpose": _of(data_movement.transpose, "perm"),
     "Gather": _of(data_movement.gather, "axis"),
+    "LookUp": _of(data_movement.look_up),
     "GatherElements": _of(data_movement.gather_elements, "axis"),
     "GatherND": _of(indexed.gather_tuples, "batches"),
     "ReverseSequence": _of(indexed.reverse_sequences, "batch", "time"),

@@ -12,6 +12,8 @@ from toolkit.model.import_arithmetic import cast_to, matmul
 from toolkit.model.import_windows import conv
 from toolkit.model.source import INTEGERS, NUMBERS, Importer, Operand, Source
 
+_LARGEST_SUM = 1 << 24  # float32 holds every integer up to here
+
 
 def dequantize(source: Source, build: GraphBuilder) -> None:
     """DequantizeLinear: (x - zero point) * scale. Zero points of bytes are taken off integers: no pass scales
@@ -53,6 +55,9 @@ def conv_integer(source: Source, build: GraphBuilder) -> None:
 
 def matmul_integer(source: Source, build: GraphBuilder) -> None:
     """MatMulInteger(a, b, zero point of each row of a, of each column of b): a product with sums in int32."""
+    if _sums_fit_floats(source):
+        _product_of_floats(source, build)
+        return
     left, right = source.input(0), _centered(source, build, source.input(1), 3, ())
     zero = _known_zero(source, right)
     if not zero:
@@ -66,6 +71,37 @@ def matmul_integer(source: Source, build: GraphBuilder) -> None:
     source.emit(build, "Sub", [output.name, build.constant(f"{right.name}/sums", np.asarray(sums, np.int32))])
 
 
+def _sums_fit_floats(source: Source) -> bool:
+    """Whether float32 holds every sum of the products of two computed 8-bit operands."""
+    left, right = source.input(0), source.input(1)
+    if right.data is not None or {left.dtype, right.dtype} - {"int8", "uint8"}:
+        return False
+    largest = _largest(left, source.optional(2)) * _largest(right, source.optional(3))
+    return left.shape[-1] * largest <= _LARGEST_SUM
+
+
+def _largest(operand: Operand, zero: Operand | None) -> int:
+    """The largest magnitude of an 8-bit operand without its zero point."""
+    limits = np.iinfo(operand.dtype)
+    if zero is not None and zero.data is None:
+        return limits.max - limits.min
+    zeros = [0] if zero is None or zero.data is None else [int(item) for item in zero.data.ravel()]
+    return max(max(abs(limits.min - item), abs(limits.max - item)) for item in zeros)
+
+
+def _product_of_floats(source: Source, build: GraphBuilder) -> None:
+    """A product of computed integers in float32, where it is exact: no target multiplies wide ones faster."""
+    behind = (1,) if source.input(0).rank > 1 else ()
+    operands = []
+    for place, rows in enumerate((behind, ())):
+        centered = _centered(source, build, source.input(place), place + 2, rows, "float32")
+        name = cast_to(source, build, centered, "float32")
+        operands.append(Operand(name, centered.shape, "float32"))
+    output = replace(source.output, name=build.fresh(f"{source.output.name}/floats"), dtype="float32")
+    matmul(replace(source, inputs=tuple(operands), outputs=(output,)), build)
+    source.emit(build, "Cast", [output.name], {"to": source.output.dtype})
+
+
 def _known_zero(source: Source, weight: Operand) -> int | None:
     """The data's zero point, if its products with the weights are known, too, and the weights have 8 bits."""
     zero = source.optional(2)
@@ -77,9 +113,14 @@ def _known_zero(source: Source, weight: Operand) -> int | None:
 
 
 def _centered(
-    source: Source, build: GraphBuilder, operand: Operand, position: int, behind: tuple[int, ...]
+    source: Source,
+    build: GraphBuilder,
+    operand: Operand,
+    position: int,
+    behind: tuple[int, ...],
+    dtype: str = "int16",
 ) -> Operand:
-    """An 8-bit operand without its zero point, in int16, or in int8 where that holds all of a constant.
+    """An 8-bit operand without its zero point, in a wider dtype, or in int8 where that holds a constant.
 
     A zero point of several numbers has one for each place of a dimension that dimensions `behind` follow.
     """
@@ -93,12 +134,12 @@ def _centered(
             data = data.astype(np.int8)
         name = build.constant(f"{operand.name}/centered", data)
         return Operand(name, operand.shape, str(data.dtype), data)
-    wide = cast_to(source, build, operand, "int16")
-    subtracted = cast_to(source, build, zero, "int16")
+    wide = cast_to(source, build, operand, dtype)
+    subtracted = cast_to(source, build, zero, dtype)
     if shape != zero.shape:
-        subtracted = source.emit(build, "Reshape", [subtracted], shape=shape, dtype="int16")
-    name = source.emit(build, "Sub", [wide, subtracted], shape=operand.shape, dtype="int16")
-    return Operand(name, operand.shape, "int16")
+        subtracted = source.emit(build, "Reshape", [subtracted], shape=shape, dtype=dtype)
+    name = source.emit(build, "Sub", [wide, subtracted], shape=operand.shape, dtype=dtype)
+    return Operand(name, operand.shape, dtype)
 
 
 def _aligned(source: Source, build: GraphBuilder, operand: Operand, dtype: str = "float32") -> str:

@@ -56,6 +56,12 @@ def gather(data: Tensor, indices: Tensor, axis: int, name: str = "gather") -> Te
     return compute(shape, body, name=name)
 
 
+def look_up(table: Tensor, places: Tensor, name: str = "look_up") -> Tensor:
+    """The element of a table of 256 for each 8-bit integer, counted from the least one of its dtype."""
+    least = -128 if places.dtype == "int8" else 0
+    return compute(places.shape, lambda *axes: table[cast(INDEX, places[axes]) - least,], name=name)
+
+
 def gather_elements(data: Tensor, indices: Tensor, axis: int, name: str = "gather") -> Tensor:
     """data[..., indices[i, j, ...], ...]: of the dimension `axis`, the element that `indices` names there."""
 

@@ -76,6 +76,7 @@ def products_of_floats(graph: Graph) -> list[str]:
         node.name
         for node in graph.nodes
         if node.op in ("Conv", "MatMul")
+        and graph.values[node.inputs[1]].constant  # those of two computed operands are exact in floats
         and any("float" in graph.values[name].dtype for name in node.inputs[:2])
     ]
 
