@@ -3,7 +3,7 @@
     python -m benchmarks.kernels tune --set conv,networks --trials 400 --threads 1,2
     python -m benchmarks.kernels run                          tune what is missing, then measure
     python -m benchmarks.kernels measure --only conv --json build/bench/kernels.json
-    python -m benchmarks.kernels networks --trials 64         ResNet-18 to BERT-base, end to end
+    python -m benchmarks.kernels networks --trials 64         ResNet-18 to a ViT, end to end
     python -m benchmarks.kernels random --count 50            untuned kernels and numpy on shapes from a seed
     python -m benchmarks.kernels loops --board rpi3b          their inner loops as machine code: spills
     python -m benchmarks.kernels compile                      what it costs to compile a candidate
@@ -30,7 +30,7 @@ from benchmarks.kernels.goals import summary
 from benchmarks.kernels.inference import SUITE as NETWORKS
 from benchmarks.kernels.measuring import Turnout, measure_all
 from benchmarks.kernels.networks import NAMES, chosen_networks, tuned_network
-from benchmarks.kernels.processes import LIBRARIES, contenders
+from benchmarks.kernels.processes import LIBRARIES, NETWORK_LIBRARIES, contenders
 from benchmarks.kernels.random_shapes import random_workloads
 from benchmarks.kernels.results import Finding, GoalReport, read, read_goals
 from benchmarks.kernels.rounds import Measured, Plan
@@ -72,7 +72,7 @@ def _networks(asked: Asked) -> None:
         threads: [tuned_network(name, threads, asked.records, _effort(asked)) for name in names]
         for threads in asked.threads
     }
-    _measured(asked, lambda threads: tuned[threads], LIBRARIES)
+    _measured(asked, lambda threads: tuned[threads], NETWORK_LIBRARIES)
 
 
 def _random(asked: Asked) -> None:
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _add_measuring(command: Parser) -> None:
     add = command.add_argument
     add("--peers", type=Path, default=PEERS, help=f"the libraries' environments (default {PEERS})")
-    known = f"default {','.join(LIBRARIES)}; for random shapes numpy"
+    known = f"default {','.join(LIBRARIES)}; for networks ncnn too, for random shapes numpy"
     add("--libraries", type=names, metavar="NAMES", help=known)
     add("--rounds", type=int, default=PLAN.rounds)
     add("--batches", type=int, default=PLAN.batches, help="undisturbed batches of a turn")

@@ -1,4 +1,5 @@
-"""The libraries' own virtual environments, made with pip. PyTorch stands alone: its wheels pin much."""
+"""The libraries' own virtual environments, made with pip. PyTorch stands alone: its wheels pin much;
+ncnn's converter wants it beside itself."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ENVIRONMENTS = {
-    "torch": ("torch==2.13.0", "numpy", "onnx"),
+    "torch": ("torch==2.13.0", "numpy", "onnx", "ncnn", "pnnx"),
     "rt": ("onnxruntime", "openvino", "ai-edge-litert", "flatbuffers", "onnx", "numpy"),
 }
 

@@ -24,7 +24,18 @@ from toolkit.model_job.options import TuneOptions, TuneReport
 from toolkit.report.tune_display import TuneDisplay
 from toolkit.tuning.operator_search import TuningOptions
 
-NAMES = ("resnet18", "mobilenet_v2", "lstm_lm", "gru_spotter", "transformer")
+NAMES = (
+    *(
+        "resnet18",
+        "resnet50",
+        "mobilenet_v1",
+        "mobilenet_v2",
+        "mobilenet_v3",
+        "efficientnet_b0",
+        "squeezenet",
+    ),
+    *("yolo", "dcgan", "bert", "vit_tiny", "r2plus1d_18", "lstm_lm", "gru_spotter", "transformer"),
+)
 FOLDER = Path("build/bench/networks")
 MODEL_SEED = 0
 

@@ -22,6 +22,7 @@ from toolkit.errors import ToolkitError
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = ("torch", "onnxruntime", "openvino", "litert")
+NETWORK_LIBRARIES = (*LIBRARIES, "ncnn")
 AVX512_BYTES = 64
 START_S = 120.0
 QUIET_S = 0.002
@@ -177,6 +178,7 @@ def contenders(
         Contender("onnxruntime", f"{modules}.onnxruntime_worker", runtimes),
         Contender("openvino", f"{modules}.openvino_worker", runtimes),
         Contender("litert", f"{modules}.litert_worker", runtimes),
+        Contender("ncnn", f"{modules}.ncnn_worker", torch),
     ]
     unknown = set(libraries) - {item.name for item in known}
     if unknown:

@@ -24,11 +24,11 @@ OPSET = 17
 NETWORKS: dict[str, Callable[..., str | tuple[str, ...]]] = {
     function.__name__: function
     for function in (
-        *(images.dcgan, images.dqn, images.mobilenet_v1, images.mobilenet_v2, images.mobilenet_v3),
-        *(images.r2plus1d_18, images.resnest50, images.resnet18, images.resnet50, images.ssd, images.swin),
-        images.yolo,
+        *(images.dcgan, images.dqn, images.efficientnet_b0, images.mobilenet_v1, images.mobilenet_v2),
+        *(images.mobilenet_v3, images.r2plus1d_18, images.resnest50, images.resnet18, images.resnet50),
+        *(images.squeezenet, images.ssd, images.swin, images.yolo),
         *(sequences.bert, sequences.conformer, sequences.gru_spotter, sequences.lstm_lm),
-        *(sequences.transformer, sequences.vad),
+        *(sequences.transformer, sequences.vad, sequences.vit_tiny),
     )
 }
 

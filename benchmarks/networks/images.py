@@ -8,6 +8,13 @@ import numpy as np
 
 from benchmarks.networks.builder import Array, Network
 
+R2PLUS1D_BLOCKS = tuple(
+    (ci, co, co // ci, ci * co * 27 // (ci * 9 + co * 3))
+    for ci, co in ((64, 64), (64, 64), (64, 128), (128, 128), (128, 256), (256, 256), (256, 512), (512, 512))
+)
+"""Of R(2+1)D-18, a block each: channels in and out, stride, and the width between 2-D and 1-D kernels, which
+keeps the number of weights of the first 3-D kernel; both pairs of a block have it in the common code."""
+
 SWIN_WINDOW, SWIN_SHIFT = 7, 3  # tokens: the side of a window, and by how much every second one is moved
 
 
@@ -82,6 +89,42 @@ def mobilenet_v3(net: Network, size: int = 224) -> str:
         data = net.add("Add", [data, inner]) if stride == 1 and ci == co else inner
     data = net.add("HardSwish", [net.conv_norm(data, 576, 1)])
     return net.classifier(data, 1000)
+
+
+def efficientnet_b0(net: Network, size: int = 224) -> str:
+    """Tan and Le, 2019: squeeze and excitation by a quarter of a block's input; `size` is the image's."""
+    data = net.silu(net.conv_norm(net.input(1, 3, size, size), 32, 3, 2))
+    blocks = (
+        # expansion, kernel, output, repeats, stride
+        *((1, 3, 16, 1, 1), (6, 3, 24, 2, 2), (6, 5, 40, 2, 2), (6, 3, 80, 3, 2), (6, 5, 112, 3, 1)),
+        *((6, 5, 192, 4, 2), (6, 3, 320, 1, 1)),
+    )
+    for expand, k, co, repeats, first_stride in blocks:
+        for stride in (first_stride, *[1] * (repeats - 1)):
+            ci = net.channels[data]
+            wide = expand * ci
+            inner = net.silu(net.conv_norm(data, wide, 1)) if expand > 1 else data
+            inner = net.silu(net.conv_norm(inner, wide, k, stride, wide))
+            mean = net.add("GlobalAveragePool", [inner])
+            gate = net.conv(net.silu(net.conv(mean, ci // 4, 1, bias=True)), wide, 1, bias=True)
+            inner = net.add("Mul", [inner, net.add("Sigmoid", [gate])])
+            inner = net.batch_norm(net.conv(inner, co, 1), (0.1, 0.5) if ci == co else (0.5, 1.5))
+            data = net.add("Add", [data, inner]) if stride == 1 and ci == co else inner
+    return net.classifier(net.silu(net.conv_norm(data, 1280, 1)), 1000)
+
+
+def squeezenet(net: Network, size: int = 224) -> str:
+    """Version 1.1 of Iandola et al., 2016; `size` is the image's."""
+    window: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2]}
+    data = net.add("Relu", [net.window(net.input(1, 3, size, size), 64, (3, 3), (2, 2))])
+    for fires in (((16, 64), (16, 64)), ((32, 128), (32, 128)), ((48, 192), (48, 192), (64, 256), (64, 256))):
+        data = net.add("MaxPool", [data], **window)
+        for narrow, wide in fires:
+            data = net.add("Relu", [net.conv(data, narrow, 1, bias=True)])
+            parts = [net.add("Relu", [net.conv(data, wide, k, bias=True)]) for k in (1, 3)]
+            data = net.add("Concat", parts, 2 * wide, axis=1)
+    data = net.add("GlobalAveragePool", [net.add("Relu", [net.conv(data, 1000, 1, bias=True)])])
+    return net.add("Softmax", [net.add("Flatten", [data], axis=1)], axis=1)
 
 
 def resnet18(net: Network, size: int = 224) -> str:
@@ -163,10 +206,7 @@ def dqn(net: Network, size: int = 84) -> str:
 
 
 def r2plus1d_18(net: Network, size: int = 112) -> str:
-    """Tran et al., 2018, for 16 frames: every 3-D kernel is a 2-D and a 1-D one; `size` is the frames'.
-
-    The width between the two keeps the number of weights of the 3-D kernel.
-    """
+    """Tran et al., 2018, for 16 frames: every 3-D kernel is a 2-D and a 1-D one; `size` is the frames'."""
 
     def pair(data: str, co: int, middle: int, kernel: int, strides: tuple[int, int]) -> str:
         flat, deep = (1, kernel, kernel), (3, 1, 1)
@@ -177,16 +217,12 @@ def r2plus1d_18(net: Network, size: int = 112) -> str:
         return net.batch_norm(data)
 
     data = net.add("Relu", [pair(net.input(1, 3, 16, size, size), 64, 45, 7, (2, 1))])
-    for co in (64, 128, 256, 512):
-        for _ in range(2):
-            ci = net.channels[data]
-            stride = 1 if co == ci else 2
-            middle = ci * co * 27 // (ci * 9 + co * 3)
-            inner = net.add("Relu", [pair(data, co, middle, 3, (stride, stride))])
-            inner = pair(inner, co, co * co * 27 // (co * 12), 3, (1, 1))
-            if co != ci:
-                data = net.batch_norm(net.window(data, co, (1, 1, 1), (stride,) * 3, bias=False))
-            data = net.add("Relu", [net.add("Add", [inner, data])])
+    for _, co, stride, middle in R2PLUS1D_BLOCKS:
+        inner = net.add("Relu", [pair(data, co, middle, 3, (stride, stride))])
+        inner = pair(inner, co, middle, 3, (1, 1))
+        if stride > 1:
+            data = net.batch_norm(net.window(data, co, (1, 1, 1), (stride,) * 3, bias=False))
+        data = net.add("Relu", [net.add("Add", [inner, data])])
     return net.classifier(data, 400)
 
 

@@ -62,6 +62,21 @@ def transformer(net: Network, size: int = 768) -> str:
     return net.linear(data, size, words)
 
 
+def vit_tiny(net: Network, size: int = 224) -> str:
+    """ViT-Ti/16 (Touvron et al., "DeiT", 2021): 12 layers, 192 wide, 3 heads; `size` is the image's."""
+    hidden, tokens = 192, (size // 16) ** 2
+    data = net.window(net.input(1, 3, size, size), hidden, (16, 16), (16, 16))
+    data = net.transpose(net.reshape(data, 1, hidden, tokens), 0, 2, 1)
+    data = net.add("Concat", [net.constant(net.rng.normal(0.0, 1.0, (1, 1, hidden))), data], axis=1)
+    data = net.add("Add", [data, net.constant(net.rng.normal(0.0, 1.0, (1, tokens + 1, hidden)))])
+    for _ in range(12):
+        data = net.add("Add", [data, attention(net, net.layer_norm(data, hidden, 1e-6), hidden, 3)])
+        inner = net.gelu(net.linear(net.layer_norm(data, hidden, 1e-6), hidden, 4 * hidden))
+        data = net.add("Add", [data, net.linear(inner, 4 * hidden, hidden)])
+    first = net.add("Gather", [net.layer_norm(data, hidden, 1e-6), net.constant(0, "int64")], axis=1)
+    return net.linear(first, hidden, 1000)
+
+
 def lstm_lm(net: Network, size: int = 650) -> str:
     """The medium language model of Zaremba et al., 2014: 35 words to the logits of the next ones.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.harness.operators import Convolution, Form, Layer, Product
+from benchmarks.networks.images import R2PLUS1D_BLOCKS
 
 RESNET_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))  # (blocks, width)
 MOBILENET_BLOCKS = (
@@ -104,28 +105,21 @@ def inception_resnet_1d() -> list[Layer]:
 
 
 def r2plus1d_18() -> list[Layer]:
-    """R(2+1)D-18 (Tran et al., 2018) for 16 frames of 112x112: every 3-D kernel is a 2-D and a 1-D one.
-
-    The width between the two keeps the number of weights of the 3-D kernel.
-    """
+    """R(2+1)D-18 (Tran et al., 2018) for 16 frames of 112x112: every 3-D kernel is a 2-D and a 1-D one."""
     found = [_video((16, 112, 112), 3, 45, (1, 7, 7), (1, 2, 2)), _video((16, 56, 56), 45, 64, (3, 1, 1))]
-    video, channels = (16, 56, 56), 64
-    for stage in range(4):
-        outputs = 64 << stage
-        for block in range(2):
-            stride = 2 if stage and not block else 1
-            middle = channels * outputs * 27 // (channels * 9 + outputs * 3)
-            flat = (video[0], video[1] // stride, video[2] // stride)
-            after = (video[0] // stride, *flat[1:])
-            found += [
-                _video(video, channels, middle, (1, 3, 3), (1, stride, stride)),
-                _video(flat, middle, outputs, (3, 1, 1), (stride, 1, 1)),
-                _video(after, outputs, middle, (1, 3, 3)),
-                _video(after, middle, outputs, (3, 1, 1)),
-            ]
-            if stride > 1:
-                found.append(_video(video, channels, outputs, (1, 1, 1), (2, 2, 2)))
-            video, channels = after, outputs
+    video = (16, 56, 56)
+    for inputs, outputs, stride, middle in R2PLUS1D_BLOCKS:
+        flat = (video[0], video[1] // stride, video[2] // stride)
+        after = (video[0] // stride, *flat[1:])
+        found += [
+            _video(video, inputs, middle, (1, 3, 3), (1, stride, stride)),
+            _video(flat, middle, outputs, (3, 1, 1), (stride, 1, 1)),
+            _video(after, outputs, middle, (1, 3, 3)),
+            _video(after, middle, outputs, (3, 1, 1)),
+        ]
+        if stride > 1:
+            found.append(_video(video, inputs, outputs, (1, 1, 1), (2, 2, 2)))
+        video = after
     return found
 
 

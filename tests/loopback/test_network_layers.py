@@ -16,6 +16,7 @@ LAYERS = {
     "conformer": 20,
     "dcgan": 5,
     "dqn": 5,
+    "efficientnet_b0": 80,
     "gru_spotter": 3,
     "lstm_lm": 4,
     "mobilenet_v1": 28,
@@ -25,13 +26,23 @@ LAYERS = {
     "resnest50": 100,
     "resnet50": 50,
     "resnet18": 22,
+    "squeezenet": 26,
     "ssd": 12,
     "swin": 300,
     "transformer": 100,
     "vad": 10,
+    "vit_tiny": 80,
     "yolo": 25,
 }
-SMALLER = {"r2plus1d_18": 56, "resnest50": 64, "resnet50": 32, "swin": 24, "transformer": 96}
+SMALLER = {
+    "efficientnet_b0": 64,
+    "r2plus1d_18": 56,
+    "resnest50": 64,
+    "resnet50": 32,
+    "swin": 24,
+    "transformer": 96,
+    "vit_tiny": 64,
+}
 
 
 @pytest.mark.slow

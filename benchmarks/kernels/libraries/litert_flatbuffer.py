@@ -28,9 +28,11 @@ class FlatModel:
         self._model.buffers.append(buffer)
         return self._tensor(array.shape, array.dtype == np.int32, len(self._model.buffers) - 1)
 
-    def variable(self, shape: Shape) -> int:
-        """A float32 tensor: an input of the graph, or a result."""
-        return self._tensor(shape, False, 0)
+    def variable(self, shape: Shape, *, integers: bool = False, kept: bool = False) -> int:
+        """A tensor, float32 or int32: an input of the graph, a result, or a state that is `kept`."""
+        place = self._tensor(shape, integers, 0)
+        self._graph.tensors[place].isVariable = kept
+        return place
 
     def options(self, kind: str, **values: Any) -> Any:
         """The options of an operator, such as Conv2D, by the schema's names."""
@@ -40,14 +42,13 @@ class FlatModel:
         return found
 
     def operator(self, code: str, options: Any, operands: Sequence[int], output: Shape) -> int:
-        """One operator of the schema's names; the place of its result."""
+        """One operator of the schema's names; the place of its result. `options`: None where it has none."""
         node, result = self.schema.OperatorT(), self.variable(output)
         node.opcodeIndex = self._code(code)
         node.inputs, node.outputs = list(operands), [result]
-        node.builtinOptionsType = getattr(
-            self.schema.BuiltinOptions, type(options).__name__.removesuffix("T")
-        )
-        node.builtinOptions = options
+        if options is not None:
+            kind = type(options).__name__.removesuffix("T")
+            node.builtinOptionsType, node.builtinOptions = getattr(self.schema.BuiltinOptions, kind), options
         self._graph.operators.append(node)
         return result
 

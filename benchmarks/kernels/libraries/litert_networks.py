@@ -1,152 +1,151 @@
-"""A network as a LiteRT model, from the steps of network_steps.py: NHWC, activations fused as converters do.
+"""A network as a LiteRT model, from the steps of network_steps.py, as converters write it.
 
-Padding that TensorFlow's SAME does not describe is an operator of its own, which XNNPACK merges into what
-follows.
+litert_values.py has the order of images, litert_windows.py and litert_products.py the operators that are
+more than a name. Activations are fused; padding that TensorFlow's SAME does not describe is an operator of
+its own, which XNNPACK merges into what follows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.kernels.libraries.litert_flatbuffer import FlatModel
-from benchmarks.kernels.libraries.network_steps import Step
-from benchmarks.kernels.workloads import Shape
+from benchmarks.kernels.libraries.litert_products import gather, gemm, layer_norm, lstm, matmul
+from benchmarks.kernels.libraries.litert_values import LiteRtValues, Value
+from benchmarks.kernels.libraries.litert_windows import conv, max_pool, resize, transposed
+from benchmarks.kernels.libraries.network_steps import Step, Steps
 
-FUSED_INTO = ("conv", "add")
+UNARY = {
+    "Clip": ("RELU6", ""), "Gelu": ("GELU", "Gelu"), "HardSwish": ("HARD_SWISH", "HardSwish"),
+    "Relu": ("RELU", ""), "Sigmoid": ("LOGISTIC", ""), "Tanh": ("TANH", ""),
+}  # fmt: skip
+BINARY = {"Add": ("ADD", "Add"), "Div": ("DIV", "Div"), "Mul": ("MUL", "Mul"), "Sub": ("SUB", "Sub")}
 
 
-def litert_network(shape: Shape, steps: Sequence[Step]) -> bytes:
-    """The model's file; `shape` of the input is NCHW.
+@dataclass(frozen=True, slots=True)
+class LiteRtNetwork:
+    """The model's file. `input_axes`, `output_axes`: the transposes from the order of the ONNX file to the
+    model's, and back."""
+
+    content: bytes
+    input_axes: tuple[int, ...]
+    output_axes: tuple[int, ...]
+
+
+def litert_network(network: Steps) -> LiteRtNetwork:
+    """Build the model.
 
     Raises:
-        ValueError: a step cannot be said in LiteRT's operators.
+        ValueError: a step cannot be said in LiteRT's operators; the text names it.
     """
-    return _Network(shape, steps).content
+    net = LiteRtValues(network)
+    first = {step.operator for step in net.readers[network.input]}
+    source = Value(network.shapes[network.input], bool(first & {"Conv", "ConvTranspose"}))
+    place = net.model.variable(source.stored, integers="Gather" in first)
+    net.values[network.input] = Value(source.shape, source.last, place)
+    for step in network.steps:
+        if step.operator not in OPERATORS:
+            raise ValueError(f"{step.output} is a {step.operator}: expected one of {', '.join(OPERATORS)}")
+        if step.output not in net.values:  # not fused into what came before
+            OPERATORS[step.operator](net, step)
+    output = net.values[network.output]
+    content = net.model.finished([place], output.place)
+    return LiteRtNetwork(content, source.axes, tuple(int(axis) for axis in np.argsort(output.axes)))
 
 
-class _Network:
-    """Places and NHWC shapes of the results so far, by name."""
-
-    def __init__(self, shape: Shape, steps: Sequence[Step]) -> None:
-        self._model = FlatModel()
-        self._schema = self._model.schema
-        batch, channels, height, width = shape
-        first = (batch, height, width, channels)
-        source = self._model.variable(first)
-        (name,) = {name for step in steps for name in step.inputs} - {step.output for step in steps}
-        self._places = {name: source}
-        self._shapes: dict[str, Shape] = {name: first}
-        self._steps = {step.output: step for step in steps}
-        self._activation = _activations(steps)
-        for step in steps:
-            if step.output not in self._places:
-                getattr(self, f"_{step.kind}")(step)
-        self.content = self._model.finished([source], self._places[steps[-1].output])
-
-    def _add_operator(
-        self, step: Step, code: str, options: Any, operands: Sequence[int], output: Shape
-    ) -> None:
-        """One operator with the activation that follows it, whose name its result has too."""
-        fused = self._activation.get(step.output)
-        if fused is not None and hasattr(options, "fusedActivationFunction"):
-            kinds = self._schema.ActivationFunctionType
-            options.fusedActivationFunction = kinds.RELU if fused.kind == "relu" else kinds.RELU6
-        place = self._model.operator(code, options, operands, output)
-        for name in (step.output, *([fused.output] if fused is not None else [])):
-            self._places[name], self._shapes[name] = place, output
-
-    def _conv(self, step: Step) -> None:
-        assert step.weight is not None and step.bias is not None
-        depthwise = step.attributes["groups"] > 1
-        weight = step.weight.transpose(1, 2, 3, 0) if depthwise else step.weight.transpose(0, 2, 3, 1)
-        if depthwise and step.weight.shape[1] != 1:
-            raise ValueError(f"{step.output}: expected a depthwise convolution, found {weight.shape}")
-        kind, own = ("DepthwiseConv2D", {"depthMultiplier": 1}) if depthwise else ("Conv2D", {})
-        options = self._model.options(kind, dilationHFactor=1, dilationWFactor=1, **own)
-        data, output = self._windowed(step, step.weight.shape[2], len(step.weight), options)
-        operands = [data, self._model.constant(weight), self._model.constant(step.bias)]
-        self._add_operator(step, "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D", options, operands, output)
-
-    def _max_pool(self, step: Step) -> None:
-        before = self._steps.get(step.inputs[0])
-        if step.attributes["pad"] and (before is None or before.kind not in ("relu", "clip")):
-            raise ValueError(f"{step.output}: zeros as padding need data that is never negative")
-        kernel = int(step.attributes["kernel"])
-        options = self._model.options("Pool2D", filterHeight=kernel, filterWidth=kernel)
-        data, output = self._windowed(step, kernel, self._shapes[step.inputs[0]][3], options)
-        self._add_operator(step, "MAX_POOL_2D", options, [data], output)
-
-    def _windowed(self, step: Step, kernel: int, channels: int, options: Any) -> tuple[int, Shape]:
-        """Stride and padding of a window; the place of its data, padded where SAME is something else."""
-        stride, pad = int(step.attributes["stride"]), int(step.attributes["pad"])
-        data, (batch, size, _, inputs) = self._places[step.inputs[0]], self._shapes[step.inputs[0]]
-        output = (size + 2 * pad - kernel) // stride + 1
-        options.strideH = options.strideW = stride
-        same = -(-size // stride)
-        total = max(0, (same - 1) * stride + kernel - size)
-        options.padding = self._schema.Padding.SAME
-        if (output, total // 2, total - total // 2) != (same, pad, pad):
-            options.padding = self._schema.Padding.VALID
-            if pad:
-                around = self._model.constant(np.array([[0, 0], [pad] * 2, [pad] * 2, [0, 0]], np.int32))
-                padded = (batch, size + 2 * pad, size + 2 * pad, inputs)
-                data = self._model.operator("PAD", self._model.options("Pad"), [data, around], padded)
-        return data, (batch, output, output, channels)
-
-    def _add(self, step: Step) -> None:
-        operands = [self._places[name] for name in step.inputs]
-        self._add_operator(step, "ADD", self._model.options("Add"), operands, self._shapes[step.inputs[0]])
-
-    def _mean(self, step: Step) -> None:
-        (data,), (batch, _, _, channels) = step.inputs, self._shapes[step.inputs[0]]
-        operands = [self._places[data], self._model.constant(np.array([1, 2], np.int32))]
-        options = self._model.options("Reducer", keepDims=True)
-        self._add_operator(step, "MEAN", options, operands, (batch, 1, 1, channels))
-
-    def _flatten(self, step: Step) -> None:
-        shape = self._shapes[step.inputs[0]]
-        if shape[1:3] != (1, 1):
-            raise ValueError(f"{step.output}: expected one pixel to flatten, found {shape}")
-        output = (shape[0], shape[3])
-        operands = [self._places[step.inputs[0]], self._model.constant(np.array(output, np.int32))]
-        options = self._model.options("Reshape", newShape=list(output))
-        self._add_operator(step, "RESHAPE", options, operands, output)
-
-    def _dense(self, step: Step) -> None:
-        assert step.weight is not None and step.bias is not None
-        operands = [
-            self._places[step.inputs[0]], self._model.constant(step.weight), self._model.constant(step.bias)
-        ]  # fmt: skip
-        output = (self._shapes[step.inputs[0]][0], len(step.weight))
-        self._add_operator(step, "FULLY_CONNECTED", self._model.options("FullyConnected"), operands, output)
-
-    def _softmax(self, step: Step) -> None:
-        options, (data,) = self._model.options("Softmax", beta=1.0), step.inputs
-        self._add_operator(step, "SOFTMAX", options, [self._places[data]], self._shapes[data])
-
-    def _relu(self, step: Step) -> None:
-        raise ValueError(f"{step.output}: expected an activation right behind one of {', '.join(FUSED_INTO)}")
-
-    _clip = _relu
+def _unary(net: LiteRtValues, step: Step) -> None:
+    if step.operator == "Clip" and not net.clips_to_six(step):
+        raise ValueError(f"{step.output}: expected a Clip to 0..6")
+    code, kind = UNARY[step.operator]
+    data = net.values[step.inputs[0]]
+    net.finish(step, code, net.options(kind) if kind else None, [data.place], last=data.last)
 
 
-def _activations(steps: Sequence[Step]) -> dict[str, Step]:
-    """The activation that can be fused into each result: ReLU or ReLU6, the only one that reads it."""
-    readers: dict[str, list[Step]] = {}
-    for step in steps:
-        for name in step.inputs:
-            readers.setdefault(name, []).append(step)
-    found = {}
-    for step in steps:
-        after = readers.get(step.output, [])
-        if step.kind in FUSED_INTO and len(after) == 1 and _fusible(after[0]):
-            found[step.output] = after[0]
-    return found
+def _binary(net: LiteRtValues, step: Step) -> None:
+    last = any(name in net.values and net.values[name].last for name in step.inputs)
+    operands = [net.value(name, last=last) for name in step.inputs]
+    if last and any(0 < len(item.shape) < len(net.shape(step.output)) for item in operands):
+        raise ValueError(f"{step.output}: expected operands of equal ranks")
+    code, kind = BINARY[step.operator]
+    net.finish(step, code, net.options(kind), [item.place for item in operands], last=last)
 
 
-def _fusible(step: Step) -> bool:
-    clip = step.kind == "clip" and (step.attributes["low"], step.attributes["high"]) == (0.0, 6.0)
-    return step.kind == "relu" or clip
+def _hard_sigmoid(net: LiteRtValues, step: Step) -> None:
+    """min(max(x + 3, 0), 6) / 6, as TensorFlow says it."""
+    if not np.allclose((step.attributes["alpha"], step.attributes["beta"]), (1 / 6, 0.5)):
+        raise ValueError(f"{step.output}: expected alpha 1/6 and beta 1/2, found {step.attributes}")
+    data = net.values[step.inputs[0]]
+    options = net.options("Add", fusedActivationFunction=net.model.schema.ActivationFunctionType.RELU6)
+    moved = net.add("ADD", options, [data.place, net.floats([3.0])], data)
+    net.finish(step, "MUL", net.options("Mul"), [moved.place, net.floats([1 / 6])], last=data.last)
+
+
+def _softmax(net: LiteRtValues, step: Step) -> None:
+    rank = len(net.shape(step.output))
+    axis = step.attributes["axis"] % rank
+    data = net.value(step.inputs[0], last=axis == 1 and rank > 2)
+    if data.axes[-1] != axis:
+        raise ValueError(f"{step.output}: expected a softmax of channels or of the last dimension")
+    net.finish(step, "SOFTMAX", net.options("Softmax", beta=1.0), [data.place], last=data.last)
+
+
+def _mean(net: LiteRtValues, step: Step) -> None:
+    data = net.values[step.inputs[0]]
+    rank, whole = len(data.shape), step.operator == "GlobalAveragePool"
+    axes = range(2, rank) if whole else [axis % rank for axis in step.attributes["axes"]]
+    keeps = whole or bool(step.attributes.get("keepdims", 1))
+    data = net.value(step.inputs[0], last=data.last and keeps)
+    operands = [data.place, net.integers(sorted(data.axes.index(axis) for axis in axes))]
+    net.finish(step, "MEAN", net.options("Reducer", keepDims=keeps), operands, last=data.last)
+
+
+def _concat(net: LiteRtValues, step: Step) -> None:
+    last = any(name in net.values and net.values[name].last for name in step.inputs)
+    axis = step.attributes["axis"] % len(net.shape(step.output))
+    operands = [net.value(name, last=last) for name in step.inputs]
+    options = net.options("Concatenation", axis=operands[0].axes.index(axis))
+    net.finish(step, "CONCATENATION", options, [item.place for item in operands], last=last)
+
+
+def _split(net: LiteRtValues, step: Step) -> None:
+    """Into parts of any sizes: a slice each."""
+    data = net.values[step.inputs[0]]
+    axis = data.axes.index(step.attributes["axis"] % len(data.shape))
+    start = 0
+    for name in step.outputs:
+        part = Value(net.shape(name), data.last)
+        begin = [start if at == axis else 0 for at in range(len(data.shape))]
+        operands = [data.place, net.integers(begin), net.integers(part.stored)]
+        net.values[name] = net.add("SLICE", net.options("Slice"), operands, part)
+        start += part.stored[axis]
+
+
+def _reshape(net: LiteRtValues, step: Step) -> None:
+    """An image whose pixels become one dimension keeps its channels last."""
+    data, shape = net.values[step.inputs[0]], net.shape(step.output)
+    last = data.last and len(shape) == 3 and shape[:2] == data.shape[:2]
+    data = net.value(step.inputs[0], last=last)
+    net.values[step.output] = net.reshaped(data, Value(shape, last))
+
+
+def _transpose(net: LiteRtValues, step: Step) -> None:
+    """From the order in which the data lies."""
+    data, perm = net.values[step.inputs[0]], step.attributes["perm"]
+    axes = [data.axes.index(axis) for axis in perm]
+    after = Value(tuple(data.shape[axis] for axis in perm))
+    if (several := [axis for axis in axes if data.stored[axis] > 1]) == sorted(several):
+        net.values[step.output] = net.reshaped(data, after)
+    else:
+        operands = [data.place, net.integers(axes)]
+        net.values[step.output] = net.add("TRANSPOSE", net.options("Transpose"), operands, after)
+
+
+OPERATORS: dict[str, Callable[[LiteRtValues, Step], None]] = {
+    "Concat": _concat, "Conv": conv, "ConvTranspose": transposed, "Flatten": _reshape, "Gather": gather,
+    "Gemm": gemm, "GlobalAveragePool": _mean, "HardSigmoid": _hard_sigmoid, "LSTM": lstm,
+    "LayerNormalization": layer_norm, "MatMul": matmul, "MaxPool": max_pool, "ReduceMean": _mean,
+    "Reshape": _reshape, "Resize": resize, "Softmax": _softmax, "Split": _split, "Squeeze": _reshape,
+    "Transpose": _transpose, **dict.fromkeys(UNARY, _unary), **dict.fromkeys(BINARY, _binary),
+}  # fmt: skip

@@ -44,11 +44,19 @@ class LiteRt(Library):
         return [Variant("xnnpack", interpreter.invoke, documented if model.comparable else None)]
 
     def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
-        _, steps = network_steps(Path(network.model))
-        content = litert_network(data.shape, steps)
-        last = np.ascontiguousarray(data.transpose(0, 2, 3, 1))
-        interpreter, output = self._interpreter(content, [last])
-        return [Variant("xnnpack", interpreter.invoke, output)]
+        model = litert_network(network_steps(Path(network.model)))
+        given = np.ascontiguousarray(data.transpose(model.input_axes))
+        given = given if given.dtype == np.float32 else given.astype(np.int32)
+        interpreter, output = self._interpreter(model.content, [given])
+
+        def run() -> None:
+            interpreter.reset_all_variables()  # the states of recurrent layers
+            interpreter.invoke()
+
+        def documented() -> Array:
+            return output().transpose(model.output_axes)
+
+        return [Variant("xnnpack", run, documented)]
 
     def _interpreter(self, content: bytes, arrays: Sequence[Array]) -> tuple[Any, Callable[[], Array]]:
         """An interpreter with its inputs set, and what reads its output."""

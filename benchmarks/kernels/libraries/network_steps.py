@@ -1,94 +1,131 @@
 """A network's ONNX file as a short list of steps that a library without an ONNX reader can be built from.
 
-Batch normalizations are folded into the convolutions before them, as every library does ahead of time. Only
-what classification networks are made of is known. Needs the package onnx.
+Batch normalizations are folded into the convolutions before them and the five nodes of a GELU are one step,
+as every library's own converter does ahead of time. Needs the package onnx.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.kernels.workloads import Array
+from benchmarks.kernels.workloads import Array, Shape
 
-KINDS = {
-    "Conv": "conv", "Relu": "relu", "Clip": "clip", "MaxPool": "max_pool", "Add": "add",
-    "GlobalAveragePool": "mean", "Flatten": "flatten", "Gemm": "dense", "Softmax": "softmax",
-}  # fmt: skip
+GELU = ("Div", "Erf", "Add", "Mul", "Mul")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operator: `inputs` are names of earlier results or of the network's input.
+    """One ONNX operator of opset 17, or "Gelu".
 
-    conv: weight OIHW and bias; attributes stride, pad (both ways alike), groups. clip: low, high. max_pool:
-    kernel, stride, pad. dense: weight [outputs, inputs] and bias. The others have neither.
+    `inputs`: names of earlier results, of constants or of the network's input; "" for one that is left out.
     """
 
-    kind: str
+    operator: str
     inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def output(self) -> str:
+        """The first output."""
+        return self.outputs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A network: one input, one output, the steps in order; `shapes`: of all values but constants."""
+
+    input: str
     output: str
-    weight: Array | None = None
-    bias: Array | None = None
-    attributes: dict[str, float] = field(default_factory=dict)
+    steps: tuple[Step, ...]
+    constants: Mapping[str, Array]
+    shapes: Mapping[str, Shape]
+
+    def readers(self) -> dict[str, list[Step]]:
+        """The steps that read each value."""
+        found: dict[str, list[Step]] = {}
+        for step in self.steps:
+            for name in step.inputs:
+                found.setdefault(name, []).append(step)
+        return found
 
 
-def network_steps(model: Path) -> tuple[str, list[Step]]:
-    """The name of the network's input, and its steps in order.
+def network_steps(model: Path) -> Steps:
+    """The network in a file.
 
     Raises:
-        ValueError: an operator is unknown, or used in a way that no step describes.
+        ValueError: it has several inputs or outputs, or a batch normalization that follows no convolution.
     """
     onnx: Any = importlib.import_module("onnx")  # not needed to import this file
-    graph = onnx.load(str(model)).graph
-    weights = {item.name: onnx.numpy_helper.to_array(item) for item in graph.initializer}
+    graph = onnx.shape_inference.infer_shapes(onnx.load(str(model))).graph
+    if (len(graph.input), len(graph.output)) != (1, 1):
+        raise ValueError(f"expected one input and one output, found {len(graph.input)}, {len(graph.output)}")
+    constants = {item.name: onnx.numpy_helper.to_array(item) for item in graph.initializer}
     made: dict[str, Step] = {}
     for node in graph.node:
         attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
-        inputs = [name for name in node.input if name not in weights]
-        constants = [weights[name] for name in node.input if name in weights]
-        if node.op_type == "BatchNormalization":
-            convolution = made.pop(inputs[0])
-            made[node.output[0]] = _folded(convolution, constants, attributes["epsilon"], node.output[0])
-        elif node.op_type in KINDS:
-            kind = KINDS[node.op_type]
-            made[node.output[0]] = _step(kind, tuple(inputs), node.output[0], constants, attributes)
-        else:
-            raise ValueError(f"{node.name} is a {node.op_type}: expected one of {', '.join(KINDS)}")
-    return graph.input[0].name, list(made.values())
+        step = Step(node.op_type, tuple(node.input), tuple(node.output), attributes)
+        if step.operator == "BatchNormalization":
+            step = _folded(made.pop(step.inputs[0], None), step, constants)
+        made[step.output] = step
+    values = [*graph.input, *graph.value_info, *graph.output]
+    return Steps(
+        input=graph.input[0].name,
+        output=graph.output[0].name,
+        steps=tuple(_with_gelu(made, constants)),
+        constants=constants,
+        shapes={item.name: tuple(d.dim_value for d in item.type.tensor_type.shape.dim) for item in values},
+    )
 
 
-def _folded(convolution: Step, constants: list[Array], epsilon: float, output: str) -> Step:
-    """scale * (x - mean) / sqrt(variance + epsilon) + shift, into weight and bias."""
-    scale, shift, mean, variance = (item.astype(np.float64) for item in constants)
-    assert convolution.weight is not None and convolution.bias is not None
-    factor = scale / np.sqrt(variance + epsilon)
-    weight = convolution.weight * factor[:, None, None, None]
-    bias = (convolution.bias - mean) * factor + shift
-    return replace(convolution, output=output, weight=weight.astype(np.float32), bias=bias.astype(np.float32))
+def _folded(convolution: Step | None, norm: Step, constants: dict[str, Array]) -> Step:
+    """scale * (x - mean) / sqrt(variance + epsilon) + shift, into a new weight and bias."""
+    if convolution is None or convolution.operator not in ("Conv", "ConvTranspose"):
+        raise ValueError(f"{norm.output}: expected a convolution before a batch normalization")
+    scale, shift, mean, variance = (constants[name].astype(np.float64) for name in norm.inputs[1:])
+    data, weight, *bias = convolution.inputs
+    factor = scale / np.sqrt(variance + norm.attributes["epsilon"])
+    outputs = 0 if convolution.operator == "Conv" else 1  # the weight's dimension that counts output channels
+    taps = constants[weight]
+    factors = factor.reshape([-1 if at == outputs else 1 for at in range(taps.ndim)])
+    names = (f"{norm.output}.weight", f"{norm.output}.bias")
+    before = constants[bias[0]] if bias else 0.0
+    constants[names[0]] = (taps * factors).astype(np.float32)
+    constants[names[1]] = ((before - mean) * factor + shift).astype(np.float32)
+    return replace(convolution, inputs=(data, *names), outputs=norm.outputs)
 
 
-def _step(
-    kind: str, inputs: tuple[str, ...], output: str, constants: list[Array], attributes: dict[str, Any]
-) -> Step:
-    weight = bias = None
-    numbers: dict[str, float] = {}
-    if kind in ("conv", "max_pool"):
-        numbers = {"stride": attributes["strides"][0], "pad": attributes["pads"][0]}
-        if len({*attributes["pads"]}) != 1 or len({*attributes["strides"]}) != 1:
-            raise ValueError(f"{output}: expected equal padding and strides all round, found {attributes}")
-    if kind == "conv":
-        weight = constants[0]
-        bias = constants[1] if len(constants) > 1 else np.zeros(len(weight), np.float32)
-        numbers["groups"] = attributes.get("group", 1)
-    if kind == "max_pool":
-        numbers["kernel"] = attributes["kernel_shape"][0]
-    if kind == "clip":
-        numbers = {"low": float(constants[0]), "high": float(constants[1])}
-    if kind == "dense":
-        weight, bias = (constants[0] if attributes.get("transB") else constants[0].T), constants[1]
-    return Step(kind, inputs, output, weight, bias, numbers)
+def _with_gelu(made: Mapping[str, Step], constants: Mapping[str, Array]) -> list[Step]:
+    """The steps with x / sqrt(2), erf, + 1, * x, * 1/2 as one."""
+    found = dict(made)
+    for last in made.values():
+        chain = _chain(last, GELU, made)
+        if not chain:
+            continue
+        data = chain[0].inputs[0]
+        numbers = [
+            float(constants[name].item()) for step in chain for name in step.inputs if name in constants
+        ]
+        if data in chain[3].inputs and np.allclose(numbers, (np.sqrt(2.0), 1.0, 0.5)):
+            for step in chain:
+                del found[step.output]
+            found[last.output] = Step("Gelu", (data,), last.outputs)
+    order = {name: number for number, name in enumerate(made)}
+    return sorted(found.values(), key=lambda step: order[step.output])
+
+
+def _chain(last: Step, operators: Sequence[str], made: Mapping[str, Step]) -> list[Step]:
+    """Steps of these operators, each read by the next one, up to `last`; empty where there are none."""
+    *before, operator = operators
+    if last.operator != operator:
+        return []
+    if not before:
+        return [last]
+    earlier = (_chain(made[name], before, made) for name in last.inputs if name in made)
+    return next(([*chain, last] for chain in earlier if chain), [])

@@ -39,8 +39,7 @@ class Torch(Library):
         return [Variant(name, call, output_of(call)) for name, call in calls]
 
     def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
-        name, steps = network_steps(Path(network.model))
-        calls = network_calls(name, steps, torch.from_numpy(data))
+        calls = network_calls(network_steps(Path(network.model)), torch.from_numpy(data))
         return [Variant(name, call, output_of(call)) for name, call in calls]
 
 
