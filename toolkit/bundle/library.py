@@ -2,7 +2,8 @@
 
 The generated C is only glue: it calls the kernels in order (`tfb_model`, same ABI as a kernel, so that a
 whole model is checked and timed like one) and wraps that in create, run, destroy for applications (model.c).
-All memory is allocated in create. Parameters are a read-only section: the loader maps it, processes share it.
+All memory is allocated in create. Parameters are a read-only section: the loader maps it, processes share it,
+and create touches it, so that the first run finds every page.
 """
 
 from __future__ import annotations
@@ -132,6 +133,7 @@ def source(model_plan: ModelPlan) -> str:
         '#define DEVICE_TEXT "this model needs no device"',
         (FOLDER / "model_about.c").read_text(),
         f'extern const unsigned char {PARAMETERS}[] __attribute__((visibility("hidden")));',
+        f"#define PARAMETERS_BYTES {len(model_plan.parameters)}",
         *(f"int32_t {symbol}(void *const *, void *, struct tfb_pool *);" for symbol in symbols),
         (FOLDER / "model_clock.c").read_text(),
         *_model(model_plan),

@@ -1,12 +1,15 @@
 /* create, run and destroy around `tfb_model`: the part of a model library that is the same for every model.
  *
  * library.py puts these before it: the header, model_about.c, ALIGNMENT, WORKSPACE_BYTES, TUNED_THREADS, TUNED_CORES,
- * tuned_cores, the tensor tables `inputs` and `outputs`, and the function tfb_model itself.
+ * tuned_cores, the tensor tables `inputs` and `outputs`, the weights `tfb_parameters` and PARAMETERS_BYTES of them, and
+ * the function tfb_model itself.
  */
 #include "tfb.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 struct tfb_instance {
     struct tfb_pool *pool;
@@ -24,6 +27,34 @@ static int is_aligned(const void *pointer)
     return (uintptr_t)pointer % ALIGNMENT == 0;
 }
 
+/* Memory whose pages are there before the first run: zeros, in large pages where it fills some and the system has them
+ * (HUGE_BYTES is their size with pages of 4 KiB, on x86-64 and aarch64). NULL: no memory. */
+#define HUGE_BYTES ((size_t)1 << 21)
+
+static void *zeros(size_t size_bytes)
+{
+    void *memory;
+    size_t huge_bytes = size_bytes / HUGE_BYTES * HUGE_BYTES;
+
+    if (posix_memalign(&memory, huge_bytes ? HUGE_BYTES : ALIGNMENT, size_bytes) != 0) return NULL;
+    if (huge_bytes) madvise(memory, huge_bytes, MADV_HUGEPAGE); /* a hint: without it they are small ones */
+    return memset(memory, 0, size_bytes);
+}
+
+#if PARAMETERS_BYTES > 0
+/* Have the weights mapped, and read from the file where they are not in memory yet. */
+static void map_parameters(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)tfb_parameters / page * page, end = (uintptr_t)tfb_parameters + PARAMETERS_BYTES;
+
+    madvise((void *)first, end - first, MADV_WILLNEED); /* a hint: the loop waits for what is not read ahead */
+    for (uintptr_t at = (uintptr_t)tfb_parameters; at < end; at += page) (void)*(const volatile unsigned char *)at;
+}
+#else
+static void map_parameters(void) {}
+#endif
+
 int64_t tfb_model_workspace_bytes(void)
 {
     return WORKSPACE_BYTES;
@@ -37,7 +68,7 @@ int32_t tfb_model_create(tfb_instance **instance)
 int32_t tfb_model_create_on(tfb_instance **instance, int32_t threads, const int32_t *cores, int32_t n_cores)
 {
     tfb_instance *made;
-    void *memory;
+    unsigned char *memory;
     int64_t size_bytes = padded(WORKSPACE_BYTES) + ALIGNMENT;
 
     if (instance == NULL) return TFB_MODEL_ERROR_ARGUMENT;
@@ -47,11 +78,12 @@ int32_t tfb_model_create_on(tfb_instance **instance, int32_t threads, const int3
     for (int32_t i = 0; i < TFB_MODEL_OUTPUTS; ++i) size_bytes += padded(outputs[i].size_bytes);
     made = calloc(1, sizeof *made);
     if (made == NULL) return TFB_MODEL_ERROR_MEMORY;
-    if (posix_memalign(&memory, ALIGNMENT, (size_t)size_bytes) != 0) {
+    memory = zeros((size_t)size_bytes);
+    if (memory == NULL) {
         free(made);
         return TFB_MODEL_ERROR_MEMORY;
     }
-    memset(memory, 0, (size_t)size_bytes); /* so that no page is first touched in run */
+    map_parameters();
     made->workspace = memory;
     memory = made->workspace + padded(WORKSPACE_BYTES);
     for (int32_t i = 0; i < TFB_MODEL_INPUTS + TFB_MODEL_OUTPUTS; ++i) {

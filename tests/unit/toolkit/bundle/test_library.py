@@ -245,6 +245,24 @@ def test_only_the_interface_is_exported(folder: Path) -> None:
         assert not hasattr(loaded, name), name
 
 
+def test_the_first_run_finds_all_weights_mapped(model: SmallModel, tmp_path: Path) -> None:
+    plan = dataclasses.replace(model.plan, parameters=model.plan.parameters + bytes(1 << 22))
+    path = tmp_path / "weights.so"
+    path.write_bytes(library.build(plan, host_target()).shared_object)
+    loaded, instance = ctypes.CDLL(str(path)), ctypes.c_void_p()
+
+    def mapped_bytes() -> int:
+        """Of the library's file, into this process."""
+        parts = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.M)
+        own = [part for part in parts if part.partition("\n")[0].endswith(str(path))]
+        return sum(1024 * int(kib) for part in own for kib in re.findall(r"^Rss: +(\d+) kB", part, re.M))
+
+    assert mapped_bytes() < len(plan.parameters)
+    assert loaded.tfb_model_create(ctypes.byref(instance)) == 0
+    assert mapped_bytes() >= len(plan.parameters)
+    loaded.tfb_model_destroy(instance)
+
+
 def test_a_failing_kernel_is_an_error_code(folder: Path) -> None:
     model = small_model(scale="failing")
     path = folder / "failing.so"
