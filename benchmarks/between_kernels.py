@@ -5,12 +5,14 @@
 Each network is built with the schedules that need no measurement and run through the C interface in a
 process that has loaded nothing else. Loading: mapping the library and making an instance. Kernels: the sum of
 the times of kernel calls in runs with a clock around each, over runs without one, in turn; copies likewise.
+Faults: pages that the first run touches and does not find mapped.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -46,11 +48,12 @@ GOALS = "goals: kernels at least 0.97, first/warm at most 1.5, loading resnet18 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Of one network: seconds of loading and of the first run; of each later run without clocks, and in turn
-    with them: those of its kernels and of its copies."""
+    """Of one network: seconds of loading and of the first run, with its faults of pages; of each later run
+    without clocks, and in turn with them: those of its kernels and of its copies."""
 
     load_s: float
     first_s: float
+    first_faults: int
     warm_s: tuple[float, ...]
     kernels_s: tuple[float, ...]
     copies_s: tuple[float, ...]
@@ -63,7 +66,8 @@ class Costs:
         copies = statistics.median(self.copies_s) / warm
         return [
             f"{1e3 * self.load_s:.2f}", f"{1e3 * self.first_s:.2f}", f"{1e3 * warm:.2f}",
-            f"{self.first_s / warm:.2f}", f"{middle:.3f} ({low:.3f}-{high:.3f})", f"{copies:.4f}",
+            f"{self.first_s / warm:.2f}", str(self.first_faults),
+            f"{middle:.3f} ({low:.3f}-{high:.3f})", f"{copies:.4f}",
         ]  # fmt: skip
 
 
@@ -107,7 +111,9 @@ def _run_alone(library: str, sizes: Sequence[Sequence[int]], kernels: Sequence[b
     def run() -> None:
         _succeeded("run", loaded.tfb_model_run(instance, *pointers))
 
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     first_s = _seconds(run)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
     spent_ns = (ctypes.c_int64 * len(kernels))()
     # pool and workspace are the instance's first two members (toolkit/bundle/model.c)
     pool, workspace = (ctypes.c_void_p * 2).from_address(instance.value or 0)
@@ -123,7 +129,7 @@ def _run_alone(library: str, sizes: Sequence[Sequence[int]], kernels: Sequence[b
             1e-9 * sum(spent for spent, kernel in zip(spent_ns, kernels, strict=True) if not kernel)
         )
     loaded.tfb_model_destroy(instance)
-    return Costs(load_s, first_s, tuple(warm), tuple(own), tuple(copied))
+    return Costs(load_s, first_s, faults, tuple(warm), tuple(own), tuple(copied))
 
 
 def _seconds(call: Callable[[], None]) -> float:
@@ -145,7 +151,9 @@ def _zeros(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 
 def _networks(asked: Asked) -> None:
-    rows = [["network", "threads", "load ms", "first ms", "warm ms", "first/warm", "kernels", "copies"]]
+    rows = [
+        ["network", "threads", "load ms", "first ms", "warm ms", "first/warm", "faults", "kernels", "copies"]
+    ]
     with tempfile.TemporaryDirectory(prefix="tfb-between-") as folder:
         for name in chosen_networks(asked.only):
             model = write(name, Path(folder) / f"{name}.onnx", 0, asked.size)

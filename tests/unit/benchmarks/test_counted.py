@@ -64,11 +64,9 @@ def addresses(statement: Statement, values: dict[str, int]) -> Iterator[tuple[ob
             for item in inner:
                 yield from addresses(item, values)
         case Store(to, indices, value):
-            for item in (*loads(value), Load(to, indices)):
-                yield (
-                    item.buffer.name,
-                    *(values[index.name] for index in item.indices if isinstance(index, Var)),
-                )
+            for load in (*loads(value), Load(to, indices)):
+                places = (values[index.name] for index in load.indices if isinstance(index, Var))
+                yield (load.buffer.name, *places)
 
 
 def simulated(body: Statement, cache_bytes: int) -> int:
