@@ -12,6 +12,7 @@ loops: products of bytes a cycle of the hottest inner loop by a model of the cor
 and within +-63.
 networks: ResNet-50, MobileNet-v2 and a BERT encoder end to end beside ONNX Runtime and OpenVINO on the same
 QDQ file, and beside our own floats (integer_networks.py).
+steps: the results of their layers beside ONNX Runtime's (integer_steps.py).
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ import numpy as np
 from benchmarks.harness.command import Asked, finished, names, numbers, program, subcommands
 from benchmarks.harness.place import HOST, board_with
 from benchmarks.harness.text import aligned as columns
-from benchmarks.integer_networks import FOLDER, measure_networks, print_networks
+from benchmarks.integer_networks import FOLDER, measure_networks, print_networks, quantized_network
 from benchmarks.integer_networks import NAMES as NETWORKS
+from benchmarks.integer_steps import steps_table
 from benchmarks.kernels.loaded import LoadedCode, aligned
 from benchmarks.kernels.rounds import Plan
 from benchmarks.kernels.tune import Effort
@@ -213,6 +215,12 @@ def _networks(asked: Asked) -> None:
         print_networks(measure_networks(names, threads, effort, plan, asked.peers, asked.records))
 
 
+def _steps(asked: Asked) -> None:
+    for name in asked.only or NETWORKS:
+        print(f"{name}, steps between our results and those of ONNX Runtime:")
+        print(steps_table(quantized_network(name, FOLDER)[1], asked.seed), flush=True)
+
+
 # -------------------------------------------------------------------------------------------------- loops
 
 
@@ -257,7 +265,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     networks.add_argument(
         "--peers", type=Path, default=PEERS, help=f"the libraries' environments (default {PEERS})"
     )
-    for command in (measuring, loops, networks):
+    steps = add("steps", _steps, "results of whole networks layer by layer beside ONNX Runtime's")
+    steps.add_argument("--seed", type=int, default=0, help="of the input")
+    for command in (measuring, loops, networks, steps):
         command.add_argument(
             "--only", type=names, default=[], metavar="NAMES", help="C1,D3,conv (default: all)"
         )

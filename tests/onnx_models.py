@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from benchmarks.integer_steps import onnxruntime_values
 from cross.expression.reference import evaluate
 from toolkit.model.graph import Graph, Value
 from toolkit.model.reference import run_steps
@@ -69,28 +69,6 @@ def random_inputs(graph: Graph, seed: int = 0, low: float = -1.0, high: float = 
         return rng.uniform(low, high, value.shape).astype(np.float32)
 
     return {name: drawn(graph.values[name]) for name in graph.inputs}
-
-
-def onnxruntime_values(proto: Any, inputs: Mapping[str, Array], names: Iterable[str]) -> dict[str, Array]:
-    """Values of the model by name, intermediate ones too, as onnxruntime computes them without optimizing."""
-    exposed = onnx.ModelProto()
-    exposed.CopyFrom(proto)
-    known = {item.name for item in exposed.graph.output}
-    wanted = list(dict.fromkeys(names))
-    if not wanted:
-        return {}
-    for name in wanted:
-        if name not in known:
-            exposed.graph.output.append(helper.make_empty_tensor_value_info(name))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        exposed.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    results = session.run(wanted, {item.name: inputs[item.name] for item in session.get_inputs()})
-    return dict(zip(wanted, results, strict=True))
 
 
 def evaluator_values(proto: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -2,56 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from benchmarks.integer_steps import PRODUCTS, layers, onnxruntime_values
 from benchmarks.networks import write
 from benchmarks.networks.quantized import SCHEMES, quantize_as
-from cross.expression.reference import evaluate
-from tests.onnx_models import onnxruntime_values, random_inputs, save
+from tests.onnx_models import random_inputs, save
 from tests.unit.toolkit.model.test_quantized import float_model
 from tests.whole_models import run_generated
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model
-from toolkit.model.reference import run_steps
 
-Array = NDArray[Any]
-PRODUCTS = ("conv", "matmul", "maxpool", "sumpool", "concat")
 EXACT = 0.9999  # share of the elements of products and pools that are not a step away
-
-
-def by_onnxruntime(graph: Graph, proto: Any, inputs: dict[str, Array]) -> dict[str, Array]:
-    """Values by the names that the tool has for them; a moved QuantizeLinear's are those behind its move."""
-    known = {item for node in proto.graph.node for item in node.output}
-    sources = {graph.values[group.output].source for group in graph.groups} - {""}
-    names = {source: source if source in known else source.rpartition("/")[0] for source in sources}
-    names = {source: name for source, name in names.items() if name in known}
-    values = onnxruntime_values(proto, inputs, names.values())
-    moved = {source for source, name in names.items() if source != name and values[name].ndim == 4}
-    return {
-        source: values[name].transpose(0, 3, 1, 2) if source in moved else values[name]
-        for source, name in names.items()
-    }
-
-
-def layers(graph: Graph, proto: Any, inputs: dict[str, Array]) -> Iterator[tuple[str, Array, Array]]:
-    """Each group's operator, what it computes of onnxruntime's values, and what onnxruntime does."""
-    expected = by_onnxruntime(graph, proto, inputs)
-    groups = {group.output: group for group in graph.groups}
-    for name, array in run_steps(graph, inputs, evaluate):
-        value = graph.values[name]
-        if name in groups and value.source in expected:
-            wanted = expected[value.source]
-            physical = wanted.transpose(value.permutation) if value.permutation else wanted
-            yield groups[name].operator.name, array.copy(), physical.reshape(array.shape)
-            array[...] = physical.reshape(array.shape)  # what the next group reads
 
 
 def check(path: Path) -> Graph:
