@@ -24,19 +24,21 @@ Verdict = Literal["faster", "slower", "no difference found", "too few runs to te
 class Comparison:
     """How many times as fast the second program is, with its 99 % interval over `pairs` pairs.
 
-    low and high are 0 and infinite where the pairs are too few for any interval.
+    low is 0 and high None where the pairs are too few for any interval.
     """
 
     ratio: float
     low: float
-    high: float
+    high: float | None
     pairs: int
     verdict: Verdict
 
 
-def compare(before_s: Sequence[float], after_s: Sequence[float]) -> Comparison:
+def compare(before_s: Sequence[float], after_s: Sequence[float], looks: int = 1) -> Comparison:
     """The second program against the first: seconds of each pair, positive, at least one pair.
 
+    `looks`: how often the pairs are compared while they grow, to end as soon as one is clear. The chance of a
+    wrong verdict is shared equally by all looks (Bonferroni), so that CONFIDENCE holds for all together.
     Raises ValueError for samples of different length, empty ones, and times that are not positive.
     """
     before, after = np.asarray(before_s, np.float64), np.asarray(after_s, np.float64)
@@ -48,23 +50,23 @@ def compare(before_s: Sequence[float], after_s: Sequence[float]) -> Comparison:
     rows, columns = np.triu_indices(len(logarithms))
     averages = np.sort((logarithms[rows] + logarithms[columns]) / 2)  # Walsh averages
     ratio = float(np.exp(np.median(averages)))
-    left_out = _left_out(len(logarithms))
+    left_out = _left_out(len(logarithms), (1.0 - CONFIDENCE) / looks)
     if left_out is None:
-        return Comparison(ratio, 0.0, float("inf"), len(before), "too few runs to tell")
+        return Comparison(ratio, 0.0, None, len(before), "too few runs to tell")
     low, high = (float(np.exp(averages[at])) for at in (left_out, len(averages) - 1 - left_out))
     verdict: Verdict = "faster" if low > 1.0 else "slower" if high < 1.0 else "no difference found"
     return Comparison(ratio, low, high, len(before), verdict)
 
 
-def _left_out(pairs: int) -> int | None:
+def _left_out(pairs: int, wrong: float) -> int | None:
     """How many Walsh averages the interval leaves out at either end; None where even all are too few.
 
     That many sums of ranks are so small that chance gives one of them, or of those as large at the other end,
-    in less than 1 - CONFIDENCE of all cases.
+    in less than `wrong` of all cases.
     """
     ways: NDArray[np.float64] = np.ones(1)
     for rank in range(1, pairs + 1):  # ways to reach a sum of ranks, with every rank counted or not
         ways = np.pad(ways, (0, rank)) + np.pad(ways, (rank, 0))
     tail = np.cumsum(ways) / 2.0**pairs
-    fitting = int(np.searchsorted(tail, (1.0 - CONFIDENCE) / 2, side="right"))
+    fitting = int(np.searchsorted(tail, wrong / 2, side="right"))
     return fitting - 1 if fitting else None

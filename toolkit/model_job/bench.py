@@ -236,9 +236,13 @@ def _other(
 
 
 def _layers(
-    bundle: VerifiedBundle, model: LoadedModel, step_s: Sequence[float], board: Board
+    bundle: VerifiedBundle, model: LoadedModel, step_s: Sequence[float] | MeasureFailure, board: Board
 ) -> tuple[LayerTime, ...]:
     """The times of the steps with their names, which the bundle's plan has."""
+    if isinstance(step_s, MeasureFailure):
+        raise VerificationError(
+            f"{bundle.manifest.name} failed on board {board.name}: {step_s.kind}: {step_s.text}"
+        )
     operators = {kernel.symbol: kernel.operator for kernel in model.variant.kernels}
     plan = msgspec.json.decode(bundle.read_part(model.variant.plan))
     steps = list(described_leaves(plan["steps"]))

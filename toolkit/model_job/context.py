@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from boards.description import Board
 from boards.target import Target
 from toolkit.explore.search import check_search
+from toolkit.measure.builder import NamedNest
 from toolkit.measure.fit import fitted
 from toolkit.measure.session import Session, open_session
 from toolkit.model.distinct import distinct_operators
@@ -41,6 +42,8 @@ class JobContext(OpenBoard):
     options: TuneOptions
     on_event: JobListener
     started_s: float
+    objects: dict[NamedNest, bytes] = field(default_factory=dict)
+    """The kernels of whole models, compiled: several models have most of them in common."""
 
     @property
     def passed_s(self) -> float:

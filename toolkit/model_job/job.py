@@ -10,7 +10,7 @@ an interrupted one stopped; a finished one only measures its finalists and the w
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -27,10 +27,10 @@ from toolkit.model.distinct import distinct_operators
 from toolkit.model_job import stages
 from toolkit.model_job.context import JobContext, open_job, stage
 from toolkit.model_job.job_file import JobLog, job_of
-from toolkit.model_job.kernels import report_operator, with_default_times
-from toolkit.model_job.latency import InTurn
+from toolkit.model_job.kernels import TunedOperator, report_operator, with_default_times
 from toolkit.model_job.options import JobListener, Latency, OperatorReport, TuneOptions, TuneReport
 from toolkit.model_job.precision import fastest_layers
+from toolkit.model_job.settle import Settled, measure
 from toolkit.model_job.tuning_plan import TuningPlan
 from toolkit.tuning.progress import TuningResult
 from toolkit.tuning.time_breakdown import TimeBreakdown
@@ -81,20 +81,18 @@ def _tuned(model: Path, board: Board, target: Target, options: TuneOptions, log:
         plan, reuse = stages.make_plan(job, baseline) if planned else (None, None)
         stages.announce(job, plan)
         results, bridges = stages.tune_tasks(job, baseline, plan, reuse)
-        tuned = stages.confirm_tasks(job, results, plan.total_s - plan.finish_s if plan and timed else None)
-        operators = tuple(
-            report_operator(item.task, item.result, layers[item.task.operator.key], item.winner)
-            for item in tuned
-        )
-        _check_coverage(operators, options)
+        confirm_s, compare_s = stages.after_tuning_s(job, results)
+        until_s = plan.total_s - plan.finish_s if plan and timed else job.passed_s + confirm_s
+        tuned = stages.confirm_tasks(job, baseline, results, until_s)
+        _check_coverage(_operators(tuned, layers), options)
         built = stages.build(job, tuned)
-        expected_s = sum(item.count * (item.best_s or 0.0) for item in operators)
-        unchecked = [item.name for item in operators if not item.tuned]
-        measured = stages.measure(job, baseline, built, expected_s, unchecked)
-        report = _report(job, [*results, *bridges], operators, measured, model.stem)
+        until_s = options.seconds if options.seconds is not None else job.passed_s + compare_s
+        settled = measure(job, baseline.built, baseline.golden, tuned, built, until_s)
+        operators = _operators(settled.tuned, layers)
+        report = _report(job, [*results, *bridges], operators, settled, model.stem)
         report = replace(report, fallback=fallback.report if fallback else None, bridges=len(bridges))
     with stage("pack", log) as running:
-        packed = built if report.packed == "tuned" else with_default_times(baseline.built, operators)
+        packed = settled.built if settled.faster else with_default_times(baseline.built, operators)
         models = (packed, fallback.built) if fallback else (packed,)
         identity = _packed(report, models, baseline.golden, options)
         running.summary = str(report.bundle)
@@ -140,12 +138,12 @@ def _report(
     job: JobContext,
     results: Sequence[TuningResult],
     operators: tuple[OperatorReport, ...],
-    measured: InTurn,
+    settled: Settled,
     name: str,
 ) -> TuneReport:
     """The report of a job, without the bundle's id and the job's total time."""
-    default, comparison = measured.first, measured.comparison
-    slower = comparison is not None and comparison.verdict == "slower"
+    measured = settled.measured
+    default = measured.first
     accounts = sum((result.accounts for result in results), TimeBreakdown())
     return TuneReport(
         model=name,
@@ -157,8 +155,8 @@ def _report(
         default_latency=default if isinstance(default, Latency) else None,
         default_failure=f"{default.kind}: {default.text}" if isinstance(default, MeasureFailure) else "",
         tuned_latency=measured.second,
-        comparison=comparison,
-        packed="untuned" if slower else "tuned",
+        comparison=measured.comparison,
+        packed="tuned" if settled.faster else "untuned",
         disturbed=measured.disturbed,
         trials=sum(result.trials for result in results),
         measured=sum(result.measured for result in results),
@@ -171,6 +169,14 @@ def _report(
         bundle_id="",
         kind=job.target.kind,
         pocl=job.target.is_pocl,
+    )
+
+
+def _operators(
+    tuned: Sequence[TunedOperator], layers: Mapping[str, tuple[str, ...]]
+) -> tuple[OperatorReport, ...]:
+    return tuple(
+        report_operator(item.task, item.result, layers[item.task.operator.key], item.winner) for item in tuned
     )
 
 

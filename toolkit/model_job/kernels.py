@@ -20,7 +20,7 @@ from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.manifest import KernelProvenance
 from toolkit.bundle.model_plan import ModelPlan, PlannedKernel
 from toolkit.errors import ToolkitError
-from toolkit.measure.builder import Builder
+from toolkit.measure.builder import Builder, NamedNest
 from toolkit.model.graph import Graph
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.options import OperatorReport
@@ -38,17 +38,31 @@ class TunedOperator:
     winner: Winner
 
 
-def plan_model(graph: Graph, tuned: Sequence[TunedOperator], builder: Builder, target: Target) -> ModelPlan:
+def symbol_of(task: OperatorTask) -> str:
+    """What the kernel of an operator is called in a model."""
+    return f"k_{task.key.operator_key}"
+
+
+def plan_model(
+    graph: Graph,
+    tuned: Sequence[TunedOperator],
+    builder: Builder,
+    target: Target,
+    objects: dict[NamedNest, bytes] | None = None,
+) -> ModelPlan:
     """The model with one compiled kernel for each operator, in the configuration of its winner.
 
-    Raises ToolkitError when a kernel cannot be compiled.
+    What `objects` has is not compiled again; what is compiled now is added to them. Raises ToolkitError when
+    a kernel cannot be compiled.
     """
-    nests = [
-        (f"k_{item.task.key.operator_key}", item.task.programs.nest(item.winner.configuration))
-        for item in tuned
-    ]
+    objects = {} if objects is None else objects
+    nests = [(symbol_of(item.task), item.task.programs.nest(item.winner.configuration)) for item in tuned]
+    missing = [nest for nest in nests if nest not in objects]
+    compiled = dict(zip(missing, builder.compile(missing), strict=True))
+    objects |= {nest: code for nest, code in compiled.items() if isinstance(code, bytes)}
     kernels = {}
-    for item, (symbol, nest), code in zip(tuned, nests, builder.compile(nests), strict=True):
+    for item, (symbol, nest) in zip(tuned, nests, strict=True):
+        code = objects.get((symbol, nest)) or compiled[symbol, nest]
         if not isinstance(code, bytes):
             raise ToolkitError(
                 f"the kernel of {item.task.name} ({describe(item.task.operator)}) cannot be built in the "

@@ -19,7 +19,8 @@ from toolkit.model.reference import run_reference
 from toolkit.model_job.options import Latency
 
 SYMBOL = "tfb_model"
-PAIRS = 16  # blocks of runs of either model, in turn: one that is disturbed hides no difference yet
+PAIRS = 16  # at most: blocks of runs of either model, in turn: one that is disturbed hides no difference yet
+LOOKS = (10, PAIRS)  # after so many pairs a clear verdict ends the comparison; of fewer than 10 there is none
 MEASURED_S = 2.0  # that many seconds of single runs of a model, between the two numbers of runs in a block
 LEAST_RUNS, MOST_RUNS = 5, 60
 WARMUP = 3  # runs of a block that are not counted, the first one among them
@@ -66,13 +67,17 @@ def measure_model(
     return Latency(result.seconds[warmup:], error, result.seconds[:1])
 
 
-def measure_steps(model: LoadedModel, session: Session, *, expected_s: float) -> tuple[float, ...]:
-    """Median seconds of each kernel call and copy of a model, in the order of its plan.
+def measure_steps(
+    model: LoadedModel, session: Session, *, expected_s: float
+) -> tuple[float, ...] | MeasureFailure:
+    """Median seconds of each kernel call and copy of a model, in the order of its plan, in a block of runs.
 
-    Empty where they are not known: for a GPU's model, and one that was packed by an earlier version.
+    Empty where they are not known: for a GPU's model, and one that was packed by an earlier version. As
+    `measure_model`, it checks one run first.
     """
     runs = 1 if session.board.emulated else runs_of_block(expected_s)
-    return _measured(model, session, 1, step_runs=runs).step_s
+    result = _measured(model, session, 1, step_runs=runs)
+    return result.step_s if result.error is None else result.error
 
 
 def _measured(
@@ -124,23 +129,29 @@ def measure_in_turn(
 
     What is compared are the fastest runs of the blocks: other load only ever adds time, to any number of the
     runs (Chen and Revels, "Robust benchmarking in noisy environments", 2016). Ends early, after the first
-    pair, when there is no time for `more`, or when the first model fails.
+    pair, when there is no time for `more` or the first model fails, and at LOOKS when the verdict is clear.
     """
     blocks: tuple[list[Latency], list[Latency]] = ([], [])
     failure: MeasureFailure | None = None
+
+    def found() -> Comparison:
+        before_s, after_s = ([item.best_s for item in block] for block in blocks)
+        return compare(before_s, after_s, len(LOOKS))
+
     for pair in range(pairs):
         if blocks[1] and (failure is not None or not more()):
             break
+        if pair in LOOKS and found().verdict in ("faster", "slower"):
+            break
         for number in (1, 0) if pair % 2 else (0, 1):
-            found = (first, second)[number]()
-            if isinstance(found, Latency):
-                blocks[number].append(found)
+            measured = (first, second)[number]()
+            if isinstance(measured, Latency):
+                blocks[number].append(measured)
             else:
-                failure = found
+                failure = measured
     if failure is not None:
         return InTurn(failure, joined(blocks[1]), None)
-    fastest_s = ([item.best_s for item in found] for found in blocks)
-    return InTurn(joined(blocks[0]), joined(blocks[1]), compare(*fastest_s))
+    return InTurn(joined(blocks[0]), joined(blocks[1]), found())
 
 
 def runs_of_block(expected_s: float) -> int:

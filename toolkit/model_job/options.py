@@ -284,9 +284,9 @@ class TuneReport:
     default_failure: str = ""
     """Why there is no `default_latency`: the untuned model does not run here, or computes something wrong."""
     comparison: Comparison | None = None
-    """The tuned model against the untuned one; None where that failed."""
+    """The tuned model against the untuned one; None where that failed, and where both are the same."""
     packed: Literal["tuned", "untuned"] = "tuned"
-    """Which model the bundle has: the untuned one where the tuned one is slower."""
+    """Which model the bundle has: the untuned one unless the tuned one is faster, as far as one can tell."""
     disturbed: tuple[str, ...] = ()
     """What disturbed the times of the models, in sentences."""
     precision: PrecisionReport | None = None

@@ -11,29 +11,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from device_runtime.protocol import MeasureFailure
 from toolkit.bundle.build import BuiltModel
 from toolkit.bundle.build import build as build_code
 from toolkit.bundle.pack import GoldenData
-from toolkit.errors import VerificationError
 from toolkit.measure.live import short_repeats
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
 from toolkit.model_job.context import JobContext, stage
-from toolkit.model_job.disturbances import disturbances
 from toolkit.model_job.fallback import Fallback, build_fallback
+from toolkit.model_job.in_network import build_network, chosen_in_network
 from toolkit.model_job.kernels import TunedOperator, plan_model
 from toolkit.model_job.latency import (
-    PAIRS,
-    InTurn,
     LoadedModel,
     golden_data,
     golden_rtol,
-    measure_in_turn,
     measure_model,
 )
-from toolkit.model_job.options import DEFAULT_TRIALS, JobListener, Latency, TuningPlanned
+from toolkit.model_job.options import DEFAULT_TRIALS, JobListener, TuningPlanned
 from toolkit.model_job.reuse import ModelReuse, plan_model_reuse, tune_by_reuse
+from toolkit.model_job.settle import changed, pairs_of
 from toolkit.model_job.tuning_plan import (
+    COMPARE_SHARE,
     CONFIRM_SHARE,
     Costs,
     Demand,
@@ -174,6 +171,16 @@ def _model_round_s(job: JobContext, baseline: Baseline, demands: Sequence[Demand
     return time.monotonic() - started_s
 
 
+def after_tuning_s(job: JobContext, results: Sequence[TuningResult]) -> tuple[float, float]:
+    """Seconds for the finalists and for the whole models where no budget says how many.
+
+    They are shares of the job, judged by what the search took, now or in the jobs that recorded its trials.
+    """
+    searched_s = max(job.passed_s, sum(result.spent.wall_s for result in results))
+    whole_s = searched_s / (1.0 - CONFIRM_SHARE - COMPARE_SHARE)
+    return CONFIRM_SHARE * whole_s, COMPARE_SHARE * whole_s
+
+
 def _costs(job: JobContext, baseline: Baseline, round_s: float) -> Costs:
     """Seconds of everything but tuning; those of the tuned model are estimated from the untuned one."""
     answers_s = [statistics.answer_s for statistics in _statistics(job) if statistics.answer_s]
@@ -184,7 +191,7 @@ def _costs(job: JobContext, baseline: Baseline, round_s: float) -> Costs:
         prepared_s=job.passed_s,
         confirm_s=_confirm_s(job, baseline, answer_s),
         finish_s=built_s + 2 * round_s + packed_s,
-        compare_s=2 * (_pairs(job) - 1) * round_s,
+        compare_s=2 * (pairs_of(job) - 1) * round_s,
     )
 
 
@@ -276,37 +283,40 @@ def tune_tasks(
 
 
 def confirm_tasks(
-    job: JobContext, results: Sequence[TuningResult], deadline_s: float | None
+    job: JobContext, baseline: Baseline, results: Sequence[TuningResult], until_s: float
 ) -> list[TunedOperator]:
-    """The winner of each task from its finalists, beginning with the tasks that take most of a model's run.
+    """The winner of each task from its finalists: by its time in the network on a CPU, by itself elsewhere.
 
-    After `deadline_s` on the job's clock nothing is measured and the recorded times decide.
+    After `until_s` on the job's clock nothing more is measured.
     """
-    timing = confirming(job.board)
-    count = _finalist_count(job)
-    winners: dict[int, Winner] = {}
-    confirmed = 0
     with stage("confirm", job.on_event) as running:
-        for position in sorted(range(len(results)), key=lambda item: -_spent_in(job, results, item)):
-            item = job.tasks[position]
-            contenders = finalists(item.task.space, job.records, item.task.key, count)
-            late = deadline_s is not None and job.passed_s >= deadline_s
-            confirmed += not late
-            winners[position] = confirm(
-                item.task.space,
-                contenders,
-                functools.partial(item.runner.afresh, timing),
-                rounds=0 if late else CONFIRM_ROUNDS,
-            )
+        if job.target.kind == "cpu" and not job.board.emulated and job.passed_s < until_s:
+            winners = chosen_in_network(job, baseline.built, baseline.golden, results, until_s)
+        else:
+            winners = _confirmed_apart(job, results, until_s)
         tuned = [
-            TunedOperator(item.task, result, winners[position])
-            for position, (item, result) in enumerate(zip(job.tasks, results, strict=True))
+            TunedOperator(item.task, result, winner)
+            for item, result, winner in zip(job.tasks, results, winners, strict=True)
         ]
-        changed = sum(item.winner.configuration != item.task.space.default() for item in tuned)
-        running.summary = f"{changed} of {len(tuned)} operators end with another schedule than the default"
-        if confirmed < len(tuned):
-            running.summary += f"; time for {confirmed} of them"
+        running.summary = (
+            f"{changed(tuned)} of {len(tuned)} operators end with another schedule than the default"
+        )
     return tuned
+
+
+def _confirmed_apart(job: JobContext, results: Sequence[TuningResult], until_s: float) -> list[Winner]:
+    """The winner of each task, measured by itself; first come the tasks that take most of a model's run."""
+    timing = confirming(job.board)
+    winners: dict[int, Winner] = {}
+    for position in sorted(range(len(results)), key=lambda item: -_spent_in(job, results, item)):
+        item = job.tasks[position]
+        winners[position] = confirm(
+            item.task.space,
+            finalists(item.task.space, job.records, item.task.key, _finalist_count(job)),
+            functools.partial(item.runner.afresh, timing),
+            rounds=CONFIRM_ROUNDS if job.passed_s < until_s else 0,
+        )
+    return [winners[position] for position in range(len(results))]
 
 
 def _spent_in(job: JobContext, results: Sequence[TuningResult], position: int) -> float:
@@ -325,67 +335,10 @@ def _finalist_count(job: JobContext) -> int:
 def build(job: JobContext, tuned: Sequence[TunedOperator]) -> BuiltModel:
     """The tuned model, compiled and on the board."""
     with stage("build", job.on_event) as running:
-        plan = plan_model(job.graph, tuned, job.builder, job.target)
-        host = next((target for target in job.board.targets if target.kind == "cpu"), None)
-        built = build_code(plan, job.target, host)
-        job.session.put(built.code)
+        built = build_network(job, [item.result for item in tuned], [item.winner for item in tuned])
+        plan = built.plan
         running.summary = f"{len(plan.kernels)} kernels, {plan.workspace_bytes / 2**20:.1f} MiB of workspace"
     return built
-
-
-def measure(
-    job: JobContext,
-    baseline: Baseline,
-    built: BuiltModel,
-    expected_s: float,
-    unchecked: Sequence[str] = (),
-) -> InTurn:
-    """The default and the tuned model, in turn; which of a pair is measured first changes every time.
-
-    `unchecked`: the operators whose kernel never ran by itself. Raises VerificationError when the tuned model
-    fails.
-    """
-    with stage("measure", job.on_event) as running:
-
-        def checked() -> Latency:
-            model = LoadedModel(built.code, built.variant, baseline.golden)
-            found = measure_model(model, job.session, expected_s=expected_s)
-            if not isinstance(found, Latency):
-                raise _wrong_model(job, built.plan.name, found, unchecked)
-            return found
-
-        def in_time() -> bool:
-            return job.options.seconds is None or job.passed_s < job.options.seconds
-
-        untuned = functools.partial(measure_model, baseline.loaded, job.session, expected_s=expected_s)
-        found = measure_in_turn(untuned, checked, _pairs(job), in_time)
-        default = found.first
-        running.summary = f"relative error {found.second.max_relative_error:.1e}"
-        if isinstance(default, MeasureFailure):
-            running.summary += f"; the untuned model failed: {default.kind}: {default.text}"
-        elif found.comparison is not None:
-            running.summary += f", {found.comparison.verdict}"
-        known = [item for item in (default, found.second) if isinstance(item, Latency)]
-        disturbed = () if job.board.emulated else disturbances(known, job.session.probe(gpus=False))
-    return replace(found, disturbed=disturbed)
-
-
-def _pairs(job: JobContext) -> int:
-    """How often either model is measured; emulated times are not compared."""
-    return 1 if job.board.emulated else PAIRS
-
-
-def _wrong_model(
-    job: JobContext, name: str, failure: MeasureFailure, unchecked: Sequence[str]
-) -> VerificationError:
-    """What to raise for a tuned model that fails, with what is known of its kernels."""
-    known = "although each of its kernels was checked by itself"
-    if unchecked:
-        known = f"which has kernels of which no trial succeeded, those of {', '.join(unchecked)}"
-    return VerificationError(
-        f"the tuned model {name!r}, {known}, failed as a whole on board {job.board.name}: {failure.kind}: "
-        f"{failure.text}; no bundle was written, the records are kept"
-    )
 
 
 def _statistics(job: JobContext) -> list[OperatorStatistics]:

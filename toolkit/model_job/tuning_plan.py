@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from toolkit.errors import InputError
 
 FIRST_TRIALS = 2  # of each operator in the smallest sensible budget: the default schedule and another one
-CONFIRM_SHARE = 0.15  # of a budget at most
-COMPARE_SHARE = 0.1  # of a budget at most, for all but the first pair of the untuned and the tuned model
+CONFIRM_SHARE = 0.08  # of a job at most
+COMPARE_SHARE = 0.07  # of a job at most, for all but the first pair of the untuned and the tuned model
 SPARE = 1.1  # times what was measured: the preparations of the next run may take a little longer
 ROUND_S = 5.0  # a proposed budget is rounded up to a multiple of this
 
@@ -190,7 +190,9 @@ def _plan(
     budget_s: float | None,
     tuning_s: float,
 ) -> TuningPlan:
-    confirm_s, finish_s = _after_tuning(costs, math.inf if budget_s is None else budget_s)
+    if budget_s is None:
+        whole_s = (costs.prepared_s + tuning_s) / (1.0 - CONFIRM_SHARE - COMPARE_SHARE)
+    confirm_s, finish_s = _after_tuning(costs, whole_s if budget_s is None else budget_s)
     return TuningPlan(
         operators=tuple(
             OperatorPlan(demand.name, demand.count, demand.recorded, n, n * demand.trial_s)

@@ -123,10 +123,11 @@ def _verdict(report: TuneReport, word: str) -> list[tuple[str, str]]:
     ]
     facts.append((f"end to end after ({word})", time_text(after.median_s)))
     if found is not None:
-        interval = (
-            f", {found.ratio:.2f}x as fast ({CONFIDENCE:.0%} interval {found.low:.2f} to {found.high:.2f})"
-        )
-        facts.append(("verdict", found.verdict + (interval if found.low else "")))
+        verdict = found.verdict
+        if found.high is not None:
+            interval = f"{CONFIDENCE:.0%} interval {found.low:.2f} to {found.high:.2f}"
+            verdict += f", {found.ratio:.2f}x as fast ({interval})"
+        facts.append(("verdict", verdict))
     return facts + [("disturbed by", text) for text in report.disturbed]
 
 

@@ -151,11 +151,13 @@ def _verdict(report: TuneReport) -> list[tuple[str, str]]:
     """What the times of both models allow to say, and what disturbed them."""
     facts, found = [], report.comparison
     if found is not None:
-        interval = f"{CONFIDENCE:.0%} interval {found.low:.2f} to {found.high:.2f}"
-        compared = f"{_times(found.ratio)} as fast, {interval}, of {found.pairs} pairs measured in turn"
-        facts.append(("verdict", found.verdict + (f": {compared}" if found.low else "")))
+        verdict = found.verdict
+        if found.high is not None:
+            interval = f"{CONFIDENCE:.0%} interval {found.low:.2f} to {found.high:.2f}"
+            verdict += f": {_times(found.ratio)} as fast, {interval}, of {found.pairs} pairs measured in turn"
+        facts.append(("verdict", verdict))
     if report.packed == "untuned":
-        facts.append(("bundled", "the untuned schedules, because the tuned model is slower"))
+        facts.append(("bundled", "the untuned schedules, because no tuned model was found to be faster"))
     return facts + [("disturbed by", text) for text in report.disturbed]
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import wilcoxon
 
 from toolkit.measure.comparison import compare
-from toolkit.model_job.latency import PAIRS, measure_in_turn
+from toolkit.model_job.latency import LOOKS, PAIRS, measure_in_turn
 from toolkit.model_job.options import Latency
 
 RUNS = 10  # of each program in a block
@@ -51,7 +51,7 @@ def verdicts(slowdown: float, *, neighbour: bool) -> Counter[str]:
         machine = Machine(np.random.default_rng([15, seed]), neighbour=neighbour)
         first, second = partial(machine.block, 1.0), partial(machine.block, slowdown)
         measured = measure_in_turn(first, second, PAIRS)
-        assert machine.blocks == 2 * PAIRS and measured.comparison is not None
+        assert machine.blocks // 2 in LOOKS and measured.comparison is not None
         found[measured.comparison.verdict] += 1
     return found
 

@@ -9,7 +9,15 @@ from dataclasses import replace
 import pytest
 
 from toolkit.errors import InputError
-from toolkit.model_job.tuning_plan import CONFIRM_SHARE, Costs, Demand, plan_reuses, plan_seconds, plan_trials
+from toolkit.model_job.tuning_plan import (
+    COMPARE_SHARE,
+    CONFIRM_SHARE,
+    Costs,
+    Demand,
+    plan_reuses,
+    plan_seconds,
+    plan_trials,
+)
 from toolkit.report.tables import plan_table
 
 HEAVY = Demand("conv", 2, 200_000_000, 0, 1e-3, 0.1)
@@ -70,7 +78,11 @@ def test_trials_of_each_operator_beside_the_recorded_ones() -> None:
     plan = plan_trials([replace(HEAVY, recorded=3), replace(LIGHT, recorded=99)], COSTS, each=10)
     assert [item.trials for item in plan.operators] == [7, 0]
     assert plan.tuning_s == pytest.approx(0.7)
-    assert plan.total_s == pytest.approx(12.7) and plan.budget_s is None
+    whole_s = (3.0 + 0.7) / (
+        1.0 - CONFIRM_SHARE - COMPARE_SHARE
+    )  # what comes after a search is measured by it
+    assert plan.confirm_s == pytest.approx(CONFIRM_SHARE * whole_s) and plan.budget_s is None
+    assert plan.total_s == pytest.approx(3.7 + plan.confirm_s + 5.0)
 
 
 def test_trials_of_all_operators_together() -> None:
