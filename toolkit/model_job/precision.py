@@ -87,7 +87,8 @@ def _timed(model: Path, board: Board, target: Target, options: TuneOptions, on_e
         baseline = stages.prepare(job)
         stages.announce(job, None)
         results, _ = stages.tune_tasks(job, baseline, None, None)
-        tuned = stages.confirm_tasks(job, results, None)
+        confirm_s, _ = stages.after_tuning_s(job, results)
+        tuned = stages.confirm_tasks(job, baseline, results, job.passed_s + confirm_s)
         best = {item.task.operator.key: item.winner.seconds for item in tuned}
         seconds = {group.output: best[group.operator.key] or float("inf") for group in job.graph.groups}
         return _Timed(job.model, job.graph, seconds)
