@@ -123,7 +123,7 @@ def _verdict(report: TuneReport, word: str) -> list[tuple[str, str]]:
     ]
     facts.append((f"end to end after ({word})", time_text(after.median_s)))
     if found is not None:
-        verdict = found.verdict
+        verdict: str = found.verdict
         if found.high is not None:
             interval = f"{CONFIDENCE:.0%} interval {found.low:.2f} to {found.high:.2f}"
             verdict += f", {found.ratio:.2f}x as fast ({interval})"

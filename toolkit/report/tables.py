@@ -151,7 +151,7 @@ def _verdict(report: TuneReport) -> list[tuple[str, str]]:
     """What the times of both models allow to say, and what disturbed them."""
     facts, found = [], report.comparison
     if found is not None:
-        verdict = found.verdict
+        verdict: str = found.verdict
         if found.high is not None:
             interval = f"{CONFIDENCE:.0%} interval {found.low:.2f} to {found.high:.2f}"
             verdict += f": {_times(found.ratio)} as fast, {interval}, of {found.pairs} pairs measured in turn"
