@@ -19,6 +19,8 @@ REPORTS := kernels networks random loops-host loops-rpi3b compile
 STAMP := $(VENV)/.installed
 BIN := $(VENV)/bin
 KERNELS = $(BIN)/python -m benchmarks.kernels
+# tests start Python hundreds of times: without kept bytecode each time compiles every module of this project again
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help venv check static quick test torture demo bench replay experiments emulation golden clean

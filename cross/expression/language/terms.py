@@ -305,9 +305,11 @@ def lookup(matrix: Sequence[Sequence[float]], row: Operand, column: Operand, dty
 
 def walk(term: Term) -> Iterator[Term]:
     """The term and all its sub-terms, parents first."""
-    yield term
-    for part in term.parts:
-        yield from walk(part)
+    waiting = [term]
+    while waiting:
+        item = waiting.pop()
+        yield item
+        waiting += reversed(item.parts)
 
 
 def substitute(term: Term, values: Mapping[Any, Term]) -> Term:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -158,18 +159,19 @@ def _golden(**changes: object) -> BundleContents:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (_golden(inputs=()), "golden inputs: expected 1 arrays, found 0"),
-        (_golden(outputs=(np.zeros((4, 4), np.float32),)), r"expected float32 \(4, 3\), found"),
-        (_golden(outputs=(np.full((4, 3), np.nan, np.float32),)), "holds values that are not finite"),
-        (dataclasses.replace(_golden(), models=()), "has no model"),
-        (dataclasses.replace(_golden(), models=_golden().models * 2), "two models for one target"),
+        (lambda: _golden(inputs=()), "golden inputs: expected 1 arrays, found 0"),
+        (lambda: _golden(outputs=(np.zeros((4, 4), np.float32),)), r"expected float32 \(4, 3\), found"),
+        (lambda: _golden(outputs=(np.full((4, 3), np.nan, np.float32),)), "holds values that are not finite"),
+        (lambda: dataclasses.replace(_golden(), models=()), "has no model"),
+        (lambda: dataclasses.replace(_golden(), models=_golden().models * 2), "two models for one target"),
     ],
 )
 def test_contents_that_contradict_themselves(
-    broken: BundleContents, message: str, key: sign.SigningKey
+    broken: Callable[[], BundleContents], message: str, key: sign.SigningKey
 ) -> None:
+    contradictory = broken()
     with pytest.raises(InputError, match=message):
-        pack.pack(broken, key)
+        pack.pack(contradictory, key)
 
 
 @pytest.mark.parametrize(
