@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from boards.target import POCL
 from cross import native
 from toolkit.measure import emulation
 from toolkit.measure.fit import with_compiled_vectors
+from toolkit.measure.replies import Probe
 from toolkit.measure.session import Session, open_session
 
 SOURCE = Path(__file__).with_name("fault_kernels.c")
@@ -65,14 +67,24 @@ def emulated_board(tmp_path_factory: pytest.TempPathFactory) -> Board:
     return in_folder(load("emulated-a53"), tmp_path_factory.mktemp("emulated"))
 
 
-@pytest.fixture(scope="module")
-def pocl_board(tmp_path_factory: pytest.TempPathFactory) -> Board:
-    """OpenCL on this machine's CPU, with vectors that its compiler compiles; skipped without PoCL."""
-    board = in_folder(load("pocl"), tmp_path_factory.mktemp("pocl") / "device")
-    with open_session(board, lease=False) as session:
+@pytest.fixture(scope="session")
+def probed_pocl(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Probe]:
+    """A folder that keeps which vectors PoCL compiles, and the board's answer; skipped without PoCL."""
+    device_dir = tmp_path_factory.mktemp("pocl") / "device"
+    with open_session(in_folder(load("pocl"), device_dir), lease=False) as session:
         answer = session.probe()
     if not any(POCL in device.platform for device in answer.opencl):
         pytest.skip("PoCL is not installed; run `pip install -e .[pocl]`")
+    return device_dir / "opencl", answer
+
+
+@pytest.fixture(scope="module")
+def pocl_board(probed_pocl: tuple[Path, Probe], tmp_path_factory: pytest.TempPathFactory) -> Board:
+    """OpenCL on this machine's CPU, with vectors that its compiler compiles; skipped without PoCL."""
+    binaries, answer = probed_pocl
+    device_dir = tmp_path_factory.mktemp("pocl") / "device"
+    shutil.copytree(binaries, device_dir / "opencl")
+    board = in_folder(load("pocl"), device_dir)
     targets = tuple(with_compiled_vectors(target, answer) for target in board.targets)
     narrowed: Board = msgspec.structs.replace(board, targets=targets)
     return narrowed

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -430,9 +431,9 @@ def test_the_whole_way_by_opencl(
     run: Run, tmp_path: Path, pocl_board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CPU's variant beside it takes what an earlier job on the same board recorded for the CPU."""
-    del pocl_board  # PoCL is there
     write_network(tmp_path)
     board = board_file(tmp_path, POCL)
+    shutil.copytree(Path(pocl_board.link.device_dir) / "opencl", tmp_path / "device/opencl")
     run(*tune(board, "--target", "cpu", "--trials", 2, "-o", "cpu.tfb"))
     report = json.loads(run(*tune(board, "--trials", 1, "--json")).stdout)
     assert (report["target"], report["kind"], report["pocl"]) == ("opencl", "opencl", True)
