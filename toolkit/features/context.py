@@ -8,6 +8,7 @@ Winograd convolution. Width and columns depend on the space.
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 import numpy as np
@@ -32,8 +33,16 @@ class ContextFeatures(NestFeatures["_Structure"]):
     def __init__(self, programs: Programs) -> None:
         super().__init__(programs, _Structure)
         self._knobs = ConfigurationFeatures(programs)
-        self._deepest = max(self.all(), key=lambda structure: structure.width)
-        self.width = self._deepest.width + self._knobs.width
+
+    @functools.cached_property
+    def _deepest(self) -> _Structure:
+        """Of most columns; all structures are lowered when it is first asked for, which a search does."""
+        return max(self.all(), key=lambda structure: structure.width)
+
+    @functools.cached_property
+    def width(self) -> int:  # type: ignore[override]  # made when it is first read, as an attribute is
+        """Number of columns."""
+        return self._deepest.width + self._knobs.width
 
     def __call__(self, batch: Batch) -> Table:
         """float32 [N, width] for int64 [N, K]."""

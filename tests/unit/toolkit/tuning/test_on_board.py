@@ -41,6 +41,16 @@ def test_annealing_on_a_cpu_begins_around_the_untuned_program() -> None:
     assert np.array_equal(found, asked(RoundsProposer(space, partial(untuned_rounds, space))))
 
 
+def test_opening_a_task_lowers_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports and models of records open tasks that nobody searches."""
+    lowered: list[object] = []
+    right = program.Programs.parametric
+    monkeypatch.setattr(program.Programs, "parametric", lambda *given: lowered.append(given) or right(*given))
+    task = open_task("product", product(), CPU, CPU.target())
+    assert not lowered
+    assert task.features.width > 0 and lowered
+
+
 def test_what_the_search_has_bound_is_not_bound_again_to_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     bound: list[object] = []
     right = program.bind
