@@ -208,8 +208,11 @@ class _Lowering:
         if producer is not None and producer.is_spread:
             return Load(self.buffers[name], self.own_part(stage, producer, indices))
         if producer is not None and producer.attachment is not None:
-            bases = [producer.bases[axis] for axis in producer.tensor.axes]
-            indices = tuple(_minus(index, base) for index, base in zip(indices, bases, strict=True))
+            axes, clamped = producer.tensor.axes, producer.attachment.clamped
+            indices = tuple(
+                _minus(index, producer.bases[axis], axis.name in clamped)
+                for index, axis in zip(indices, axes, strict=True)
+            )
             return Load(self.buffers[name], indices)
         load = Load(self.inputs[name] if producer is None else self.buffers[name], indices)
         # Past the end of a rounded-up axis a stage computes nothing that is kept, but it must not read there.
@@ -298,10 +301,12 @@ def _copies(loops: Sequence[Loop], suffix: str) -> list[Loop]:
     return [replace(loop, var=Var(f"{loop.var.name}.{suffix}")) for loop in loops if not loop.reduces]
 
 
-def _minus(index: Expr, base: Expr) -> Expr:
-    """index - base, where the terms of the base occur in the index with the same coefficients."""
+def _minus(index: Expr, base: Expr, clamped: bool) -> Expr:
+    """index - base; unless clamped, the terms of the base occur in the index with the same coefficients."""
     terms, constant = affine(index)
     base_terms, base_constant = affine(base)
+    if clamped:
+        return add(index, mul(base, Int(-1)))
     for term, coefficient in base_terms.items():
         if terms.pop(term, None) != coefficient:
             raise ScheduleError(f"a producer is read outside the region that starts at {base}")

@@ -43,11 +43,15 @@ class Loop:
 
 @dataclass(slots=True)
 class Attachment:
-    """A stage computed inside a loop of its consumer, in a buffer for the region needed there."""
+    """A stage computed inside a loop of its consumer, in a buffer for the region needed there.
+
+    Along the axes in `clamped` that region was moved inside the stage, and is read under guards only.
+    """
 
     consumer: str
     loop: str
     scope: str
+    clamped: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

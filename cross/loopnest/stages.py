@@ -15,7 +15,7 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Read, Reduce, Tensor, reads_in
 from cross.expression.language.terms import Binary, Const, Int
 from cross.loopnest.affine import affine, from_affine, sum_of_terms
-from cross.loopnest.nodes import ONE, ZERO, Expr, LoopKind, Var, add, ceildiv, mul, product, variables
+from cross.loopnest.nodes import ONE, ZERO, Expr, LoopKind, Var, add, ceildiv, fold, mul, product, variables
 from cross.loopnest.stage import Attachment, Loop, Stage, Stages, factor, plain_stage, resolved_body
 from cross.loopnest.thread_stages import bind_to, cache_read, fuse, tile_like
 from cross.loopnest.translate import translate
@@ -165,8 +165,12 @@ def _compute_at(current: Stages, stage: Stage, primitive: Primitive) -> None:
     consumer = current[primitive.consumer]
     consumer.loop(primitive.loop)
     region = _region(current, stage, consumer, primitive.loop)
-    stage.attachment = Attachment(primitive.consumer, primitive.loop, primitive.scope)
+    stage.attachment = Attachment(primitive.consumer, primitive.loop, primitive.scope, primitive.clamped)
     for loop, axis, (base, extent) in zip(stage.loops, stage.tensor.axes, region, strict=False):
+        if axis.name in primitive.clamped:
+            extent = fold("min", extent, Int(axis.extent))
+            last = add(Int(axis.extent), mul(extent, Int(-1)))
+            base = fold("max", fold("min", base, last), ZERO)
         stage.bases[axis] = base
         stage.extents[axis] = extent
         loop.extent = extent
@@ -241,8 +245,8 @@ def _dimension(stage: str, index: Expr, inner: Mapping[str, Loop]) -> tuple[Expr
             inner_terms.append((coefficient, inner[term.name].extent))
         elif not variables(term) & inner.keys():
             outer_terms[term] = coefficient
-        elif coefficient == ONE and (last := _last_start(term, inner)) is not None:
-            shift = add(shift, last)
+        elif (last := _last_start(term, inner)) is not None:
+            shift = add(shift, mul(coefficient, last))
         else:
             raise ScheduleError(
                 f"ComputeAt: stage {stage} is read at an index that is not affine in inner loops"

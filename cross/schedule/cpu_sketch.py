@@ -13,7 +13,8 @@ The rules, in the order in which they are asked (Ansor's, for CPUs):
    reduction, space, inner reduction, and a tile of registers. Under "registers" the tile stays in
    registers over the whole reduction; under "local" it lives in a local buffer between outer reduction steps.
 4. Constants that a reduction reads are packed in loop order.
-5. Any other stage is split once: its innermost loop runs in vectors, its outer loops in parallel. An axis
+5. Reductions one behind the other may be computed block by block of the last one, by a knob (chain.py).
+6. Any other stage is split once: its innermost loop runs in vectors, its outer loops in parallel. An axis
    that crosses the vectors in memory, as in a transpose, is tiled with them.
 
 Start at `cpu_space`.
@@ -22,7 +23,8 @@ Start at `cpu_space`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -33,23 +35,12 @@ from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Tensor
 from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.chain import Chain, chain_of
+from cross.schedule.chain_cost import Block, best_block
+from cross.schedule.cpu_schedule import cpu_schedule, tile_field
 from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.lane_packing import with_packed_lanes
-from cross.schedule.plan import Group, Plan, make_plan, operand_axes, packable, wide_axes
-from cross.schedule.primitives import (
-    CacheWrite,
-    ComputeAt,
-    HoldInRegisters,
-    Inline,
-    Pack,
-    Parallel,
-    Primitive,
-    Reorder,
-    Schedule,
-    Split,
-    Unroll,
-    Vectorize,
-)
+from cross.schedule.plan import Group, Plan, make_plan, operand_axes, wide_axes
 from cross.schedule.reads import repeats_lanes
 from cross.schedule.space import DIRECT, Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_tiles
@@ -70,7 +61,7 @@ from cross.schedule.winograd.cpu import winograd_space, winograd_spaces
 
 UNROLL_LIMITS = (0, 16, 64, 192)
 LOCAL_TILE_BYTES = 128 * 1024
-PARALLEL_ITERATIONS = 32  # per thread: enough to balance, few enough that starting one costs nothing
+BLOCK_BYTES = 1 << 20  # of what a chain hands over: it is on the stack of a thread, which has a few MiB
 ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
 SHORT_REDUCTION = 32  # steps: of windows, such as 5 x 5 in a depthwise convolution
 
@@ -93,6 +84,8 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
     plan = make_plan(program)
     constraints: list[Constraint] = []
     tiles = untuned_tiles(plan, target)
+    chain = chain_of(plan)
+    block = None if chain is None else best_block(plan, chain, target)
     knobs: list[Knob] = _structural_knobs(plan, target, tiles)
     if target.threads > 1 and operator.flops < ONE_CORE_FLOPS:
         knobs.append(
@@ -102,10 +95,16 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
         knobs += _tile_knobs(plan, group, target, tiles)
         if group.reduction is not None:
             constraints += _constraints(plan, group, target)
+    if chain is not None:
+        knobs.insert(0, structural("chain", ("nests", "blocks"), int(block is not None)))
+        constraints += _chain_constraints(chain)
+    if chain is not None and block is not None:
+        wanted = _in_blocks(chain, block, tiles)
+        knobs = [replace(knob, preferred=wanted.get(knob.name, knob.preferred)) for knob in knobs]
     if any(group.reduction is not None for group in plan.groups):
         whole = target.cpu in IN_ORDER_CPUS or _reductions_are_short(plan)
         knobs.append(single("unroll", UNROLL_LIMITS, UNROLL_LIMITS[-1 if whole else 1]))
-    build = partial(_schedule, plan, target)
+    build = partial(cpu_schedule, plan, target)
     tiled = [_tiled(group) for group in plan.groups if group.reduction is not None]
     rules = tuple(constraints)
     return ScheduleSpace(operator, target, tuple(knobs), rules, build, program=program, tiled=tiled)
@@ -157,10 +156,6 @@ def _tiles_are_rows(tiles: Mapping[str, Tile]) -> bool:
     return all(math.prod(tile.sizes[:-2]) == 1 for tile in tiles.values())
 
 
-def _field(stage: str, axis: Axis, level: int) -> str:
-    return f"{stage}.{axis.name}.{level}"
-
-
 def _knob(stage: str, axis: Axis) -> str:
     return f"{stage}.{axis.name}"
 
@@ -189,7 +184,7 @@ def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Ti
     knobs = []
     for axis, size in zip(wide, tiles[owner.name].sizes, strict=True):
         inner = vectors if axis is wide[-1] else factors(axis.extent, MOST_FACTORS)
-        fields = tuple(_field(owner.name, axis, level) for level in (1, 2, 3))
+        fields = tuple(tile_field(owner.name, axis, level) for level in (1, 2, 3))
         choices = space_tiles(axis.extent, inner)
         knobs.append(Knob(_knob(owner.name, axis), fields, choices, preferred=(1, 1, size)))
     return knobs + _reduce_knobs(group, core)
@@ -202,7 +197,7 @@ def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
     for axis, wanted in ((vector, 2 * lanes if crossed is None else lanes), (crossed, lanes)):
         if axis is None:
             continue
-        sizes, field = vector_tiles(axis.extent, lanes), _field(owner.name, axis, 1)
+        sizes, field = vector_tiles(axis.extent, lanes), tile_field(owner.name, axis, 1)
         knobs.append(single(_knob(owner.name, axis), sizes, min(wanted, axis.extent), field))
     return knobs
 
@@ -214,7 +209,7 @@ def _reduce_knobs(group: Group, core: Core) -> list[Knob]:
     reduce = wide_axes(group.reduction.reduce_axes)
     for axis, wanted in zip(reduce, inner_reduction([axis.extent for axis in reduce], core), strict=True):
         name = group.reduction_name
-        knobs.append(single(_knob(name, axis), divisors(axis.extent), wanted, _field(name, axis, 1)))
+        knobs.append(single(_knob(name, axis), divisors(axis.extent), wanted, tile_field(name, axis, 1)))
     return knobs
 
 
@@ -225,8 +220,8 @@ def _constraints(plan: Plan, group: Group, target: Target) -> list[Constraint]:
     if not wide:
         return []
     item_bytes = ITEM_BYTES[group.dtype]
-    third = [_field(owner.name, axis, 3) for axis in wide]
-    second = [_field(owner.name, axis, 2) for axis in wide]
+    third = [tile_field(owner.name, axis, 3) for axis in wide]
+    second = [tile_field(owner.name, axis, 2) for axis in wide]
     counts = np.array([core.vectors(size) for size in range(wide[-1].extent + 1)])
     operands, repeats = operand_axes(plan, group), repeats_lanes(plan, group)
     spare = np.array([core.spare(size, repeats) for size in range(wide[-1].extent + 1)])
@@ -249,130 +244,53 @@ def _constraints(plan: Plan, group: Group, target: Target) -> list[Constraint]:
     ]
 
 
-# -------------------------------------------------------------------------------------------- schedules
+def _in_blocks(chain: Chain, block: Block, tiles: Mapping[str, Tile]) -> dict[str, tuple[int, ...]]:
+    """The preferred values of knobs for a chain in blocks: their sizes, and tiles no larger than those."""
+    last = chain.last.owner
+    found: dict[str, tuple[int, ...]] = {"padding": (1,)}
+    for axis, size in zip(wide_axes(last.axes), tiles[last.name].sizes, strict=True):
+        most = block.sizes.get(axis, axis.extent)
+        if axis in block.sizes:
+            found[_knob(last.name, axis)] = (max(1, most // size), 1, min(size, most))
+    regions = chain.regions({axis: block.sizes.get(axis, axis.extent) for axis in last.axes})
+    for owner in (group.owner for group in chain.producers):
+        needed = dict(zip(owner.axes, regions[owner.name], strict=True))
+        for axis, size in zip(wide_axes(owner.axes), tiles[owner.name].sizes, strict=True):
+            found[_knob(owner.name, axis)] = (1, 1, min(size, int(needed[axis])))
+    return found
 
 
-def _schedule(plan: Plan, target: Target, structure: Mapping[str, int]) -> Schedule:
-    padding_inlined = structure.get("padding", 0) == 1
-    result: list[Primitive] = [Inline(name) for name in plan.inlined]
-    result += [CacheWrite(group.owner.name) for group in plan.groups if group.cached]
-    for padding in plan.paddings:
-        if padding_inlined:
-            result.append(Inline(padding.name))
-        else:
-            vector = 4 * target.vector_lanes(ITEM_BYTES[padding.dtype])
-            result += _two_level(padding, target, vector, None)
-    for group in plan.groups:
-        if group.reduction is None:
-            crossed = crossed_axis(plan.body(group.owner), group.owner)
-            result += _two_level(group.owner, target, None, crossed)
-        elif wide_axes(group.owner.axes):
-            result += _multi_level(plan, group, structure, padding_inlined)
-        else:
-            result += _only_reduction(group)
-    if structure.get("cores", 0) == 1:
-        return tuple(primitive for primitive in result if not isinstance(primitive, Parallel))
-    return tuple(result)
+def _chain_constraints(chain: Chain) -> list[Constraint]:
+    """That tiles of registers fit into what a block needs, and what it needs on a thread's stack."""
+    last = chain.last.owner
 
+    def blocks(values: Values) -> dict[Axis, NDArray[np.int64]]:
+        return {
+            axis: np.prod([values[tile_field(last.name, axis, level)] for level in (1, 2, 3)], axis=0)
+            if axis in chain.outer
+            else np.array(axis.extent)
+            for axis in last.axes
+        }
 
-def _two_level(tensor: Tensor, target: Target, vector: int | None, crossed: Axis | None) -> list[Primitive]:
-    """Rule 5: vectors innermost (a knob gives their size, where none is fixed), outer loops in parallel.
-
-    An axis that crosses the vectors in memory is tiled with them.
-    """
-    wide = wide_axes(tensor.axes)
-    if not wide:
-        return []
-    size = _field(tensor.name, wide[-1], 1) if vector is None else min(vector, wide[-1].extent)
-    result: list[Primitive] = [Split(tensor.name, wide[-1].name, (size,))]
-    if crossed is not None:
-        result.append(Split(tensor.name, crossed.name, (_field(tensor.name, crossed, 1),)))
-    loops = [f"{axis.name}.0" if axis in (wide[-1], crossed) else axis.name for axis in tensor.axes]
-    if crossed is not None:
-        result.append(Reorder(tensor.name, (*loops, f"{crossed.name}.1", f"{wide[-1].name}.1")))
-    iterations = 1
-    for axis, loop in zip(tensor.axes, loops, strict=True):
-        if iterations >= PARALLEL_ITERATIONS * target.threads:
-            break
-        result.append(Parallel(tensor.name, loop))
-        iterations *= axis.extent
-    return [*result, Vectorize(tensor.name, f"{wide[-1].name}.1")]
-
-
-def _only_reduction(group: Group) -> list[Primitive]:
-    """A single element: nothing to tile but the reduction."""
-    name = group.reduction_name
-    assert group.reduction is not None
-    result: list[Primitive] = []
-    if group.owner.axes:
-        result.append(ComputeAt(name, group.owner.name, group.owner.axes[-1].name, "register"))
-    reduce = group.reduction.reduce_axes
-    result += [Split(name, axis.name, (_field(name, axis, 1),)) for axis in wide_axes(reduce)]
-    result += [Unroll(name, f"{axis.name}.1", "unroll") for axis in wide_axes(reduce)]
-    loops = [*_levels(reduce, (0, 1)), *(axis.name for axis in group.reduction.axes)]
-    return [*result, Reorder(name, tuple(loops))]
-
-
-def _levels(axes: Sequence[Axis], levels: Sequence[int]) -> list[str]:
-    """Loop names of split axes, level by level; an axis of extent 1 is not split and stands first."""
-    narrow = [axis.name for axis in axes if axis.extent == 1 and 0 in levels]
-    return narrow + [f"{axis.name}.{level}" for level in levels for axis in axes if axis.extent > 1]
-
-
-def _multi_level(
-    plan: Plan, group: Group, structure: Mapping[str, int], padding_inlined: bool
-) -> list[Primitive]:
-    """Rule 3: SSRSRS with the register tile innermost."""
-    owner, name = group.owner, group.reduction_name
-    reduction = group.reduction
-    assert reduction is not None
-    wide = wide_axes(owner.axes)
-    ordered = [*wide[-1:], *wide[:-1]] if structure.get("space_order", 0) else wide
-    narrow = [axis.name for axis in owner.axes if axis.extent == 1]
-    result: list[Primitive] = [
-        Split(owner.name, axis.name, tuple(_field(owner.name, axis, level) for level in (1, 2, 3)))
-        for axis in wide
-    ]
-    loops = [*narrow, *_levels(ordered, (0, 1, 2)), *_levels(wide, (3,))]
-    result.append(Reorder(owner.name, tuple(loops)))
-    result += [Parallel(owner.name, loop) for loop in (*narrow, *_levels(ordered, (0,)))]
-    result += [Unroll(owner.name, f"{axis.name}.3") for axis in wide[:-1]]
-    result.append(Vectorize(owner.name, f"{wide[-1].name}.3"))
-    local = structure.get("tiling", 0) == 1
-    level = 1 if local else 2
-    scope = "local" if local else "register"
-    result.append(ComputeAt(name, owner.name, f"{ordered[-1].name}.{level}", scope))
-    result += _reduction_loops(group, structure, local)
-    body = plan.body(reduction, padding_inlined)
-    return result + [Pack(tensor, name) for tensor in packable(plan, body)]
-
-
-def _reduction_loops(group: Group, structure: Mapping[str, int], local: bool) -> list[Primitive]:
-    reduction, name = group.reduction, group.reduction_name
-    assert reduction is not None
-    # The reduction has axes of its own; axis by axis they correspond to the owner's.
-    space = list(zip(reduction.axes, group.owner.axes, strict=True))
-    wide = [axis for axis, _ in space if axis.extent > 1]
-    narrow = [axis.name for axis, _ in space if axis.extent == 1]
-    reduce = list(reduction.reduce_axes)
-    if structure.get("reduce_order", 0):
-        reduce = [reduce[-1], *reduce[:-1]]
-    result: list[Primitive] = [
-        Split(name, axis.name, (_field(name, axis, 1),)) for axis in reduce if axis.extent > 1
-    ]
-    if local:
-        result += [
-            Split(name, axis.name, (_field(group.owner.name, owned, 3),))
-            for axis, owned in space
+    def covers_tiles(values: Values) -> NDArray[np.bool_]:
+        found = chain.regions(blocks(values))
+        fits = values["chain"] == 0
+        tiles = [
+            values[tile_field(group.owner.name, axis, 3)] <= extent
+            for group in chain.producers
+            for axis, extent in zip(group.owner.axes, found[group.owner.name], strict=True)
             if axis.extent > 1
         ]
-        outer = [f"{axis.name}.0" for axis in wide]
-        tile = [f"{axis.name}.1" for axis in wide]
-        result.append(Reorder(name, (*narrow, *_levels(reduce, (0,)), *outer, *_levels(reduce, (1,)), *tile)))
-        result.append(HoldInRegisters(name, outer[-1]))
-    else:
-        tile = [axis.name for axis in wide]
-        result.append(Reorder(name, (*narrow, *_levels(reduce, (0, 1)), *tile)))
-    result += [Unroll(name, loop, "unroll") for loop in _levels(reduce, (1,))]
-    result += [Unroll(name, loop) for loop in tile[:-1]]
-    return [*result, Vectorize(name, tile[-1])]
+        return np.asarray(fits | np.all(tiles, axis=0))
+
+    def fits_stack(values: Values) -> NDArray[np.bool_]:
+        return np.asarray(
+            (values["chain"] == 0) | (chain.handed_bytes(chain.regions(blocks(values))) <= BLOCK_BYTES)
+        )
+
+    return [
+        Constraint(
+            f"{last.name}.blocks", "a block needs whole tiles of what is computed for it", covers_tiles
+        ),
+        Constraint(f"{last.name}.stack", f"what a block needs takes at most {BLOCK_BYTES} bytes", fits_stack),
+    ]

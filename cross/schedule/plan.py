@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -69,9 +70,15 @@ def make_plan(operator: Operator) -> Plan:
     output = renamed[operator.output]
     elementwise = [item for item in stages.values() if not item.reduce_axes and item is not output]
     paddings = tuple(item for item in elementwise if guards_reads(item) and _feeds_reduction(item, stages))
-    kept = [item for item in elementwise if item not in paddings and _is_worth_keeping(item, stages)]
-    inlined = tuple(item.name for item in elementwise if item not in paddings and item not in kept)
+    plain = tuple(item.name for item in elementwise if item not in paddings)
     constants = frozenset(renamed[operator.inputs[position]].name for position in operator.constants)
+    draft = Plan(plain, paddings, (), constants, stages)
+    kept = [
+        stages[name]
+        for name in plain
+        if _is_worth_keeping(stages[name], stages) or _ends_a_link(draft, stages[name])
+    ]
+    inlined = tuple(name for name in plain if stages[name] not in kept)
     draft = Plan(inlined, paddings, (), constants, stages)
     return Plan(inlined, paddings, _groups(draft, output, kept), constants, stages)
 
@@ -85,6 +92,41 @@ def _is_worth_keeping(tensor: Tensor, stages: Mapping[str, Tensor]) -> bool:
         item for item in stages.values() if item.body is not None and tensor.name in _read_names(item.body)
     ]
     return len(readers) > 1 and any(item.reduce_axes for item in readers)
+
+
+def _ends_a_link(plan: Plan, tensor: Tensor) -> bool:
+    """Whether a stage is what one link of a chain hands to the next: it finishes the elements of a reduction,
+    and another reduction reads each of them several times, or through a padding.
+    """
+    own = {
+        read.tensor.name
+        for read in reads_in(plan.body(tensor))
+        if read.tensor.reduce_axes and read.tensor.shape == tensor.shape and _is_own_element(read, tensor)
+    }
+    readers = [
+        item
+        for item in plan.stages.values()
+        if item.body is not None and tensor.name in _read_names(item.body)
+    ]
+    return bool(own) and any(
+        item in plan.paddings or (item.body is not None and shares_reads(item, item.body, tensor.name))
+        for item in readers
+    )
+
+
+def shares_reads(reduction: Tensor, body: Term, name: str) -> bool:
+    """Whether sums of a reduction with this body share elements that they read of a tensor, or read windows.
+
+    A tensor that it only reads once over, as a normalization reads its sums, is not worth a block of its own.
+    """
+    points = math.prod(axis.extent for axis in reduction.axes)
+    for read in reads_in(body) if reduction.reduce_axes else ():
+        used = [{axis for axis in walk(index) if isinstance(axis, Axis)} for index in read.indices]
+        steps = math.prod(axis.extent for axis in reduction.reduce_axes if any(axis in item for item in used))
+        windowed = any(len(item) > 1 for item in used)
+        if read.tensor.name == name and (windowed or points * steps > read.tensor.elements):
+            return True
+    return False
 
 
 def _groups(plan: Plan, output: Tensor, kept: Sequence[Tensor]) -> tuple[Group, ...]:

@@ -136,12 +136,16 @@ class ComputeAt:
     for i: C.acc[i] = ...           ComputeAt("C.acc", "C", "i.0")   for i.0
     for i.0, i.1: C[..] = C.acc[..]                                      for i: C.acc[i] = ...
                                                                          for i.1: C[..] = C.acc[i.1]
+
+    Along the axes in `clamped` the consumer reads through a padding: a region that reaches over the ends of
+    the stage is moved inside.
     """
 
     stage: str
     consumer: str
     loop: str
     scope: str  # "register", "local" or "shared"
+    clamped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

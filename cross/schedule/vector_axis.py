@@ -112,7 +112,7 @@ def stride(read: Read, axis: Axis) -> int | None:
     """Elements between the reads of two neighbouring values of an axis; None where they differ."""
     total, scale = 0, 1
     for index, extent in zip(reversed(read.indices), reversed(read.tensor.shape), strict=True):
-        step = _step(index, axis)
+        step = coefficient(index, axis)
         if step is None:
             return None
         total += step * scale
@@ -120,14 +120,14 @@ def stride(read: Read, axis: Axis) -> int | None:
     return total
 
 
-def _step(index: Term, axis: Axis) -> int | None:
+def coefficient(index: Term, axis: Axis) -> int | None:
     """Coefficient of an axis in an affine index; None where the index is not affine in it."""
     if index is axis:
         return 1
     if not any(term is axis for term in walk(index)):
         return 0
     if isinstance(index, Binary):
-        left, right = _step(index.left, axis), _step(index.right, axis)
+        left, right = coefficient(index.left, axis), coefficient(index.right, axis)
         if left is not None and right is not None and index.op in ("+", "-"):
             return left + (right if index.op == "+" else -right)
         if index.op == "*" and isinstance(index.right, Int) and left is not None:

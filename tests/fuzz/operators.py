@@ -36,6 +36,7 @@ from cross.expression.families.transposed import (
 from cross.expression.families.window import Window
 from cross.expression.language.operator import reachable
 from cross.expression.language.terms import call, cast
+from cross.expression.rewrites.composition import composed
 from tests.other_operators import conv2d_nchw, frobenius_norm
 
 MAX_POINTS = 60_000  # innermost iterations of one operator: the interpreter shall take well under a second
@@ -315,6 +316,31 @@ def chain(rng: np.random.Generator) -> Operator:
     return _operator("elementwise", data)
 
 
+def joined(rng: np.random.Generator) -> Operator:
+    """Two or three of a convolution, a pooling and a matrix product behind one another, as one operator."""
+    n, h, w, channels = _pick(rng, (1, 1, 2)), _pick(rng, IMAGES), _pick(rng, IMAGES), _pick(rng, CHANNELS)
+    result: Operator | None = None
+    for position in range(int(rng.integers(2, 4))):
+        shape = (n, h, w, channels) if result is None else result.output.shape
+        data, (kernel, window) = placeholder(shape, f"X{position}"), _window(rng)
+        match int(rng.integers(4)):
+            case 0:
+                output = depthwise_conv(data, placeholder((*kernel, shape[-1]), "W"), window)
+            case 1:
+                weight = placeholder((*kernel, shape[-1], _pick(rng, CHANNELS)), "W")
+                output = conv2d(data, weight, window)
+            case 2:
+                output = conv2d(data, placeholder((1, 1, shape[-1], _pick(rng, CHANNELS)), "W"), Window())
+            case _:
+                output = pool2d(
+                    data, kernel, window, "sum"
+                )  # a window of padding alone has no largest element
+        link = _operator("joined", _epilogue(rng, output), ("W",))
+        result = link if result is None else composed(result, link, 0)
+    assert result is not None
+    return result
+
+
 def movement(rng: np.random.Generator) -> Operator:
     """Transposes, concatenations, slices and paddings, alone or in a chain; some end in a computation."""
     shape = tuple(_pick(rng, EXTENTS[:10]) for _ in range(int(rng.integers(2, 5))))
@@ -378,6 +404,7 @@ FAMILIES: dict[str, Family] = {
     "convolution": convolution,
     "depthwise": depthwise,
     "grouped": grouped,
+    "joined": joined,
     "matmul": matmul,
     "movement": movement,
     "normalization": normalization,

@@ -20,10 +20,14 @@ ELSEWHERE = "..."
 def short_name(operator: Operator) -> str:
     """What is computed: `conv 3x3 s2 112x112 64->128` (kernel, stride, image, channels in and out),
     `matmul 4 x 128x64x256` (batch, then rows, depth, columns), or the shapes of what is read and written.
+
+    Of a chain: its first link, and the shape of its result, `conv 1x1 56x56 24->144 ... 56x56x24`.
     """
-    leader = next((stage for stage in operator.stages if isinstance(stage.body, Reduce)), None)
-    words = _contraction(operator, leader) if leader is not None else []
-    words = words or _shapes(operator)
+    reductions = [stage for stage in operator.stages if isinstance(stage.body, Reduce)]
+    first, *others = [_contraction(operator, stage) for stage in reductions] or [[]]
+    words = first or _shapes(operator)
+    if first and any(others):
+        words = [*words, ELSEWHERE, "x".join(map(str, operator.output.shape[1:]))]
     dtype = operator.output.dtype
     return " ".join([operator.name, *words, *([] if dtype == "float32" else [dtype])])
 

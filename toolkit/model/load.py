@@ -10,6 +10,7 @@ from boards.target import Target
 from toolkit.model.fuse import fuse
 from toolkit.model.graph import Array, Graph, Node, verify
 from toolkit.model.half_storage import stored_for
+from toolkit.model.join import joined
 from toolkit.model.layout import assign_layout
 from toolkit.model.onnx_import import import_onnx
 from toolkit.model.packed_products import packed_for
@@ -56,8 +57,8 @@ def computed(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
 
 
 def adapted(graph: Graph, target: Target) -> Graph:
-    """The fused graph as a target computes it: its products of bytes, and how values are stored."""
-    return stored_for(packed_for(graph, target), target)
+    """The fused graph as a target computes it: its products of bytes, chains, and how values are stored."""
+    return stored_for(joined(packed_for(graph, target), target), target)
 
 
 def run_passes(graph: Graph, after: Callable[[str, Graph], None] | None = None) -> Graph:

@@ -1,0 +1,178 @@
+"""Chains: operators with several reductions one behind the other, computed block by block.
+
+The last reduction owns the outer loops. What the ones before it hand over is computed for one block of them
+at a time, in a buffer that stays in a cache, with what overlaps between blocks computed again:
+
+    parallel blocks of y, x of the output
+        a depthwise convolution of what the block needs, by tiles of registers
+        for tiles of registers of the block: products with the weights of a pointwise convolution
+
+Start at `chain_of`; cpu_sketch.py makes a choice between this and nest after nest of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.tensor import Axis, Tensor, reads_in
+from cross.expression.language.terms import Binary, Int, Term
+from cross.schedule.plan import Group, Plan, shares_reads
+from cross.schedule.vector_axis import coefficient
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A group whose result one other group reads: along each axis at an index that moves by `steps` with
+    the axes of that group's reduction;
+    `padded` are the axes of the result over whose ends they reach, through a padding.
+    """
+
+    producer: Group
+    reader: Group
+    steps: tuple[Mapping[Axis, int], ...]
+    padded: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The last group of a plan and the links before it, from the last to the first.
+
+    `outer` are the axes of the last owner along which blocks need different parts of what is handed over,
+    `paddings` the stages that pad what a member reads, by the name of its owner.
+    """
+
+    last: Group
+    links: tuple[Link, ...]
+    outer: tuple[Axis, ...]
+    paddings: Mapping[str, tuple[Tensor, ...]]
+
+    @property
+    def producers(self) -> tuple[Group, ...]:
+        return tuple(link.producer for link in self.links)
+
+    def regions(self, sizes: Mapping[Axis, Any]) -> dict[str, tuple[Any, ...]]:
+        """How much of each producer one block needs, by the owner's name: an extent for each axis.
+
+        `sizes`: of a block, for every axis of the last owner; numbers or arrays.
+        """
+        found = {self.last.owner.name: tuple(sizes[axis] for axis in self.last.owner.axes)}
+        for link in self.links:
+            reduction = link.reader.reduction
+            assert reduction is not None
+            spans = dict(zip(reduction.axes, found[link.reader.owner.name], strict=True))
+            spans |= {axis: axis.extent for axis in reduction.reduce_axes}
+            found[link.producer.owner.name] = tuple(
+                np.minimum(_reach(steps, spans), axis.extent)
+                for steps, axis in zip(link.steps, link.producer.owner.axes, strict=True)
+            )
+        del found[self.last.owner.name]
+        return found
+
+    def handed_bytes(self, regions: Mapping[str, tuple[Any, ...]]) -> Any:
+        """The bytes of everything that is handed over within a block of these regions."""
+        owners = [group.owner for group in self.producers]
+        return sum(math.prod(regions[owner.name]) * ITEM_BYTES[owner.dtype] for owner in owners)
+
+
+def _reach(steps: Mapping[Axis, int], spans: Mapping[Axis, Any]) -> Any:
+    """How many neighbouring values an index takes while axes run over spans of these lengths."""
+    return 1 + sum(step * (spans[axis] - 1) for axis, step in steps.items())
+
+
+def chain_of(plan: Plan) -> Chain | None:
+    """The chain that the groups of a plan end in; None where the last group is not one of several."""
+    last = plan.groups[-1]
+    if last.reduction is None:
+        return None
+    links: list[Link] = []
+    for group in reversed(plan.groups[:-1]):
+        link = _link(plan, group, [last, *(item.producer for item in links)])
+        if link is not None:
+            links.append(link)
+    direct = [link for link in links if link.reader is last]
+    used = {
+        owned
+        for link in direct
+        for axis, owned in zip(last.reduction.axes, last.owner.axes, strict=True)
+        if any(axis in steps for steps in link.steps)
+    }
+    outer = tuple(axis for axis in last.owner.axes if axis in used and axis.extent > 1)
+    if not outer:
+        return None
+    members = [last, *(link.producer for link in links)]
+    paddings = {
+        group.owner.name: tuple(item for item in plan.paddings if _pads(plan, item, group))
+        for group in members
+    }
+    return Chain(last, tuple(links), outer, paddings)
+
+
+def _link(plan: Plan, group: Group, members: Sequence[Group]) -> Link | None:
+    """How a group's result is read, if by one of the members only, at one place that moves along affinely."""
+    name = group.owner.name
+    readers = _readers(plan, name, padding_inlined=True)
+    if group.reduction is None or len(readers) != 1:
+        return None
+    reader, stage = readers[0]
+    body = plan.body(stage, padding_inlined=True)
+    if reader not in members or stage is not reader.reduction or not shares_reads(stage, body, name):
+        return None
+    between = [item for item in plan.paddings if _reads(plan, item, name)]
+    if not all(_pads(plan, item, reader) for item in between):
+        return None
+    places = {read.indices for read in reads_in(body) if read.tensor.name == name}
+    axes = (*stage.axes, *stage.reduce_axes)
+    indices = next(iter(places))
+    found = [{axis: coefficient(index, axis) for axis in axes} for index in indices]
+    if len(places) != 1 or any(None in item.values() for item in found):
+        return None
+    steps = tuple({axis: step for axis, step in item.items() if step} for item in found)
+    spans = {axis: axis.extent for axis in axes}
+    padded = tuple(
+        axis.name
+        for axis, index, item in zip(group.owner.axes, indices, steps, strict=True)
+        if _start(index) < 0 or _start(index) + _reach(item, spans) > axis.extent
+    )
+    return Link(group, reader, steps, padded)
+
+
+def _start(index: Term) -> int:
+    """The value of an affine index where all axes are 0."""
+    match index:
+        case Int(value):
+            return value
+        case Binary("+", left, right):
+            return _start(left) + _start(right)
+        case Binary("-", left, right):
+            return _start(left) - _start(right)
+        case Binary("*", left, right):
+            return _start(left) * _start(right)
+        case _:
+            return 0
+
+
+def _pads(plan: Plan, padding: Tensor, group: Group) -> bool:
+    """Whether a padding is read by the reduction of a group and by nothing else."""
+    return _readers(plan, padding.name) == [(group, group.reduction)] and not any(
+        _reads(plan, item, padding.name) for item in plan.paddings
+    )
+
+
+def _readers(plan: Plan, name: str, padding_inlined: bool = False) -> list[tuple[Group, Tensor]]:
+    """The stages of groups that read a tensor, with their groups."""
+    return [
+        (item, stage)
+        for item in plan.groups
+        for stage in dict.fromkeys((item.owner, item.reduction))
+        if stage is not None and _reads(plan, stage, name, padding_inlined)
+    ]
+
+
+def _reads(plan: Plan, stage: Tensor, name: str, padding_inlined: bool = False) -> bool:
+    return any(name == read.tensor.name for read in reads_in(plan.body(stage, padding_inlined)))

@@ -1,0 +1,151 @@
+"""What computing a chain block by block saves, before any measurement: counted traffic and arithmetic.
+
+Nest after nest, what one reduction hands to the next goes out to the second cache and comes back, or to the
+last cache or memory where the second ones do not hold it until it is read. Block by block it stays with the
+core. What that costs: elements where blocks overlap are computed again, weights are read once a block where
+they do not stay beside it, and blocks may not divide evenly among the cores.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from boards.target import Target
+from cross.expression.language.operator import Operator
+from cross.expression.language.tensor import Axis, reads_in
+from cross.schedule.chain import Chain, chain_of
+from cross.schedule.cycles import CACHE_SHARE, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE
+from cross.schedule.lane_packing import with_packed_lanes
+from cross.schedule.plan import Group, Plan, make_plan, wide_axes
+from cross.schedule.tiles import factors, waste
+from cross.schedule.untuned import IN_ORDER_CPUS
+from cross.schedule.vector_axis import with_vector_axes
+from cross.schedule.winograd.stages import algorithms
+
+BLOCK_SHARE = 0.5  # of a cache for what is handed over; inputs, weights and outputs pass through beside it
+BLOCK_WASTE = 1.1  # elements computed to elements needed, where blocks do not divide an axis
+LARGEST_BLOCK = 128  # along one axis
+BLOCK_CYCLES = 300  # to begin a block: mispredicted branches of a few loops; an estimate
+REACHED = 0.5  # of the peak, by what is computed a second time; an estimate
+LEAST_SAVED = 0.02  # of the time at the peak: less is within the error of these estimates
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The sizes of a block along the outer axes of a chain, and the seconds that such blocks save."""
+
+    sizes: Mapping[Axis, int]
+    saved_s: float
+
+
+def saved_seconds(separate: Sequence[Operator], chain: Operator, target: Target) -> float:
+    """What computing operators, each of which feeds the next, as a chain is expected to save; 0.0: nothing.
+
+    One that Winograd's algorithms compute stays alone: a chain has no place for them.
+    """
+    if any(True for item in separate for _ in algorithms(item, target, flat=False)):
+        return 0.0
+    program = with_packed_lanes(with_vector_axes(chain, target), target)
+    plan = make_plan(program)
+    found = chain_of(plan)
+    if found is None or len(found.links) + 1 != len(separate) or len(plan.groups) != len(separate):
+        return 0.0
+    block = best_block(plan, found, target)
+    return 0.0 if block is None else block.saved_s
+
+
+def best_block(plan: Plan, chain: Chain, target: Target) -> Block | None:
+    """The block that saves most; None where none saves enough to be sure."""
+    cost = _Cost(plan, chain, target)
+    blocks = [Block(sizes, cost.saved_seconds(sizes)) for sizes in _sizes(chain)]
+    best = max(blocks, key=lambda block: block.saved_s)
+    return best if best.saved_s > LEAST_SAVED * cost.arithmetic_s else None
+
+
+def _sizes(chain: Chain) -> Iterator[dict[Axis, int]]:
+    """Blocks to consider: parts of each outer axis that cover it with little overlap.
+
+    The vector axis stays whole, because every part of it would read what the chain reads once more.
+    """
+    whole = wide_axes(chain.last.owner.axes)[-1]
+    choices = [
+        [axis.extent]
+        if axis is whole
+        else [size for size in factors(axis.extent, LARGEST_BLOCK) if waste(axis.extent, size) <= BLOCK_WASTE]
+        for axis in chain.outer
+    ]
+    for sizes in itertools.product(*choices):
+        yield dict(zip(chain.outer, sizes, strict=True))
+
+
+class _Cost:
+    """Times of one chain on one target, all cores at work."""
+
+    def __init__(self, plan: Plan, chain: Chain, target: Target) -> None:
+        self.chain, self.target = chain, target
+        self.steps: dict[str, int] = {}
+        self.read_bytes: dict[str, int] = {}  # but for weights
+        self.weight_bytes = 0
+        for group in (chain.last, *chain.producers):
+            assert group.reduction is not None
+            steps = math.prod(axis.extent for axis in group.reduction.reduce_axes)
+            self.steps[group.owner.name] = steps * group.owner.elements
+            read = {item.tensor for item in reads_in(plan.body(group.reduction, padding_inlined=True))}
+            weights = {item for item in read if item.name in plan.constants}
+            self.weight_bytes += sum(item.size_bytes for item in weights)
+            self.read_bytes[group.owner.name] = sum(item.size_bytes for item in read - weights)
+        rate = target.clock_hz * target.threads
+        self.step_s = 2.0 / (target.flops_per_cycle * rate)
+        self.arithmetic_s = self.step_s * sum(self.steps.values())
+        # Seconds a byte: what cores that run in order wait for their second cache is not known.
+        in_order = target.cpu in IN_ORDER_CPUS
+        self.near_s = 0.0 if in_order else 1.0 / (L2_BYTES_PER_CYCLE * rate)
+        if target.l3_bytes:
+            self.far_s = 1.0 / (L3_BYTES_PER_CYCLE * rate)
+        else:
+            self.far_s = 1e-9 / target.memory_gbs if target.memory_gbs else self.near_s
+
+    def saved_seconds(self, sizes: Mapping[Axis, int]) -> float:
+        """What blocks of these sizes save; less than 0 where they cost."""
+        extents = {axis: sizes.get(axis, axis.extent) for axis in self.chain.last.owner.axes}
+        blocks = math.prod(-(-axis.extent // size) for axis, size in sizes.items())
+        regions = self.chain.regions(extents)
+        handed = int(self.chain.handed_bytes(regions))
+        if blocks == 1 or handed > BLOCK_SHARE * self._core_bytes():
+            return 0.0
+        most = -(-blocks // self.target.threads)  # of one core
+        again = sum(
+            self.steps[group.owner.name]
+            * (blocks * math.prod(regions[group.owner.name]) / group.owner.elements - 1.0)
+            for group in self.chain.producers
+        )
+        uneven = most * self.target.threads / blocks - 1.0
+        lost = again / REACHED * self.step_s + uneven * self.arithmetic_s
+        lost += most * BLOCK_CYCLES / self.target.clock_hz
+        if self.weight_bytes + handed > CACHE_SHARE * self._core_bytes():
+            lost += (blocks - 1) * self.weight_bytes * self.far_s
+        near_s = 0.0 if handed > BLOCK_SHARE * self.target.l1d_bytes else self.near_s
+        saved = sum(
+            2.0 * group.owner.size_bytes * (self.far_s if self._is_far(group) else near_s)
+            for group in self.chain.producers
+        )
+        return float(saved - lost)
+
+    def _is_far(self, group: Group) -> bool:
+        """Whether the second caches lose what a group hands over before it is read.
+
+        While it is written and read, half of what the group reads and of what is made of it pass, too.
+        """
+        reader = next(link.reader for link in self.chain.links if link.producer is group)
+        passing = reader.owner.size_bytes + self.read_bytes[group.owner.name]
+        return group.owner.size_bytes + passing / 2 > CACHE_SHARE * self._all_bytes()
+
+    def _all_bytes(self) -> int:
+        """Of the second caches: a core's own in front of a third one, otherwise one for all of them."""
+        return self.target.l2_bytes * (self.target.threads if self.target.l3_bytes else 1)
+
+    def _core_bytes(self) -> float:
+        return self._all_bytes() / self.target.threads

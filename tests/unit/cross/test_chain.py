@@ -1,0 +1,126 @@
+"""Chains: reductions one behind the other, computed block by block of the last one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from boards.board import load
+from cross.expression import Operator, placeholder
+from cross.expression.families.conv import conv2d, depthwise_conv
+from cross.expression.families.elementwise import UNARY, apply, bias_add
+from cross.expression.families.pool import pool2d
+from cross.expression.families.window import Window
+from cross.expression.reference import evaluate
+from cross.expression.rewrites.composition import composed
+from cross.loopnest import LoopNest, Programs, to_text, verify
+from cross.schedule import ScheduleSpace, cpu_space
+from cross.schedule.chain_cost import saved_seconds
+from tests.fuzz.operators import FAMILIES, random_operator
+from tests.interpreter.interpreter import interpret
+from tests.targets import AVX2_TWO_CORES as TARGET
+
+A53 = load("rpi3b").target(None)
+SAME = Window(pads=(1, 1, 1, 1))
+
+
+def pointwise(size: int, inside: int, outside: int) -> Operator:
+    data, weight = placeholder((1, size, size, inside), "X"), placeholder((1, 1, inside, outside), "W")
+    bias = placeholder((outside,), "b")
+    output = apply(UNARY["Relu"], bias_add(conv2d(data, weight, Window()), bias), "relu")
+    return Operator("pointwise", (data, weight, bias), output, frozenset({1, 2}))
+
+
+def depthwise(size: int, channels: int, window: Window = SAME) -> Operator:
+    data, weight = placeholder((1, size, size, channels), "X"), placeholder((3, 3, channels), "W")
+    output = apply(UNARY["Relu"], depthwise_conv(data, weight, window), "relu")
+    return Operator("depthwise", (data, weight), output, frozenset({1}))
+
+
+def largest(size: int, channels: int) -> Operator:
+    data = placeholder((1, size, size, channels), "X")
+    pooled = pool2d(data, (3, 3), Window((2, 2), (1, 1, 1, 1)), "max")
+    return Operator("largest", (data,), pooled)
+
+
+def joined(*links: Operator) -> Operator:
+    result = links[0]
+    for link in links[1:]:
+        result = composed(result, link, 0)
+    return result
+
+
+CHAINS = {
+    "depthwise, pointwise": (depthwise(9, 8), pointwise(9, 8, 5)),
+    "strided depthwise, pointwise": (depthwise(9, 8, Window((2, 2), (1, 1, 1, 1))), pointwise(5, 8, 16)),
+    "bottleneck": (pointwise(9, 5, 8), depthwise(9, 8), pointwise(9, 8, 4)),
+    "pointwise, pooling": (pointwise(9, 5, 8), largest(9, 8)),
+}
+
+
+def in_blocks(space: ScheduleSpace, row: np.ndarray) -> LoopNest | None:
+    """The program of a configuration with its chain in blocks; None where that is none of the space."""
+    row = row.copy()
+    row[[knob.name for knob in space.knobs].index("chain")] = 1
+    return Programs(space).nest(space.configuration(row)) if space.valid(row[None])[0] else None
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_in_blocks_computes_what_its_links_do(name: str) -> None:
+    links, rng = CHAINS[name], np.random.default_rng(3)
+    inputs = [[rng.standard_normal(item.shape).astype(np.float32) for item in link.inputs] for link in links]
+    wanted = evaluate(links[0], inputs[0])
+    for link, own in zip(links[1:], inputs[1:], strict=True):
+        wanted = evaluate(link, [wanted, *own[1:]])
+    space = cpu_space(joined(*links), TARGET)
+    nests = [nest for row in space.sample(rng, 12) if (nest := in_blocks(space, row)) is not None]
+    assert len(nests) >= 4
+    for nest in nests:
+        verify(nest)
+        got = interpret(nest, [*inputs[0], *(array for own in inputs[1:] for array in own[1:])])
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_block_holds_the_part_of_the_image_that_it_reads() -> None:
+    """Blocks of two rows of a padded window read four rows, of which those outside of the image are none."""
+    space = cpu_space(joined(pointwise(9, 5, 8), depthwise(9, 8)), TARGET)
+    names = [knob.name for knob in space.knobs]
+    row = space.batch([space.default()])[0]
+    chosen = {"relu_.i1": (2, 1, 1), "relu_.i2": (9, 1, 1), "relu_.i3": (1, 1, 8), "padding": (1,)}
+    chosen |= {"relu.i1": (1, 1, 1), "relu.i2": (1, 1, 1), "relu.i3": (1, 1, 8)}
+    for name, values in chosen.items():
+        row[names.index(name)] = space.knobs[names.index(name)].nearest(values)
+    nest = in_blocks(space, row)
+    assert nest is not None
+    text = to_text(nest)
+    assert "allocate relu: float32[1, 4, 9, 8] in local" in text
+    assert "max(min(" in text
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"joined"}))
+def test_no_other_operator_is_a_chain(family: str) -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(5):
+        space = cpu_space(random_operator(rng, family), TARGET)
+        assert all(knob.name.split()[-1] != "chain" for knob in space.knobs)
+
+
+def test_a_board_with_a_small_cache_computes_a_large_image_in_blocks() -> None:
+    links = (depthwise(112, 32), pointwise(112, 32, 64))
+    assert saved_seconds(links, joined(*links), A53) > 1e-4
+    space = cpu_space(joined(*links), A53)
+    assert space.fields(space.default())["chain"] == 1
+
+
+def test_weights_that_every_block_would_read_again_leave_operators_alone() -> None:
+    links = (depthwise(7, 1024), pointwise(7, 1024, 1024))
+    assert saved_seconds(links, joined(*links), A53) == 0.0
+    space = cpu_space(joined(*links), A53)
+    assert space.fields(space.default())["chain"] == 0
+
+
+def test_winograds_convolutions_stay_alone() -> None:
+    data, weight = placeholder((1, 112, 112, 64), "X"), placeholder((3, 3, 64, 64), "W")
+    convolution = Operator("conv", (data, weight), conv2d(data, weight, SAME), frozenset({1}))
+    links = (convolution, pointwise(112, 64, 64))
+    assert saved_seconds(links, joined(*links), TARGET) == 0.0
