@@ -169,13 +169,14 @@ def _in_block(
     assert reduction is not None
     wide = wide_axes(owner.axes)
     narrow = [axis.name for axis in owner.axes if axis.extent == 1]
+    ordered = [*wide[-1:], *wide[:-1]] if structure.get("block_order", 0) else wide
     result: list[Primitive] = [
         Split(owner.name, axis.name, (tile_field(owner.name, axis, 3),)) for axis in wide
     ]
-    result.append(Reorder(owner.name, (*narrow, *_levels(wide, (0, 1)))))
+    result.append(Reorder(owner.name, (*narrow, *_levels(ordered, (0,)), *_levels(wide, (1,)))))
     result += [Unroll(owner.name, f"{axis.name}.1") for axis in wide[:-1]]
     result.append(Vectorize(owner.name, f"{wide[-1].name}.1"))
-    result.append(ComputeAt(name, owner.name, f"{wide[-1].name}.0", "register"))
+    result.append(ComputeAt(name, owner.name, f"{ordered[-1].name}.0", "register"))
     result += _reduction_loops(group, structure, False)
     body = plan.body(reduction, padding_inlined)
     return result + [Pack(tensor, name) for tensor in packable(plan, body)]

@@ -85,7 +85,7 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
     constraints: list[Constraint] = []
     tiles = untuned_tiles(plan, target)
     chain = chain_of(plan)
-    block = None if chain is None else best_block(plan, chain, target)
+    block = None if chain is None else best_block(plan, chain, target, tiles)
     knobs: list[Knob] = _structural_knobs(plan, target, tiles)
     if target.threads > 1 and operator.flops < ONE_CORE_FLOPS:
         knobs.append(
@@ -96,7 +96,7 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
         if group.reduction is not None:
             constraints += _constraints(plan, group, target)
     if chain is not None:
-        knobs.insert(0, structural("chain", ("nests", "blocks"), int(block is not None)))
+        knobs = [*_chain_knobs(chain, block, tiles), *knobs]
         constraints += _chain_constraints(chain)
     if chain is not None and block is not None:
         wanted = _in_blocks(chain, block, tiles)
@@ -241,6 +241,14 @@ def _constraints(plan: Plan, group: Group, target: Target) -> list[Constraint]:
             fits_core,
         ),
         Constraint(f"{owner.name}.local", f"a local tile takes at most {LOCAL_TILE_BYTES} bytes", fits_local),
+    ]
+
+
+def _chain_knobs(chain: Chain, block: Block | None, tiles: Mapping[str, Tile]) -> list[Knob]:
+    order = max(int(tiles[group.owner.name].vector_axis_first) for group in chain.producers)
+    return [
+        structural("chain", ("nests", "blocks"), int(block is not None)),
+        structural("block_order", ("in order", "vector axis first"), order),
     ]
 
 
