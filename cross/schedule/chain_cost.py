@@ -17,7 +17,7 @@ from boards.target import Target
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, reads_in
 from cross.schedule.chain import Chain, chain_of
-from cross.schedule.cycles import CACHE_SHARE
+from cross.schedule.cycles import CACHE_SHARE, L2_BYTES_PER_CYCLE, L2_HIDDEN
 from cross.schedule.lane_packing import with_packed_lanes
 from cross.schedule.plan import Group, Plan, make_plan, wide_axes
 from cross.schedule.tiles import factors, waste
@@ -29,7 +29,7 @@ BLOCK_SHARE = 0.5  # of a cache for what is handed over; inputs, weights and out
 BLOCK_WASTE = 1.1  # elements computed to elements needed, where blocks do not divide an axis
 LARGEST_BLOCK = 128  # along one axis
 BLOCK_CYCLES = 300  # to begin a block: mispredicted branches of a few loops; an estimate
-REACHED = 0.5  # of the peak, by what is computed a second time; an estimate
+REACHED = 0.25  # of the peak, by what is computed a second time, activations included; an estimate
 LEAST_SAVED = 0.05  # of the time at the peak: less is within the error of these estimates
 HANDED_BYTES_PER_CYCLE = 10.0
 """Of a core, for what is written and read again by way of its second cache or a third one. Measured on one
@@ -134,7 +134,8 @@ class _Cost:
         )
         uneven = most * self.target.threads / blocks - 1.0
         lost = again / REACHED * self.step_s + uneven * self.arithmetic_s
-        lost += most * BLOCK_CYCLES / self.target.clock_hz
+        weight_cycles = (1.0 - L2_HIDDEN) * self.weight_bytes / L2_BYTES_PER_CYCLE
+        lost += most * (BLOCK_CYCLES + weight_cycles) / self.target.clock_hz
         if self.weight_bytes + handed > CACHE_SHARE * self._core_bytes():
             lost += (blocks - 1) * self.weight_bytes * self.far_s
         near_s = 0.0 if handed > self.target.l1d_bytes else self.near_s
