@@ -20,14 +20,14 @@ from toolkit.model.load import load_model
 RNG = np.random.default_rng(32)
 SMALL = load("rpi3b").target(None)  # its caches hold no whole image
 GPU = load("p100").target(None)
-IMAGE = {"x": (1, 16, 48, 48)}
+IMAGE = {"x": (1, 4, 64, 64)}
 
 
 def weight(*shape: int) -> Any:
     return RNG.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
-WEIGHTS = {"expand": weight(96, 16, 1, 1), "window": weight(96, 1, 3, 3), "project": weight(16, 96, 1, 1)}
+WEIGHTS = {"expand": weight(96, 4, 1, 1), "window": weight(96, 1, 3, 3), "project": weight(4, 96, 1, 1)}
 EXPAND = (node("Conv", ["x", "expand"], "e"), node("Relu", ["e"], "f"))
 WINDOW = (
     node("Conv", ["f", "window"], "d", group=96, pads=[1, 1, 1, 1]),
@@ -52,7 +52,7 @@ def test_an_inverted_bottleneck_is_one_operator(tmp_path: Path) -> None:
     assert ("node_e", "node_f", "node_d", "node_g", "node_p", "node_y") in members(chain)
     assert len(chain.groups) == len(graph.groups) - 2
     (name,) = {short_name(group.operator) for group in chain.groups if len(group.nodes) == 6}
-    assert name == "conv 1x1 48x48 16->96 ... 48x48x16"
+    assert name == "conv 1x1 64x64 4->96 ... 64x64x4"
     inputs = random_inputs(graph, RNG)
     wanted = onnxruntime_values(proto, inputs, list(graph.outputs))
     (got,) = run_generated([(chain, inputs)], tmp_path)
