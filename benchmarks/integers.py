@@ -5,7 +5,8 @@
     python -m benchmarks.integers networks --only bert --trials 32
 
 measure: our default schedule and the fastest of some drawn ones, in turn with ONNX Runtime on the same
-QLinearConv: as the file has it, and channels last (com.microsoft), which moves nothing around. All compute
+QLinearConv: as the file has it, and channels last (com.microsoft), which moves nothing around; and with
+OpenVINO on the same as a QDQ file, in its faster layout. All compute
 uint8 from uint8 with int8 weights, a scale and a bias a channel, and the outputs must be equal. Ours of C1
 reads its three channels filled to four ahead of time, which takes a copy where a network begins.
 loops: products of bytes a cycle of the hottest inner loop by a model of the core, for weights within +-127
@@ -31,6 +32,7 @@ from benchmarks.harness.place import HOST, board_with
 from benchmarks.harness.text import aligned as columns
 from benchmarks.integer_networks import FOLDER, measure_networks, print_networks, quantized_network
 from benchmarks.integer_networks import NAMES as NETWORKS
+from benchmarks.integer_rivals import Rivals, running
 from benchmarks.integer_steps import steps_table
 from benchmarks.kernels.loaded import LoadedCode, aligned
 from benchmarks.kernels.rounds import Plan
@@ -89,6 +91,32 @@ def quantized(workload: Workload, bound: int, *, channels_last: bool) -> Any:
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
+def as_qdq(workload: Workload, bound: int) -> Any:
+    """`quantized` as a Conv between DequantizeLinear and QuantizeLinear, channels first."""
+    from onnx import helper, numpy_helper
+
+    model = quantized(workload, bound, channels_last=False)
+    (conv,), (tensors) = model.graph.node, {item.name: item for item in model.graph.initializer}
+    scale = numpy_helper.to_array(tensors["x_scale"]) * numpy_helper.to_array(tensors["w_scale"])
+    zeros = np.zeros(scale.shape, np.int32)
+    model.graph.initializer.extend(
+        [numpy_helper.from_array(scale, "bias_scale"), numpy_helper.from_array(zeros, "bias_zero")]
+    )
+    made = [helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero"], ["xf"])]
+    made += [
+        helper.make_node("DequantizeLinear", [name, f"{name}_scale", f"{name}_zero"], [f"{name}f"], axis=0)
+        for name in ("w", "bias")
+    ]
+    made += [
+        helper.make_node("Conv", ["xf", "wf", "biasf"], ["yf"]),
+        helper.make_node("QuantizeLinear", ["yf", "y_scale", "y_zero"], ["y"]),
+    ]
+    made[-2].attribute.extend(conv.attribute)
+    model.graph.ClearField("node")
+    model.graph.node.extend(made)
+    return model
+
+
 def convolution(workload: Workload, bound: int, target: Target) -> tuple[Graph, Group]:
     """The workload as a target computes it: the graph, and the operator that multiplies in it."""
     with tempfile.TemporaryDirectory(prefix="tfb-bench-") as folder:
@@ -104,23 +132,29 @@ def convolution(workload: Workload, bound: int, target: Target) -> tuple[Graph, 
 def _measure(asked: Asked) -> None:
     import onnxruntime
 
-    rows = [["", "", "default ms", "fastest ms", "onnxruntime ms", "channels last ms", "ratio", "products/s"]]
+    head = ["", "", "default ms", "fastest ms", "onnxruntime ms", "channels last ms", "openvino ms"]
+    rows = [[*head, "ratio", "products/s"]]
+    left_out: dict[str, str] = {}
     for threads in asked.threads:
         _, target = board_with(threads)
-        for workload in _workloads(asked):
-            times = _times(workload, target, asked.drawn, onnxruntime)
-            ours, theirs = min(times[:2]), min(times[2:])
-            speed = workload.flops / 2 / ours / 1e9
-            cells = [f"{1e3 * seconds:.3f}" for seconds in times]
-            rows.append([workload.name, str(threads), *cells, f"{theirs / ours:.2f}", f"{speed:.1f} G"])
-            print(" ".join(rows[-1]), flush=True)
+        with running(asked.peers, threads) as rivals:
+            for workload in _workloads(asked):
+                times = _times(workload, target, asked.drawn, onnxruntime, rivals)
+                ours, theirs = min(times[:2]), min(times[2:])
+                speed = workload.flops / 2 / ours / 1e9
+                cells = [f"{1e3 * seconds:.3f}" if seconds < math.inf else "-" for seconds in times]
+                rows.append([workload.name, str(threads), *cells, f"{theirs / ours:.2f}", f"{speed:.1f} G"])
+                print(" ".join(rows[-1]), flush=True)
+            left_out |= rivals.left_out
     print("\n".join(columns(rows)))
+    for name, why in left_out.items():
+        print(f"not measured: {name}: {why}")
     ratios = [float(row[-2]) for row in rows[1:]]
     print(f"geometric mean {math.exp(float(np.mean(np.log(ratios)))):.2f}, least {min(ratios):.2f}")
 
 
-def _times(workload: Workload, target: Target, drawn: int, onnxruntime: Any) -> list[float]:
-    """Median seconds: our default, our fastest drawn schedule, ONNX Runtime's two forms.
+def _times(workload: Workload, target: Target, drawn: int, onnxruntime: Any, rivals: Rivals) -> list[float]:
+    """Median seconds: our default, our fastest drawn schedule, ONNX Runtime's two forms, the best other way.
 
     Raises RuntimeError where outputs differ.
     """
@@ -138,9 +172,15 @@ def _times(workload: Workload, target: Target, drawn: int, onnxruntime: Any) -> 
             raise RuntimeError(f"{workload.name}: the {name} schedule's output differs from ONNX Runtime's")
     fastest = min(kernels, key=lambda kernel: _seconds(kernel[0], 3))
     calls = [kernels[0][0], fastest[0], *(call for call, _ in theirs)]
-    rounds = [[_batch(call) for call in calls] for _ in range(ROUNDS)]
+    with tempfile.TemporaryDirectory(prefix="tfb-bench-") as folder:
+        first = np.ascontiguousarray(want.transpose(0, 3, 1, 2))
+        others = rivals.open(workload, as_qdq(workload, FULL), data, first, Path(folder))
+        rounds = [
+            [*map(_batch, calls), *(variant.seconds(BATCH_S) for variant in others)] for _ in range(ROUNDS)
+        ]
     loaded.close()
-    return [float(np.median(column)) for column in zip(*rounds, strict=True)]
+    medians = [float(np.median(column)) for column in zip(*rounds, strict=True)]
+    return [*medians[: len(calls)], min(medians[len(calls) :], default=math.inf)]
 
 
 def _kernels(
@@ -262,9 +302,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     networks.add_argument("--trials", type=int, default=16, help="at most, of an operator (default 16)")
     networks.add_argument("--rounds", type=int, default=Plan().rounds)
     networks.add_argument("--records", type=Path, default=RECORDS, help=f"tuning records (default {RECORDS})")
-    networks.add_argument(
-        "--peers", type=Path, default=PEERS, help=f"the libraries' environments (default {PEERS})"
-    )
+    for command in (measuring, networks):
+        command.add_argument(
+            "--peers", type=Path, default=PEERS, help=f"the libraries' environments (default {PEERS})"
+        )
     steps = add("steps", _steps, "results of whole networks layer by layer beside ONNX Runtime's")
     steps.add_argument("--seed", type=int, default=0, help="of the input")
     for command in (measuring, loops, networks, steps):
