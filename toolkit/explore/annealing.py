@@ -99,6 +99,7 @@ class AnnealingProposer(Remembering):
         self._stale = False
         self._fitted_to = 0
         self._chains: Batch = np.zeros((0, len(space.shape)), np.int64)
+        self._found: Candidates | None = None  # under the present model
         self.scored = 0
 
     def tell(self, batch: Batch, costs_s: NDArray[np.float64]) -> None:
@@ -110,7 +111,7 @@ class AnnealingProposer(Remembering):
             return self._history.asked(draw_unseen(self._space, self._rng, n, self._history.seen))
         if self._stale:
             self._model.fit(self._features(self._history.batch), self._history.costs_s)
-            self._stale, self._fitted_to = False, len(self._history)
+            self._stale, self._fitted_to, self._found = False, len(self._history), None
         candidates = self._candidates(n)
         batch = epsilon_greedy(
             self._space,
@@ -133,7 +134,19 @@ class AnnealingProposer(Remembering):
         return self._model.predict(self._features(batch))
 
     def _candidates(self, n: int) -> Candidates:
-        """The best unmeasured candidates for a batch of n under the present model."""
+        """The best unmeasured candidates for a batch of n under the present model.
+
+        What an annealing has left of its candidates is enough to fill up its batch, or for a few more.
+        """
+        if self._found is not None:
+            new = ~np.isin(self._space.ids(self._found.batch), self._history.seen)
+            left = Candidates(self._found.batch[new], self._found.scores[new])
+            if len(left.batch) >= self._options.spare * n:
+                return left
+        self._found = self._annealed(n)
+        return self._found
+
+    def _annealed(self, n: int) -> Candidates:
         wanted = round(self._options.spare * max(n, FULL_BATCH))
         options = shortened(self._options, n)
         if self._space.size <= options.chains * (options.steps + 1):

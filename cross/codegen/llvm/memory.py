@@ -80,33 +80,51 @@ class Memory(Integers):
         fixed, stride, moving = constant.value, 0, []
         for term, coefficient in terms.items():
             assert isinstance(coefficient, Int)
-            if isinstance(term, Var) and term.name in self.environment.integers:
-                fixed += coefficient.value * self.environment.integers[term.name]
-            elif vector is not None and term == Var(vector[0]):
+            name = term.name if isinstance(term, Var) else ""
+            if name in self.environment.integers:
+                fixed += coefficient.value * self.environment.integers[name]
+            elif vector is not None and name == vector[0]:
                 fixed += coefficient.value * vector[1]
                 stride = coefficient.value
-            elif vector is not None and vector[0] in variables(term):
+            elif vector is not None and not name and vector[0] in variables(term):
                 return None
             else:
                 moving.append((term, coefficient.value))
         return self.address(buffer, moving, fixed, stride)
 
     def address(self, buffer: Buffer, moving: list[tuple[Expr, int]], fixed: int, stride: int) -> Place:
-        item_bytes = ITEM_BYTES[buffer.dtype]
-        element = stored_dtype(buffer.dtype)
-        pointer, alignment = self.pointers[buffer.name], 64
-        parts = []
+        pointer, alignment = self.moved(buffer, moving)
+        if fixed:
+            element = stored_dtype(buffer.dtype)
+            pointer = self.writer.value(element_pointer(pointer, element, integer(fixed)))
+        return Place(pointer, stride, _common_alignment(alignment, fixed * ITEM_BYTES[buffer.dtype]))
+
+    def moved(self, buffer: Buffer, moving: list[tuple[Expr, int]]) -> tuple[Value, int]:
+        """Where a buffer begins, moved by loop variables, and the alignment of that address in bytes.
+
+        Each element of an unrolled tile asks for it: it is kept as long as the block is open in which it is
+        known. A term is named by its id; it lives as long as the `offset` that it is from.
+        """
+        pointer = self.pointers[buffer.name]
+        key = (pointer.text, *((id(term), coefficient) for term, coefficient in moving))
+        found = self.writer.known_address(key)
+        if found is not None:
+            return found
+        alignment, parts = 64, []
         for term, coefficient in moving:
             parts.append((self.depth_of(term), self.integer(term), coefficient))
-            alignment = _common_alignment(alignment, coefficient * item_bytes)
+            alignment = _common_alignment(alignment, coefficient * ITEM_BYTES[buffer.dtype])
+        element = stored_dtype(buffer.dtype)
         for depth, value, coefficient in sorted(parts, key=lambda part: (part[0] is None, part[0])):
             distance = value
             if coefficient != 1:
                 distance = self.arithmetic.apply("*", [value, integer(coefficient)], depth)
             pointer = self.writer.value(element_pointer(pointer, element, distance), depth=depth)
-        if fixed:
-            pointer = self.writer.value(element_pointer(pointer, element, integer(fixed)))
-        return Place(pointer, stride, _common_alignment(alignment, fixed * item_bytes))
+        integers = self.environment.integers.keys()
+        depths = [depth for depth, _, _ in parts if depth is not None]
+        if len(depths) == len(parts) and not any(variables(term) & integers for term, _ in moving):
+            self.writer.blocks[max(depths, default=0)].addresses[key] = pointer, alignment
+        return pointer, alignment
 
     def load(self, load: Load) -> Value:
         buffer = load.buffer
@@ -281,9 +299,10 @@ class Memory(Integers):
         position, lanes = constant.value, 1
         for term, coefficient in terms.items():
             assert isinstance(coefficient, Int)
-            if isinstance(term, Var) and term.name in self.environment.integers:
-                position += coefficient.value * self.environment.integers[term.name]
-            elif vector is not None and term == Var(vector[0]):
+            name = term.name if isinstance(term, Var) else ""
+            if name in self.environment.integers:
+                position += coefficient.value * self.environment.integers[name]
+            elif vector is not None and name == vector[0]:
                 position += coefficient.value * vector[1]
                 lanes = vector[2]
             else:

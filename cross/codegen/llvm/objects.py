@@ -48,7 +48,7 @@ def assemble(listing: str, target: Target) -> bytes | None:
 
 def host_cpu_name() -> str:
     """LLVM's name of this machine's CPU, for example "znver4"."""
-    return str(_llvm().get_host_cpu_name())
+    return _host_cpu()[0]
 
 
 def cpu_and_features(target: Target) -> tuple[str, str]:
@@ -65,9 +65,8 @@ def cpu_and_features(target: Target) -> tuple[str, str]:
             f"target {target.name}: cpu {NATIVE!r} means this machine ({host_triple}), but the triple is "
             f'{target.triple!r}; name the board\'s CPU in its file, for example cpu = "cortex-a53"'
         )
-    host = _llvm().get_host_cpu_features()
-    features = [("+" if present else "-") + name for name, present in sorted(host.items())]
-    return host_cpu_name(), ",".join([*features, *target.features])
+    name, features = _host_cpu()
+    return name, ",".join([*features, *target.features])
 
 
 # --------------------------------------------------------------------------------------------- with LLVM
@@ -80,6 +79,14 @@ def _llvm() -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm
+
+
+@functools.cache
+def _host_cpu() -> tuple[str, tuple[str, ...]]:
+    """The name of this machine's CPU, and whether it has each of LLVM's features."""
+    host = _llvm().get_host_cpu_features()
+    features = (("+" if present else "-") + name for name, present in sorted(host.items()))
+    return str(_llvm().get_host_cpu_name()), tuple(features)
 
 
 @functools.lru_cache(maxsize=64)

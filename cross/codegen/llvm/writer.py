@@ -35,6 +35,7 @@ class Block:
     known_early: dict[Hashable, Value] = field(
         default_factory=dict
     )  # in the prologue: dominates all of the block
+    addresses: dict[Hashable, tuple[Value, int]] = field(default_factory=dict)  # and alignments, known early
 
     @property
     def lines(self) -> list[Line]:
@@ -103,6 +104,13 @@ class Writer:
         for block in reversed(self.blocks[: depth + 1]):
             if key in block.known_early:
                 return block.known_early[key]
+        return None
+
+    def known_address(self, key: Hashable) -> tuple[Value, int] | None:
+        """An address and its alignment, remembered under a key in any open block."""
+        for block in reversed(self.blocks):
+            if key in block.addresses:
+                return block.addresses[key]
         return None
 
     def declare(self, declaration: str) -> None:

@@ -93,3 +93,21 @@ def test_scored_candidates_are_counted() -> None:
         batch = proposer.ask(8)
         assert rounds * 64 * 2 <= proposer.scored <= rounds * 64 * 4
         proposer.tell(batch, space.cost_s(batch))
+
+
+def test_what_an_annealing_has_left_fills_its_batch_up() -> None:
+    """A batch without the repetitions of known programs is asked for again, a few rows at a time."""
+    space = TilingSpace((40, 40, 16), 6, 4, footprint=1e6)
+    options = AnnealingOptions(chains=64, steps=3, patience=3)
+    model = GradientBoostedTrees(options=TreeOptions(rounds=5, threads=1))
+    proposer = AnnealingProposer(space, space.features, model, np.random.default_rng(0), options)
+    first = proposer.ask(8)
+    proposer.tell(first, space.cost_s(first))
+    second, scored = proposer.ask(8), proposer.scored
+    third = proposer.ask(4)
+    assert proposer.scored == scored > 0
+    asked = np.concatenate([first, second, third])
+    assert len(np.unique(space.ids(asked))) == len(asked) == 20
+    proposer.tell(second, space.cost_s(second))
+    proposer.ask(4)
+    assert proposer.scored > scored
