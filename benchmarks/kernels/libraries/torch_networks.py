@@ -32,12 +32,27 @@ def network_calls(network: Steps, data: Any) -> Calls:
         frozen(data)
     yield "frozen", lambda: frozen(data)
     if shutil.which("g++") or shutil.which("clang++"):
-        inductor: Any = importlib.import_module("torch._inductor.config")
-        inductor.freezing = True
-        torch.compiler.reset()  # what it knows of the network before
-        compiled = torch.compile(_module(network))
-        compiled(data)
+        compiled = _compiled(network, data)
         yield "compiled", lambda: compiled(data)
+
+
+def _compiled(network: Steps, data: Any) -> Any:
+    """By Inductor with frozen weights; without its patterns where one of them breaks the network, as those of
+    attention do when the keys are transposed before the product."""
+    inductor: Any = importlib.import_module("torch._inductor.config")
+    inductor.freezing = True
+    for patterns in (True, False):
+        torch.compiler.reset()  # what it knows of the network before
+        inductor.pattern_matcher = patterns
+        compiled = torch.compile(_module(network))
+        try:
+            compiled(data)
+        except RuntimeError:
+            if not patterns:
+                raise
+            continue
+        break
+    return compiled
 
 
 def _module(network: Steps) -> Any:
