@@ -47,6 +47,7 @@ from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, v
 from cross.schedule.tiling import StageKnobs
 from cross.schedule.untuned import (
     IN_ORDER_CPUS,
+    WRITTEN_OUT,
     Core,
     Tile,
     core_of,
@@ -59,7 +60,7 @@ from cross.schedule.untuned import (
 from cross.schedule.vector_axis import crossed_axis, with_vector_axes
 from cross.schedule.winograd.cpu import winograd_space, winograd_spaces
 
-UNROLL_LIMITS = (0, 16, 64, 192)
+UNROLL_LIMITS = (0, 16, 64, WRITTEN_OUT)
 LOCAL_TILE_BYTES = 128 * 1024
 BLOCK_BYTES = 1 << 20  # of what a chain hands over: it is on the stack of a thread, which has a few MiB
 ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
@@ -177,17 +178,18 @@ def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Ti
     core = core_of(target, group.dtype, group.shared_steps)
     wide = wide_axes(owner.axes)
     if not wide:
-        return _reduce_knobs(group, core)
+        return _reduce_knobs(group, core, 1)
     if group.reduction is None:
         return _elementwise_knobs(plan, owner, core.lanes)
     vectors = vector_sizes(plan, group, core)
     knobs = []
-    for axis, size in zip(wide, tiles[owner.name].sizes, strict=True):
+    sizes = tiles[owner.name].sizes
+    for axis, size in zip(wide, sizes, strict=True):
         inner = vectors if axis is wide[-1] else factors(axis.extent, MOST_FACTORS)
         fields = tuple(tile_field(owner.name, axis, level) for level in (1, 2, 3))
         choices = space_tiles(axis.extent, inner)
         knobs.append(Knob(_knob(owner.name, axis), fields, choices, preferred=(1, 1, size)))
-    return knobs + _reduce_knobs(group, core)
+    return knobs + _reduce_knobs(group, core, math.prod(sizes[:-1]))
 
 
 def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
@@ -202,13 +204,13 @@ def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
     return knobs
 
 
-def _reduce_knobs(group: Group, core: Core) -> list[Knob]:
+def _reduce_knobs(group: Group, core: Core, rows: int) -> list[Knob]:
     if group.reduction is None:
         return []
     knobs = []
     reduce = wide_axes(group.reduction.reduce_axes)
-    for axis, wanted in zip(reduce, inner_reduction([axis.extent for axis in reduce], core), strict=True):
-        name = group.reduction_name
+    name, sizes = group.reduction_name, inner_reduction([axis.extent for axis in reduce], core, rows)
+    for axis, wanted in zip(reduce, sizes, strict=True):
         knobs.append(single(_knob(name, axis), divisors(axis.extent), wanted, tile_field(name, axis, 1)))
     return knobs
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from boards.target import Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.operator import Operator
@@ -26,10 +28,11 @@ from cross.schedule.tiles import WASTE, divisors, factors, vector_count, vector_
 OUT_OF_ORDER_STEPS = (
     8  # of a reduction loop written out at most: the loop's own instructions weigh little then
 )
+WRITTEN_OUT = 192  # statements of a loop body at most
 IN_ORDER_STEPS = 4  # written out, as many as one load of a vector of four floats feeds
 SIDES = 0.02  # price of a tile's sides: between tiles of one size the one nearest to a square
 IN_ORDER_LATENCY_CYCLES = 8  # between dependent multiply-adds of a Cortex-A53
-PRODUCT_LATENCY_CYCLES = 4  # of a product of bytes, before another is added to it
+PRODUCT_LATENCY_CYCLES = 4  # between a product of bytes and what adds pairs of it: as many sums of 16 bits
 WIDEST_TILE = 16  # rows of a register tile; more do not fit 32 registers with two vectors a row
 ONE_CORE_PREFERRED_FLOPS = 200_000  # below, waking another core takes longer than the whole operator
 ONE_CORE_PREFERRED_CYCLES = 7_000  # estimated, on one core; waking another takes half of that
@@ -206,11 +209,13 @@ def fits_registers(counts: Sequence[Any], operands: Operands, core: Core, spare:
 
     `spare` ones stay free. Out of order, every vector operand takes a register, and one holds a broadcast.
     In order, each broadcast operand takes one for four steps, and three hold what is being loaded. Of byte
-    products, one vector of weights and all broadcasts of the steps that share sums are there, and those sums.
+    products, a row's sums of 16 bits are there, and if there are several rows the weights of all steps that
+    share those, two vectors in a register; three hold broadcasts (codegen/scheduling/byte_order.py).
     """
     vectors, broadcasts = operand_counts(counts, operands)
     if core.shared_steps and core.in_order:
-        feeding = core.shared_steps * (broadcasts + 1) + broadcasts
+        kept = np.where(broadcasts > 1, core.shared_steps * -(-vectors // 2), vectors)
+        feeding = kept + np.maximum(vectors, PRODUCT_LATENCY_CYCLES) + 3
     else:
         feeding = broadcasts + 3 if core.in_order and has_broadcasts(counts, operands) else vectors + 1
     return math.prod(counts) + feeding + spare <= core.registers
@@ -226,8 +231,10 @@ def tile_merit(counts: Sequence[int], operands: Operands, shared_steps: int = 0)
     accumulators = math.prod(counts)
     vectors, broadcasts = operand_counts(counts, operands)
     if shared_steps:  # two operands move to vector registers in a cycle; an addition takes two, once for all
-        waiting = 2 * counts[-1] * max(0, PRODUCT_LATENCY_CYCLES - accumulators // counts[-1])
-        cycles = accumulators + (2 * accumulators + waiting) / shared_steps + (vectors + broadcasts) / 2
+        together = max(1, PRODUCT_LATENCY_CYCLES // counts[-1])  # rows, see codegen/scheduling/byte_order.py
+        waiting = max(0, PRODUCT_LATENCY_CYCLES - min(together * counts[-1], accumulators)) / together
+        added = (2 * accumulators + waiting * broadcasts) / shared_steps
+        cycles = accumulators + added + (vectors + broadcasts) / 2
         # beside each multiplication one load, shift or flip of signs issues
         beside = vectors + broadcasts * (1 + 2 / shared_steps)
         return float(accumulators / (cycles + max(0.0, beside - accumulators)))
@@ -236,8 +243,11 @@ def tile_merit(counts: Sequence[int], operands: Operands, shared_steps: int = 0)
     return float(accumulators / max(issued, IN_ORDER_LATENCY_CYCLES))
 
 
-def inner_reduction(extents: Sequence[int], core: Core) -> list[int]:
-    """Wanted inner extents of the reduction loops, in loop order; the space takes the closest divisors."""
+def inner_reduction(extents: Sequence[int], core: Core, rows: int) -> list[int]:
+    """Wanted inner extents of the reduction loops, in loop order; the space takes the closest divisors.
+
+    `rows`: of the register tile, each a statement of every step that is written out.
+    """
     if not core.in_order or not extents:
         return [max(step for step in divisors(extent) if step <= OUT_OF_ORDER_STEPS) for extent in extents]
     # Long straight bodies are what the ordering of loads needs: a row of the window, four channels a step.
@@ -245,5 +255,8 @@ def inner_reduction(extents: Sequence[int], core: Core) -> list[int]:
     inner = [1] * (len(extents) - 2) + ([] if alone else [extents[-2]])
     if core.shared_steps:
         long = alone and extents[-1] >= 32 * core.shared_steps  # twice what is written out
-        return [*inner, (16 if long else 8 if alone else 4) * core.shared_steps]
+        steps = (16 if long else 8 if alone else 4) * core.shared_steps
+        while rows * math.prod(inner) * steps > WRITTEN_OUT and steps > core.shared_steps:
+            steps //= 2
+        return [*inner, steps]
     return [*inner, 4 * IN_ORDER_STEPS if alone else IN_ORDER_STEPS]
