@@ -2,9 +2,10 @@
 
     pytest tests/fuzz/test_quantized_operators.py --quantized 1000 --seed 1
 
-draws so many at each level of this machine (with VNNI and without, as far as it has it), and under qemu as
-cores without and with dot products. What each must compute, numpy's evaluator says in exact integers; that
-the imported operators are onnxruntime's, tests/unit/toolkit/model/test_quantized.py checks.
+draws so many at each level of this machine (with VNNI and without, as far as it has it) and under qemu as
+cores without and with dot products; a third as many run on PoCL or are compiled for CUDA by NVRTC. What each
+must compute, numpy says in exact integers; that the imported operators are onnxruntime's,
+tests/unit/toolkit/model/test_quantized.py checks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from boards.target import Target
 from cross.expression import Operator
 from cross.expression.reference import evaluate
 from cross.loopnest import LoopNest, to_text
+from cross.nvrtc import usage
+from device_runtime.protocol import GpuModule
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
+from tests.fuzz.pocl import Pocl, PoclJob, pocl
+from tests.fuzz.test_gpu import gpu_kernel
 from tests.onnx_models import save
 from tests.targets import HOSTS
 from tests.unit.toolkit.model.test_quantized import Quantized, convolution, others, product
@@ -35,7 +40,10 @@ from toolkit.model.graph import Graph
 from toolkit.model.load import adapted, load_model
 from toolkit.model.reference import run_reference
 
+__all__ = ["pocl"]  # a fixture
+
 Array = NDArray[Any]
+IN_ONE_PROGRAM = 20  # kernels that PoCL builds at once
 
 A53 = load("emulated-a53").target(None)
 A76 = msgspec.structs.replace(A53, cpu="cortex-a76", features=("+neon", "+dotprod"))
@@ -124,3 +132,27 @@ def test_as_aarch64(target: Target, request: pytest.FixtureRequest, tmp_path: Pa
     jobs = [Job(item.nest, item.operands) for item in found]
     link = [part.replace("cortex-a53", "max") for part in load("emulated-a53").link.command]
     check(found, run_emulated(compile_jobs(jobs, target), jobs, tmp_path, paths.command(link)))
+
+
+@pytest.mark.slow
+def test_on_pocl(pocl: Pocl, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    count, seed = options(request)
+    target = pocl.narrowed(load("pocl").target(None))
+    found = drawn(target, count // 3, seed, tmp_path)
+    for start in range(0, len(found), IN_ONE_PROGRAM):
+        part = found[start : start + IN_ONE_PROGRAM]
+        jobs = [PoclJob(gpu_kernel(item.nest, target), item.nest, item.operands, 0) for item in part]
+        check(part, pocl.run_all(jobs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["jetson-nano", "jetson-orin-nano"])
+def test_compiled_by_nvrtc(board: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Without `__dp4a` and with it."""
+    count, seed = options(request)
+    target = load(board).target("gpu")
+    found = drawn(target, count // 3, seed, tmp_path)
+    jobs = [Job(item.nest, item.operands) for item in found]
+    module = GpuModule.from_bytes(compile_jobs(jobs, target).code)
+    codes = [kernel.code for kernel in module.kernels.values()]
+    assert len(codes) == len(found) and all(isinstance(code, bytes) and usage(code) for code in codes)
