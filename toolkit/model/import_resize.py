@@ -8,6 +8,7 @@ matrix.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,8 @@ import numpy as np
 
 from toolkit.model.constants import run_node
 from toolkit.model.graph import Array, GraphBuilder, computed_in
-from toolkit.model.source import VALUES, Emitter, Importer, Operand, Source
+from toolkit.model.import_arithmetic import cast_to
+from toolkit.model.source import FLOATS, NUMBERS, VALUES, Emitter, Importer, Operand, Source
 from toolkit.model.weight_layout import channels_last
 
 MATRIX_ELEMENTS = 1 << 24  # of a resampling matrix; more would be no sensible way to resize
@@ -91,7 +93,16 @@ def resize(source: Source, build: GraphBuilder) -> None:
         _repeat(source, build, data, repeats, blocks=False)
         return
     matrices |= {axis: _repeated(data.shape[axis], count) for axis, count in enumerate(repeats) if count > 1}
-    _resample(source, build, data, matrices, _extrapolated(source, outside))
+    added = _extrapolated(source, outside)
+    if data.dtype in FLOATS:
+        _resample(source, build, data, matrices, added)
+        return
+    if data.dtype not in ("int8", "uint8") or source.text("mode", "nearest") != "nearest":
+        raise source.refuse(f"it computes new elements of {data.dtype}")
+    floats = replace(data, name=cast_to(source, build, data, "float32"), dtype="float32")  # holds all bytes
+    result = replace(source.output, name=build.fresh(f"{source.output.name}/floats"), dtype="float32")
+    _resample(replace(source, inputs=(floats,), outputs=(result,)), build, floats, matrices, added)
+    source.emit(build, "Cast", [result.name], {"to": data.dtype})
 
 
 def _extrapolated(source: Source, outside: Mapping[int, Array]) -> Array | None:
@@ -274,7 +285,7 @@ _RESIZE = {
 IMPORTERS: dict[str, Importer] = {
     "Expand": Importer(expand, dtypes=VALUES),
     "Tile": Importer(tile, dtypes=VALUES),
-    "Resize": Importer(resize, _RESIZE, folds=True),
+    "Resize": Importer(resize, _RESIZE, NUMBERS, folds=True),
     "Upsample": Importer(resize, {"mode", "scales"}, folds=True),
     "DepthToSpace": Importer(depth_to_space, {"blocksize", "mode"}, VALUES),
     "SpaceToDepth": Importer(space_to_depth, {"blocksize", "mode"}, VALUES),

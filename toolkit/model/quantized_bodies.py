@@ -3,14 +3,16 @@
 A quantized tensor is three operands, (integers - zero point) * scale. Convolutions
 and matrix products sum in int32; the float32 of that sum is multiplied by one factor, input scale * weight
 scale / output scale, rounded to even, moved by the zero point and cut to the output's range, as ONNX Runtime
-does. Other operators compute in float32 between DequantizeLinear and QuantizeLinear.
+does. Averages are such sums, too. Other operators compute in float32 between DequantizeLinear and
+QuantizeLinear.
 
 Sources: ONNX's QLinearConv and QLinearMatMul; github.com/microsoft/onnxruntime, docs/ContribOperators.md.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 from toolkit.model.body_text import (
     WINDOW,
@@ -25,6 +27,7 @@ from toolkit.model.body_text import (
 from toolkit.model.microsoft import DOMAIN
 
 _FLOAT, _UINT8 = 1, 2  # of onnx.TensorProto
+MOST_ADDED: Final = 1 << 16  # bytes: float32 holds their sum exactly
 _POOL = {key: kind for key, kind in WINDOW.items() if key != "group"} | {
     "ceil_mode": "int",
     "count_include_pad": "int",
@@ -222,6 +225,42 @@ def _in_float(op: str, operands: int = 1, kinds: dict[str, str] | None = None) -
     return body
 
 
+def _averaged(op: str) -> Body:
+    """A pool (x, scale, zero, output scale, zero) as a convolution by ones: sums in integers, rescaled once.
+
+    In float32 where a window may reach past the padding, or its sum past what float32 holds exactly.
+    """
+    in_float = _in_float(op, kinds=_POOL)
+
+    def body(node: Any, types: Types) -> str | None:
+        channels, *image = (dim.dim_value for dim in types[node.input[0]].tensor_type.shape.dim[1:])
+        window = attribute_of(node, "kernel_shape", image)
+        count = math.prod(window)
+        by_rule = attribute_of(node, "auto_pad", b"NOTSET") != b"NOTSET" or attribute_of(node, "ceil_mode", 0)
+        channels_last = attribute_of(node, "channels_last", 0)
+        if channels_last or by_rule or not channels * count or count > MOST_ADDED:
+            return in_float(node, types)
+        settings = passed_on(node, {key: WINDOW[key] for key in ("dilations", "pads", "strides")})[1:-1]
+        lines = ["one = Constant <value = int8 {1}> ()", _expanded("ones", [channels, 1, *window])]
+        grouped = f"<{', '.join(filter(None, (f'group = {channels}', settings)))}>"
+        lines.append(f"c = ConvInteger {grouped} (i0, ones{', i2' if is_given(node, 2) else ''})")
+        if any(attribute_of(node, "pads", [])) and not attribute_of(node, "count_include_pad", 0):
+            lines += [_expanded("inside", [1, 1, *image]), _expanded("window", [1, 1, *window])]
+            lines.append(f"n = ConvInteger {f'<{settings}>'} (inside, window)")
+        else:
+            lines.append(f"n = Constant <value = int32 {{{count}}}> ()")
+        lines.append(f"count = Cast <to = {_FLOAT}> (n) f0 = Cast <to = {_FLOAT}> (i1)")
+        lines.append(f"f1 = Cast <to = {_FLOAT}> (i3) f = Div (f0, f1) m = Div (f, count)")
+        return " ".join((*lines, _rescaled(node, types, "c", "m", 4)))
+
+    return body
+
+
+def _expanded(name: str, shape: list[int]) -> str:
+    """A tensor of ones."""
+    return f"{name}Size = Constant <value_ints = {shape}> () {name} = Expand (one, {name}Size)"
+
+
 def _concat(node: Any, types: Types) -> str:
     """QLinearConcat(output scale, zero, then each tensor with scale and zero)."""
     starts = range(2, len(node.input), 3)
@@ -266,8 +305,8 @@ BODIES: dict[str, Body] = {
         "QLinearSigmoid": _in_float("Sigmoid"),
         "QLinearLeakyRelu": _in_float("LeakyRelu", kinds={"alpha": "float"}),
         "QLinearSoftmax": _in_float("Softmax", kinds={"axis": "int"}),
-        "QLinearAveragePool": _in_float("AveragePool", kinds=_POOL),
-        "QLinearGlobalAveragePool": _in_float("GlobalAveragePool"),
+        "QLinearAveragePool": _averaged("AveragePool"),
+        "QLinearGlobalAveragePool": _averaged("GlobalAveragePool"),
         "QLinearConcat": _concat,
     }.items()
 }

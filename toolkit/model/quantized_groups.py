@@ -8,8 +8,9 @@ output channel, a bias scaled by input scale * weight scale around 0, an activat
 output's dtype does not cut. Where only the operands are so (PyTorch's exporter leaves the bias in floats),
 the product is summed in integers, scaled to floats, and what follows is computed in floats as it is written.
 Operators that only choose among elements, such as MaxPool and Concat, do so among the integers where all
-count alike. Everything else of such a model stays as it is: elementwise functions between integers are one
-kernel anyway.
+count alike. Averages are sums of integers unless the scales are in a simple ratio: then many averages lie
+midway between two steps, and floats turn them as their rounding errors fall. Everything else of such a model
+stays as it is: elementwise functions between integers are one kernel anyway.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.model.body_text import attribute_of
 from toolkit.model.live_nodes import live, reads
 from toolkit.model.microsoft import DOMAIN
 from toolkit.model.quantized_bodies import TO_FLOAT
@@ -30,9 +33,12 @@ from toolkit.model.quantized_moves import with_moved_integers
 _BYTES = (np.uint8, np.int8)
 _CHOOSING = frozenset(
     ("MaxPool", "GlobalMaxPool", "Concat", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice",
-     "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth")
+     "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Resize")
 )  # fmt: skip
 """Operators whose results are elements of their first operand, of all operands for Concat."""
+_AVERAGING = frozenset(("AveragePool", "GlobalAveragePool"))
+_SIMPLE = 64  # the largest denominator of a simple ratio
+_RATIO_DIGITS = 1e-6  # relative: scales are float32
 _SCALE_DIGITS = 1e-5  # relative: exporters compute a bias's scale in float32 or in float64
 
 Constants = Mapping[str, NDArray[Any]]
@@ -47,6 +53,15 @@ def _written(nodes: Sequence[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
             value = onnx.helper.get_attribute_value(node.attribute[0])
             if isinstance(value, onnx.TensorProto):
                 yield node.output[0], onnx.numpy_helper.to_array(value)
+
+
+def _chooses(node: Any) -> bool:
+    """Whether a node's results are elements of its operands."""
+    if node.op_type == "Resize":
+        mode = attribute_of(node, "coordinate_transformation_mode", b"half_pixel")
+        if attribute_of(node, "mode", b"nearest") != b"nearest" or mode == b"tf_crop_and_resize":
+            return False
+    return node.op_type in _CHOOSING and not node.domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +111,10 @@ class _Groups:
         if self._number(scale) is None or not self._is_bytes(zero):
             return None
         node = self._behind(last.input[0])
-        if node is not None and node.op_type in _CHOOSING and not node.domain:
+        if node is not None and _chooses(node):
             return self._chosen(node, last)
+        if node is not None and node.op_type in _AVERAGING and not node.domain:
+            return self._averaged(node, last)
         if node is not None and node.op_type in ("Relu", "Clip"):
             if not self._keeps_all(node, last):
                 return None
@@ -117,6 +134,26 @@ class _Groups:
             return None
         inputs = [*(item.integers for item in operands if item), *node.input[count:]]
         made = onnx.helper.make_node(node.op_type, inputs, [last.output[0]], node.name)
+        made.attribute.extend(node.attribute)
+        return made
+
+    def _averaged(self, node: Any, last: Any) -> Any | None:
+        """A pool that adds up integers."""
+        import onnx
+
+        data = self._operand(node.input[0])
+        if data is None or not self._is_bytes(data.zero, data.integers):
+            return None
+        scales = [self._number(name) for name in (data.scale, last.input[1])]
+        if None in scales or not all(scale > 0 for scale in scales if scale is not None):
+            return None
+        ratio = Fraction(scales[0] or 0) / Fraction(scales[1] or 1)
+        if abs(ratio - ratio.limit_denominator(_SIMPLE)) <= _RATIO_DIGITS * ratio:
+            return None
+        inputs = [data.integers, data.scale, data.zero, *last.input[1:]]
+        made = onnx.helper.make_node(
+            f"QLinear{node.op_type}", inputs, [last.output[0]], node.name, domain=DOMAIN
+        )
         made.attribute.extend(node.attribute)
         return made
 

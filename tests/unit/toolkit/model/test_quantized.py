@@ -279,6 +279,47 @@ def test_a_residual_sum_is_computed_by_the_convolution_of_integers(
     assert (off == 0).mean() > 0.999
 
 
+@pytest.mark.parametrize(
+    ("node", "scale", "floats"),
+    [
+        ("AveragePool <kernel_shape = [3, 3], strides = [2, 2]> (a)", 0.0713, False),
+        ("AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a)", 0.0713, False),
+        ("AveragePool <kernel_shape = [2, 2], pads = [1, 0, 1, 0], count_include_pad = 1> (a)", 0.0713, False),
+        ("AveragePool <kernel_shape = [2, 2]> (a)", 0.1, True),  # a quarter of the averages lie midway
+        ("GlobalAveragePool (a)", 0.0113, False),
+        ('Resize <mode = "nearest"> (a, none, twice)', 0.1, False),
+        ('Resize <mode = "nearest"> (a, none, more)', 0.1, True),  # by products with ones and zeros
+        ('Resize <mode = "linear"> (a, none, twice)', 0.07, True),
+    ],
+)
+@pytest.mark.parametrize("dtype", BYTES)
+def test_averages_and_repeated_elements_are_of_integers(
+    node: str, scale: float, floats: bool, dtype: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(6)
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 18]>
+        quantized ({dtype}[1, 8, 9, 9] x) => ({dtype}[n, c, h, w] y)
+        <float s = {{0.1}}, float t = {{{scale}}}, {dtype} z = {{117}}, float[0] none = {{}},
+         float[4] twice = {{1, 1, 2, 2}}, float[4] more = {{1, 1, 2.4, 1.7}}> {{
+        a = DequantizeLinear (x, s, z) b = {node} y = QuantizeLinear (b, t, z) }}""")
+    graph = load_model(save(tmp_path, proto, "quantized.onnx"))
+    stored = [group.operator.output.dtype for group in graph.groups]
+    assert ("float32" in stored) == floats
+    inputs = {"x": integers(rng, (1, 8, 9, 9), dtype)}
+    off = run_reference(graph, inputs)["y"].astype(int) - unfused(proto, inputs).astype(int)
+    assert np.abs(off).max() <= ("linear" in node or "[2, 2]> (a)" in node)
+
+
+def unfused(proto: Any, inputs: Weights) -> Array:
+    """As the file has it. Fused, averages midway between steps are rounded behind adding the zero point."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return np.asarray(session.run(None, inputs)[0])
+
+
 def float_model(rng: np.random.Generator) -> Any:
     """Convolutions, a pool, a sum, a matrix product: what onnxruntime's quantizer is given."""
     w1, b1 = rng.normal(0, 0.2, (8, 3, 3, 3)), rng.normal(0, 0.1, 8)
@@ -333,8 +374,8 @@ def test_models_of_onnxruntimes_quantizer(
                     reduce_range=True)  # fmt: skip
     graph = adapted(load_model(target), HOST)
     products = [node for node in graph.nodes if node.op in ("Conv", "MatMul")]
-    assert len(products) == 5
-    assert sum("packed" in node.attributes for node in products) == 4  # but the one of 8 groups
+    assert len(products) == 6  # an average is one
+    assert sum("packed" in node.attributes for node in products) == 4  # but the two of 8 groups
     assert all("int" in graph.values[name].dtype for node in products for name in node.inputs[:2])
     inputs = {"x": rng.normal(0, 1, (1, 3, 12, 12)).astype(np.float32)}
     want = by_onnxruntime(target.read_bytes(), inputs)
