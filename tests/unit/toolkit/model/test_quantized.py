@@ -284,7 +284,11 @@ def test_a_residual_sum_is_computed_by_the_convolution_of_integers(
     [
         ("AveragePool <kernel_shape = [3, 3], strides = [2, 2]> (a)", 0.0713, False),
         ("AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a)", 0.0713, False),
-        ("AveragePool <kernel_shape = [2, 2], pads = [1, 0, 1, 0], count_include_pad = 1> (a)", 0.0713, False),
+        (
+            "AveragePool <kernel_shape = [2, 2], pads = [1, 0, 1, 0], count_include_pad = 1> (a)",
+            0.0713,
+            False,
+        ),
         ("AveragePool <kernel_shape = [2, 2]> (a)", 0.1, True),  # a quarter of the averages lie midway
         ("GlobalAveragePool (a)", 0.0113, False),
         ('Resize <mode = "nearest"> (a, none, twice)', 0.1, False),
