@@ -34,6 +34,9 @@ LEAST_SAVED = 0.05  # of the time at the peak: less is within the error of these
 HANDED_BYTES_PER_CYCLE = 10.0
 """Of a core, for what is written and read again by way of its second cache or a third one. Measured on one
 Sapphire Rapids Xeon as what chains of MobileNets save: 6 to 9 by way of the second, 10 to 23 of the third."""
+LARGE_BLOCK = (
+    0.5  # of what is saved is left to pay where a block does not fit the first cache; measured there
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +141,9 @@ class _Cost:
         lost += most * (BLOCK_CYCLES + weight_cycles) / self.target.clock_hz
         if self.weight_bytes + handed > CACHE_SHARE * self._core_bytes():
             lost += (blocks - 1) * self.weight_bytes * self.far_s
-        near_s = 0.0 if handed > self.target.l1d_bytes else self.near_s
+        left_s = 0.0 if handed <= self.target.l1d_bytes else LARGE_BLOCK * self.near_s
         saved = sum(
-            2.0 * group.owner.size_bytes * (self.far_s if self._is_far(group) else near_s)
+            2.0 * group.owner.size_bytes * ((self.far_s if self._is_far(group) else self.near_s) - left_s)
             for group in self.chain.producers
         )
         return float(saved - lost)

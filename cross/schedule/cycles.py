@@ -103,6 +103,13 @@ def nest_cycles(
     return tiles * (max(arithmetic, near + far) + waits + stores + TILE_CYCLES)
 
 
+def far_bytes(nest: Nest, machine: Machine, tile: Sequence[int], order: Sequence[int]) -> float:
+    """Bytes that all tiles read from beyond the second cache; arguments as of `nest_cycles`."""
+    counts = [-(-extent // size) for extent, size in zip(nest.extents, tile, strict=True)]
+    far = [_transfer_cycles(nest, machine, tile, counts, order, item)[1] for item in nest.operands]
+    return L3_BYTES_PER_CYCLE * math.prod(counts) * math.fsum(far)
+
+
 def _step_cycles(nest: Nest, machine: Machine, tile: Sequence[int], vectors: int) -> float:
     """One step of the reduction for a tile."""
     loads = 0.0

@@ -3,7 +3,8 @@
 For out-of-order cores every tile that fits the registers, and every order of the loops around it, is
 estimated as a whole (cycles.py), and the fastest taken. In order, the figure of merit of a register tile is
 the share of a core's peak that its inner loop can reach: what it issues and the latency of dependent
-multiply-adds bound the cycles of a step; empty lanes and overlapping last tiles waste part of them.
+multiply-adds bound the cycles of a step; empty lanes and overlapping last tiles waste part of them. The
+vector axis goes outermost around them where that reads much less from memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from boards.target import Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis
-from cross.schedule.cycles import Machine, Nest, nest_cycles
+from cross.schedule.cycles import Machine, Nest, far_bytes, nest_cycles
 from cross.schedule.plan import Group, Plan, operand_axes, wide_axes
 from cross.schedule.reads import nest_of, repeats_lanes
 from cross.schedule.tiles import WASTE, divisors, factors, vector_count, vector_tiles, waste
@@ -36,6 +37,7 @@ PRODUCT_LATENCY_CYCLES = 4  # between a product of bytes and what adds pairs of 
 WIDEST_TILE = 16  # rows of a register tile; more do not fit 32 registers with two vectors a row
 ONE_CORE_PREFERRED_FLOPS = 200_000  # below, waking another core takes longer than the whole operator
 ONE_CORE_PREFERRED_CYCLES = 7_000  # estimated, on one core; waking another takes half of that
+MUCH_LESS = 0.8  # of the bytes read in the natural order
 REORDERED = 1.03  # the natural order writes the output in the order of memory
 
 IN_ORDER_CPUS = ("cortex-a53",)
@@ -95,13 +97,23 @@ def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
             continue
         core = core_of(target, group.dtype, group.shared_steps)
         vectors = vector_sizes(plan, group, core)
+        nest, machine = nest_of(plan, group, core.lanes), Machine.of(target, core.lanes)
         if core.in_order:
             sizes = best_register_tile(wide, core, vectors, operand_axes(plan, group))
-            tiles[group.owner.name] = Tile(sizes, False, 0.0)
+            tiles[group.owner.name] = Tile(sizes, _saves_reads(nest, machine, sizes), 0.0)
         else:
-            nest, machine = nest_of(plan, group, core.lanes), Machine.of(target, core.lanes)
             tiles[group.owner.name] = fastest_tile(wide, core, vectors, nest, machine)
     return tiles
+
+
+def _saves_reads(nest: Nest, machine: Machine, sizes: tuple[int, ...]) -> bool:
+    """Whether the loops around a tile read less from memory with the vector axis outermost, by far."""
+    last = len(sizes) - 1
+    natural = tuple(range(last + 1))
+    if any(operand.axes == natural for operand in nest.operands):
+        return False
+    turned = far_bytes(nest, machine, sizes, (last, *natural[:-1]))
+    return turned < MUCH_LESS * far_bytes(nest, machine, sizes, natural)
 
 
 def vector_sizes(plan: Plan, group: Group, core: Core) -> list[int]:

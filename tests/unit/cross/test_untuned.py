@@ -295,3 +295,11 @@ def test_what_is_done_before_another_core_wakes_runs_on_one() -> None:
     target = msgspec.structs.replace(AVX512, cores=(0, 1))
     cores = [default(layer(24, 31, columns), target)["cores"] for columns in (191, 191 * 8)]
     assert cores == [1, 0]  # one core; all of them
+
+
+@pytest.mark.parametrize(("m", "k", "n", "turned"), [(196, 512, 512, 1), (196, 64, 64, 0)])
+def test_a_core_in_order_reads_weights_that_its_cache_cannot_hold_once(
+    m: int, k: int, n: int, turned: int
+) -> None:
+    """1 MiB of weights behind 512 KiB of cache, against 16 KiB: every tile of rows would read all of them."""
+    assert default(layer(m, k, n), A53)["space_order"] == turned
