@@ -16,7 +16,10 @@ from toolkit.model.graph import Graph
 from toolkit.model.load import adapted, load_model
 from toolkit.model.reference import run_reference
 from toolkit.model_job import precision
+from toolkit.model_job.job import tune
 from toolkit.model_job.options import TuneOptions
+from toolkit.records import Records
+from toolkit.report.tables import tune_table
 
 BOARD = load("host")
 LAYERS = ("node_a", "node_b", "node_c")
@@ -95,3 +98,19 @@ def test_no_layer_is_chosen_where_the_whole_model_gets_slower(
 def test_it_needs_trials() -> None:
     with pytest.raises(InputError, match="precision fastest needs trials as its budget, found seconds"):
         TuneOptions(precision="fastest", seconds=60.0)
+
+
+@pytest.mark.slow
+def test_a_board_measures_both_forms_of_every_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    done: list[str] = []
+    options = TuneOptions(
+        trials=1, precision="fastest", records=tmp_path / "r.db", output=tmp_path / "small.tfb"
+    )
+    report = tune(quantized(tmp_path), BOARD, options, lambda event: done.append(getattr(event, "stage", "")))
+    assert report.precision is not None and report.precision.quantized == 3
+    assert set(report.precision.layers) <= set(LAYERS)
+    assert done.index("precision") < done.index("pack")
+    assert report.precision.text in tune_table(report)
+    with Records(tmp_path / "r.db", read_only=True) as records:
+        assert len(records) > len(report.operators)  # those of the form that was not chosen, too
