@@ -22,14 +22,17 @@ from benchmarks.kernels.workloads import WORKLOADS, Workload, dense
 from boards.board import load
 from cross.expression import Operator, placeholder
 from cross.expression.families.norm import softmax
+from cross.loopnest.nodes import For, LoopKind, statements
 from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
 from device_runtime.protocol import MeasureResult, Timing
 from toolkit.measure.builder import BuiltKernel
 from toolkit.measure.live import LiveRunner, RunnerOptions
 
-FEW_CALLS = 20  # tell how long one takes
-SHORTEST_S = 20e-6  # for all of them
+CALLS_S = (
+    20e-3  # of calls at the target's peak, which tell how long one takes; real ones are some times slower
+)
+FEWEST, MOST = 8, 20_000
 
 
 def softmax_rows() -> Operator:
@@ -50,9 +53,13 @@ def run(asked: Asked) -> None:
         for name, of in subjects.items():
             programs = Programs(space_of(of, place.target))
             runner = LiveRunner(programs, place.builder, place.session, options)
-            (built,) = place.builder.build([("tfb_untuned", programs.nest(programs.space.default()))])
+            nest = programs.nest(programs.space.default())
+            (built,) = place.builder.build([("tfb_untuned", nest)])
             assert isinstance(built, BuiltKernel)
-            timing = _counted(runner, built, options.timing)
+            loops = [part for part in statements(nest.body) if isinstance(part, For)]
+            parallel = any(loop.kind is LoopKind.PARALLEL for loop in loops)
+            threads = place.target.threads if parallel else 1
+            timing = _counted(runner, built, options.timing, threads)
             taken: dict[int | None, list[MeasureResult]] = {None: [], 1: []}
             for _ in range(asked.rounds):
                 for sets, results in taken.items():
@@ -64,14 +71,15 @@ def run(asked: Asked) -> None:
             _print("the board's", [[result.device_s for result in results] for results in taken.values()])
 
 
-def _counted(runner: LiveRunner, built: BuiltKernel, timing: Timing) -> Timing:
-    """As many calls as fit into the shortest repeat, judged by their CPU time, whatever else runs here."""
+def _counted(runner: LiveRunner, built: BuiltKernel, timing: Timing, threads: int) -> Timing:
+    """As many calls as fit into the shortest repeat, judged by the CPU time of `threads`."""
+    peak_s = built.kernel.flops / (1e9 * runner._space.target.estimated_peak_gflops)
+    few = min(MOST, max(FEWEST, int(CALLS_S / peak_s)))
     cpu_s = []
-    for number in (1, FEW_CALLS + 1):
+    for number in (1, few + 1):
         counted = replace(timing, number=number, max_number=number, repeat=1, min_repeat_ms=0.0)
         cpu_s.append(min(runner._asked(built, counted, 1).cpu_s for _ in range(3)))
-    call_s = max(cpu_s[1] - cpu_s[0], SHORTEST_S) / FEW_CALLS / runner._space.target.threads
-    number = max(1, int(1e-3 * timing.min_repeat_ms / call_s))
+    number = max(1, int(1e-3 * timing.min_repeat_ms * few * threads / (cpu_s[1] - cpu_s[0])))
     return replace(timing, number=number, max_number=number, min_repeat_ms=0.0)
 
 

@@ -36,12 +36,14 @@ SMALL: Final = 1e-3  # exp(x) - 1 has an error of 6e-8: of smaller numbers it wo
 ZEROS: Final = 0.75  # of a sparse array; half of them are negative zeros
 FEW_BYTES: Final = 4  # the magnitude of bytes of the plain set: sums do not saturate
 ENDS: Final = 0.2  # of random bytes
-SCALES: Final = (1.0, SOME, 0.125, 30.0)
-"""Of the sets in which every element has its turn. Sums of the largest pass the thresholds of exp(), -104 and
-89, beside results of some hundreds; beside those of LARGE an error of 1 is less than 1e-4."""
+SCALES: Final = (1.0, SOME, 0.125, 30.0)  # of the sets in which every element has its turn
+SUMMED: Final = (1.0, 0.125, 1.0, 0.125, SOME, 1.0, 0.125, 30.0)
+"""Of those of operators that sum or multiply elements: what follows a sum (a sigmoid, say) is tried near 0 in
+most sets, as the code for a vector's rest computes one element a set. Sums of the largest pass the thresholds
+of exp(), -104 and 89, beside results of hundreds; beside those of LARGE an error of 1 is less than 1e-4."""
 FEW: Final = 512  # elements of an output or of a constant
-LEAST, USUAL, MOST = 2, 16, 64  # sets beside the plain and the large one
-POINTS: Final = 1 << 20  # elements that all of these may read or compute: a millisecond or less
+LEAST, USUAL, MOST = 2, 24, 64  # sets beside the plain and the large one
+POINTS: Final = 3 << 19  # elements that all of these may read or compute: about a millisecond
 DATA_BYTES: Final = 4 << 20  # of all of these; they are uploaded once
 CONSTANT_BYTES: Final = 16 << 10  # of one constant in several sets: each packing of it is uploaded
 
@@ -102,12 +104,13 @@ def _changes(operator: Operator) -> list[Change]:
     count = _affordable(operator, min(MOST, max(USUAL, widest + len(named))))
     extents = sorted({extent for tensor in operator.inputs for extent in tensor.shape}) or [1]
     turns = max(0, count - len(named))
+    scales = SUMMED if summed else SCALES
     classes = _prime(turns)
     return [
         _large,
         *named[:count],
         *(
-            _Turn(number % classes, classes, SCALES[number % len(SCALES)], extents[number % len(extents)])
+            _Turn(number % classes, classes, scales[number % len(scales)], extents[number % len(extents)])
             for number in range(turns)
         ),
     ]

@@ -32,7 +32,7 @@ def test_constants_differ_in_as_many_sets_as_may_be_uploaded() -> None:
         sets = trial_data(operator, np.random.default_rng(1))
         return [data.inputs[1] is not sets[0].inputs[1] for data in sets[1:]]
 
-    assert all(own(3))
+    assert all(own(2))
     assert own(16) == [False] + [True] * 4 + [False] * (USUAL - 4)
     assert not any(own(65))
 
@@ -63,6 +63,14 @@ def test_sums_pass_the_thresholds_of_exp_beside_none_that_hide_them(
     operator = Operator("dense", (data, weight), dense(data, weight), frozenset({1}))
     sums = [found.expected for found in trial_data(operator, np.random.default_rng(1))]
     assert any(item.min() < -104 and item.max() > 89 and np.abs(item).max() < 2000 for item in sums)
+
+
+@pytest.mark.parametrize("terms", [6, 85, 300])
+def test_every_sum_is_near_0_in_many_sets(terms: int) -> None:
+    data, weight = placeholder((3, terms), "data"), placeholder((terms, 3), "weight")
+    operator = Operator("dense", (data, weight), dense(data, weight), frozenset({1}))
+    sums = np.array([np.abs(item.expected) for item in trial_data(operator, np.random.default_rng(1))])
+    assert ((sums > 0.05) & (sums < 5.0)).sum(axis=0).min() >= 8
 
 
 def test_a_sum_of_few_is_no_matter_of_its_rounding() -> None:
