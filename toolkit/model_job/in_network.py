@@ -36,6 +36,11 @@ KernelTimes = Mapping[str, float]
 """Seconds of one call by the kernel's symbol; kernels that never ran are missing."""
 
 
+def chooses_in_network(job: JobContext) -> bool:
+    """Whether networks can be timed step by step: a GPU's cannot, and emulated times say nothing."""
+    return job.target.kind == "cpu" and not job.board.emulated
+
+
 def chosen_in_network(
     job: JobContext,
     untuned: BuiltModel,

@@ -18,7 +18,7 @@ from toolkit.measure.live import short_repeats
 from toolkit.model_job.confirm import FINALISTS, Winner, confirm, confirming, finalists
 from toolkit.model_job.context import JobContext, stage
 from toolkit.model_job.fallback import Fallback, build_fallback
-from toolkit.model_job.in_network import build_network, chosen_in_network
+from toolkit.model_job.in_network import ROUNDS, build_network, chooses_in_network, chosen_in_network
 from toolkit.model_job.kernels import TunedOperator, plan_model
 from toolkit.model_job.latency import (
     LoadedModel,
@@ -189,14 +189,22 @@ def _costs(job: JobContext, baseline: Baseline, round_s: float) -> Costs:
     built_s = TUNED_KERNELS * baseline.kernels_s + baseline.library_s + baseline.put_s
     return Costs(
         prepared_s=job.passed_s,
-        confirm_s=_confirm_s(job, baseline, answer_s),
+        confirm_s=_networks_s(baseline, round_s)
+        if chooses_in_network(job)
+        else _apart_s(job, baseline, answer_s),
         finish_s=built_s + 2 * round_s + packed_s,
         compare_s=2 * (pairs_of(job) - 1) * round_s,
     )
 
 
-def _confirm_s(job: JobContext, baseline: Baseline, answer_s: float) -> float:
-    """Seconds for the finalists of all operators, when the board answers a trial in `answer_s`."""
+def _networks_s(baseline: Baseline, round_s: float) -> float:
+    """Seconds for building and timing networks of finalists, when a block of runs takes `round_s`."""
+    built_s = TUNED_KERNELS * baseline.kernels_s + baseline.library_s + baseline.put_s
+    return FINALISTS * built_s + ROUNDS * (FINALISTS + 1) * round_s
+
+
+def _apart_s(job: JobContext, baseline: Baseline, answer_s: float) -> float:
+    """Seconds for the finalists by themselves, when the board answers a trial in `answer_s`."""
     timing = short_repeats(confirming(job.board).timing, 0.0)
     timed_s = timing.repeat * (timing.min_repeat_ms * 1e-3 + timing.cooldown_s)
     kernel_s = baseline.kernels_s / max(1, len(baseline.built.plan.kernels))
@@ -251,14 +259,15 @@ def tune_tasks(
     """Tune all tasks together; the results of the tasks, and of bridges that were tuned to be reused.
 
     With a budget in seconds, tuning ends when confirming and finishing need the rest of it; the time of
-    confirming is estimated again and again from the last trials.
+    confirming kernels by themselves is estimated again and again from the last trials.
     """
     options, begun_s, answers = job.options, job.passed_s, _Answers(job.on_event)
 
     def allowed_s() -> float:
         assert plan is not None
-        confirm_s = _confirm_s(job, baseline, answers.mean_s) if answers.mean_s else plan.confirm_s
-        confirm_s = min(confirm_s, CONFIRM_SHARE * plan.total_s)
+        confirm_s = plan.confirm_s
+        if answers.mean_s and not chooses_in_network(job):
+            confirm_s = min(_apart_s(job, baseline, answers.mean_s), CONFIRM_SHARE * plan.total_s)
         return plan.total_s - plan.finish_s - confirm_s - begun_s
 
     with stage("tune", job.on_event) as running:
@@ -290,7 +299,7 @@ def confirm_tasks(
     After `until_s` on the job's clock nothing more is measured.
     """
     with stage("confirm", job.on_event) as running:
-        if job.target.kind == "cpu" and not job.board.emulated and job.passed_s < until_s:
+        if chooses_in_network(job) and job.passed_s < until_s:
             winners = chosen_in_network(job, baseline.built, baseline.golden, results, until_s)
         else:
             winners = _confirmed_apart(job, results, until_s)
