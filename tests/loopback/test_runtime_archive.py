@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import io
 import json
+import marshal
 import os
 import subprocess
 import sys
@@ -63,8 +65,33 @@ def test_the_same_sources_give_the_same_bytes() -> None:
     with zipfile.ZipFile(io.BytesIO(other.stdout)) as file:
         names = file.namelist()
     assert names == sorted(names)
-    assert {name.split("/")[0] for name in names} == {"__main__.py", *OWN}
-    assert not any(name.endswith((".so", ".pyc")) for name in names)
+    assert {name.split("/")[0] for name in names} == {"__main__.py", "__main__.pyc", *OWN}
+    modules = [name for name in names if name.endswith(".py")]
+    assert {*names} - {"msgpack/COPYING"} == {*modules, *(f"{name}c" for name in modules)}
+
+
+def test_bytecode_is_that_of_the_source_beside_it() -> None:
+    with zipfile.ZipFile(io.BytesIO(archive.runtime_archive())) as packed:
+        for name in packed.namelist():
+            if name.endswith(".pyc"):
+                source, stored = packed.read(name[:-1]), packed.read(name)
+                code = marshal.loads(stored[16:])  # noqa: S302 - made by this process
+                assert code == compile(source, name[:-1], "exec", dont_inherit=True)
+                assert stored[:4] == importlib.util.MAGIC_NUMBER
+                assert stored[8:16] == importlib.util.source_hash(source)
+
+
+def test_this_python_takes_the_bytecode(tmp_path: Path) -> None:
+    """Sources that would not compile are not looked at."""
+    path = tmp_path / "runtime.pyz"
+    with (
+        zipfile.ZipFile(io.BytesIO(archive.runtime_archive())) as packed,
+        zipfile.ZipFile(path, "w") as changed,
+    ):
+        for name in packed.namelist():
+            changed.writestr(name, b"(" if name.endswith(".py") else packed.read(name))
+    done = subprocess.run([sys.executable, path, "--help"], capture_output=True, text=True)
+    assert (done.returncode, "--device-dir" in done.stdout) == (0, True), done.stderr
 
 
 def test_the_archive_carries_the_notice_of_the_library_in_it() -> None:
