@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from boards.board import UnknownLevel, load
 from boards.target import Target
@@ -35,5 +36,13 @@ LEVELS = tuple(
 )
 HOSTS = (HOST, *LEVELS)
 """This machine as it is, and narrowed to each level of x86-64 that it has: any of them runs here."""
+
+EACH_HOST = [
+    pytest.param(
+        target, id="".join([target.cpu, *target.features]), marks=[pytest.mark.slow] * (target != HOST)
+    )
+    for target in HOSTS
+]
+"""They as the parameters of a test, of which the quick tests run the first."""
 
 AVX2_TWO_CORES = msgspec.structs.replace(AVX2, cores=(0, 1))

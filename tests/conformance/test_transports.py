@@ -124,6 +124,7 @@ def test_a_kernel_is_measured_and_a_wild_one_is_a_failure(
         assert_right(session, kernels)
 
 
+@pytest.mark.slow
 def test_an_interrupted_host_takes_its_measurement_with_it(
     board: Board, compile_kernels: CompileKernels
 ) -> None:

@@ -25,7 +25,7 @@ from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
 from tests.fuzz.pocl import Pocl, PoclJob, pocl
 from tests.fuzz.test_gpu import POCL, gpu_kernel
 from tests.interpreter.interpreter import interpret, undefined
-from tests.targets import HOSTS
+from tests.targets import EACH_HOST, HOSTS
 from toolkit.measure import emulation
 
 __all__ = ["pocl"]  # a fixture
@@ -86,7 +86,7 @@ def drawn(family: str, seed: int, target: Target) -> Case:
     return Case(plain, operator, subviews, nest, random_inputs(operator, rng))
 
 
-@pytest.mark.parametrize("target", HOSTS, ids=lambda item: item.cpu + "".join(item.features))
+@pytest.mark.parametrize("target", EACH_HOST)
 def test_on_this_machine(target: Target, tmp_path: Path) -> None:
     families = sorted(FAMILIES)[HOSTS.index(target) :: len(HOSTS)]
     cases = [drawn(family, seed, target) for family in families for seed in range(6)]

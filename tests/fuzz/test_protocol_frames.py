@@ -79,6 +79,7 @@ def test_garbage_is_refused_with_a_typed_error(garbage: bytes, magic: bool, nois
         assert error.code in (BAD_FRAME, TOO_LARGE)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(HEADERS, BUFFERS, st.data())
 def test_a_changed_byte_gives_a_frame_or_a_typed_error(

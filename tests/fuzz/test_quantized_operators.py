@@ -31,7 +31,7 @@ from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
 from tests.fuzz.pocl import Pocl, PoclJob, pocl
 from tests.fuzz.test_gpu import gpu_kernel
 from tests.onnx_models import save
-from tests.targets import HOSTS
+from tests.targets import EACH_HOST
 from tests.unit.toolkit.model.test_quantized import Quantized, convolution, others, product
 from tests.whole_models import scheduled
 from toolkit.measure import emulation
@@ -113,7 +113,7 @@ def options(request: pytest.FixtureRequest) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", HOSTS, ids=lambda target: "".join([target.cpu, *target.features]))
+@pytest.mark.parametrize("target", EACH_HOST)
 def test_on_this_machine(target: Target, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     count, seed = options(request)
     found = drawn(target, count, seed, tmp_path)

@@ -51,6 +51,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return command
 
 
+@pytest.mark.slow
 def test_a_bundle_is_measured_by_every_number_of_threads_and_against_another(run: Run) -> None:
     shown = run("--threads", "1", "--against", "b.tfb", "--csv", "times.csv", "--trace", "t.json", "--json")
     found = json.loads(shown.stdout)
@@ -76,6 +77,7 @@ def test_a_bundle_is_measured_by_every_number_of_threads_and_against_another(run
     assert "\x1b" not in shown.output and shown.stderr.endswith("done\n")
 
 
+@pytest.mark.slow
 def test_the_installed_bundle_is_measured_where_it_lies(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def bench(*arguments: str) -> Result:
         return CliRunner().invoke(main, ["bench", "--board", "host", *arguments])
@@ -101,6 +103,7 @@ def test_the_installed_bundle_is_measured_where_it_lies(run: Run, monkeypatch: p
     assert "model.so is damaged on the disk; flash it again" in bench().stderr
 
 
+@pytest.mark.slow
 def test_onnx_runtime_computes_the_same_and_is_compared(run: Run) -> None:
     text = run("--against", "onnxruntime", "--model", "small.onnx").stdout
     assert "onnxruntime" in text and re.search(r"times +measured", text) and "too few runs to tell" in text

@@ -346,6 +346,7 @@ def test_an_upload_goes_on_where_it_stopped(flasher: Flasher, tmp_path: Path) ->
     flasher.assert_runs(1)
 
 
+@pytest.mark.slow
 def test_many_runs_are_timed(flasher: Flasher) -> None:
     flasher.flash(1)
     result = flashing.run(flasher.board, [small_model(1).x.tobytes()], repeat=5, options=flasher.options)

@@ -36,10 +36,12 @@ def test_a_kernel_is_checked_and_timed(session: Session) -> None:
     assert_right(session, twice("right"))
 
 
+@pytest.mark.slow
 def test_launches_follow_each_other_through_the_workspace(session: Session) -> None:
     assert_right(session, by_way_of_workspace())
 
 
+@pytest.mark.slow
 def test_a_kernel_is_checked_without_being_timed(session: Session) -> None:
     result = session.measure(measure_request(session, twice("right"), timing=None))
     assert (result.error, result.seconds, result.number) == (None, (), 0)
@@ -150,6 +152,7 @@ def test_cuda_is_refused_where_pycuda_or_its_device_is_missing(session: Session)
     assert "pycuda cannot be loaded" in result.error.text or "device" in result.error.text
 
 
+@pytest.mark.slow
 def test_binaries_are_kept_and_damaged_ones_are_built_again(session: Session, pocl_board: Board) -> None:
     module = twice("right")
     assert_right(session, module)
@@ -162,6 +165,7 @@ def test_binaries_are_kept_and_damaged_ones_are_built_again(session: Session, po
     assert any(len(path.read_bytes()) > 1000 for path in kept)
 
 
+@pytest.mark.slow
 def test_nothing_else_is_left_behind(session: Session, pocl_board: Board) -> None:
     session.measure(measure_request(session, twice("crashes")))
     device_dir = Path(pocl_board.link.device_dir)

@@ -65,6 +65,7 @@ def end_of(peer: socket.socket) -> bytes:
     return received
 
 
+@pytest.mark.slow
 def test_idle_and_garbage_connections_beside_a_working_one(
     tcp_board: Board, compile_kernels: CompileKernels
 ) -> None:
@@ -109,6 +110,7 @@ def test_one_deadline_until_authenticated_whatever_arrives(tcp_board: Board) -> 
         assert listen.AUTH_DEADLINE_S - 2 < time.monotonic() - start_s < 3 * listen.AUTH_DEADLINE_S
 
 
+@pytest.mark.slow
 def test_a_full_house_says_so_and_lets_who_waits_in_later(tcp_board: Board) -> None:
     with ExitStack() as stack:
         sessions = [
@@ -282,6 +284,7 @@ def open_session_through(
     return open_session(linked(board, port=listener.getsockname()[1]))
 
 
+@pytest.mark.slow
 def test_two_connections_share_the_board_by_lease(tcp_board: Board, compile_kernels: CompileKernels) -> None:
     with open_session(tcp_board) as first, open_session(tcp_board, lease=False) as second:
         assert second.probe().machine == os.uname().machine

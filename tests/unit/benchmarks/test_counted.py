@@ -93,6 +93,7 @@ def test_each_thread_fetches_its_own() -> None:
     assert chunks(7, 3) == [3, 2, 2]
 
 
+@pytest.mark.slow
 def test_a_network_moves_at_least_what_it_has(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weights = {name: rng.normal(size=(64, 64)).astype(np.float32) for name in ("v", "w")}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.integer_networks import FLOATS, quantized_network, row
 from benchmarks.integer_steps import steps_table
 from benchmarks.kernels.results import OWN, Case, Sample, Series
@@ -31,6 +33,7 @@ def test_ratios_are_over_the_fastest_rival_that_is_right_and_over_our_floats() -
     assert "not measured: wrong all: wrong by 9.0e-01" in text and "absent: no Python" in text
 
 
+@pytest.mark.slow
 def test_layers_of_a_network_are_compared_by_kind(tmp_path: Path) -> None:
     lines = steps_table(quantized_network("bert", tmp_path, 16)[1], seed=0).splitlines()
     kinds = {line.split()[0]: line.split() for line in lines[1:]}

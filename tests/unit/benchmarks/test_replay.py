@@ -64,6 +64,7 @@ def test_every_search_finds_the_best_when_it_may_look_everywhere(tiny: Replay, t
     assert np.nanmin(costs_s) == tiny.best_s
 
 
+@pytest.mark.slow
 def test_a_prior_chooses_from_the_first_batch_on(tiny: Replay, tmp_path: Path) -> None:
     relation = make_features("relation", tiny.programs)
     model = GradientBoostedTrees(seed=0)

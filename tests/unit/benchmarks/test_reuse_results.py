@@ -48,6 +48,7 @@ def test_another_version_is_measured_again(tmp_path: Path) -> None:
     assert kept(path) is None
 
 
+@pytest.mark.slow
 def test_the_figures_show_ours_beside_the_paper_s(tmp_path: Path) -> None:
     for outcome in (_outcome("conv2d", 0, 0.9, 4.0), _outcome("conv2d", 1, 1.1, 6.0)):
         _keep(tmp_path, outcome)

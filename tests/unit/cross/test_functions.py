@@ -19,7 +19,7 @@ from cross.expression.language.terms import select
 from cross.loopnest import Programs
 from cross.schedule import cpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_here
-from tests.targets import HOST, HOSTS
+from tests.targets import EACH_HOST, HOST
 
 COUNT = 40_000
 FUNCTIONS: dict[str, tuple[Callable[[Term], Term], Callable[[float], float]]] = {
@@ -56,7 +56,7 @@ def _run(
     return output
 
 
-@pytest.mark.parametrize("target", HOSTS, ids=lambda target: "".join([target.cpu, *target.features]))
+@pytest.mark.parametrize("target", EACH_HOST)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_as_accurate_as_stated(name: str, target: Target, tmp_path: Path) -> None:
     function, exact = FUNCTIONS[name]

@@ -152,6 +152,7 @@ def test_a_matrix_that_a_running_loop_reads_stays_a_table() -> None:
     assert "__constant float table0[4][4]" in gpu_program("k", nest, POCL).source
 
 
+@pytest.mark.slow
 def test_launches_and_registers_of_a_cubin() -> None:
     """Padding inlined: three launches; registers are within what the constraints predict."""
     pytest.importorskip("nvidia.cuda_nvrtc")

@@ -16,12 +16,12 @@ from cross.loopnest import Programs
 from cross.schedule import cpu_space
 from device_runtime.sandbox.guarded_memory import Region
 from tests.fuzz.kernels import loaded
-from tests.targets import HOSTS
+from tests.targets import EACH_HOST
 
 STEPS = (-5, -4, -3, -2, -1, 2, 3, 4, 5)
 
 
-@pytest.mark.parametrize("target", HOSTS, ids=lambda target: "".join([target.cpu, *target.features]))
+@pytest.mark.parametrize("target", EACH_HOST)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint16", "bool"])
 def test_slices_with_steps(dtype: str, target: Target, tmp_path: Path) -> None:
     """Buffers end at a page that nobody may touch, and begin behind one."""

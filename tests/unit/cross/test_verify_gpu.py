@@ -121,6 +121,7 @@ def without_barrier(statement: Statement, number: Iterator[int], dropped: int) -
             return statement
 
 
+@pytest.mark.slow
 def test_every_barrier_of_a_generated_program_is_needed() -> None:
     """Tiles of both operands are fetched in several steps: a barrier before each fetch and before its use."""
     a, b = placeholder((32, 32), "A"), placeholder((32, 32), "B")

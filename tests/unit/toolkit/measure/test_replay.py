@@ -147,6 +147,7 @@ def test_a_missing_table_names_the_command(tmp_path: Path) -> None:
         ReplayTable.read(tmp_path / "C6.tfbr")
 
 
+@pytest.mark.slow
 def test_columns_that_do_not_fit_are_refused(space: ScheduleSpace, tmp_path: Path) -> None:
     table, _ = made(space)
     path = tmp_path / "tiny.tfbr"

@@ -31,6 +31,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.slow
 def test_expected_trials_equal_the_plain_version_bit_for_bit() -> None:
     pairs = [pair for pair in itertools.permutations(SMALL, 2) if reusable(*pair)]
     assert len(pairs) >= 12

@@ -340,6 +340,7 @@ def test_every_operator_gets_its_trials(records: Records) -> None:
     assert len(records) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [False, True])
 def test_shared_trials_go_to_the_operator_that_matters(records: Records, overlap: bool) -> None:
     options = replace(OPTIONS, overlap=overlap)
