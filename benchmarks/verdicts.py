@@ -134,7 +134,8 @@ def run(asked: Asked) -> int:
             for number in range(asked.comparisons):
                 found = compared(place, slowdown, asked.pairs, number)
                 verdicts[found.verdict] += 1
-                print(f"{found.ratio:.4f} [{found.low:.4f}, {found.high:.4f}] {found.verdict}", flush=True)
+                high = "" if found.high is None else f"{found.high:.4f}"
+                print(f"{found.ratio:.4f} [{found.low:.4f}, {high}] {found.verdict}", flush=True)
             share = verdicts[right] / asked.comparisons
             reached = share >= (FOUND_SHARE if slowdown else 1 - FALSE_SHARE)
             missed += not reached

@@ -39,7 +39,7 @@ from toolkit.tuning.progress import TuningResult
 from toolkit.tuning.time_breakdown import TimeBreakdown
 
 Array = NDArray[Any]
-LAYERS = 23  # of SqueezeNet; pairs of its convolutions are joined in one tensor
+LAYERS = 15  # of SqueezeNet at least; what a board's caches make chains of counts once
 Pick = Callable[[ScheduleSpace, np.random.Generator], Configuration]
 
 

@@ -43,7 +43,9 @@ def _output(step: Group | Region) -> str:
 
 
 def _following(graph: Graph) -> dict[str, str]:
-    """For every result that one group reads once, in the shape in which it was made, that group's result."""
+    """For every result of a group that reduces which one other such group reads once, in the shape it
+    was made in, the other's result. Chains of elementwise nodes were cut for their length (chains.py).
+    """
     whole = {graph.root(name) for name in graph.outputs} | {graph.root(name) for name in graph.inputs}
     readers: dict[str, list[tuple[Group | Region, str]]] = {}
     for step in graph.steps:
@@ -52,16 +54,25 @@ def _following(graph: Graph) -> dict[str, str]:
     found: dict[str, str] = {}
     for group in graph.groups:
         name = group.output
-        if name in whole or graph.root(name) != name or len(readers.get(name, ())) != 1:
+        if (
+            not _reduces(group)
+            or name in whole
+            or graph.root(name) != name
+            or len(readers.get(name, ())) != 1
+        ):
             continue
         ((reader, read_as),) = readers[name]
-        if not isinstance(reader, Group) or reader.output in found.values():
+        if not isinstance(reader, Group) or not _reduces(reader) or reader.output in found.values():
             continue
         handed = reader.operator.inputs[reader.inputs.index(read_as)]
         made = group.operator.output
         if (made.shape, made.dtype) == (handed.shape, handed.dtype) and group.operator.destination is None:
             found[name] = reader.output
     return found
+
+
+def _reduces(group: Group) -> bool:
+    return any(stage.reduce_axes for stage in group.operator.stages)
 
 
 @dataclass(frozen=True, slots=True)
