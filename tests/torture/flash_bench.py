@@ -178,7 +178,7 @@ class Bench:
             try:
                 shutil.copytree(self.folder / start, self.disk, symlinks=True)
                 return
-            except FileExistsError:
+            except (FileExistsError, shutil.Error):  # the disk's folder, or one in it
                 if time.monotonic() > deadline_s:
                     raise
             time.sleep(0.01)
