@@ -29,8 +29,8 @@ from device_runtime.protocol import unwritten_byte
 Array = NDArray[Any]
 
 LARGE: Final = 256.0
-"""Beyond the thresholds of activations (6) and of exp() (104). Not far beyond: an activation of a sum of such
-numbers shows what the sum was rounded by, which Winograd's algorithms do more than others."""
+"""Beyond the thresholds of activations (6) and of exp() (104). Not far beyond, less in long sums, and one
+factor of a product: an activation of a sum shows what that was rounded by, most of all by Winograd's way."""
 SOME: Final = 4.0  # of a sparse array, and of a large one of float16, whose largest number is 65504
 SMALL: Final = 1e-3  # exp(x) - 1 has an error of 6e-8: of smaller numbers it would be more than 1e-4
 ZEROS: Final = 0.75  # of a sparse array; half of them are negative zeros
@@ -41,6 +41,10 @@ SUMMED: Final = (1.0, 0.125, 1.0, 0.125, SOME, 1.0, 0.125, 30.0)
 """Of those of operators that sum or multiply elements: what follows a sum (a sigmoid, say) is tried near 0 in
 most sets, as the code for a vector's rest computes one element a set. Sums of the largest pass the thresholds
 of exp(), -104 and 89, beside results of hundreds; beside those of LARGE an error of 1 is less than 1e-4."""
+ROUNDED: Final = 3000.0
+"""Sums of so many numbers of magnitude 1, or of fewer larger ones, are rounded by about 3e-5 where they are
+added one by one (each by 3e-8 of a partial sum, on average a third of its terms' magnitude): the tanh() of a
+right kernel's sum is within 1e-4 of the largest, which is 1."""
 FEW: Final = 512  # elements of an output or of a constant
 LEAST, USUAL, MOST = 2, 24, 64  # sets beside the plain and the large one
 POINTS: Final = 3 << 19  # elements that all of these may read or compute: about a millisecond
@@ -64,7 +68,7 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
 
     Kernels are timed on the plain set. A constant that is the same as in the plain set is the same array.
     """
-    bounds = byte_bounds(operator)
+    bounds, longest = byte_bounds(operator), _longest_sum(operator)
     plain = [
         random_bytes(tensor.shape, tensor.dtype, FEW_BYTES, rng)
         if place in bounds
@@ -77,8 +81,12 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
             return array
         if position in bounds and (change in (_large, _reversed) or isinstance(change, _Turn)):
             return random_bytes(array.shape, array.dtype, bounds[position], rng)
-        if position in operator.constants and isinstance(change, _Turn):
+        if isinstance(change, _Turn) and (position in operator.constants or (position and longest)):
             change = replace(change, scale=1.0)  # of a product only one factor is scaled
+        elif change is _large and longest and str(array.dtype) in FLOATS:
+            return _other(array, rng) if position else _large(array, rng, 4 * ROUNDED / longest)
+        elif isinstance(change, _Turn) and longest:
+            change = replace(change, scale=min(change.scale, max(1.0, ROUNDED / longest)))
         return change(array, rng)
 
     def changed(place: int, change: Change) -> list[Array]:
@@ -97,7 +105,7 @@ def _changes(operator: Operator) -> list[Change]:
     """How each further set is made from the plain one."""
     reduced = [(_combiner(stage), _reduced(stage)) for stage in operator.stages]
     widest = max((extent for combiner, extent in reduced if combiner in ("max", "min")), default=0)
-    summed = any(combiner in ("sum", "prod") for combiner, _ in reduced)
+    summed = _longest_sum(operator) > 0
     named = [_small, _sparse, _whole, _negative]
     if operator.output.elements < FEW and not summed:
         named.append(_reversed)
@@ -123,6 +131,12 @@ def _affordable(operator: Operator, most: int) -> int:
     data_bytes = sum(item.elements * np.dtype(item.dtype).itemsize for item in changing)
     data_bytes += math.prod(operator.written) * np.dtype(operator.output.dtype).itemsize
     return max(LEAST, min(most, POINTS // max(points, 1), DATA_BYTES // max(data_bytes, 1)))
+
+
+def _longest_sum(operator: Operator) -> int:
+    """The most elements that a stage adds or multiplies to one; 0 where none does."""
+    stages = [stage for stage in operator.stages if _combiner(stage) in ("sum", "prod")]
+    return max(map(_reduced, stages), default=0)
 
 
 def _combiner(stage: Tensor) -> str:
@@ -195,13 +209,13 @@ def _plain(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Arra
     return rng.integers(low, 2 if dtype == "bool" else 5, shape).astype(dtype)
 
 
-def _large(plain: Array, rng: np.random.Generator) -> Array:
-    """Floats of all magnitudes up to LARGE, as functions differ between 1 and 2, too: positive in the first
+def _large(plain: Array, rng: np.random.Generator, most: float = LARGE) -> Array:
+    """Floats of all magnitudes up to `most`, as functions differ between 1 and 2, too: positive in the first
     half, negative in the second, the extremes at the ends, so that a reduction that starts from a wrong value
     or leaves one out is wrong; they do not cancel, which would leave a sum of few to its rounding. Integers
     up to their type's end or 1000."""
     if str(plain.dtype) in FLOATS:
-        largest = SOME if plain.dtype.itemsize == 2 else LARGE
+        largest = SOME if plain.dtype.itemsize == 2 else max(SOME, min(LARGE, most))
         values = np.abs(_other(plain, rng).ravel()) * largest ** rng.random(plain.size)
         values[plain.size // 2 :] *= -1
         values[-1], values[0] = -largest, 1.5 * largest

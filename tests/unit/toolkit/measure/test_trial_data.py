@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cross.expression import Operator, cast, compute, placeholder
-from cross.expression.families.dense import dense
+from cross.expression import Operator, cast, compute, placeholder, tanh
+from cross.expression.families.dense import batch_matmul, dense
 from cross.expression.families.pool import reduce
 from cross.expression.reference import evaluate
 from tests.loopback.tuning_process import small_dense
@@ -71,6 +71,18 @@ def test_every_sum_is_near_0_in_many_sets(terms: int) -> None:
     operator = Operator("dense", (data, weight), dense(data, weight), frozenset({1}))
     sums = np.array([np.abs(item.expected) for item in trial_data(operator, np.random.default_rng(1))])
     assert ((sums > 0.05) & (sums < 5.0)).sum(axis=0).min() >= 8
+
+
+@pytest.mark.parametrize("terms", [20, 96, 256, 768])
+def test_the_rounding_of_a_sum_is_no_matter_where_a_function_saturates(terms: int) -> None:
+    """Added one by one, the worst of all orders."""
+    left, right = placeholder((2, 9, terms), "left"), placeholder((2, terms, 16), "right")
+    product = batch_matmul(left, right)
+    operator = Operator("matmul", (left, right), compute(product.shape, lambda *at: tanh(product[at]), "y"))
+    for data in [item for seed in range(4) for item in trial_data(operator, np.random.default_rng(seed))]:
+        products = data.inputs[0][..., None] * data.inputs[1][:, None]
+        rounded = np.tanh(np.cumsum(products, axis=2, dtype=np.float32)[:, :, -1], dtype=np.float32)
+        assert np.abs(rounded - data.expected).max() <= 8e-5 * np.abs(data.expected).max()
 
 
 def test_a_sum_of_few_is_no_matter_of_its_rounding() -> None:
