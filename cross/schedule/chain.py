@@ -28,9 +28,9 @@ from cross.schedule.vector_axis import coefficient
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A group whose result one other group reads: along each axis at an index that moves by `steps` with
-    the axes of that group's reduction;
-    `padded` are the axes of the result over whose ends they reach, through a padding.
+    """A group whose result one other group reads: along each axis at an index that moves by `steps` (none is
+    negative) with the axes of that group's reduction. `padded` are the axes of the result over whose ends
+    they reach, through a padding.
     """
 
     producer: Group
@@ -130,8 +130,8 @@ def _link(plan: Plan, group: Group, members: Sequence[Group]) -> Link | None:
     axes = (*stage.axes, *stage.reduce_axes)
     indices = next(iter(places))
     found = [{axis: coefficient(index, axis) for axis in axes} for index in indices]
-    if len(places) != 1 or any(None in item.values() for item in found):
-        return None
+    if len(places) != 1 or any(step is None or step < 0 for item in found for step in item.values()):
+        return None  # what a block needs grows with the block, from its first element on
     steps = tuple({axis: step for axis, step in item.items() if step} for item in found)
     spans = {axis: axis.extent for axis in axes}
     padded = tuple(

@@ -34,9 +34,8 @@ LEAST_SAVED = 0.05  # of the time at the peak: less is within the error of these
 HANDED_BYTES_PER_CYCLE = 10.0
 """Of a core, for what is written and read again by way of its second cache or a third one. Measured on one
 Sapphire Rapids Xeon as what chains of MobileNets save: 6 to 9 by way of the second, 10 to 23 of the third."""
-LARGE_BLOCK = (
-    0.5  # of what is saved is left to pay where a block does not fit the first cache; measured there
-)
+LARGE_BLOCK = 0.5
+"""Of what is saved is left to pay where a block does not fit the first cache; measured there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def saved_seconds(separate: Sequence[Operator], chain: Operator, target: Target)
 
     One that Winograd's algorithms compute stays alone: a chain has no place for them.
     """
-    if any(True for item in separate for _ in algorithms(item, target, flat=False)):
+    if any(any(algorithms(item, target, flat=False)) for item in separate):
         return 0.0
     program = with_packed_lanes(with_vector_axes(chain, target), target)
     plan = make_plan(program)

@@ -207,10 +207,10 @@ class _Search:
         if first != moved.output or first in others or len(weight) != len(image):
             return False  # the last: it has groups of channels
         few = weight[-2] < FEW_CHANNELS
-        if moved.op == "Slice":
-            near = set(weight[:-2]) == {1} and max(map(abs, moved.integers("steps"))) < FEW_CHANNELS
-            return (few or near) and pieces(self.graph.values[moved.output].shape, image) is not None
-        return few and pieces(self.graph.values[moved.output].shape, image) is not None
+        is_pointwise = set(weight[:-2]) == {1}
+        near = moved.op == "Slice" and max(map(abs, moved.integers("steps"))) < FEW_CHANNELS
+        fits = pieces(self.graph.values[moved.output].shape, image) is not None
+        return fits and (few or (is_pointwise and near))
 
     def _branch(self, first: Node, meeting: Node, anchor: Node) -> list[Node]:
         """The nodes from `first` to `meeting`, if they all may join and nobody else reads between."""

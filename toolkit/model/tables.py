@@ -77,17 +77,13 @@ def _ends(graph: Graph, sources: Mapping[str, str]) -> set[str]:
 
 
 def _cone(last: Node, source: str, producer: Mapping[str, Node]) -> list[Node]:
-    """The nodes between a value and the source that it is computed of, in their order."""
-    found: dict[str, Node] = {}
-
-    def visit(node: Node) -> None:
-        for name in node.inputs:
-            if name != source and name in producer and name not in found:
-                visit(producer[name])
-        found[node.output] = node
-
-    visit(last)
-    return list(found.values())
+    """The nodes between a value and the source that it is computed of, in their order, that of `producer`."""
+    found, waiting = {last.output}, [last]
+    while waiting:
+        new = {name for name in waiting.pop().inputs if name != source and name in producer} - found
+        found |= new
+        waiting += (producer[name] for name in new)
+    return [node for name, node in producer.items() if name in found]
 
 
 def _look_up(graph: Graph, build: GraphBuilder, last: Node, source: str, cone: list[Node]) -> None:

@@ -30,9 +30,8 @@ from cross.loopnest.nodes import ZERO, Buffer, Expr, Load, Scope, Var, add, fold
 
 ZEROS = Value("@tfb.zeros", "pointer")  # zeros that guarded loads read instead of memory they may not touch
 ZERO_BYTES = 512  # no single load is longer
-LONGEST_STRIDE = (
-    4  # of lanes that are picked out of vectors: as many loads and shuffles, instead of one a lane
-)
+LONGEST_STRIDE = 4
+"""Of lanes that are picked out of vectors of neighbours: so many loads and shuffles, not a load for each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import pytest
 from boards.board import load
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv
+from cross.expression.families.data_movement import strided_slice
 from cross.expression.families.elementwise import UNARY, apply, bias_add
 from cross.expression.families.pool import pool2d
 from cross.expression.families.window import Window
@@ -15,7 +16,9 @@ from cross.expression.reference import evaluate
 from cross.expression.rewrites.composition import composed
 from cross.loopnest import LoopNest, Programs, to_text, verify
 from cross.schedule import ScheduleSpace, cpu_space
+from cross.schedule.chain import chain_of
 from cross.schedule.chain_cost import saved_seconds
+from cross.schedule.plan import make_plan
 from tests.fuzz.operators import FAMILIES, random_operator
 from tests.interpreter.interpreter import interpret
 from tests.targets import AVX2_TWO_CORES as TARGET
@@ -124,3 +127,12 @@ def test_winograds_convolutions_stay_alone() -> None:
     convolution = Operator("conv", (data, weight), conv2d(data, weight, SAME), frozenset({1}))
     links = (convolution, pointwise(112, 64, 64))
     assert saved_seconds(links, joined(*links), TARGET) == 0.0
+
+
+def test_what_is_read_backwards_is_no_link() -> None:
+    data, weight = placeholder((1, 9, 9, 8), "X"), placeholder((1, 1, 8, 5), "W")
+    for start, step, links in ((0, 1, 1), (8, -1, 0)):
+        rows = strided_slice(data, (0, start, 0, 0), (1, step, 1, 1), data.shape)
+        reader = Operator("pointwise", (data, weight), conv2d(rows, weight, Window()), frozenset({1}))
+        chain = chain_of(make_plan(joined(depthwise(9, 8), reader)))
+        assert len(chain.links if chain else ()) == links
