@@ -47,6 +47,7 @@ static inline float2 make_float2(float x, float y) { return (float2){x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return (float4){x, y, z, w}; }
 static inline int min(int a, int b) { return a < b ? a : b; }
 static inline int max(int a, int b) { return a < b ? b : a; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __int_as_float(int bits) { union { int i; float f; } u = {bits}; return u.f; }
 
 static ucontext_t scheduler, threads[MOST_THREADS];

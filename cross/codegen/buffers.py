@@ -1,4 +1,4 @@
-"""Sizes of a bound nest's buffers and their places in the workspace: the same for every code generator."""
+"""A bound nest's buffers, for every code generator: sizes, places in the workspace, which are rounded."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 
 from cross.errors import CompileError
 from cross.expression.language.dtypes import ITEM_BYTES
-from cross.expression.language.terms import Int
-from cross.loopnest.nodes import Buffer, Expr, LoopNest
+from cross.expression.language.terms import Call, Int, walk
+from cross.loopnest.nodes import Buffer, Expr, LoopNest, loads, stores
 
 BUFFER_ALIGNMENT = 64  # bytes: a cache line, and the widest vector of x86-64
 
@@ -32,3 +32,23 @@ def workspace_offsets(nest: LoopNest) -> dict[str, int]:
         total += -(-size_bytes(buffer) // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
     offsets[""] = total
     return offsets
+
+
+def rounded_buffers(nest: LoopNest) -> frozenset[str]:
+    """Names of the buffers whose elements are rounded to integers later, as they are or in other elements.
+
+    A fused multiply-add in such an element could choose another integer than the reference
+    (reference/evaluator.py). Sums are left out: their order decides more than the fused steps do.
+    """
+    written = [(store.buffer.name, store.value) for _, store in stores(nest.body)]
+    sums = {name for name, value in written if any(load.buffer.name == name for load in loads(value))}
+    found: set[str] = set()
+    for name, value in reversed(written):  # what reads a buffer comes behind what writes it
+        inside = [value] if name in found else [term for term in walk(value) if rounds(term)]
+        found |= {load.buffer.name for term in inside for load in loads(term)} - sums
+    return frozenset(found)
+
+
+def rounds(term: Expr) -> bool:
+    """Whether a term rounds its operand to an integer."""
+    return isinstance(term, Call) and term.function == "round"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from cross.codegen.buffers import size_bytes, workspace_offsets
+from cross.codegen.buffers import rounded_buffers, rounds, size_bytes, workspace_offsets
 from cross.codegen.c.arrays import Array
 from cross.codegen.c.dialect import Dialect
 from cross.codegen.c.lines import INDENT, Lines
@@ -24,6 +24,7 @@ from cross.codegen.c.registers import Use, own_dimensions, runs_as_vector, uses,
 from cross.codegen.c.terms import guarded_reads, known_with, without_parentheses
 from cross.codegen.c.values import Values
 from cross.errors import CompileError
+from cross.expression.language.terms import walk
 from cross.loopnest.nodes import (
     Allocate,
     Barrier,
@@ -114,6 +115,7 @@ class _FunctionWriter(Lines):
         self.shared_bytes = 0
         self.accessed = False  # whether, since the last barrier, anything that threads share may have been
         found = list(uses(shape.body))
+        self.rounded = rounded_buffers(nest)
         self.stored = {use.buffer.name for use in found if use.writes}
         self.touched = {use.buffer.name for use in found}
         own = (*THREAD_PRIVATE, Scope.SHARED)
@@ -285,6 +287,7 @@ class _FunctionWriter(Lines):
                     self.loop(statement, self.own_work)
             case Store():
                 with self._guarded(statement.guard):
+                    self.values.rounded = statement.buffer.name in self.rounded
                     value = self.values.scalar(statement.value)
                     self._write(self.values.assignment(statement.buffer, statement.indices, value))
             case Barrier():
@@ -305,8 +308,9 @@ class _FunctionWriter(Lines):
         Compilers merge such branches, in time that grows with the square of their number.
         """
         match loop:
-            case For(var, _, LoopKind.VECTORIZED, Store(_, _, value, None)):
+            case For(var, _, LoopKind.VECTORIZED, Store(buffer, _, value, None)):
                 found = dict.fromkeys(guarded_reads(value, var))
+                self.values.rounded = buffer.name in self.rounded or any(map(rounds, walk(value)))
             case _:
                 found = {}
         with self.braces() if found else nullcontext():
@@ -330,6 +334,7 @@ class _FunctionWriter(Lines):
         if not as_whole and not self.dialect.vectors:
             return False
         kind = self.values.type(store.buffer.dtype)
+        self.values.rounded = store.buffer.name in self.rounded
         with self._guarded(store.guard):
             value = without_parentheses(self.values.vector(store.value, loop.var, lanes))
             place = array.place(self.values, store.indices, loop.var, lanes)

@@ -28,6 +28,11 @@ _DOT = """int sdot4(int x, int w) {
 #endif
 }"""
 
+_PRODUCT = """{
+#pragma OPENCL FP_CONTRACT OFF
+    return a * b;
+}"""
+
 OPENCL_C = Dialect(
     language="opencl",
     compiled=lambda source, limits: source,  # a board's driver compiles it
@@ -53,6 +58,7 @@ OPENCL_C = Dialect(
     store={"float16": "vstore_half{lanes}_rte({value}, 0, ({space} half *){address});"},
     function_suffixes={},  # functions are overloaded
     functions={"sdot4": _DOT},
+    products=dict.fromkeys(("float", "double"), _PRODUCT),
     preludes={"float64": "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"},
     vectors=True,
     load_vector="vload{lanes}(0, {address})",

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from cross.codegen.buffers import rounds
 from cross.codegen.c.arrays import Array
 from cross.codegen.c.dialect import Dialect
 from cross.codegen.c.names import Names
@@ -56,6 +57,9 @@ class Values:
         self.tables: dict[tuple[tuple[float, ...], ...], tuple[str, str]] = {}  # with their dtype
         self.helpers: dict[str, str] = {}  # functions that the source needs, by name
         self.dtypes: set[str] = set()
+        self.rounded = (
+            False  # whether the result is rounded to integers: fused multiply-adds would choose other ones
+        )
         self.assumed: set[Expr] = set()
         self.kept: dict[Expr, str] = {}  # guarded reads that have been made, and where their values are
         self._lanes: dict[str, int] = {}
@@ -193,6 +197,8 @@ class Values:
             texts = [as_operand(side) for side in sides]
         else:
             texts = [self.scalar(side) for side in sides]
+        if op == "*" and self.rounded and dtype in FLOATS:
+            return self._product(dtype, "", texts)
         return self._written(op, dtype, texts)
 
     def _all_of(self, condition: Expr) -> str:
@@ -232,6 +238,13 @@ class Values:
         helper = "floor_div" if op == "//" else "floor_mod"
         self.helpers |= {name: _FLOOR[name] for name in ("floor_div", helper)}
         return f"{helper}({self.integer(expression.left)}, {right})"
+
+    def _product(self, dtype: str, lanes: str, sides: list[str]) -> str:
+        """A product of floats that stays a rounded number of its own."""
+        scalar = self.type(dtype)
+        kind, name = scalar + lanes, f"product_of_{scalar}{lanes}"
+        self.helpers[name] = f"{kind} {name}({kind} a, {kind} b) {self.dialect.products[scalar]}"
+        return f"{name}({', '.join(map(without_parentheses, sides))})"
 
     def _extreme(self, op: str, dtype: str, lanes: str, sides: list[str]) -> str:
         """The smaller or larger of two values of a dtype, or of each of their lanes.
@@ -283,7 +296,10 @@ class Values:
             self._define_bits(row.name, self.type(dtype), self.type(row.result))
         if DTYPES[dtype].kind not in row.c and row.expansion is not None:
             return text(row.expansion(call, *expression.arguments))
-        return self._written(expression.function, dtype, [text(item) for item in expression.arguments])
+        outside, self.rounded = self.rounded, self.rounded or rounds(expression)
+        operands = [text(item) for item in expression.arguments]
+        self.rounded = outside
+        return self._written(expression.function, dtype, operands)
 
     def _lane_by_lane(self, name: str, kind: str, lanes: int, sides: list[str]) -> str:
         """A function of the dialect on each lane of two vectors."""
@@ -338,6 +354,10 @@ class Values:
                     return self.vector(then, var, lanes)
                 branches = [self.vector(branch, var, lanes) for branch in (then, otherwise)]
                 return f"({self.scalar(left)} ? {branches[0]} : {branches[1]})"
+            case Binary("*", left, right) if self.dialect.vectors and self.rounded and dtype in FLOATS:
+                return self._product(
+                    dtype, str(lanes), [self.vector(side, var, lanes) for side in (left, right)]
+                )
             case Binary(op, left, right) if self.dialect.vectors and op in ("+", "-", "*", "/"):
                 return f"({self.operand(left, var, lanes)} {op} {self.operand(right, var, lanes)})"
             case Binary("min" | "max" as op, left, right) if self.dialect.vectors:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from boards.target import Target
-from cross.codegen.buffers import BUFFER_ALIGNMENT, bound_extent, size_bytes
+from cross.codegen.buffers import BUFFER_ALIGNMENT, bound_extent, rounded_buffers, size_bytes
 from cross.codegen.instructions import (
     FENCE_DECLARATION,
     TYPES,
@@ -93,7 +93,7 @@ class Region(Stores):
             buffer.name: Value(f"%b{position}", "pointer") for position, buffer in enumerate(self.buffers)
         }
         writer = Writer()
-        super().__init__(writer, Values(writer, self.pointers, target), target)
+        super().__init__(writer, Values(writer, self.pointers, target), target, rounded_buffers(nest))
         self.name = name
         self.collapsed = _Collapsed.of(statement)
         self.nest = nest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from boards.target import Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT
 from cross.codegen.instructions import (
@@ -20,13 +22,15 @@ from cross.loopnest.nodes import Buffer, Expr, Scope
 class Stores:
     """Writes to buffers at the current place of a writer."""
 
-    def __init__(self, writer: Writer, values: Values, target: Target) -> None:
+    def __init__(self, writer: Writer, values: Values, target: Target, rounded: Collection[str]) -> None:
         self.writer = writer
         self.values = values
+        self.rounded = rounded  # names of buffers: rounded_buffers of buffers.py
         self.target = target
 
     def store(self, buffer: Buffer, indices: tuple[Expr, ...], expr: Expr, guard: Expr | None = None) -> None:
         values = self.values
+        values.rounded = buffer.name in self.rounded
         value = values.evaluate(expr)
         holds = None if guard is None else values.evaluate(guard)
         if buffer.scope is Scope.REGISTER:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from boards.target import Target
+from cross.codegen.buffers import rounds
 from cross.codegen.instructions import Value, literal, selection
 from cross.codegen.llvm.dot_products import DotProducts
 from cross.codegen.llvm.functions import Functions
@@ -65,9 +66,9 @@ class Values(Memory):
         written = self.functions.table.get(expr.function) if expr.dtype == "float32" else None
         if written is None and kind not in row.llvm and row.expansion is not None:
             return self.evaluate(row.expansion(call, *expr.arguments))
-        rounds, self.rounded = self.rounded, self.rounded or expr.function == "round"
+        outside, self.rounded = self.rounded, self.rounded or rounds(expr)
         operands, _ = self.arithmetic.together(*map(self.evaluate, expr.arguments))
-        self.rounded = rounds
+        self.rounded = outside
         if expr.function in BYTE_PRODUCTS:
             summed = self.dot_products.add(expr.function, literal(0, "int32"), *operands)
             if summed is not None:
