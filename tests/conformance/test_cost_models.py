@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.quick import others_slow
 from tests.synthetic_trees import CHANNELS, tree_features
 from toolkit.cost_model.base import Objective, Saveable
 from toolkit.cost_model.choose import make_cost_model
@@ -89,7 +90,7 @@ def test_a_fit_replaces_what_was_learnt_before(make: Make) -> None:
     assert np.array_equal(again.predict(features), fresh.predict(features))
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", others_slow([1, 2, 3], 1))
 def test_a_first_batch_of_any_size_is_enough(make: Make, n: int) -> None:
     features, costs = data(n)
     model = make(0)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.quick import others_slow
 from tests.synthetic_space import TilingSpace, everything
 from toolkit.cost_model.gbt import GradientBoostedTrees, TreeOptions
 from toolkit.cost_model.random_model import RandomModel
@@ -62,7 +63,11 @@ PROPOSERS: dict[str, Make] = {
 }
 
 
-@pytest.fixture(params=PROPOSERS, name="make")
+# diversity is annealing with another choice among the same candidates
+QUICK = [name for name in PROPOSERS if name != "annealing with diversity"]
+
+
+@pytest.fixture(params=others_slow(PROPOSERS, *QUICK), name="make")
 def _make(request: pytest.FixtureRequest) -> Make:
     return PROPOSERS[request.param]
 

@@ -28,7 +28,7 @@ from device_runtime.protocol import (
 )
 from device_runtime.wire.frames import FrameDecoder
 
-SHAS = st.text("0123456789abcdef", min_size=64, max_size=64)
+SHAS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 BUFFERS = st.builds(
     BufferRequest,
     role=st.sampled_from(["input", "output"]),

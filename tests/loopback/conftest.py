@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,13 +13,17 @@ import pytest
 from boards.board import Board, load
 from boards.target import POCL
 from cross import native
+from cross.errors import CompileError, LinkError
+from cross.link import native_objects
+from cross.native.system_libraries import LIBRARIES
+from cross.native.toolchain import find_toolchain, run
+from tests.targets import HOST
 from toolkit.measure import emulation
 from toolkit.measure.fit import with_compiled_vectors
 from toolkit.measure.replies import Probe
 from toolkit.measure.session import Session, open_session
 
 SOURCE = Path(__file__).with_name("fault_kernels.c")
-GLIBC = "2.31"  # older than any system the tests run on
 
 CompileKernels = Callable[[str], bytes]
 
@@ -33,14 +35,21 @@ def compile_kernels(tmp_path_factory: pytest.TempPathFactory) -> CompileKernels:
 
     def compile_for(machine: str) -> bytes:
         if machine not in done:
-            path = tmp_path_factory.mktemp("kernels") / f"{machine}.so"
+            folder = tmp_path_factory.mktemp("kernels")
+            made, library = folder / "kernels.o", folder / "kernels.so"
+            triple = f"{machine}-unknown-linux-gnu"
+            toolchain = find_toolchain(triple)
+            objects = native_objects(msgspec.structs.replace(HOST, triple=triple))
             command = [
-                sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.{GLIBC}",
-                "-shared", "-fPIC", "-O1", "-fno-sanitize=all", "-I", str(native.FOLDER),
-                str(SOURCE), *map(str, native.SOURCES), "-o", str(path), "-lpthread", "-lm",
+                *toolchain.compiler, "-fvisibility=default", "-O1", "-fno-sanitize=all",
+                "-I", str(native.FOLDER), "-c", str(SOURCE), "-o", str(made),
             ]  # fmt: skip
-            subprocess.run(command, check=True, capture_output=True)
-            done[machine] = path.read_bytes()
+            run(command, folder, "compiling", CompileError)
+            # not by cross.link.link, as these kernels call what no artifact may
+            stubs = [objects[0].parent / name for name in LIBRARIES]
+            command = [*toolchain.linker, *toolchain.linker_flags(["-shared"]), "-o", str(library)]
+            run([*command, *map(str, (made, *objects, *stubs))], folder, "linking", LinkError)
+            done[machine] = library.read_bytes()
         return done[machine]
 
     return compile_for

@@ -18,6 +18,7 @@ from cross.expression.language.terms import Term, call, cast
 from cross.inspection.cpu_loops import CodeReport, inspect
 from cross.loopnest import Programs
 from cross.schedule import space_of
+from tests.quick import others_slow
 from tests.targets import AVX2
 
 A53 = load("emulated-a53").target(None)
@@ -53,7 +54,7 @@ def report(target: Target, function: str, channels: int, kernel: int) -> CodeRep
         (A76, 128, "sdot4", "sdot"),
         (A53, 128, "dot2", "sadalp"),
         (A53, 127, "dot2x2", "smlal"),
-        (A53, 63, "dot2x4", "smlal"),
+        pytest.param(A53, 63, "dot2x4", "smlal", marks=pytest.mark.slow),
     ],
 )
 def test_each_target_has_its_instructions(
@@ -64,8 +65,13 @@ def test_each_target_has_its_instructions(
     assert hot is not None and any(instruction in line for line in hot.lines)
 
 
-@pytest.mark.parametrize(("product", "least"), [("dot2x2", 3.5), ("dot2x4", 4.5)])
-@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize(
+    ("product", "least", "kernel"),
+    others_slow(
+        [("dot2x2", 3.5, 1), ("dot2x2", 3.5, 3), ("dot2x4", 4.5, 1), ("dot2x4", 4.5, 3)],
+        ("dot2x4", 4.5, 1),
+    ),
+)
 def test_so_many_bytes_a_cycle_does_a_cortex_a53_multiply(product: str, least: float, kernel: int) -> None:
     hot = report(A53, product, 256, kernel).hot
     assert hot is not None and hot.spills == 0

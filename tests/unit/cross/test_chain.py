@@ -21,6 +21,7 @@ from cross.schedule.chain_cost import saved_seconds
 from cross.schedule.plan import make_plan
 from tests.fuzz.operators import FAMILIES, random_operator
 from tests.interpreter.interpreter import interpret
+from tests.quick import others_slow
 from tests.targets import AVX2_TWO_CORES as TARGET
 
 A53 = load("rpi3b").target(None)
@@ -68,7 +69,7 @@ def in_blocks(space: ScheduleSpace, row: np.ndarray) -> LoopNest | None:
     return Programs(space).nest(space.configuration(row)) if space.valid(row[None])[0] else None
 
 
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("name", others_slow(CHAINS, "depthwise, pointwise", "pointwise, pooling"))
 def test_a_chain_in_blocks_computes_what_its_links_do(name: str) -> None:
     links, rng = CHAINS[name], np.random.default_rng(3)
     inputs = [[rng.standard_normal(item.shape).astype(np.float32) for item in link.inputs] for link in links]

@@ -30,6 +30,7 @@ from cross.expression.families.window import Window
 from cross.inspection.cpu_loops import inspect
 from cross.loopnest import LoopNest, Programs
 from cross.schedule.cpu_sketch import cpu_space
+from tests.quick import others_slow
 
 
 def _target(triple: str, cpu: str, vector_bytes: int, vector_registers: int) -> Target:
@@ -63,7 +64,7 @@ def window_nest(target: Target, pixels: int, vectors: int, channels: int) -> Loo
     return Programs(space).nest(space.parse(described))
 
 
-@pytest.mark.parametrize("channels", [4, 8])
+@pytest.mark.parametrize("channels", others_slow([4, 8], 4))
 @pytest.mark.parametrize(("target", "pixels", "vectors"), CASES)
 def test_unrolled_windows_spill_nothing(target: Target, pixels: int, vectors: int, channels: int) -> None:
     nest = window_nest(target, pixels, vectors, channels)

@@ -15,6 +15,7 @@ from benchmarks.experiments.landscapes import PoolSpace, open_landscape
 from benchmarks.experiments.methods import GBT, GENETIC, RANDOM, RANDOM_X2, REPRESENTATIONS
 from benchmarks.experiments.searching import search
 from benchmarks.experiments.source import Source
+from tests.quick import others_slow
 
 TINY = "table tiny"
 
@@ -61,7 +62,9 @@ def test_presentation_does_not_matter_and_everything_else_does(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "method", [RANDOM, GENETIC, GBT, *REPRESENTATIONS[:3]], ids=lambda method: method.name
+    "method",
+    others_slow([RANDOM, GENETIC, GBT, *REPRESENTATIONS[:3]], RANDOM, GENETIC, GBT),
+    ids=lambda method: method.name,
 )
 def test_a_search_is_its_seed(method: cells.Method) -> None:
     landscape = open_landscape(TINY, Path("."))

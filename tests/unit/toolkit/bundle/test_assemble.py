@@ -15,6 +15,7 @@ from benchmarks.seeded_model import write
 from tests.bundles import host_target
 from tests.model_libraries import kernels, run_library
 from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save
+from tests.quick import others_slow
 from toolkit.bundle.assemble import OperatorKernel, assemble
 from toolkit.bundle.model_plan import ModelPlan
 from toolkit.errors import InputError
@@ -81,7 +82,7 @@ def default_kernels(graph: Graph) -> dict[str, OperatorKernel]:
     return kernels(graph)
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2])
+@pytest.mark.parametrize("seed", others_slow([None, 1, 2], None, 1))
 def test_the_library_computes_the_network(seed: int | None, graph: Graph, proto: Any, tmp_path: Path) -> None:
     chosen = kernels(graph, None if seed is None else np.random.default_rng(seed))
     check(assemble(graph, chosen, host_target()), graph, proto, tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +18,7 @@ from cross.loopnest import Programs
 from cross.schedule import cpu_space, gpu_space, space_of
 from tests.feature_rows import check, of_every_structure
 from tests.fuzz.operators import FAMILIES, random_operator
+from tests.quick import others_slow
 from tests.targets import AVX2_TWO_CORES as TARGET
 from toolkit.errors import InputError
 from toolkit.features.choose import make_features
@@ -46,8 +49,16 @@ def _elementwise() -> Operator:
     return Operator("exp", (a,), compute((5, 7, 33), lambda i, j, k: exp(a[i, j, k]) + 1.0, name="E"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("operator", [_conv(), _matmul(), _elementwise()], ids=lambda operator: operator.name)
+def named(part: Operator | str) -> str:
+    return part if isinstance(part, str) else part.name
+
+
+SMALL = (_matmul(), _elementwise())
+LARGE = [(_conv(), kind) for kind in KINDS]
+CASES = [*itertools.product(SMALL, KINDS), *others_slow(LARGE, LARGE[KINDS.index("configuration")])]
+
+
+@pytest.mark.parametrize(("operator", "kind"), CASES, ids=named)
 def test_vectorized_features_equal_the_plain_ones(operator: Operator, kind: str) -> None:
     programs = Programs(cpu_space(operator, TARGET))
     extract = make_features(kind, programs)
@@ -57,8 +68,7 @@ def test_vectorized_features_equal_the_plain_ones(operator: Operator, kind: str)
     check(extract, programs, batch)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("operator", [_conv(), _matmul(), _elementwise()], ids=lambda operator: operator.name)
+@pytest.mark.parametrize(("operator", "kind"), CASES, ids=named)
 def test_vectorized_features_of_gpu_programs_equal_the_plain_ones(operator: Operator, kind: str) -> None:
     programs = Programs(gpu_space(operator, POCL))
     extract = make_features(kind, programs)

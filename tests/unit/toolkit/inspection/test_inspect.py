@@ -20,6 +20,7 @@ from cross.inspection import cortex_a53
 from cross.loopnest import Programs
 from cross.schedule.choose import space_of
 from tests.bundles import small_model, write_bundle
+from tests.quick import others_slow
 from toolkit.bundle.sign import open_key
 from toolkit.cli.main import main
 from toolkit.errors import InputError
@@ -56,7 +57,7 @@ def store(path: Path, board_name: str, *operators: Operator, winograd: bool = Tr
     return path
 
 
-@pytest.mark.parametrize("winograd", [True, False])
+@pytest.mark.parametrize("winograd", others_slow([True, False], True))
 def test_a_record_is_told_with_the_cycles_of_its_hot_loop(winograd: bool, tmp_path: Path) -> None:
     board = load_board("rpi3b", to_run=False)
     path = store(tmp_path / "r.db", "rpi3b", conv(32), conv(64), winograd=winograd)

@@ -13,6 +13,7 @@ from benchmarks.integer_steps import PRODUCTS, layers, onnxruntime_values
 from benchmarks.networks import write
 from benchmarks.networks.quantized import SCHEMES, quantize_as
 from tests.onnx_models import random_inputs, save
+from tests.quick import others_slow
 from tests.unit.toolkit.model.test_quantized import float_model
 from tests.whole_models import run_generated
 from toolkit.model.graph import Graph
@@ -48,7 +49,7 @@ def products_of_floats(graph: Graph) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("exporter", SCHEMES)
+@pytest.mark.parametrize("exporter", others_slow(SCHEMES, "tensorflow"))
 def test_three_exporters(exporter: str, tmp_path: Path) -> None:
     source = save(tmp_path, float_model(np.random.default_rng(3)), "float.onnx")
     graph = check(quantize_as(exporter, source, tmp_path / "q.onnx", 0))

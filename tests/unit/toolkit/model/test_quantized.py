@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from tests.onnx_models import save
+from tests.quick import others_slow
 from tests.whole_models import HOST, run_generated
 from toolkit.model.load import adapted, load_model
 from toolkit.model.reference import run_reference
@@ -235,7 +237,7 @@ def test_operators_that_choose_do_so_among_integers(same: bool, tmp_path: Path) 
     )
 
 
-@pytest.mark.parametrize(("first", "zero"), [(True, 117), (False, 0), (True, 0)])
+@pytest.mark.parametrize(("first", "zero"), others_slow([(True, 117), (False, 0), (True, 0)], (True, 117)))
 def test_a_residual_sum_is_computed_by_the_convolution_of_integers(
     first: bool, zero: int, tmp_path: Path
 ) -> None:
@@ -365,9 +367,14 @@ class Samples(CalibrationDataReader):
         return self.rest.pop() if self.rest else None
 
 
-@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
-@pytest.mark.parametrize("by_channel", [False, True])
-@pytest.mark.parametrize("activation", ["QUInt8", "QInt8"])
+@pytest.mark.parametrize(
+    ("form", "by_channel", "activation"),
+    others_slow(
+        itertools.product(["QDQ", "QOperator"], [False, True], ["QUInt8", "QInt8"]),
+        ("QDQ", True, "QInt8"),
+        ("QOperator", False, "QUInt8"),
+    ),
+)
 def test_models_of_onnxruntimes_quantizer(
     form: str, by_channel: bool, activation: str, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.dense import dense
 from cross.expression.families.window import Window
 from cross.schedule import Configuration, ScheduleSpace, cpu_space, gpu_space
+from tests.quick import others_slow
 from tests.targets import AVX2 as TARGET
 from toolkit.explore.baselines import RandomProposer
 from toolkit.explore.distinct import DistinctPrograms
@@ -95,7 +96,7 @@ def run(proposer: Proposer, space: ScheduleSpace, asks: int, n: int = 8) -> np.n
 
 
 @pytest.mark.parametrize("names", PAIRS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", others_slow(range(3), 0))
 def test_asks_for_valid_and_distinct_configurations_and_ends(names: str, seed: int) -> None:
     space, source = spaces(names)
     reused = tuned(source, seed)
@@ -249,7 +250,7 @@ def test_asked_ahead_of_the_costs_it_asks_for_the_same(names: str) -> None:
 
 
 @pytest.mark.parametrize("names", PAIRS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", others_slow(range(3), 0))
 @pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
 def test_what_one_run_measured_another_does_not_ask_for(names: str, seed: int, share: float) -> None:
     """Also where many configurations make one program: repetitions are in no records."""
