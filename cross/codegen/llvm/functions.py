@@ -17,6 +17,7 @@ ROUNDER = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits 
 ROUNDER_BITS = 0x4B400000  # of ROUNDER as a float32
 LN2_HIGH = 0.693359375  # exact in 12 bits, so that its product with a small integer is exact
 LN2_LOW = math.log(2.0) - LN2_HIGH
+EXP_IS_ZERO = -103.99  # e^x is nearer to 0 than to 2^-149, the smallest float32
 EXP_TERMS = tuple(1.0 / math.factorial(power) for power in range(8))
 SQRT_HALF_BITS = 0x3F3504F3  # of sqrt(1/2) as a float32
 SMALLEST_NORMAL = 2.0**-126
@@ -61,7 +62,11 @@ class Functions:
         # Two factors, because 2^n alone leaves the range of normal floats at both ends.
         half = self._integer("ashr", exponent, 1)
         rest = self.arithmetic.writer.value(binary("sub", exponent, half))
-        return self._float("*", self._float("*", power, self._power_of_two(half)), self._power_of_two(rest))
+        first, second = self._power_of_two(half), self._power_of_two(rest)
+        # What is masked away in attention: a product that underflows takes an x86 core over 100 cycles.
+        underflows = self._float("<", x, self._constant(EXP_IS_ZERO, x))
+        first = self._choose(underflows, self._constant(0.0, x), first)
+        return self._float("*", self._float("*", power, first), second)
 
     def log(self, x: Value) -> Value:
         """k ln 2 + log(1 + f) with x = 2^k (1 + f) and 1 + f from sqrt(1/2) to sqrt(2); by atanh

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import platform
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,21 +40,43 @@ def _aligned(array: NDArray[np.float32]) -> NDArray[np.float32]:
     return copy
 
 
-def _run(
+def _call(
     function: Callable[[Term], Term], data: NDArray[np.float32], folder: Path, target: Target = HOST
-) -> NDArray[np.float32]:
+) -> tuple[Callable[[], int], NDArray[np.float32]]:
+    """A call of a kernel that applies a function to each element, and its result."""
     source: Tensor = placeholder(data.shape, "x")
     operator = Operator("f", (source,), compute(data.shape, lambda i: function(source[i]), name="y"))
     space = cpu_space(operator, target)
     artifact = compile([("f", Programs(space).nest(space.default()))], target)
-    path = folder / "f.so"
+    path = folder / f"{data[0]}.so"
     path.write_bytes(artifact.code)
     kernel = ctypes.CDLL(str(path)).f
     kernel.argtypes = [ctypes.c_void_p] * 3
     inputs, output = _aligned(data), _aligned(np.full_like(data, np.nan))
-    buffers = (ctypes.c_void_p * 2)(inputs.ctypes.data, output.ctypes.data)
-    assert kernel(buffers, None, None) == 0
+
+    def call() -> int:
+        return int(kernel((ctypes.c_void_p * 2)(inputs.ctypes.data, output.ctypes.data), None, None))
+
+    return call, output
+
+
+def _run(
+    function: Callable[[Term], Term], data: NDArray[np.float32], folder: Path, target: Target = HOST
+) -> NDArray[np.float32]:
+    call, output = _call(function, data, folder, target)
+    assert call() == 0
     return output
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of an x86 core")
+def test_exp_of_what_is_masked_away_does_not_underflow(tmp_path: Path) -> None:
+    libm, underflow = ctypes.CDLL("libm.so.6"), 0x10
+    for data, flag in ((np.array([-1e4, -104.0, -np.inf] * 16), 0), (np.full(48, -100.0), underflow)):
+        call, output = _call(exp, data.astype(np.float32), tmp_path)
+        libm.feclearexcept(underflow)
+        call()
+        assert libm.fetestexcept(underflow) == flag
+        assert np.all(output == 0.0) == (not flag)
 
 
 @pytest.mark.parametrize("target", EACH_HOST)
