@@ -204,7 +204,12 @@ def _factor(left: str, right: str, output: str) -> str:
 
 def _rescaled(node: Any, types: Types, value: str, factor: str, zero: int) -> str:
     """o0 from an int32 sum: times a factor, rounded, plus the zero point, in the zero point's dtype."""
-    lines = f"x = Cast <to = {_FLOAT}> ({value}) y = Mul (x, {factor}) rounded = Round (y)"
+    return f"x = Cast <to = {_FLOAT}> ({value}) y = Mul (x, {factor}) {_rounded(node, types, zero)}"
+
+
+def _rounded(node: Any, types: Types, zero: int) -> str:
+    """o0 from a float y."""
+    lines = "rounded = Round (y)"
     if not is_given(node, zero):
         return f"{lines} o0 = Cast <to = 2> (rounded)"
     dtype = types[node.input[zero]].tensor_type.elem_type
@@ -226,9 +231,11 @@ def _in_float(op: str, operands: int = 1, kinds: dict[str, str] | None = None) -
 
 
 def _averaged(op: str) -> Body:
-    """A pool (x, scale, zero, output scale, zero) as a convolution by ones: sums in integers, rescaled once.
+    """A pool (x, scale, zero, output scale, zero) as a convolution by ones: integer sums, then a quotient.
 
-    In float32 where a window may reach past the padding, or its sum past what float32 holds exactly.
+    The quotient is exact midway between two steps where one scale is the other, or a power of 2 times it:
+    float32 holds the scaled sum and the count. In float32 from the start where a window may reach past the
+    padding, or its sum past what float32 holds exactly.
     """
     in_float = _in_float(op, kinds=_POOL)
 
@@ -250,8 +257,9 @@ def _averaged(op: str) -> Body:
         else:
             lines.append(f"n = Constant <value = int32 {{{count}}}> ()")
         lines.append(f"count = Cast <to = {_FLOAT}> (n) f0 = Cast <to = {_FLOAT}> (i1)")
-        lines.append(f"f1 = Cast <to = {_FLOAT}> (i3) f = Div (f0, f1) m = Div (f, count)")
-        return " ".join((*lines, _rescaled(node, types, "c", "m", 4)))
+        lines.append(f"f1 = Cast <to = {_FLOAT}> (i3) f = Div (f0, f1) x = Cast <to = {_FLOAT}> (c)")
+        lines.append("scaled = Mul (x, f) y = Div (scaled, count)")
+        return " ".join((*lines, _rounded(node, types, 4)))
 
     return body
 

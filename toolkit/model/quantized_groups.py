@@ -8,9 +8,8 @@ output channel, a bias scaled by input scale * weight scale around 0, an activat
 output's dtype does not cut. Where only the operands are so (PyTorch's exporter leaves the bias in floats),
 the product is summed in integers, scaled to floats, and what follows is computed in floats as it is written.
 Operators that only choose among elements, such as MaxPool and Concat, do so among the integers where all
-count alike. Averages are sums of integers unless the scales are in a simple ratio: then many averages lie
-midway between two steps, and floats turn them as their rounding errors fall. Everything else of such a model
-stays as it is: elementwise functions between integers are one kernel anyway.
+count alike. Averages are sums of integers. Everything else of such a model stays as it is: elementwise
+functions between integers are one kernel anyway.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -37,8 +35,6 @@ _CHOOSING = frozenset(
 )  # fmt: skip
 """Operators whose results are elements of their first operand, of all operands for Concat."""
 _AVERAGING = frozenset(("AveragePool", "GlobalAveragePool"))
-_SIMPLE = 64  # the largest denominator of a simple ratio
-_RATIO_DIGITS = 1e-6  # relative: scales are float32
 _SCALE_DIGITS = 1e-5  # relative: exporters compute a bias's scale in float32 or in float64
 
 Constants = Mapping[str, NDArray[Any]]
@@ -144,11 +140,7 @@ class _Groups:
         data = self._operand(node.input[0])
         if data is None or not self._is_bytes(data.zero, data.integers):
             return None
-        scales = [self._number(name) for name in (data.scale, last.input[1])]
-        if None in scales or not all(scale > 0 for scale in scales if scale is not None):
-            return None
-        ratio = Fraction(scales[0] or 0) / Fraction(scales[1] or 1)
-        if abs(ratio - ratio.limit_denominator(_SIMPLE)) <= _RATIO_DIGITS * ratio:
+        if not all((self._number(name) or 0.0) > 0.0 for name in (data.scale, last.input[1])):
             return None
         inputs = [data.integers, data.scale, data.zero, *last.input[1:]]
         made = onnx.helper.make_node(
