@@ -33,6 +33,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="of those graphs, and of the schedules of both")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Each of several processes begins to import at another file: what one compiles the others find."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        files = sorted(str(path) for path in Path(__file__).parent.rglob("test_*.py"))
+        first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        config.args = files[first:] + files[:first]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The same order in each of these processes."""
+    items.sort(key=lambda item: item.path)
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> GoldenCheck:
     """`golden(name, text)`: text equals the file `name` beside the test; --update-golden rewrites it."""
