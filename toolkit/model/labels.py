@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import prod
 
+from cross.expression.language.operations import DOT_BYTES
 from cross.expression.language.operator import Operator, reads
 from cross.expression.language.tensor import Axis, Read, Reduce, Tensor
-from cross.expression.language.terms import Int, Term
+from cross.expression.language.terms import Call, Int, Term, walk
 from cross.loopnest.affine import affine
 from toolkit.records import Records
 
@@ -86,7 +87,8 @@ def _contraction(operator: Operator, stage: Tensor) -> list[str]:
     rows = [axis for axis in stage.axes if axis in of_data and axis not in of_weights]
     columns = [axis for axis in stage.axes if axis not in of_data]
     batch = prod(axis.extent for axis in shared)
-    product = _by([prod(axis.extent for axis in axes) for axes in (rows, stage.reduce_axes, columns)])
+    height, depth, width = (prod(axis.extent for axis in axes) for axes in (rows, stage.reduce_axes, columns))
+    product = _by([height, depth * _word(stage), width])
     return [f"{batch} x {product}"] if batch > 1 else [product]
 
 
@@ -105,7 +107,7 @@ def _window(
     image = _source(operator, data.tensor).shape
     words = [_by(kernel), *_unless_one("s", strides), *_unless_one("d", dilations)]
     words.append(_by([image[at] for at in slides]))
-    depth = prod(axis.extent for axis in stage.reduce_axes if axis not in seen)
+    depth = prod(axis.extent for axis in stage.reduce_axes if axis not in seen) * _word(stage)
     of_data = {axis for index in data.indices for axis in _axes(index)}
     free = [axis for axis in stage.axes if axis not in seen]
     groups = prod(axis.extent for axis in free if axis in of_data and axis in of_weights)
@@ -114,6 +116,13 @@ def _window(
         return [*words, str(stage.shape[-1])]
     channels = [f"{depth * groups}->{width * groups}"]
     return [*words, *channels, *([f"g{groups}"] if groups > 1 else [])]
+
+
+def _word(stage: Tensor) -> int:
+    """Elements that one read of a product's operands takes: several where their bytes lie in words."""
+    assert stage.body is not None
+    calls = [term.function for term in walk(stage.body) if isinstance(term, Call)]
+    return max((DOT_BYTES.get(name, 1) for name in calls), default=1)
 
 
 def _source(operator: Operator, tensor: Tensor) -> Tensor:

@@ -12,17 +12,15 @@ is added or taken away behind the sum.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
 from boards.target import Target
 from cross.codegen.llvm.dot_products import product_of
+from cross.expression.language.operations import DOT_BYTES
 from toolkit.model.fuse import fuse
 from toolkit.model.graph import Array, Attribute, Graph, GraphBuilder, Node, Value, verify
 
-_BYTES: Final = {"dot4": 4, "sdot4": 4}
-_PAIR: Final = 2
 _DATA = ("int8", "uint8")
 
 
@@ -111,7 +109,7 @@ def _product(graph: Graph, node: Node, target: Target) -> _Product | None:
     if not fits or data.shape[-1] != weight.shape[-2]:
         return None
     name = product_of(target, int(np.abs(weight.data.astype(np.int16)).max(initial=0)))
-    count = _BYTES.get(name, _PAIR)
+    count = DOT_BYTES[name]
     few = data.shape[-1] < count - 1  # most of a word would be filling
     return None if few else _Product(name, count, name != "dot4")
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from cross.expression.language import dtypes
 from toolkit.errors import ModelError
 from toolkit.model.bounds import Interval
 from toolkit.model.graph import Array, Attribute, GraphBuilder, Value, computed_in
 from toolkit.model.refusals import TENSORS_ONLY, NodeRefused
 
-FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
-INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+FLOATS = frozenset(dtypes.FLOATS)
+INTEGERS = frozenset(dtypes.INTEGERS)
 TRUTH = frozenset({"bool"})
 NUMBERS = FLOATS | INTEGERS
 VALUES = NUMBERS | TRUTH

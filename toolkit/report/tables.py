@@ -16,8 +16,8 @@ NO_GPU = "OpenCL on this machine's CPU, the times say nothing about a GPU"
 NOTHING = "-"
 RUNS, GFLOPS = 1, 5  # columns of the table of operators
 ABOVE_PEAK = (
-    "Above the peak: GFLOP/s count the operations of the operator's definition, and Winograd's algorithm "
-    "does fewer."
+    "Above the peak: GFLOP/s count the operations of the operator's definition. Winograd's algorithm does "
+    "fewer, and products of bytes have a higher peak than float32."
 )
 
 

@@ -39,4 +39,5 @@ DTYPES: Final = {
     )
 }
 FLOATS: Final = tuple(name for name, row in DTYPES.items() if row.kind == "float")
+INTEGERS: Final = tuple(name for name, row in DTYPES.items() if row.kind in ("signed", "unsigned"))
 ITEM_BYTES: Final = {name: row.item_bytes for name, row in DTYPES.items()}

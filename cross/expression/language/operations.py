@@ -240,6 +240,9 @@ OPERATIONS: Final = {
 }  # fmt: skip
 """All rows by name."""
 
+DOT_BYTES: Final = {"dot4": 4, "sdot4": 4, **dict.fromkeys(BYTE_BOUNDS, 2)}
+"""How many bytes of a word an operation multiplies and sums."""
+
 COMBINERS: Final = {"sum": "+", "prod": "*", "max": "max", "min": "min"}
 """The operation that a reduction combines elements with."""
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cross.errors import ExpressionError
-from cross.expression.language.dtypes import FLOATS
+from cross.expression.language.dtypes import FLOATS, INTEGERS
 from cross.expression.language.operations import OPERATIONS
 from cross.expression.language.tensor import Axis, Read, Reduce, Tensor, reads_in
-from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term, walk
+from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, Term
 
 KEY_VERSION = 1
 
@@ -101,15 +101,14 @@ class Operator:
 
     @cached_property
     def flops(self) -> int:
-        """Floating-point operations of one run: every float arithmetic node once per evaluation.
+        """Arithmetic operations on values of one run, floats or integers: every node once per evaluation.
 
-        A multiply-add of a reduction counts as two, index arithmetic as none.
+        A multiply-add of a reduction counts as two, one of four bytes as eight, index arithmetic as none.
         """
         total = 0
         for stage in self.stages:
             assert stage.body is not None
-            count = sum(_flops(term) for term in walk(stage.body))
-            count += isinstance(stage.body, Reduce) and stage.dtype in FLOATS
+            count = _operations(stage.body)[0] + isinstance(stage.body, Reduce)
             total += count * stage.elements * math.prod(axis.extent for axis in stage.reduce_axes)
         return total
 
@@ -121,11 +120,16 @@ def _fits(shape: tuple[int, ...], destination: Subview) -> bool:
     return min(destination.starts, default=0) >= 0 and all(map(int.__le__, ends, destination.shape))
 
 
-def _flops(term: Term) -> int:
+def _operations(term: Term) -> tuple[int, bool]:
+    """Arithmetic operations of a term, and whether elements of tensors are among its operands."""
+    if isinstance(term, Read):
+        return 0, True
+    parts = [_operations(part) for part in term.parts]
+    count, values = sum(part for part, _ in parts), any(read for _, read in parts)
     match term:
-        case Binary(name) | Call(name) if term.dtype in FLOATS:
-            return OPERATIONS[name].cost
-    return 0
+        case Binary(name) | Call(name) if term.dtype in FLOATS or (values and term.dtype in INTEGERS):
+            count += OPERATIONS[name].cost
+    return count, values
 
 
 def reads(stage: Tensor) -> tuple[Read, ...]:

@@ -20,6 +20,7 @@ from cross.loopnest import Programs
 from cross.schedule import space_of
 from tests.quick import others_slow
 from tests.targets import AVX2
+from toolkit.model.labels import short_name
 
 A53 = load("emulated-a53").target(None)
 A76 = msgspec.structs.replace(A53, cpu="cortex-a76", features=("+neon", "+dotprod"))
@@ -63,6 +64,13 @@ def test_each_target_has_its_instructions(
     assert product_of(target, largest) == product
     hot = report(target, product, 32, 3).hot
     assert hot is not None and any(instruction in line for line in hot.lines)
+
+
+@pytest.mark.parametrize("product", ["dot4", "dot2x4"])
+def test_products_of_bytes_are_work_and_have_the_channels_of_the_model(product: str) -> None:
+    operator, elements = convolution(product, 32, 3), 28 * 28 * 32
+    assert operator.flops == elements * (2 * 32 * 9 + 2)  # its sums; scaling and rounding
+    assert short_name(operator) == "conv 3x3 28x28 32->32 int8"
 
 
 @pytest.mark.parametrize(
