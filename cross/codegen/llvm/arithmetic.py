@@ -162,17 +162,24 @@ class Arithmetic:
         limits, real = np.iinfo(dtype), np.dtype(value.dtype).type
         end = real(limits.max)  # rounded up where the float has not as many digits
         last = end if int(end) == limits.max else np.nextafter(end, real(0))
-        least, most = constant(limits.min, value.dtype), constant(float(last), value.dtype)
-        if limits.min == 0:  # what NaN becomes, too: no comparison with it holds
-            number = self.extreme("min", chosen("fcmp ogt", least, value, least), most)
-        else:
-            clamped = self.extreme("min", self.extreme("max", value, least), most)
-            number = chosen("fcmp ord", value, clamped, constant(0.0, value.dtype))
+        number = self.clamped(value, float(limits.min), float(last), 0.0)
         op = "fptosi" if DTYPES[dtype].kind == "signed" else "fptoui"
         result = self.writer.value(conversion(op, number, dtype))
         if last == end:
             return result
         return chosen("fcmp oge", constant(float(end), value.dtype), constant(limits.max, dtype), result)
+
+    def clamped(self, value: Value, least: float, most: float, nan: float) -> Value:
+        """A float within [least, most], which are finite; a NaN is `nan`."""
+        low, high, other = (
+            self.writer.splat(literal(number, value.dtype), value.lanes) for number in (least, most, nan)
+        )
+        if least == nan:  # no comparison with a NaN holds
+            above = self.writer.value(comparison("fcmp ogt", value, low))
+            return self.extreme("min", self.writer.value(selection(above, value, low)), high)
+        clamped = self.extreme("min", self.extreme("max", value, low), high)
+        number = self.writer.value(comparison("fcmp ord", value, value))
+        return self.writer.value(selection(number, clamped, other))
 
     def saturated(self, dtype: str, value: Value) -> Value:
         """`truncated` by LLVM's own saturating conversion, which x86-64 does element by element."""

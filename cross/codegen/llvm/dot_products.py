@@ -1,7 +1,7 @@
 """Sums of products of bytes by the instructions that processors have for them.
 
 - x86-64 with VNNI: `vpdpbusd` multiplies bytes without sign by bytes with one, and adds four products to each
-  32-bit lane. Without, `pmaddwd` multiplies 16-bit numbers and adds up pairs: of the even and the odd bytes,
+  32-bit lane; `vpdpwssd` two of 16-bit numbers. Without, `pmaddwd` multiplies 16-bit numbers and adds up pairs: of the even and the odd bytes,
   widened. (`pmaddubsw` takes bytes, but its sums of two saturate.) Source: Intel 64 and IA-32 Architectures
   Software Developer's Manual, volume 2.
 - aarch64 with dot products (Armv8.2, DotProd): `sdot`, both operands with signs. Without, `smull` and
@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Final
 
 from boards.target import Target
@@ -21,11 +22,16 @@ from cross.codegen.llvm.arithmetic import Arithmetic
 from cross.codegen.llvm.objects import cpu_and_features
 from cross.codegen.scheduling.byte_products import DECLARATIONS, LANES, STEP
 from cross.expression.language.operations import BYTE_BOUNDS
+from cross.expression.language.terms import Cast
+from cross.loopnest.nodes import Expr
 
 _LANES: Final = {"+avx512vnni": (16,), "+avxvnni": (4, 8)}
 """Features and the vectors, in 32-bit lanes, that they multiply."""
 _SHORT: Final = frozenset({"+avx512vnni", "+avx512vl"})  # with both, shorter vectors, too
 _MULTIPLY_ADD_PAIRS: Final = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+
+
+Evaluate = Callable[[Expr], Value]
 
 
 @functools.cache
@@ -71,6 +77,21 @@ class DotProducts:
         if self.x86 and function == "dot4" and lanes in _MULTIPLY_ADD_PAIRS:
             return self._by_pairs_of_words(total, words, weights)
         return None
+
+    def add_narrow(self, left: Expr, right: Expr, total: Expr, evaluate: Evaluate) -> Value | None:
+        """total + left * right of 16 bits or fewer, one product a lane; None where the target has no instruction.
+
+        The upper halves of the lanes are multiplied, too: one of the factors has zeros there.
+        """
+        if not self.x86 or not _narrow(left) or not _narrow(right):
+            return None
+        operands, lanes = self.arithmetic.together(evaluate(left), evaluate(right))
+        if lanes not in dot_lanes(self.target):
+            return None
+        if not any(term.value.dtype == "uint8" for term in (left, right) if isinstance(term, Cast)):
+            operands[1] = self._write(binary("and", operands[1], self._splat(0xFFFF, operands[1])))
+        added = self.arithmetic.writer.splat(evaluate(total), lanes)
+        return self._called(f"x86.avx512.vpdpwssd.{32 * lanes}", added, added, *operands)
 
     def _fours(self, total: Value, words: Value, weights: Value) -> Value:
         """By one instruction."""
@@ -131,3 +152,8 @@ class DotProducts:
 
     def _write(self, instruction: Instruction) -> Value:
         return self.arithmetic.writer.value(instruction)
+
+
+def _narrow(expr: Expr) -> bool:
+    """Whether an int32 is a number of at most 16 bits with a sign."""
+    return isinstance(expr, Cast) and expr.dtype == "int32" and expr.value.dtype in ("int8", "uint8", "int16")

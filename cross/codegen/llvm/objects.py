@@ -11,6 +11,7 @@ import functools
 import re
 from typing import Any
 
+from boards.features import needed_flags
 from boards.target import Target
 from cross.errors import CompileError
 
@@ -67,6 +68,12 @@ def cpu_and_features(target: Target) -> tuple[str, str]:
         )
     name, features = _host_cpu()
     return name, ",".join([*features, *target.features])
+
+
+@functools.cache
+def fuses(target: Target) -> bool:
+    """Whether an x86-64 target is known to have fused multiply-adds: others would call a function of libm."""
+    return "+fma" in cpu_and_features(target)[1].split(",") or "fma" in needed_flags(target)
 
 
 # --------------------------------------------------------------------------------------------- with LLVM

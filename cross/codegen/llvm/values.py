@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from boards.target import Target
 from cross.codegen.buffers import rounds
-from cross.codegen.instructions import Value, literal, selection
+from cross.codegen.instructions import Value, binary, conversion, literal, selection
 from cross.codegen.llvm.dot_products import DotProducts
 from cross.codegen.llvm.functions import Functions
 from cross.codegen.llvm.integers import scalar_variables
 from cross.codegen.llvm.lookup import add_multiple, known_element, known_factor, load_element
 from cross.codegen.llvm.memory import Memory
+from cross.codegen.llvm.objects import fuses
+from cross.codegen.llvm.rounded_bytes import RoundedByte, dequantized, reciprocal, rounded_byte, rounder
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.dtypes import DTYPES, FLOATS
@@ -35,6 +39,7 @@ class Values(Memory):
         self.functions = Functions(self.arithmetic)
         self.arithmetic.saturates = target.triple.startswith("aarch64")
         self.dot_products = DotProducts(self.arithmetic, target)
+        self.fuses = fuses(target)
         self.rounded = False
         """Whether the result is rounded to integers: a fused multiply-add would choose other ones."""
 
@@ -56,7 +61,8 @@ class Values(Memory):
             case Select(condition, then, otherwise):
                 return self.select(self.evaluate(condition), then, otherwise)
             case Cast(dtype, value):
-                return self.arithmetic.cast(dtype, self.evaluate(value))
+                rounded = self.rounded_byte(expr)
+                return self.arithmetic.cast(dtype, self.evaluate(value)) if rounded is None else rounded
             case _:
                 raise CompileError(f"the nest is not bound: {expr} is left")
 
@@ -74,6 +80,50 @@ class Values(Memory):
             if summed is not None:
                 return summed
         return self.arithmetic.apply(expr.function, operands) if written is None else written(operands[0])
+
+    def rounded_byte(self, expr: Cast) -> Value | None:
+        """A byte of a rounded float32, or such a byte as a float32 again; None for any other conversion."""
+        if self.arithmetic.saturates:
+            return None
+        byte, again = rounded_byte(expr), dequantized(expr)
+        if byte is not None:
+            addend, left = rounder(byte.zero)
+            found = self.clamped(byte)
+            total = self.writer.value(binary("fadd", found, self._splat(addend, found)))
+            bits = self.writer.value(conversion("bitcast", total, "int32"))
+            if left:
+                bits = self.writer.value(binary("add", bits, self._splat(left, bits)))
+            return self.writer.value(conversion("trunc", bits, byte.dtype))
+        if again is None:
+            return None
+        byte, added = again
+        number = self.arithmetic.apply("round", [self.clamped(byte)])
+        if byte.zero + added == 0:
+            return number
+        return self.writer.value(binary("fadd", number, self._splat(float(byte.zero + added), number)))
+
+    def clamped(self, byte: RoundedByte) -> Value:
+        """A float32 that becomes a byte, within the range of the byte; a NaN is what becomes 0."""
+        (low, high), outside = byte.ends, self.rounded
+        match byte.number:
+            case Binary("/", dividend, Const(divisor, "float32")) if self.fuses:
+                factors = reciprocal(divisor, low, high)
+            case _:
+                factors = None
+        number, scale = (byte.number, 1.0) if factors is None else (dividend, divisor)
+        self.rounded = True
+        value = self.evaluate(number)
+        self.rounded = outside
+        ends = (float(np.float32(end * scale)) for end in (low, high))
+        value = self.arithmetic.clamped(value, *ends, float(np.float32(-byte.zero * scale)))
+        if factors is None:
+            return value
+        first, second = (self._splat(factor, value) for factor in factors)
+        rest = self.writer.value(binary("fmul", value, second))
+        return self.arithmetic.intrinsic("llvm.fma", [value, first, rest])
+
+    def _splat(self, number: float, like: Value) -> Value:
+        return self.writer.splat(literal(number, like.dtype), like.lanes)
 
     def lookup(self, expr: Lookup) -> Value:
         """An element of a matrix of literals, one per lane where the vector variable chooses it."""
@@ -126,9 +176,9 @@ class Values(Memory):
             if factor[0] == 0:
                 return start
             return add_multiple(self.arithmetic, start, factor[0], self.evaluate(factor[1]))
+        if multiplied.dtype not in FLOATS:
+            return self.dot_products.add_narrow(multiplied.left, multiplied.right, addend, self.evaluate)
         left, right = self.evaluate(multiplied.left), self.evaluate(multiplied.right)
-        if left.dtype not in FLOATS:
-            return None
         if _is_zero(left) or _is_zero(right):  # a tap that lies in the padding for certain
             return self.evaluate(addend)
         if self.rounded:
