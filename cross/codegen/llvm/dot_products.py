@@ -1,7 +1,7 @@
 """Sums of products of bytes by the instructions that processors have for them.
 
 - x86-64 with VNNI: `vpdpbusd` multiplies bytes without sign by bytes with one, and adds four products to each
-  32-bit lane; `vpdpwssd` two of 16-bit numbers. Without, `pmaddwd` multiplies 16-bit numbers and adds up pairs: of the even and the odd bytes,
+  32-bit lane. Without, `pmaddwd` multiplies 16-bit numbers and adds up pairs: of the even and the odd bytes,
   widened. (`pmaddubsw` takes bytes, but its sums of two saturate.) Source: Intel 64 and IA-32 Architectures
   Software Developer's Manual, volume 2.
 - aarch64 with dot products (Armv8.2, DotProd): `sdot`, both operands with signs. Without, `smull` and
@@ -78,20 +78,18 @@ class DotProducts:
             return self._by_pairs_of_words(total, words, weights)
         return None
 
-    def add_narrow(self, left: Expr, right: Expr, total: Expr, evaluate: Evaluate) -> Value | None:
-        """total + left * right of 16 bits or fewer, one product a lane; None where the target has no instruction.
+    def add_one(self, left: Expr, right: Expr, total: Expr, evaluate: Evaluate) -> Value | None:
+        """total + left * right of int32 made of a byte without sign and one with; None for all else.
 
-        The upper halves of the lanes are multiplied, too: one of the factors has zeros there.
+        The other bytes of a lane with the former are 0. (`vpdpwssd`, for 16 bits, LLVM takes apart again.)
         """
-        if not self.x86 or not _narrow(left) or not _narrow(right):
+        if not self.x86 or {_narrowed(left), _narrowed(right)} != {"uint8", "int8"}:
             return None
         operands, lanes = self.arithmetic.together(evaluate(left), evaluate(right))
         if lanes not in dot_lanes(self.target):
             return None
-        if not any(term.value.dtype == "uint8" for term in (left, right) if isinstance(term, Cast)):
-            operands[1] = self._write(binary("and", operands[1], self._splat(0xFFFF, operands[1])))
-        added = self.arithmetic.writer.splat(evaluate(total), lanes)
-        return self._called(f"x86.avx512.vpdpwssd.{32 * lanes}", added, added, *operands)
+        words, weights = operands if _narrowed(left) == "uint8" else operands[::-1]
+        return self._fours(self.arithmetic.writer.splat(evaluate(total), lanes), words, weights)
 
     def _fours(self, total: Value, words: Value, weights: Value) -> Value:
         """By one instruction."""
@@ -154,6 +152,6 @@ class DotProducts:
         return self.arithmetic.writer.value(instruction)
 
 
-def _narrow(expr: Expr) -> bool:
-    """Whether an int32 is a number of at most 16 bits with a sign."""
-    return isinstance(expr, Cast) and expr.dtype == "int32" and expr.value.dtype in ("int8", "uint8", "int16")
+def _narrowed(expr: Expr) -> str:
+    """The dtype of which an int32 is made."""
+    return expr.value.dtype if isinstance(expr, Cast) and expr.dtype == "int32" else "int32"

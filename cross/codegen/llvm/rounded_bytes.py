@@ -4,13 +4,13 @@
     float(byte(round(x) + zero)) =  round(clamp(x, low, high)) + zero
 
 low and high are the ends of the byte's range less `zero`: integers, so that rounding a number between them
-stays between them. Behind the sum a float32 has no digits left for halves, and its lowest bits are an integer.
+stays between them. Behind the sum a float32 has no digits left for halves; its lowest bits are an integer.
 
-A quotient x / d that is rounded so is often two multiplications, x * low + x * high with the reciprocal of d
-in two parts, the second fused with the addition: `reciprocal` looks at every x where the integer changes. (The
-method: Brisebarre, Muller and Raina, Accelerating correctly rounded floating-point division when the divisor is
-known in advance, IEEE Transactions on Computers 53, 2004.) A division of 16 floats takes 16 cycles where two
-multiplications take one.
+A quotient x / d that is rounded so is often x * s + x * r with the reciprocal r + s of d, the second product
+fused with the addition: `reciprocal` looks at every x where the integer changes. A division of 16 floats
+takes 16 cycles where each of these takes one. The method: Brisebarre, Muller and Raina, Accelerating
+correctly rounded floating-point division when the divisor is known in advance, IEEE Transactions on
+Computers 53, 2004.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def rounded_byte(expr: Expr) -> RoundedByte | None:
     match expr:
         case Cast("int8" | "uint8" as dtype, Call("round", (number,))):
             zero = 0.0
-        case Cast(
-            "int8" | "uint8" as dtype, Binary("+", Call("round", (number,)), Const(zero, "float32"))
-        ):
+        case Cast("int8" | "uint8" as dtype, Binary("+", Call("round", (number,)), Const(zero, "float32"))):
             pass
         case _:
             return None
@@ -100,8 +98,8 @@ def reciprocal(divisor: float, low: int, high: int) -> tuple[float, float] | Non
     places = bits.view(np.int32)[:, None] + np.arange(-NEARBY, NEARBY + 1, dtype=np.int32)
     x = places.view(np.float32)
     x = x[np.isfinite(x)]
-    want = np.rint(x / exact)
-    return (float(first), float(second)) if np.array_equal(np.rint(_fused(x, first, x * second)), want) else None
+    same = np.array_equal(np.rint(_fused(x, first, x * second)), np.rint(x / exact))
+    return (float(first), float(second)) if same else None
 
 
 def _fused(a: NDArray[np.float32], b: np.float32, c: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -114,8 +114,8 @@ class Values(Memory):
         self.rounded = True
         value = self.evaluate(number)
         self.rounded = outside
-        ends = (float(np.float32(end * scale)) for end in (low, high))
-        value = self.arithmetic.clamped(value, *ends, float(np.float32(-byte.zero * scale)))
+        least, most, zero = (float(np.float32(end * scale)) for end in (low, high, -byte.zero))
+        value = self.arithmetic.clamped(value, least, most, zero)
         if factors is None:
             return value
         first, second = (self._splat(factor, value) for factor in factors)
@@ -177,7 +177,7 @@ class Values(Memory):
                 return start
             return add_multiple(self.arithmetic, start, factor[0], self.evaluate(factor[1]))
         if multiplied.dtype not in FLOATS:
-            return self.dot_products.add_narrow(multiplied.left, multiplied.right, addend, self.evaluate)
+            return self.dot_products.add_one(multiplied.left, multiplied.right, addend, self.evaluate)
         left, right = self.evaluate(multiplied.left), self.evaluate(multiplied.right)
         if _is_zero(left) or _is_zero(right):  # a tap that lies in the padding for certain
             return self.evaluate(addend)
