@@ -23,6 +23,7 @@ from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.targets import EACH_HOST, HOST
 
 COUNT = 40_000
+WORST = {"erf": 5e-7}  # without fused multiply-adds
 FUNCTIONS: dict[str, tuple[Callable[[Term], Term], Callable[[float], float]]] = {
     "exp": (exp, lambda x: math.exp(x) if x < 89 else math.inf),
     "sigmoid": (sigmoid, lambda x: 1.0 / (1.0 + math.exp(-x)) if x > -500 else 0.0),
@@ -71,12 +72,12 @@ def _run(
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of an x86 core")
 def test_exp_of_what_is_masked_away_does_not_underflow(tmp_path: Path) -> None:
     libm, underflow = ctypes.CDLL("libm.so.6"), 0x10
-    for data, flag in ((np.array([-1e4, -104.0, -np.inf] * 16), 0), (np.full(48, -100.0), underflow)):
-        call, output = _call(exp, data.astype(np.float32), tmp_path)
-        libm.feclearexcept(underflow)
-        call()
-        assert libm.fetestexcept(underflow) == flag
-        assert np.all(output == 0.0) == (not flag)
+    data = np.array([-1e4, -104.0, -100.0, -90.0, -np.inf, -3e38] * 8, np.float32)
+    call, output = _call(exp, data, tmp_path)
+    libm.feclearexcept(underflow)
+    call()
+    assert libm.fetestexcept(underflow) == 0
+    assert np.all(output == 0.0)
 
 
 @pytest.mark.parametrize("target", EACH_HOST)
@@ -99,13 +100,22 @@ def test_functions_are_as_accurate_as_stated(name: str, target: Target, tmp_path
     want = np.array([exact(float(x)) for x in data])
     error = np.abs(got - want) / np.maximum(np.abs(want), np.finfo(np.float32).tiny)
     worst = int(np.argmax(error))
-    assert error.max() < 4e-7, (data[worst], got[worst], want[worst], error[worst])
+    assert error.max() < WORST.get(name, 4e-7), (data[worst], got[worst], want[worst], error[worst])
+
+
+def _neighbours(value: np.float32) -> NDArray[np.float32]:
+    """The 200 floats on either side of a value."""
+    bits = value.view(np.int32) + np.arange(-200, 201, dtype=np.int32)
+    return bits.view(np.float32)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_at_the_ends_of_their_range(name: str, tmp_path: Path) -> None:
     function, exact = FUNCTIONS[name]
-    data = np.array([-np.inf, -1e30, -104.0, -90.0, 0.0, -0.0, 88.0, 89.5, 1e30, np.inf, np.nan], np.float32)
+    ends = [-np.inf, -1e30, -104.0, -90.0, 0.0, -0.0, 88.0, 89.5, 1e30, np.inf]
+    largest, smallest = np.float32(88.72283), np.float32(-87.33654)  # between them exp is finite and normal
+    around = [*_neighbours(largest), *_neighbours(smallest)]
+    data = np.array([*ends, *around, np.nan], np.float32)
     got = _run(function, data, tmp_path)
     want = np.array([*(exact(float(x)) for x in data[:-1]), np.nan])
     with np.errstate(over="ignore"):
