@@ -15,9 +15,11 @@ from collections.abc import Sequence
 
 from boards.target import Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT, workspace_offsets
+from cross.codegen.llvm.begun_sums import with_begun_sums
 from cross.codegen.llvm.memory import ZERO_BYTES, ZEROS
 from cross.codegen.llvm.region import Region
 from cross.loopnest.nodes import LoopNest, Scope
+from cross.schedule.untuned import IN_ORDER_CPUS
 
 
 def llvm_module(symbol: str, nest: LoopNest, target: Target) -> str:
@@ -31,6 +33,8 @@ def llvm_module(symbol: str, nest: LoopNest, target: Target) -> str:
     Raises:
         CompileError: the nest is not bound, or breaks a rule of the grammar.
     """
+    if target.cpu not in IN_ORDER_CPUS:  # the loops of those are written for sums that begin with 0
+        nest = with_begun_sums(nest)
     pieces = [f'source_filename = "{symbol}"', ""]
     declarations = {"declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)"}
     functions: list[str] = []
