@@ -16,7 +16,7 @@ from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.terms import Binary, Const, Int
 from cross.loopnest.affine import Affine, Interval, affine, interval, substitute
-from cross.loopnest.nodes import ZERO, Expr, Var, add, loads, mul, variables
+from cross.loopnest.nodes import ZERO, Expr, Load, Var, add, fold, mul
 
 
 @dataclass(slots=True)
@@ -40,6 +40,8 @@ class Integers(ABC):
         self.arithmetic = Arithmetic(writer)
         self.environment = Environment()
         self._differences: dict[int, tuple[object, Affine]] = {}
+        self._variables: dict[int, tuple[object, frozenset[str]]] = {}
+        self._reading: dict[int, tuple[object, bool]] = {}
 
     @property
     def lanes(self) -> int:
@@ -56,12 +58,12 @@ class Integers(ABC):
     def integer_or_lanes(self, expr: Expr) -> Value:
         """An integer expression; with the vector variable in it, one value per lane."""
         vector = self.environment.vector
-        if vector is None or vector[0] not in variables(expr):
+        if vector is None or vector[0] not in self.variables(expr):
             return self.integer(expr)
         terms, constant = affine(expr)
         name, first, lanes = vector
         step = terms.pop(Var(name), None)
-        if not isinstance(step, Int) or any(name in variables(term) for term in terms):
+        if not isinstance(step, Int) or any(name in self.variables(term) for term in terms):
             return self.lanewise(expr)
         base: Expr = add(constant, Int(step.value * first))
         for term, coefficient in terms.items():
@@ -85,8 +87,7 @@ class Integers(ABC):
 
     def integer(self, expr: Expr) -> Value:
         """A scalar integer, written into the outermost block where all its variables are known."""
-        if variables(expr) & self.environment.integers.keys():
-            expr = substitute(expr, self.known_integers())
+        expr = self.folded(expr)
         if isinstance(expr, Int):
             return integer(expr.value)
         if isinstance(expr, Var):
@@ -97,16 +98,42 @@ class Integers(ABC):
             expr.op, [self.integer(expr.left), self.integer(expr.right)], self.depth_of(expr)
         )
 
+    def folded(self, expr: Expr) -> Expr:
+        """An integer with the variables of unrolled loops replaced, but in what it reads from memory."""
+        integers = self.environment.integers
+        if isinstance(expr, Var):
+            return Int(integers[expr.name]) if expr.name in integers else expr
+        if isinstance(expr, Binary) and integers and self.variables(expr) & integers.keys():
+            return fold(expr.op, self.folded(expr.left), self.folded(expr.right))
+        return expr
+
+    def variables(self, expr: Expr) -> frozenset[str]:
+        """As nodes.variables; kept, because each lane and each iteration of an unrolled loop asks for it."""
+        found = self._variables.get(id(expr))
+        if found is None:
+            own = (expr.name,) if isinstance(expr, Var) else ()
+            found = (expr, frozenset(own).union(*map(self.variables, expr.parts)))
+            self._variables[id(expr)] = found
+        return found[1]
+
+    def reads(self, expr: Expr) -> bool:
+        """Whether there is a load in an expression."""
+        found = self._reading.get(id(expr))
+        if found is None:
+            found = (expr, isinstance(expr, Load) or any(map(self.reads, expr.parts)))
+            self._reading[id(expr)] = found
+        return found[1]
+
     @abstractmethod
     def evaluate(self, expr: Expr) -> Value:
         """The value of any expression here: an index may be read from memory. See values.py."""
 
     def depth_of(self, expr: Expr) -> int | None:
         """The depth of the outermost block where an integer can be computed; None: here, it reads memory."""
-        if loads(expr):
+        if self.reads(expr):
             return None
         running = self.environment.running
-        return max((running[name][1] for name in variables(expr) & running.keys()), default=0)
+        return max((running[name][1] for name in self.variables(expr) & running.keys()), default=0)
 
     def known_integers(self) -> dict[Expr, Expr]:
         """The variables of the unrolled loops, and what they are here."""
@@ -146,7 +173,7 @@ class Integers(ABC):
         if not isinstance(constant, Int) or step not in (Int(1), Int(-1)) or len(multiples) < len(terms):
             return None
         if any(coefficient.value % lanes for coefficient in multiples) or any(
-            name in variables(term) for term in terms
+            name in self.variables(term) for term in terms
         ):
             return None
         start = constant.value + step.value * first - (1 if expr.op == "<=" else 0)
@@ -211,7 +238,7 @@ class Integers(ABC):
         if form is None or expr.op == "==" or not form[0]:
             return None
         terms, constant = form
-        if vector is not None and any(vector[0] in variables(term) for term in terms):
+        if vector is not None and any(vector[0] in self.variables(term) for term in terms):
             return None
         below = next(iter(terms.values())) < 0
         moving: Expr = ZERO

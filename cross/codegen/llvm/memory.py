@@ -25,8 +25,8 @@ from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.terms import Binary, Int
-from cross.loopnest.affine import Affine, affine, rejoined, substitute
-from cross.loopnest.nodes import ZERO, Buffer, Expr, Load, Scope, Var, add, fold, mul, variables
+from cross.loopnest.affine import Affine, affine, rejoined
+from cross.loopnest.nodes import ZERO, Buffer, Expr, Load, Scope, Var, add, fold, mul
 
 ZEROS = Value("@tfb.zeros", "pointer")  # zeros that guarded loads read instead of memory they may not touch
 ZERO_BYTES = 512  # no single load is longer
@@ -51,6 +51,8 @@ class Memory(Integers):
         self.pointers = pointers
         self.loads_parts = masks  # of vectors, at the price of whole ones
         self.guards: list[Value] = []
+        self.of_lane: dict[int, Value] = {}
+        """While lanes are read one by one: by id, this lane of indices that were evaluated for all lanes."""
         self._offsets: dict[int, tuple[object, Affine]] = {}
 
     def masks(self) -> list[Value]:
@@ -85,7 +87,7 @@ class Memory(Integers):
             elif vector is not None and name == vector[0]:
                 fixed += coefficient.value * vector[1]
                 stride = coefficient.value
-            elif vector is not None and not name and vector[0] in variables(term):
+            elif vector is not None and not name and vector[0] in self.variables(term):
                 return None
             else:
                 moving.append((term, coefficient.value))
@@ -111,7 +113,11 @@ class Memory(Integers):
             return found
         alignment, parts = 64, []
         for term, coefficient in moving:
-            parts.append((self.depth_of(term), self.integer(term), coefficient))
+            picked = self.of_lane.get(id(term))
+            if picked is None:
+                parts.append((self.depth_of(term), self.integer(term), coefficient))
+            else:
+                parts.append((None, picked, coefficient))
             alignment = _common_alignment(alignment, coefficient * ITEM_BYTES[buffer.dtype])
         element = stored_dtype(buffer.dtype)
         for depth, value, coefficient in sorted(parts, key=lambda part: (part[0] is None, part[0])):
@@ -121,7 +127,7 @@ class Memory(Integers):
             pointer = self.writer.value(element_pointer(pointer, element, distance), depth=depth)
         integers = self.environment.integers.keys()
         depths = [depth for depth, _, _ in parts if depth is not None]
-        if len(depths) == len(parts) and not any(variables(term) & integers for term, _ in moving):
+        if len(depths) == len(parts) and not any(self.variables(term) & integers for term, _ in moving):
             self.writer.blocks[max(depths, default=0)].addresses[key] = pointer, alignment
         return pointer, alignment
 
@@ -241,7 +247,7 @@ class Memory(Integers):
         assert vector is not None
         name, first, lanes = vector
         terms, _ = self.offset(load.buffer, load.indices)
-        found = [(term, factor) for term, factor in terms.items() if name in variables(term)]
+        found = [(term, factor) for term, factor in terms.items() if name in self.variables(term)]
         if any(guard.lanes != 1 for guard in self.guards) or len(found) != 1:
             return None
         match found[0]:
@@ -271,24 +277,27 @@ class Memory(Integers):
         return self.writer.value(shuffle(source, places))
 
     def gather(self, load: Load) -> Value:
-        """Lane by lane: every lane is a scalar load of its own under its own guards."""
-        vector, guards = self.environment.vector, self.guards
+        """Lane by lane: every lane is a scalar load of its own under its own guards. Indices that are read
+        from memory are evaluated for all lanes at once."""
+        environment, guards, outer = self.environment, self.guards, self.of_lane
+        vector = environment.vector
         assert vector is not None
+        name, first, _ = vector
+        terms, _ = self.offset(load.buffer, load.indices)
+        read = [term for term in terms if name in self.variables(term) and self.reads(term)]
+        vectors = {id(term): self.evaluate(term) for term in read}
         lanes: list[Value] = []
-        for lane in range(vector[2]):
-            if lane >= self.environment.used:
-                lanes.append(lanes[-1])
-                continue
-            with_lane = tuple(
-                substitute(index, {Var(vector[0]): Int(vector[1] + lane)}) for index in load.indices
-            )
-            self.environment.vector = None
+        environment.vector = None
+        for lane in range(environment.used):
+            environment.integers[name] = first + lane
             self.guards = [self.writer.extract(guard, lane) for guard in guards]
-            place = self.place(load.buffer, with_lane)
+            self.of_lane = {term: self.writer.extract(value, lane) for term, value in vectors.items()}
+            place = self.place(load.buffer, load.indices)
             assert place is not None
             lanes.append(self.scalar_load(load.buffer, place.pointer, place.alignment))
-            self.environment.vector, self.guards = vector, guards
-        return self.writer.join(lanes)
+        del environment.integers[name]
+        environment.vector, self.guards, self.of_lane = vector, guards, outer
+        return self.writer.join(lanes + lanes[-1:] * (vector[2] - environment.used))
 
     def register(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[str, int, int]:
         """Which register holds an element (or the lanes of a vector)."""

@@ -31,8 +31,8 @@ class Stores:
     def store(self, buffer: Buffer, indices: tuple[Expr, ...], expr: Expr, guard: Expr | None = None) -> None:
         values = self.values
         values.rounded = buffer.name in self.rounded
-        value = values.evaluate(expr)
-        holds = None if guard is None else values.evaluate(guard)
+        value = values.of_statement(expr)
+        holds = None if guard is None else values.of_statement(guard)
         if buffer.scope is Scope.REGISTER:
             key = values.register(buffer, indices)
             values.environment.registers[key] = self.writer.splat(value, key[2])

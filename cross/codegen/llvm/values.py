@@ -22,13 +22,14 @@ from cross.codegen.llvm.lookup import add_multiple, known_element, known_factor,
 from cross.codegen.llvm.memory import Memory
 from cross.codegen.llvm.objects import fuses
 from cross.codegen.llvm.rounded_bytes import RoundedByte, dequantized, reciprocal, rounded_byte, rounder
+from cross.codegen.llvm.sharing import Sharing
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.dtypes import DTYPES, FLOATS
 from cross.expression.language.operations import BYTE_PRODUCTS, OPERATIONS
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Lookup, Select, call
 from cross.loopnest.affine import substitute
-from cross.loopnest.nodes import Expr, Load, Scope, Var, loads, variables
+from cross.loopnest.nodes import Expr, Load, Scope, Var
 
 
 class Values(Memory):
@@ -42,9 +43,26 @@ class Values(Memory):
         self.fuses = fuses(target)
         self.rounded = False
         """Whether the result is rounded to integers: a fused multiply-add would choose other ones."""
+        self.sharing = Sharing()
+
+    def of_statement(self, expr: Expr) -> Value:
+        """The value here of an expression that a statement holds."""
+        return self.evaluate(self.sharing.begin(expr))
 
     def evaluate(self, expr: Expr) -> Value:
-        """The value of an expression here."""
+        """The value of an expression here. A part that an expression has several times is evaluated once, and
+        again only under guards that the known value does not have: it was read where these hold, too."""
+        if not self.sharing.is_repeated(expr):
+            return self.written(expr)
+        environment, guards = self.environment, frozenset(self.guards)
+        place = (id(expr), environment.vector, environment.used, self.rounded, *environment.integers.values())
+        known = self.sharing.values.get(place)
+        if known is None or not known[0] <= guards:
+            known = self.sharing.values[place] = guards, self.written(expr)
+        return known[1]
+
+    def written(self, expr: Expr) -> Value:
+        """The value of an expression, evaluated here."""
         match expr:
             case Int() | Var():
                 return self.integer_or_lanes(expr)
@@ -131,7 +149,7 @@ class Values(Memory):
         if element is not None:
             return literal(element, expr.dtype)
         vector = self.environment.vector
-        if vector is None or vector[0] not in variables(expr.row) | variables(expr.column):
+        if vector is None or vector[0] not in self.variables(expr.row) | self.variables(expr.column):
             row, column = self.integer(expr.row), self.integer(expr.column)
             return load_element(self.arithmetic, expr, row, column)
         name, first, lanes = vector
@@ -158,7 +176,7 @@ class Values(Memory):
         left, right = self.evaluate(expr.left), self.evaluate(expr.right)
         if expr.op in ("and", "or") and (settled := _settled(expr.op, left, right)) is not None:
             return settled
-        if left.dtype == right.dtype == "int64" and left.lanes == right.lanes == 1 and not loads(expr):
+        if left.dtype == right.dtype == "int64" and left.lanes == right.lanes == 1 and not self.reads(expr):
             # Index arithmetic belongs as far out as its variables allow.
             names = scalar_variables(expr)
             if names is not None and not names & self.environment.integers.keys():
@@ -193,13 +211,13 @@ class Values(Memory):
         in_memory = isinstance(then, Load) and then.buffer.scope is not Scope.REGISTER
         if in_memory and otherwise == Const(0.0, then.dtype):
             self.guards.append(condition)
-            loaded = self.evaluate(then)
+            loaded = self.written(then)
             self.guards.pop()
             if condition.lanes in (1, loaded.lanes):
                 return loaded  # a guarded load is zero where the guard does not hold
         branches = []
         for branch, guard in ((then, condition), (otherwise, None)):
-            if not loads(branch):
+            if not self.reads(branch):
                 branches.append(self.evaluate(branch))
                 continue
             self.guards.append(self.arithmetic.negated(condition) if guard is None else guard)
