@@ -48,6 +48,7 @@ static inline float4 make_float4(float x, float y, float z, float w) { return (f
 static inline int min(int a, int b) { return a < b ? a : b; }
 static inline int max(int a, int b) { return a < b ? b : a; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
 static inline float __int_as_float(int bits) { union { int i; float f; } u = {bits}; return u.f; }
 
 static ucontext_t scheduler, threads[MOST_THREADS];

@@ -111,7 +111,12 @@ CUDA_C = Dialect(
     store={"float16": "store_half{lanes}({address}, {value});"},
     function_suffixes={"float16": "f", "float32": "f"},
     functions={"sdot4": _DOT},
-    products={"float": "{ return __fmul_rn(a, b); }", "double": "{ return __dmul_rn(a, b); }"},
+    rounded={
+        ("*", "float"): "{ return __fmul_rn(a, b); }",
+        ("*", "double"): "{ return __dmul_rn(a, b); }",
+        ("/", "float"): "{ return __fdiv_rn(a, b); }",
+        ("/", "double"): "{ return __ddiv_rn(a, b); }",
+    },
     preludes={"float16": _HALF},
     vectors=False,
     load_vector="*({type}{lanes} const *){address}",

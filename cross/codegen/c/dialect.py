@@ -33,7 +33,9 @@ class Dialect:
     store: Mapping[str, str]  # the same with a {value}
     function_suffixes: Mapping[str, str]  # by dtype: what names of mathematical functions end with
     functions: Mapping[str, str]  # operations on two int32 that have a function of their own: its definition
-    products: Mapping[str, str]  # by type: the body of a function of a and b that is fused with no sum
+    rounded: Mapping[
+        tuple[str, str], str
+    ]  # operator and type to a function's body: a op b as IEEE 754 rounds it
     preludes: Mapping[str, str]  # by dtype: what must stand before its first use
     vectors: bool  # whether arithmetic runs on vectors; otherwise only loads and stores do
     load_vector: str  # {type}, {lanes}, {address}

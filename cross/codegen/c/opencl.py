@@ -32,6 +32,8 @@ _PRODUCT = """{
 #pragma OPENCL FP_CONTRACT OFF
     return a * b;
 }"""
+# OpenCL lets quotients of floats be 2.5 units in the last place off: what is left of the dividend mends them.
+_QUOTIENT = "{ return select(a / b, fma(fma(-(a / b), b, a), 1.0f / b, a / b), isfinite(a / b)); }"
 
 OPENCL_C = Dialect(
     language="opencl",
@@ -58,7 +60,12 @@ OPENCL_C = Dialect(
     store={"float16": "vstore_half{lanes}_rte({value}, 0, ({space} half *){address});"},
     function_suffixes={},  # functions are overloaded
     functions={"sdot4": _DOT},
-    products=dict.fromkeys(("float", "double"), _PRODUCT),
+    rounded={
+        ("*", "float"): _PRODUCT,
+        ("*", "double"): _PRODUCT,
+        ("/", "float"): _QUOTIENT,
+        ("/", "double"): "{ return a / b; }",
+    },
     preludes={"float64": "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"},
     vectors=True,
     load_vector="vload{lanes}(0, {address})",

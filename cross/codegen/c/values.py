@@ -42,6 +42,7 @@ _TO_BFLOAT16 = (
     "return (both.bits + 0x7fff + (both.bits >> 16 & 1)) >> 16; }"
 )
 _SAME_BITS = frozenset(f"as_{dtype}" for dtype in BITS)
+_ROUNDED = {"*": "product", "/": "quotient"}
 _NAMED = ("//", "%", "min", "max", "ceildiv")
 
 
@@ -197,8 +198,8 @@ class Values:
             texts = [as_operand(side) for side in sides]
         else:
             texts = [self.scalar(side) for side in sides]
-        if op == "*" and self.rounded and dtype in FLOATS:
-            return self._product(dtype, "", texts)
+        if self._is_once_rounded(op, dtype):
+            return self._once_rounded(op, dtype, "", texts)
         return self._written(op, dtype, texts)
 
     def _all_of(self, condition: Expr) -> str:
@@ -239,11 +240,14 @@ class Values:
         self.helpers |= {name: _FLOOR[name] for name in ("floor_div", helper)}
         return f"{helper}({self.integer(expression.left)}, {right})"
 
-    def _product(self, dtype: str, lanes: str, sides: list[str]) -> str:
-        """A product of floats that stays a rounded number of its own."""
+    def _is_once_rounded(self, op: str, dtype: str) -> bool:
+        return self.rounded and (op, self.type(dtype)) in self.dialect.rounded
+
+    def _once_rounded(self, op: str, dtype: str, lanes: str, sides: list[str]) -> str:
+        """A product or quotient of floats that stays a rounded number of its own."""
         scalar = self.type(dtype)
-        kind, name = scalar + lanes, f"product_of_{scalar}{lanes}"
-        self.helpers[name] = f"{kind} {name}({kind} a, {kind} b) {self.dialect.products[scalar]}"
+        kind, name = scalar + lanes, f"{_ROUNDED[op]}_of_{scalar}{lanes}"
+        self.helpers[name] = f"{kind} {name}({kind} a, {kind} b) {self.dialect.rounded[op, scalar]}"
         return f"{name}({', '.join(map(without_parentheses, sides))})"
 
     def _extreme(self, op: str, dtype: str, lanes: str, sides: list[str]) -> str:
@@ -354,10 +358,9 @@ class Values:
                     return self.vector(then, var, lanes)
                 branches = [self.vector(branch, var, lanes) for branch in (then, otherwise)]
                 return f"({self.scalar(left)} ? {branches[0]} : {branches[1]})"
-            case Binary("*", left, right) if self.dialect.vectors and self.rounded and dtype in FLOATS:
-                return self._product(
-                    dtype, str(lanes), [self.vector(side, var, lanes) for side in (left, right)]
-                )
+            case Binary(op, left, right) if self.dialect.vectors and self._is_once_rounded(op, dtype):
+                sides = [self.vector(side, var, lanes) for side in (left, right)]
+                return self._once_rounded(op, dtype, str(lanes), sides)
             case Binary(op, left, right) if self.dialect.vectors and op in ("+", "-", "*", "/"):
                 return f"({self.operand(left, var, lanes)} {op} {self.operand(right, var, lanes)})"
             case Binary("min" | "max" as op, left, right) if self.dialect.vectors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,22 @@ def test_ties_on_pocl(pocl: Pocl, stored: bool) -> None:
     made = nest(operator(stored=stored), target)
     got = pocl.run(PoclJob(gpu_kernel(made, target), made, [X, SCALES, ZEROS], unwritten=0))
     np.testing.assert_array_equal(got, WANT)
+
+
+@pytest.mark.slow
+def test_quotients_are_exact_where_divisions_are_not(pocl: Pocl) -> None:
+    """Divisions of OpenCL may be 2.5 units in the last place off; here each is made to be by one or two."""
+    x, scale = placeholder(X.shape, "x"), placeholder(X.shape, "scale")
+    output = compute(X.shape, lambda i, j: cast("int8", call("round", x[i, j] / scale[i, j])), "y")
+    target = pocl.narrowed(load("pocl").target(None))
+    made = nest(Operator("quotient", (x, scale), output), target)
+    kernel = gpu_kernel(made, target)
+    assert isinstance(kernel.code, str) and "a / b" in kernel.code
+    for factor in ("0.9999998f", "1.0000002f"):
+        inexact = replace(kernel, code=kernel.code.replace("a / b", f"(a / b * {factor})"))
+        dividends = (np.arange(X.size).reshape(X.shape) % 100 + 0.5).astype(np.float32) * X
+        got = pocl.run(PoclJob(inexact, made, [dividends, X], unwritten=0))
+        np.testing.assert_array_equal(got, np.rint(dividends / X))
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["inlined", "stored"])
