@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cross.expression.language.terms import Binary, walk
+from cross.expression.language.terms import Binary, Const, walk
 from cross.loopnest.affine import substitute
 from cross.loopnest.nodes import (
     Allocate,
@@ -44,7 +44,7 @@ def with_begun_sums(nest: LoopNest) -> LoopNest:
 
 def _begun(allocate: Allocate, written: set[str]) -> Allocate:
     buffer, inside = allocate.buffer, list(stores(allocate.body))
-    beginnings = [item for _, item in inside if item.buffer == buffer and not loads(item.value)]
+    beginnings = [item for _, item in inside if item.buffer == buffer and item.value == Const(0, "int32")]
     readers = [
         (loops, item)
         for loops, item in inside

@@ -9,6 +9,7 @@ from cross.codegen.llvm.begun_sums import with_begun_sums
 from cross.expression import Operator, cast, placeholder
 from cross.expression.families.dense import dense
 from cross.expression.families.elementwise import apply, bias_add
+from cross.expression.families.pool import reduce
 from cross.expression.reference import evaluate
 from cross.loopnest import LoopNest, Programs, to_text, verify
 from cross.schedule.choose import space_of
@@ -38,6 +39,13 @@ def test_sums_begin_with_the_bias() -> None:
     assert "+ b[" in to_text(nest) and "= int32(0)" in to_text(nest)
     begun = to_text(with_begun_sums(nest))
     assert "+ b[" not in begun and "= b[" in begun and "= int32(0)" not in begun
+
+
+def test_a_maximum_does_not_begin_with_what_is_added_to_it() -> None:
+    x, bias = placeholder((6, 5, 16), "x", "int32"), placeholder((16,), "b", "int32")
+    output = bias_add(reduce(x, (1,), "max", name="most"), bias, 1)
+    for nest in nests(Operator("most", (x, bias), output, frozenset({1})), 4):
+        assert with_begun_sums(nest) == nest
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
