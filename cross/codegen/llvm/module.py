@@ -18,7 +18,6 @@ from cross.codegen.buffers import BUFFER_ALIGNMENT, workspace_offsets
 from cross.codegen.llvm.begun_sums import with_begun_sums
 from cross.codegen.llvm.memory import ZERO_BYTES, ZEROS
 from cross.codegen.llvm.region import Region
-from cross.codegen.llvm.started_sums import with_started_sums
 from cross.loopnest.nodes import LoopNest, Scope
 from cross.schedule.untuned import IN_ORDER_CPUS
 
@@ -41,8 +40,6 @@ def llvm_module(symbol: str, nest: LoopNest, target: Target) -> str:
     functions: list[str] = []
     calls: list[str] = []
     offsets = workspace_offsets(nest)
-    if target.triple.startswith("x86_64"):
-        nest = with_started_sums(nest)
     for position, statement in enumerate(nest.body.statements):
         region = Region(f"{symbol}.region{position}", statement, nest, target)
         functions.append(region.function())
