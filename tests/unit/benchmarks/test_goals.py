@@ -10,6 +10,7 @@ from benchmarks.harness.documents import write
 from benchmarks.kernels.__main__ import main
 from benchmarks.kernels.goals import finding, findings, summary
 from benchmarks.kernels.limits import limit
+from benchmarks.kernels.networks import NAMES
 from benchmarks.kernels.ratios import standing
 from benchmarks.kernels.results import Case, Finding, GoalReport, read_goals
 from benchmarks.kernels.workloads import SUITES
@@ -97,6 +98,28 @@ def test_recurrent_networks_are_judged_against_onnxruntime() -> None:
         ("networks, 1 thread: lstm_lm, ours / ONNX Runtime", 1.2, True),
         ("networks, 1 thread: transformer, ours / ONNX Runtime", 1.0, False),
     ]
+
+
+def test_networks_are_judged_against_the_best_library_each_and_together() -> None:
+    cases = [
+        case(
+            steady("ours", "bundle", 1e-3),
+            steady("litert", "xnnpack", 1.1e-3 if name == "resnet18" else 1.5e-3),
+            steady("torch", "compiled", 3e-3),
+            workload=name,
+            suite="networks",
+        )
+        for name in NAMES
+    ]
+    goals = by_name(findings(cases))
+    worst = goals["networks, 1 thread: worst of ours / best library"]
+    assert (worst.goal, worst.reached, worst.detail) == (1.12, False, "below: resnet18 1.10")
+    mean = goals["networks, 1 thread: mean of ours / best library"]
+    assert mean.found == pytest.approx((1.1 * 1.5**14) ** (1 / 15)) and mean.reached
+    assert goals["networks, 1 thread: mobilenet_v2, ours / best library"].reached
+    assert not goals["networks, 1 thread: mobilenet_v3, ours / best library"].reached
+    part = by_name(findings(cases[1:]))["networks, 1 thread: mean of ours / best library"]
+    assert (part.reached, part.detail) == (None, "no figure for resnet18")
 
 
 def test_random_shapes_need_their_number_and_right_answers() -> None:
