@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from benchmarks.counted.networks import balance, cycles, programs, traffic
 from benchmarks.harness.command import Asked, finished, names, program, subcommands
 from benchmarks.harness.place import board_with
@@ -37,7 +39,9 @@ def _graphs(asked: Asked, target: Target) -> Iterator[tuple[str, Graph]]:
 
 
 def _traffic(asked: Asked) -> None:
+    """The plans are those for cores with the cache that is counted."""
     board, target = board_with(asked.threads, asked.board)
+    target = replace(target, l2_bytes=MIB)
     rows = [["network", "least MB", "moved MB", "moved / least"]]
     for name, graph in _graphs(asked, target):
         found = traffic(graph, programs(graph, board, target), MIB, asked.threads)

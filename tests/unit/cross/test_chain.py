@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -114,6 +116,20 @@ def test_a_board_with_a_small_cache_computes_a_large_image_in_blocks() -> None:
     assert saved_seconds(links, joined(*links), A53) > 1e-4
     space = cpu_space(joined(*links), A53)
     assert space.fields(space.default())["chain"] == 1
+
+
+def test_overlapping_rows_of_a_bottleneck_cost_less_than_memory() -> None:
+    links = (pointwise(56, 24, 144), depthwise(56, 144, Window((2, 2), (1, 1, 1, 1))), pointwise(28, 144, 32))
+    assert saved_seconds(links, joined(*links), A53) > 1e-4
+
+
+@pytest.mark.parametrize(("channels", "blocks"), [(72, True), (100, False)])
+def test_blocks_hold_all_channels_or_there_are_none(channels: int, blocks: bool) -> None:
+    """Parts of them, as whole vectors of 8 would make them of 100, would compute what overlaps once more."""
+    space = cpu_space(joined(pointwise(56, 16, channels), depthwise(56, channels)), TARGET)
+    fields = space.fields(space.default())
+    held = math.prod(fields[f"relu_.i3.{level}"] for level in (1, 2, 3))
+    assert (fields["chain"], held == channels) == (blocks, blocks)
 
 
 def test_weights_that_every_block_would_read_again_leave_operators_alone() -> None:
