@@ -6,6 +6,7 @@ computed before it, so that no difference adds to another. ONNX Runtime runs the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ def by_onnxruntime(graph: Graph, proto: Any, inputs: dict[str, Array]) -> dict[s
     """Values by the names that the tool has for them; a moved QuantizeLinear's are those behind its move."""
     known = {item for node in proto.graph.node for item in node.output}
     sources = {graph.values[group.output].source for group in graph.groups} - {""}
-    names = {source: source if source in known else source.rpartition("/")[0] for source in sources}
+    # `y/0` is y in front of its moves; other parts of a name are of values that the model does not have
+    names = {source: source if source in known else re.sub(r"/\d+$", "", source) for source in sources}
     names = {source: name for source, name in names.items() if name in known}
     values = onnxruntime_values(proto, inputs, names.values())
     moved = {source for source, name in names.items() if source != name and values[name].ndim == 4}

@@ -7,9 +7,9 @@ result stays the quantized one: 8-bit operands whose scales are constants, weigh
 output channel, a bias scaled by input scale * weight scale around 0, an activation that cuts nothing that the
 output's dtype does not cut. Where only the operands are so (PyTorch's exporter leaves the bias in floats),
 the product is summed in integers, scaled to floats, and what follows is computed in floats as it is written.
-Operators that only choose among elements, such as MaxPool and Concat, do so among the integers where all
-count alike. Averages are sums of integers. Everything else of such a model stays as it is: elementwise
-functions between integers are one kernel anyway.
+Concat joins integers, for which its operands are quantized first where they count otherwise. Averages are
+sums of integers. Everything else of such a model stays as it is: elementwise functions between integers are
+one kernel anyway.
 """
 
 from __future__ import annotations
@@ -22,20 +22,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.model.body_text import attribute_of
 from toolkit.model.live_nodes import live, reads
 from toolkit.model.microsoft import DOMAIN
 from toolkit.model.quantized_bodies import TO_FLOAT
-from toolkit.model.quantized_moves import with_moved_integers
+from toolkit.model.quantized_moves import MOVED, renamed, with_moved_integers
 
 _BYTES = (np.uint8, np.int8)
-_CHOOSING = frozenset(
-    ("MaxPool", "GlobalMaxPool", "Concat", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice",
-     "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Resize")
-)  # fmt: skip
-"""Operators whose results are elements of their first operand, of all operands for Concat."""
 _AVERAGING = frozenset(("AveragePool", "GlobalAveragePool"))
 _SCALE_DIGITS = 1e-5  # relative: exporters compute a bias's scale in float32 or in float64
+
+_LEAST_SCALE = 1e-30  # products of bytes by it, or by its inverse, are normal numbers in float32
 
 Constants = Mapping[str, NDArray[Any]]
 
@@ -49,15 +45,6 @@ def _written(nodes: Sequence[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
             value = onnx.helper.get_attribute_value(node.attribute[0])
             if isinstance(value, onnx.TensorProto):
                 yield node.output[0], onnx.numpy_helper.to_array(value)
-
-
-def _chooses(node: Any) -> bool:
-    """Whether a node's results are elements of its operands."""
-    if node.op_type == "Resize":
-        mode = attribute_of(node, "coordinate_transformation_mode", b"half_pixel")
-        if attribute_of(node, "mode", b"nearest") != b"nearest" or mode == b"tf_crop_and_resize":
-            return False
-    return node.op_type in _CHOOSING and not node.domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +70,7 @@ def with_integer_groups(
     known = {**constants, **dict(_written(nodes))}
     nodes = with_moved_integers(nodes, outputs, known)
     groups = _Groups(nodes, outputs, known, floats)
-    return live([groups.integer_node(node) or node for node in nodes], outputs)
+    return live([made for node in nodes for made in groups.integer_nodes(node) or [node]], outputs)
 
 
 class _Groups:
@@ -96,19 +83,68 @@ class _Groups:
         self.producer = {item: node for node in nodes for item in node.output if item}
         self.uses = Counter(item for node in nodes for item in reads(node)) + Counter(outputs)
 
-    def integer_node(self, last: Any) -> Any | None:
-        """The node of integers for the group that ends here; None where none does."""
+    def integer_nodes(self, last: Any) -> list[Any]:
+        """The nodes of integers for the group that ends here; none where none does."""
+        made = None
         if last.op_type == "QuantizeLinear" and last.domain == "":
-            return self._quantized(last)
-        return self._float_product(last) if last.op_type in TO_FLOAT and last.domain == "" else None
+            made = self._unchanged(last)
+            if made is None and (joined := self._joined(last)):
+                return joined
+            made = made or self._quantized(last)
+        elif last.op_type in TO_FLOAT and last.domain == "":
+            made = self._float_product(last)
+        return [made] if made is not None else []
+
+    def _unchanged(self, last: Any) -> Any | None:
+        """The integers themselves where they are scaled and quantized alike: rounding undoes the product."""
+        import onnx
+
+        operand = self._operand(last.input[0])
+        result = _Operand("", last.input[1], last.input[2] if len(last.input) > 2 else "", 1)
+        if operand is None or not self._counts_alike(operand, result):
+            return None
+        move = self.producer.get(operand.integers)
+        alone = self.uses[operand.integers] == self.uses[last.input[0]] == 1
+        if move is not None and operand.integers.endswith(MOVED) and alone:
+            return renamed(move, move.input[0], last.output[0])  # by the name that the model has for it
+        return onnx.helper.make_node("Identity", [operand.integers], [last.output[0]], last.name)
+
+    def _joined(self, last: Any) -> list[Any]:
+        """A Concat of integers, and each operand quantized for it that does not count as the result does.
+
+        Quantizing goes element by element, so it may stand in front of the Concat as well as behind it: there
+        whatever makes the operand computes it, and writes it where the result lies.
+        """
+        import onnx
+
+        node = self._behind(last.input[0])
+        zero = last.input[2] if len(last.input) > 2 else ""
+        if node is None or node.op_type != "Concat" or node.domain or not self._by_one_number(last):
+            return []
+        result, operands, made = _Operand("", last.input[1], zero, 1), [], []
+        for place, name in enumerate(node.input):
+            operand = self._operand(name)
+            if operand is None or not self._counts_alike(operand, result):
+                quantized = f"{last.output[0]}/joined{place}"
+                made.append(onnx.helper.make_node(last.op_type, [name, *last.input[1:]], [quantized]))
+                made[-1].attribute.extend(last.attribute)
+                operands.append(quantized)
+            else:
+                operands.append(operand.integers)
+        joined = onnx.helper.make_node("Concat", operands, [last.output[0]], node.name)
+        joined.attribute.extend(node.attribute)
+        return [*made, joined]
+
+    def _by_one_number(self, last: Any) -> bool:
+        """Whether a QuantizeLinear scales the whole tensor by one constant, to 8 bits."""
+        zero = last.input[2] if len(last.input) > 2 else ""
+        return self._number(last.input[1]) is not None and self._is_bytes(zero)
 
     def _quantized(self, last: Any) -> Any | None:
         scale, zero = last.input[1], last.input[2] if len(last.input) > 2 else ""
-        if self._number(scale) is None or not self._is_bytes(zero):
+        if not self._by_one_number(last):
             return None
         node = self._behind(last.input[0])
-        if node is not None and _chooses(node):
-            return self._chosen(node, last)
         if node is not None and node.op_type in _AVERAGING and not node.domain:
             return self._averaged(node, last)
         if node is not None and node.op_type in ("Relu", "Clip"):
@@ -118,20 +154,6 @@ class _Groups:
         if node is None or node.domain or node.op_type not in ("Conv", "MatMul", "Gemm"):
             return None
         return self._product(node, last.output[0], [scale, zero])
-
-    def _chosen(self, node: Any, last: Any) -> Any | None:
-        """A node that takes elements as they are, on integers: all are counted as the result is."""
-        import onnx
-
-        count = len(node.input) if node.op_type == "Concat" else 1
-        operands = [self._operand(name) for name in node.input[:count]]
-        result = _Operand("", last.input[1], last.input[2] if len(last.input) > 2 else "", 1)
-        if len(node.output) > 1 or not all(item and self._counts_alike(item, result) for item in operands):
-            return None
-        inputs = [*(item.integers for item in operands if item), *node.input[count:]]
-        made = onnx.helper.make_node(node.op_type, inputs, [last.output[0]], node.name)
-        made.attribute.extend(node.attribute)
-        return made
 
     def _averaged(self, node: Any, last: Any) -> Any | None:
         """A pool that adds up integers."""
@@ -153,7 +175,7 @@ class _Groups:
         """Whether two tensors have one scale, above 0, and one zero point of one 8-bit dtype."""
         scales = [self._number(item.scale) for item in (one, other)]
         zeros = [self.constants.get(item.zero) for item in (one, other)]
-        if None in scales or scales[0] != scales[1] or not scales[0] > 0:  # type: ignore[operator]
+        if scales[0] is None or scales[0] != scales[1] or not _LEAST_SCALE < scales[0] < 1 / _LEAST_SCALE:
             return False
         return (
             all(zero is not None and zero.dtype in _BYTES and zero.size == 1 for zero in zeros)

@@ -6,7 +6,8 @@ as exporters of networks with channels last write it, becomes
 
     Transpose -> DequantizeLinear -> Conv -> Relu -> QuantizeLinear -> Transpose
 
-which computes the same, and has the groups that quantized_groups.py looks for.
+which computes the same, and has the groups that quantized_groups.py looks for. So do operators that choose
+among elements, such as Slice and MaxPool, when they follow a DequantizeLinear: they choose among integers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from toolkit.model.body_text import attribute_of
 from toolkit.model.live_nodes import live, reads
 
 _MOVES = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_CHOICES = _MOVES | {
+    "MaxPool", "GlobalMaxPool", "Slice", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Resize",
+}  # fmt: skip
+"""Operators whose results are elements of their first operand."""
+
+MOVED = "/integers"  # ends the names of what is moved in front of a DequantizeLinear
 
 Constants = Mapping[str, NDArray[Any]]
 
@@ -32,7 +39,7 @@ def with_moved_integers(nodes: Sequence[Any], outputs: Sequence[str], constants:
     maker: dict[str, Any] = {}
     for node in nodes:
         made = [node]
-        if _is(node, _MOVES):
+        if _chooses(node):
             made = _before_dequantizing(node, maker.get(node.input[0]), constants) or made
         elif _is(node, {"QuantizeLinear"}) and _by_one_number(node, constants):
             made = _behind_quantizing(node, maker, uses)
@@ -43,6 +50,15 @@ def with_moved_integers(nodes: Sequence[Any], outputs: Sequence[str], constants:
 
 def _is(node: Any, operators: frozenset[str] | set[str]) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in operators
+
+
+def _chooses(node: Any) -> bool:
+    """Whether a node's one result holds elements of its first operand."""
+    if node.op_type == "Resize":
+        mode = attribute_of(node, "coordinate_transformation_mode", b"half_pixel")
+        if attribute_of(node, "mode", b"nearest") != b"nearest" or mode == b"tf_crop_and_resize":
+            return False
+    return _is(node, _CHOICES) and sum(map(bool, node.output)) == 1
 
 
 def _by_one_number(node: Any, constants: Constants) -> bool:
@@ -60,8 +76,8 @@ def _before_dequantizing(move: Any, source: Any | None, constants: Constants) ->
         if move.op_type != "Transpose" or not order:
             return []
         axis = order.index(axis % len(order))
-    integers = _with(move, source.input[0], f"{move.output[0]}/integers")
-    return [integers, _with(source, integers.output[0], move.output[0], axis=axis)]
+    integers = renamed(move, source.input[0], move.output[0] + MOVED)
+    return [integers, renamed(source, integers.output[0], move.output[0], axis=axis)]
 
 
 def _behind_quantizing(last: Any, maker: Mapping[str, Any], uses: Counter[str]) -> list[Any]:
@@ -71,14 +87,14 @@ def _behind_quantizing(last: Any, maker: Mapping[str, Any], uses: Counter[str]) 
     while uses[name] == 1 and name in maker and _is(maker[name], _MOVES):
         moves.append(maker[name])
         name = maker[name].input[0]
-    steps = [_with(last, name, f"{last.output[0]}/{len(moves)}" if moves else last.output[0])]
+    steps = [renamed(last, name, f"{last.output[0]}/{len(moves)}" if moves else last.output[0])]
     for place, move in reversed(list(enumerate(moves))):
         result = f"{last.output[0]}/{place}" if place else last.output[0]
-        steps.append(_with(move, steps[-1].output[0], result))
+        steps.append(renamed(move, steps[-1].output[0], result))
     return steps
 
 
-def _with(node: Any, data: str, result: str, *, axis: int | None = None) -> Any:
+def renamed(node: Any, data: str, result: str, *, axis: int | None = None) -> Any:
     """The node on other data, with another name for its result, and another axis if one is given."""
     import onnx
 

@@ -237,6 +237,41 @@ def test_operators_that_choose_do_so_among_integers(same: bool, tmp_path: Path) 
     )
 
 
+def test_what_is_joined_is_quantized_where_it_is_made(tmp_path: Path) -> None:
+    """Parts of other scales, one of them computed: no tensor of floats lies between kernels."""
+    rng, node = np.random.default_rng(6), helper.make_node
+    numbers = {"s": np.float32(0.1), "s2": np.float32(0.07), "s3": np.float32(1 / 256), "z": np.uint8(120)}
+    limits = {"l0": 0, "l4": 4, "l8": 8, "one": 1}
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]),
+        node("Slice", ["a", "l0", "l4", "l0", "one"], ["b"]),
+        node("QuantizeLinear", ["b", "s2", "z"], ["c"]),
+        node("DequantizeLinear", ["c", "s2", "z"], ["d"]),
+        node("Sigmoid", ["d"], ["e"]),
+        node("QuantizeLinear", ["e", "s3", "z"], ["f"]),
+        node("DequantizeLinear", ["f", "s3", "z"], ["g"]),
+        node("Slice", ["a", "l4", "l8", "l0", "one"], ["h"]),
+        node("Concat", ["g", "h"], ["i"], axis=1),
+        node("QuantizeLinear", ["i", "s2", "z"], ["j"]),
+        node("DequantizeLinear", ["j", "s2", "z"], ["k"]),
+        node("QuantizeLinear", ["k", "s2", "z"], ["y"]),
+    ]
+    byte = onnx.TensorProto.UINT8
+    weights = [numpy_helper.from_array(np.asarray(item), name) for name, item in numbers.items()]
+    weights += [numpy_helper.from_array(np.array([item], np.int64), name) for name, item in limits.items()]
+    graph = helper.make_graph(
+        nodes, "joining", [helper.make_tensor_value_info("x", byte, [8, 5])],
+        [helper.make_tensor_value_info("y", byte, [4, 10])], weights,
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    loaded = load_model(save(tmp_path, proto, "joining.onnx"))
+    assert {loaded.values[group.output].dtype for group in loaded.groups} == {"uint8"}
+    inputs = {"x": integers(rng, (8, 5), "uint8")}
+    np.testing.assert_array_equal(
+        run_reference(loaded, inputs)["y"], by_onnxruntime(proto.SerializeToString(), inputs)
+    )
+
+
 @pytest.mark.parametrize(("first", "zero"), others_slow([(True, 117), (False, 0), (True, 0)], (True, 117)))
 def test_a_residual_sum_is_computed_by_the_convolution_of_integers(
     first: bool, zero: int, tmp_path: Path
