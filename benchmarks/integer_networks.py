@@ -49,34 +49,52 @@ class Row:
         times = ", ".join(f"{who} {ms:.3f}" for who, ms in self.milliseconds.items())
         lines = [f"{self.name}, {self.threads} threads: {times} ms"]
         lines.append(f"  over the best rival ({self.best or 'none'}): {_said(self.against)}, goal {GOAL}")
-        goal = FLOAT_GOALS.get(self.name.removesuffix("-int8"))
+        goal = FLOAT_GOALS.get(self.name.split("-")[0])
         lines.append(f"  over our floats: {_said(self.over_floats)}{f', goal {goal}' if goal else ''}")
         lines += [f"  not measured: {who}: {why}" for who, why in self.left_out.items()]
         return "\n".join(lines)
 
 
 def measure_networks(
-    names: Sequence[str], threads: int, effort: Effort, plan: Plan, peers: Path, records: Path
+    names: Sequence[str],
+    threads: int,
+    effort: Effort,
+    plan: Plan,
+    peers: Path,
+    records: Path,
+    form: str = "onnxruntime",
 ) -> list[Row]:
     """Tune what is missing, then measure each network in turn with everybody."""
     own = contenders(peers, ("--records", str(records.absolute())), RIVALS)
     _, ours, *others = own  # the machine's own operations say nothing about bytes
     floats = replace(ours, name=FLOATS, arguments=(*ours.arguments, "--floats"))
-    return [_row(name, threads, effort, plan, [ours, floats, *others], records) for name in names]
+    pairs = [quantized_network(name, FOLDER, form=form) for name in names]
+    return [_row(pair, threads, effort, plan, [ours, floats, *others], records) for pair in pairs]
 
 
-def quantized_network(name: str, folder: Path, size: int | None = None) -> tuple[Path, Path]:
-    """The files of a network of floats and of the same on integers, written unless they are there."""
-    floats, integers = folder / f"{name}.onnx", folder / f"{name}-int8.onnx"
+def quantized_network(
+    name: str, folder: Path, size: int | None = None, form: str = "onnxruntime"
+) -> tuple[Path, Path]:
+    """The files of a network of floats and of the same on integers, written unless they are there.
+
+    `form`: as who writes the second (benchmarks/networks/quantized.py).
+    """
+    suffix = "" if form == "onnxruntime" else f"-{form}"
+    floats, integers = folder / f"{name}.onnx", folder / f"{name}{suffix}-int8.onnx"
     if not integers.exists():
-        quantize_as("onnxruntime", write(name, floats, MODEL_SEED, size), integers, MODEL_SEED)
+        quantize_as(form, write(name, floats, MODEL_SEED, size), integers, MODEL_SEED)
     return floats, integers
 
 
 def _row(
-    name: str, threads: int, effort: Effort, plan: Plan, everybody: Sequence[Contender], records: Path
+    pair: tuple[Path, Path],
+    threads: int,
+    effort: Effort,
+    plan: Plan,
+    everybody: Sequence[Contender],
+    records: Path,
 ) -> Row:
-    floats, integers = quantized_network(name, FOLDER)
+    floats, integers = pair
     place = Place(FOLDER)
     before = tuned_model(floats, threads, records, effort, place)
     network = tuned_model(integers, threads, records, effort, place)

@@ -39,6 +39,7 @@ from benchmarks.kernels.rounds import Plan
 from benchmarks.kernels.tune import Effort
 from benchmarks.kernels.turn import Call
 from benchmarks.kernels.workloads import Array, Image, Workload, chosen
+from benchmarks.networks.quantized import SCHEMES
 from boards.target import Target
 from cross.compile import Kernel, compile
 from cross.inspection.cpu_loops import inspect
@@ -252,7 +253,8 @@ def _networks(asked: Asked) -> None:
     effort, plan = Effort(asked.trials, None, 0), Plan(asked.rounds)
     for threads in asked.threads:
         names = asked.only or NETWORKS
-        print_networks(measure_networks(names, threads, effort, plan, asked.peers, asked.records))
+        rows = measure_networks(names, threads, effort, plan, asked.peers, asked.records, asked.form)
+        print_networks(rows)
 
 
 def _steps(asked: Asked) -> None:
@@ -300,6 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     networks = add("networks", _networks, "whole networks beside other libraries and our own floats")
     networks.add_argument("--threads", type=numbers, default=[1], metavar="COUNTS", help="1, 2 or 1,2")
     networks.add_argument("--trials", type=int, default=16, help="at most, of an operator (default 16)")
+    networks.add_argument("--form", choices=SCHEMES, default="onnxruntime", help="who wrote the files")
     networks.add_argument("--rounds", type=int, default=Plan().rounds)
     networks.add_argument("--records", type=Path, default=RECORDS, help=f"tuning records (default {RECORDS})")
     for command in (measuring, networks):

@@ -1,4 +1,4 @@
-"""Networks of 8-bit integers in the forms that three exporters write.
+"""Networks of 8-bit integers in the forms that three exporters write, and with operators on integers.
 
     python -m benchmarks.networks resnet50 resnet50-int8.onnx --quantized pytorch
 
@@ -7,6 +7,8 @@ pytorch       torch.onnx of a PT2E network: int8 activations, int8 weights by ch
               Relu written out
 tensorflow    tf2onnx: uint8 activations, channels last, transposes around each operator, int8 weights as a
               whole [kh, kw, ci, co] behind a transpose, int32 biases
+qoperator     QLinearConv, QGemm, QLinearAdd and others instead of operators on floats: what onnxruntime makes
+              of the first form
 
 Ranges are calibrated on drawn samples; the scales of all three are found by onnxruntime.quantization.
 """
@@ -19,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import helper, numpy_helper
 
 from toolkit.quantization.quantizer import Quantizer, Scheme, inputs_of, layers_of, prepared
@@ -29,6 +32,7 @@ SCHEMES: Final = {
     "onnxruntime": Scheme(),
     "pytorch": Scheme(activations="int8"),
     "tensorflow": Scheme(per_channel=False),
+    "qoperator": Scheme(),
 }
 _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
@@ -54,7 +58,19 @@ def quantize_as(exporter: str, source: Path, output: Path, seed: int) -> Path:
     model = onnx.shape_inference.infer_shapes(model)
     onnx.checker.check_model(model, full_check=True)
     output.write_bytes(model.SerializeToString(deterministic=True))
+    if exporter == "qoperator":
+        _with_integer_operators(output)
     return output
+
+
+def _with_integer_operators(path: Path) -> None:
+    """The file as onnxruntime optimizes it, whatever the machine."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    optimized = path.with_suffix(".optimized.onnx")
+    options.optimized_model_filepath = str(optimized)
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    optimized.replace(path)
 
 
 def _with_float_biases(model: Any) -> None:

@@ -54,6 +54,8 @@ def test_three_exporters(exporter: str, tmp_path: Path) -> None:
     source = save(tmp_path, float_model(np.random.default_rng(3)), "float.onnx")
     graph = check(quantize_as(exporter, source, tmp_path / "q.onnx", 0))
     assert not products_of_floats(graph)
+    kinds = {node.op_type for node in onnx.load(str(tmp_path / "q.onnx")).graph.node}
+    assert ("QLinearConv" in kinds) == (exporter == "qoperator")
     assert sum(node.op == "Transpose" for node in graph.nodes) <= 1, "one, to channels last"
     inputs = random_inputs(graph)
     (found,) = run_generated([(graph, inputs)], tmp_path)
