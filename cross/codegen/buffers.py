@@ -41,6 +41,8 @@ def rounded_buffers(nest: LoopNest) -> frozenset[str]:
     (reference/evaluator.py). Sums are left out: their order decides more than the fused steps do.
     """
     written = [(store.buffer.name, store.value) for _, store in stores(nest.body)]
+    if not any(rounds(term) for _, value in written for term in walk(value)):
+        return frozenset()
     sums = {name for name, value in written if any(load.buffer.name == name for load in loads(value))}
     found: set[str] = set()
     for name, value in reversed(written):  # what reads a buffer comes behind what writes it

@@ -246,15 +246,16 @@ Loops = tuple[For, ...]
 
 def nested(statement: Statement, around: Loops = ()) -> Iterator[tuple[Loops, Statement]]:
     """The statement and all that it holds, outermost first, each with the loops around it."""
-    yield around, statement
-    match statement:
-        case For(_, _, _, body):
-            yield from nested(body, (*around, statement))
-        case Block(inner):
-            for item in inner:
-                yield from nested(item, around)
-        case Allocate(_, body):
-            yield from nested(body, around)
+    waiting = [(around, statement)]
+    while waiting:
+        loops, item = waiting.pop()
+        yield loops, item
+        if isinstance(item, For):
+            waiting.append(((*loops, item), item.body))
+        elif isinstance(item, Block):
+            waiting += [(loops, part) for part in reversed(item.statements)]
+        elif isinstance(item, Allocate):
+            waiting.append((loops, item.body))
 
 
 def statements(statement: Statement) -> Iterator[Statement]:

@@ -65,6 +65,8 @@ def ordered(body: Sequence[Line], target: Target, fresh: Callable[[str], str]) -
 
     A result needs `instructions.FENCE_DECLARATION`.
     """
+    if target.cpu not in IN_ORDER_CPUS and not all(isinstance(line, Definition) for line in body):
+        return None
     if any(isinstance(line, Definition) and _is_choice(line.instruction) for line in body):
         return paced(body, target, fresh)
     found = None
