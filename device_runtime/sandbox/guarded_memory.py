@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import Dict, Iterable, Optional, Tuple
+from typing import Dict, Iterable, Optional, Set, Tuple
 
 from device_runtime.content_store import Store
 from device_runtime.protocol import BAD_REQUEST, MAX_DATA_SETS, ProtocolError
@@ -49,6 +49,7 @@ class Region:
             raise MemoryError(f"no memory for a buffer of {size_bytes} bytes: {error}") from None
         end = mmap.PAGESIZE + room
         start = mmap.PAGESIZE if at_start else end - _rounded(size_bytes, ALIGNMENT_BYTES)
+        self._mapping = mapping
         whole = memoryview(mapping)
         self.memory = whole[start : start + size_bytes]
         self._slack = (whole[mmap.PAGESIZE : start], whole[start + size_bytes : end])
@@ -68,6 +69,10 @@ class Region:
     def protect(self) -> None:
         """Make it read-only: a kernel that writes here is killed by SIGSEGV."""
         self._protect(-self._before, self._room_bytes, PROT_READ)
+
+    def inherit(self, by_children: bool) -> None:
+        """Whether processes that are forked from now on have it, too. OSError."""
+        self._mapping.madvise(mmap.MADV_DOFORK if by_children else mmap.MADV_DONTFORK)
 
     def strayed(self) -> str:
         """Where somebody wrote between the buffer and its guard pages, for people; "" for nowhere."""
@@ -130,12 +135,14 @@ def memory_bytes() -> int:
 
 class Inputs:
     """Objects of the store as read-only regions, kept while they fit in `cap_bytes` and are at most
-    MOST_KEPT_REGIONS; the oldest go first."""
+    MOST_KEPT_REGIONS; the oldest go first. Children have those that were loaded last: a fork copies the
+    page tables of what it hands on, and those of 256 MiB take it longer than a quick kernel is timed."""
 
     def __init__(self, store: Store, cap_bytes: int) -> None:
         self._store = store
         self._cap_bytes = cap_bytes
         self._regions: Dict[Place, Tuple[Region, ...]] = {}
+        self._inherited: Set[Place] = set()
 
     def load(self, wanted: Iterable[Tuple[str, int, bool]]) -> Dict[Place, Tuple[Region, ...]]:
         """Regions of all (sha, size of the buffer in bytes, at_start): as many as the object holds buffers.
@@ -150,7 +157,14 @@ class Inputs:
             self._regions[place] = regions  # the newest now
             loaded[place] = regions
         self._forget(loaded)
+        self._hand_on(loaded)
         return loaded
+
+    def _hand_on(self, loaded: Dict[Place, Tuple[Region, ...]]) -> None:
+        for place in loaded.keys() ^ self._inherited:
+            for region in self._regions.get(place, ()):
+                region.inherit(place in loaded)
+        self._inherited = set(loaded)
 
     def _read(self, sha: str, size_bytes: int, at_start: bool) -> Tuple[Region, ...]:
         with open(self._store.path(sha), "rb") as file:
@@ -168,6 +182,7 @@ class Inputs:
                         raise OSError(f"object {sha} became shorter while it was read")
                     done += read
                 region.protect()
+                region.inherit(False)
         return regions
 
     def _forget(self, kept: Dict[Place, Tuple[Region, ...]]) -> None:

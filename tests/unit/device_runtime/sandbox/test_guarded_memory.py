@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import signal
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,25 @@ def test_inputs_are_loaded_once_and_read_only(tmp_path: Path) -> None:
     outcome = run_isolated(lambda: ctypes.memset(region.address, 0, 1) and {}, Limits(10.0, 1 << 28))
     assert outcome.failure is not None
     assert outcome.failure.signal == signal.SIGSEGV
+
+
+def test_children_have_the_inputs_that_were_loaded_last(tmp_path: Path) -> None:
+    """A fork takes as long as what it hands on is large."""
+    store = Store(str(tmp_path))
+    inputs, shas = Inputs(store, 1 << 20), [store.add(bytes([number]) * 5000) for number in range(2)]
+
+    def found(region: Region) -> dict[str, Any]:
+        return {"bytes": ctypes.string_at(region.address, 5000)}
+
+    both = [inputs.load([(sha, 5000, False)])[sha, 5000][0] for sha in shas]
+    for last in (0, 1, 0):
+        inputs.load([(shas[last], 5000, False)])
+        inherited, other = (
+            run_isolated(functools.partial(found, region), Limits(10.0, 1 << 28))
+            for region in (both[last], both[1 - last])
+        )
+        assert inherited.answer == {"bytes": bytes([last]) * 5000}
+        assert other.failure is not None and other.failure.signal == signal.SIGSEGV
 
 
 def test_an_object_holds_several_buffers_each_between_guards_of_its_own(tmp_path: Path) -> None:
