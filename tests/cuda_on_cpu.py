@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from cross.codegen.c.family import Program
 from cross.loopnest import LoopNest
 from device_runtime.protocol import GpuModel
+from tests.compilers import host_compiler
 
 Array = NDArray[Any]
 TIMEOUT_S = 120.0
@@ -139,7 +139,7 @@ def run_on_cpu(calls: Sequence[Call], folder: Path) -> list[Array]:
 
 
 def _compile(source: Path, made: Path, *options: str) -> None:
-    command = [sys.executable, "-m", "ziglang", "cc", "-O0", "-w", "-fno-sanitize=undefined", *options]
+    command = [*host_compiler(), "-O0", "-w", *options]
     subprocess.run([*command, "-o", str(made), str(source), "-lm"], check=True, timeout=TIMEOUT_S)
 
 

@@ -17,6 +17,7 @@ from boards.board import load
 from boards.target import Target
 from cross.codegen.c import gpu_code
 from tests.bundles import SmallModel, host_target, small_model
+from tests.compilers import host_compiler
 from tests.cuda_on_cpu import driver_library
 from tests.fuzz.pocl import Pocl, pocl
 from tests.gpu_bundles import opencl_plan, opencl_target
@@ -99,11 +100,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SmallModel]
 
 def application(folder: Path, language: str) -> Path:
     """The example application, compiled with the model's header and linked with its library."""
-    zig, made = [sys.executable, "-m", "ziglang", "cc"], folder / f"application-{language}"
+    compiler, made = host_compiler(), folder / f"application-{language}"
     options = ["-x", language, "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", folder, "-c", APPLICATION]
-    subprocess.run([*zig, *options, "-o", f"{made}.o"], check=True)
+    subprocess.run([*compiler, *options, "-o", f"{made}.o"], check=True)
     linked = [f"{made}.o", folder / "model.so", f"-Wl,-rpath,{folder}", "-o", made]
-    subprocess.run([*zig, *linked], check=True)
+    subprocess.run([*compiler, *linked], check=True)
     return made
 
 

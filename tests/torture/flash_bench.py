@@ -27,6 +27,7 @@ import msgspec
 
 from boards.board import load
 from device_runtime.installed.bundle_slots import Slots
+from tests.compilers import host_compiler
 from tests.loopback.conftest import in_folder
 from tests.loopback.flashing import Flasher
 from toolkit.bundle import verify
@@ -38,7 +39,6 @@ HERE: Final = Path(__file__).parent
 OFF, COUNT, KILL, FAIL, RECORD = range(5)
 CHANGING, READING, PIPES = 1, 2, 4
 LAYOUT: Final = struct.Struct("<iiiiqq512s512s512s512s512s512s")  # struct control of io_shim.c
-ZIG_GLIBC: Final = "2.31"  # older than any system the tests run on
 SETTLED_S: Final = 30.0  # a runtime that lost its host is gone by then, however busy the machine
 STARTS: Final = ("never flashed", "flashed twice")
 
@@ -135,8 +135,7 @@ class Bench:
 
     def _compile(self, name: str, *options: str) -> Path:
         output = self.folder / name.removesuffix(".c")
-        target = f"{os.uname().machine}-linux-gnu.{ZIG_GLIBC}"
-        command = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-O1", *options]
+        command = [*host_compiler(), "-O1", *options]
         subprocess.run(
             [*command, str(HERE / name), "-o", str(output), "-ldl"], check=True, capture_output=True
         )
