@@ -31,8 +31,8 @@ LARGEST_BLOCK = 128  # along one axis
 BLOCK_CYCLES = 300  # to begin a block: mispredicted branches of a few loops; an estimate
 REACHED = 0.5
 """Of the peak, by what is computed a second time, activations included. Pointwise convolutions reach more,
-depthwise ones about this, first ones of images less: of 0.25, 0.5 and 0.8 it made MobileNets fastest on one
-Sapphire Rapids Xeon."""
+depthwise ones about this, first ones of images less: on one Sapphire Rapids Xeon 0.8 made MobileNet-v3 slower
+by its first one, and 0.25 left MobileNet-v2 as fast, but it moved a third more."""
 LEAST_SAVED = 0.05  # of the time at the peak: less is within the error of these estimates
 HANDED_BYTES_PER_CYCLE = 10.0
 """Of a core, for what is written and read again by way of its second cache or a third one. Measured on one
