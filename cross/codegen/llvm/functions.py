@@ -143,13 +143,15 @@ class Functions:
     def _odd_quotient(
         self, x: Value, most: float, above: tuple[float, ...], below: tuple[float, ...]
     ) -> Value:
-        """x above(x^2) / below(x^2), where x is cut off at +-most."""
-        x = self.arithmetic.extreme("max", x, self._constant(-most, x))
-        x = self.arithmetic.extreme("min", x, self._constant(most, x))
+        """x above(x^2) / below(x^2), and exactly 1 with the sign of x beyond +-most: GELU multiplies its
+        distance from 1 by x."""
         square = self._float("*", x, x)
-        return self._float(
+        near = self._float(
             "/", self._float("*", x, self._polynomial(square, above)), self._polynomial(square, below)
         )
+        one = self.arithmetic.intrinsic("llvm.copysign", [self._constant(1.0, x), x])
+        size = self.arithmetic.intrinsic("llvm.fabs", [x])
+        return self._choose(self._float("<", self._constant(most, x), size), one, near)
 
     def _choose(self, condition: Value, then: Value, otherwise: Value) -> Value:
         return self.arithmetic.writer.value(selection(condition, then, otherwise))

@@ -103,6 +103,16 @@ def test_functions_are_as_accurate_as_stated(name: str, target: Target, tmp_path
     assert error.max() < WORST.get(name, 4e-7), (data[worst], got[worst], want[worst], error[worst])
 
 
+@pytest.mark.parametrize("target", EACH_HOST)
+@pytest.mark.parametrize("name", ["tanh", "erf"])
+def test_far_from_zero_they_are_exactly_one(name: str, target: Target, tmp_path: Path) -> None:
+    """GELU of a large negative number is that number times the distance from -1."""
+    sizes = [8.0, 13.0, 87.5, 1e10, 1e30, 3e38, np.inf]
+    data = np.array([*sizes, *np.negative(sizes), np.nan, 0.0] * 3, np.float32)
+    got = _run(FUNCTIONS[name][0], data, tmp_path, target)
+    np.testing.assert_array_equal(got, np.sign(data))
+
+
 def _neighbours(value: np.float32) -> NDArray[np.float32]:
     """The 200 floats on either side of a value."""
     bits = value.view(np.int32) + np.arange(-200, 201, dtype=np.int32)
