@@ -144,7 +144,7 @@ class Memory(Integers):
             return self.scalar_load(buffer, place.pointer, place.alignment)
         if place.stride == 1:
             return self.vector_load(buffer, place, lanes)
-        if abs(place.stride) > LONGEST_STRIDE or self.masks():
+        if abs(place.stride) > min(LONGEST_STRIDE, lanes) or self.masks():
             return self.gather(load)
         return self.strided_load(buffer, place, lanes)
 
@@ -215,7 +215,8 @@ class Memory(Integers):
 
     def strided_load(self, buffer: Buffer, place: Place, lanes: int) -> Value:
         """Every stride-th element, picked out of vectors of neighbours. The last of these ends with the last
-        element that is wanted, so that no other memory is touched than lane by lane."""
+        element that is wanted, and with no longer strides than lanes the others end before it: no other
+        memory is touched than lane by lane."""
         step = abs(place.stride)
         first = min(0, (lanes - 1) * place.stride)
         starts = [number * lanes for number in range(step - 1)] + [(lanes - 1) * (step - 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -27,24 +28,26 @@ STEPS = (-5, -4, -3, -2, -1, 2, 3, 4, 5)
     "dtype", others_slow(["float32", "float64", "int8", "uint16", "bool"], "float32", "uint16")
 )
 def test_slices_with_steps(dtype: str, target: Target, tmp_path: Path) -> None:
-    """Buffers end at a page that nobody may touch, and begin behind one."""
+    """Slices from the first element of a buffer or to its last one, beside pages that nobody may touch."""
     rng = np.random.default_rng(3)
-    for count in (3, 32, 70):
-        nests, sizes = [], []
-        for step in STEPS:
-            sizes.append((count - 1) * abs(step) + 1)
-            source = placeholder((sizes[-1],), "x", dtype)
-            taken = strided_slice(source, (0 if step > 0 else sizes[-1] - 1,), (step,), (count,))
+    in_a_line = 64 // np.dtype(dtype).itemsize  # elements: buffers of whole lines end where the page begins
+    for count in (2, 3, 32, 70):
+        nests, slices = [], []
+        for step, at_start in itertools.product(STEPS, (True, False)):
+            span = (count - 1) * abs(step) + 1
+            size = -(-span // in_a_line) * in_a_line
+            first = 0 if at_start else size - span
+            source = placeholder((size,), "x", dtype)
+            taken = strided_slice(source, (first if step > 0 else first + span - 1,), (step,), (count,))
             space = cpu_space(Operator("slice", (source,), taken), target)
             nests.append((f"k{len(nests)}", Programs(space).nest(space.default())))
+            slices.append((size, first, span, step))
         library = loaded(compile(nests, target), tmp_path)
-        for number, (step, size) in enumerate(zip(STEPS, sizes, strict=True)):
+        for number, (size, first, span, step) in enumerate(slices):
             data = rng.integers(0, 2 if dtype == "bool" else 100, size).astype(dtype)
-            for at_start in (False, True):
-                given = Region(data.nbytes, at_start)
-                given.memory[:] = data.tobytes()
-                output = Region(count * data.itemsize)
-                buffers = (ctypes.c_void_p * 2)(given.address, output.address)
-                assert library[f"k{number}"](buffers, None, None) == 0
-                found = np.frombuffer(output.memory, dtype)
-                np.testing.assert_array_equal(found, data[::step])
+            given, output = Region(data.nbytes, first == 0), Region(count * data.itemsize)
+            given.memory[:] = data.tobytes()
+            buffers = (ctypes.c_void_p * 2)(given.address, output.address)
+            assert library[f"k{number}"](buffers, None, None) == 0
+            found = np.frombuffer(output.memory, dtype)
+            np.testing.assert_array_equal(found, data[first : first + span][::step])
