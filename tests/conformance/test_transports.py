@@ -156,6 +156,7 @@ def test_a_runtime_that_dies_is_unreachable_and_named(board: Board) -> None:
         assert session.put(b"the next connection works")
 
 
+@pytest.mark.slow  # the end of a runtime that is still sending is waited for
 def test_no_more_is_taken_than_was_asked_for(board: Board) -> None:
     data = bytes(CHUNK_BYTES)
     with connected(board) as session:

@@ -18,7 +18,7 @@ from cross.loopnest.nodes import Expr, Knob
 from toolkit.features.base import Knobs
 
 Values = NDArray[np.float64]
-Step = Callable[..., Any]  # (*operands, out): writes its row
+Step = Callable[..., Any]  # (*operands, out=): writes its row
 
 
 class Tape:
@@ -58,7 +58,7 @@ class Tape:
         for row, name in self._knobs:
             table[row] = knobs[name]
         for step, operands, row in self._steps:
-            step(*[table[operand] for operand in operands], table[row])
+            step(*[table[operand] for operand in operands], out=table[row])
         return table
 
     def _new(self, key: object) -> int:

@@ -53,8 +53,7 @@ def _count_loop(loop: For, tape: Tape, result: dict[str, int]) -> int:
     return tape.step(("running", inner, extent), _limited, extent, inner, tape.row(Int(0)), inner)
 
 
-def _sum(*rows_and_out: Values) -> None:
-    *rows, out = rows_and_out
+def _sum(*rows: Values, out: Values) -> None:
     out[:] = sum(rows)
 
 

@@ -88,8 +88,8 @@ def test_networks_by_name() -> None:
 @pytest.mark.slow
 def test_ours_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said: list[str] = []
-    records, place = tmp_path / "records.db", Place(tmp_path / "networks", size=32)
-    network = tuned_network("resnet18", 1, records, Effort(trials=1), place)
+    records, place = tmp_path / "records.db", Place(tmp_path / "networks", size=8)
+    network = tuned_network("dcgan", 1, records, Effort(trials=1), place)
     assert re.search(r"^tune +\d", capsys.readouterr().err, re.MULTILINE)
     ours = [item for item in contenders(tmp_path, ("--records", str(records)), []) if item.name == "ours"]
     turnout = Turnout(ours, Plan(rounds=2, batches=1, batch_s=0.001), None, said.append)
@@ -98,5 +98,5 @@ def test_ours_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (case.suite, series.name, case.not_measured) == ("networks", "ours bundle", {})
     assert series.error is not None and series.error < 1e-4
     assert series.gflops > 0
-    tuned_network("resnet18", 1, records, Effort(trials=1), place)
+    tuned_network("dcgan", 1, records, Effort(trials=1), place)
     assert re.search(r"^tune .* 0 trials now", capsys.readouterr().err, re.MULTILINE)

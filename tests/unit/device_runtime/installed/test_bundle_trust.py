@@ -194,7 +194,7 @@ def test_a_bundle_for_another_board_neither_goes_in_nor_starts(
         b'{"version": "2"}',
         None,
     ),
-    ids=str,
+    ids=lambda content: str(content)[:20],
 )
 def test_a_lost_state_is_made_again_from_the_slots(board: SlotBoard, content: bytes | None) -> None:
     board.flash(1)
