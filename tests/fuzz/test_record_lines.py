@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ def test_any_bytes(content: bytes) -> None:
     imported(content)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.sampled_from(sorted(GOOD)), JSON)
 def test_one_entry_replaced(name: str, value: object) -> None:

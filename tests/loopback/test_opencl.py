@@ -16,6 +16,8 @@ from tests.loopback.gpu_modules import BODIES, HEAD, by_way_of_workspace, measur
 from toolkit.measure.session import Session, open_session
 from toolkit.report.health import check_board
 
+pytestmark = pytest.mark.slow  # PoCL takes seconds to start, and for each kernel
+
 
 @pytest.fixture(scope="module")
 def session(pocl_board: Board) -> Iterator[Session]:
@@ -31,24 +33,20 @@ def assert_right(session: Session, module: GpuModule) -> None:
     assert (result.max_abs_error, result.max_abs_reference) == (0, 1046)
 
 
-@pytest.mark.slow
 def test_a_kernel_is_checked_and_timed(session: Session) -> None:
     assert_right(session, twice("right"))
 
 
-@pytest.mark.slow
 def test_launches_follow_each_other_through_the_workspace(session: Session) -> None:
     assert_right(session, by_way_of_workspace())
 
 
-@pytest.mark.slow
 def test_a_kernel_is_checked_without_being_timed(session: Session) -> None:
     result = session.measure(measure_request(session, twice("right"), timing=None))
     assert (result.error, result.seconds, result.number) == (None, (), 0)
     assert result.max_abs_reference == 1046
 
 
-@pytest.mark.slow
 def test_calls_grow_until_a_repeat_lasts_and_caches_are_flushed(session: Session) -> None:
     timing = Timing(repeat=1, min_repeat_ms=2.0, flush_bytes=1 << 16)
     result = session.measure(measure_request(session, twice("right"), timing))
@@ -75,7 +73,6 @@ FAILURES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "text"), FAILURES)
 def test_a_failure_is_typed_and_the_next_measurement_is_right(
     session: Session, name: str, kind: str, text: str
@@ -93,7 +90,6 @@ def test_the_compiler_says_what_it_refuses(session: Session) -> None:
     assert "error" in result.error.text and ";" in result.error.text
 
 
-@pytest.mark.slow
 def test_a_kernel_that_hangs_is_killed_and_the_next_measurement_is_right(session: Session) -> None:
     started_s = time.monotonic()
     result = session.measure(measure_request(session, twice("hangs"), timeout_s=4.0))
@@ -152,7 +148,6 @@ def test_cuda_is_refused_where_pycuda_or_its_device_is_missing(session: Session)
     assert "pycuda cannot be loaded" in result.error.text or "device" in result.error.text
 
 
-@pytest.mark.slow
 def test_binaries_are_kept_and_damaged_ones_are_built_again(session: Session, pocl_board: Board) -> None:
     module = twice("right")
     assert_right(session, module)
@@ -165,7 +160,6 @@ def test_binaries_are_kept_and_damaged_ones_are_built_again(session: Session, po
     assert any(len(path.read_bytes()) > 1000 for path in kept)
 
 
-@pytest.mark.slow
 def test_nothing_else_is_left_behind(session: Session, pocl_board: Board) -> None:
     session.measure(measure_request(session, twice("crashes")))
     device_dir = Path(pocl_board.link.device_dir)

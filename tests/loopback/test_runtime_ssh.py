@@ -40,6 +40,7 @@ def with_link(board: Board, **changes: object) -> Board:
     return changed
 
 
+@pytest.mark.slow
 def test_measure_and_misbehave(ssh_board: Board, compile_kernels: CompileKernels) -> None:
     with open_session(ssh_board) as session:
         kernels = Kernels(session, compile_kernels(os.uname().machine))

@@ -58,6 +58,7 @@ def source(space: ScheduleSpace, **knobs: list[int]) -> str:
     return gpu_program("k", Programs(space).nest(configuration), space.target).source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", [convolution(), convolution(depthwise=True), distribution()])
 def test_no_program_has_shared_memory(operator: Operator) -> None:
     space = gpu_space(operator, MALI)

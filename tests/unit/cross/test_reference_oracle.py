@@ -329,6 +329,7 @@ def test_too_large_integers_go_the_slow_exact_way() -> None:
 sizes = st.integers(1, 6)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_both_ways_agree_on_any_convolution(data: st.DataObject) -> None:

@@ -92,6 +92,7 @@ def test_no_row_is_wrapped(command: str, folder: Path, monkeypatch: pytest.Monke
     assert not unbroken
 
 
+@pytest.mark.slow
 def test_a_real_terminal_gets_its_width_and_a_pipe_everything(folder: Path) -> None:
     command = [sys.executable, "-m", "toolkit.cli", "records", "list", "--records", "r.db"]
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}

@@ -16,6 +16,7 @@ from scipy.stats import spearmanr
 
 from cross.errors import ScheduleError
 from device_runtime.protocol import MeasureFailure
+from tests.quick import others_slow
 from tests.synthetic_space import TilingSpace, everything
 from toolkit.errors import InputError, RecordsError, UnfitBoard
 from toolkit.explore.annealing import AnnealingOptions
@@ -202,7 +203,7 @@ def test_what_ended_because_nothing_new_was_found_has_ended(records: Records, tu
     assert (again.trials, again.measured) == (result.trials, 0)
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("overlap", others_slow([False, True], True))
 def test_one_seed_one_course(tmp_path: Path, overlap: bool) -> None:
     states = []
     for run in range(2):
