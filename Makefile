@@ -52,12 +52,12 @@ static: venv  ## format, lint, types and import contracts alone
 quick: venv  ## the quick tests alone
 	+MAKEFLAGS= $(BIN)/python -m pytest -m "not slow and not emulated and not board" $(PARALLEL) $(PYTEST_ARGS)
 
-test: venv  ## set up everything, then run every test that needs no board (18 minutes on two cores)
+test: venv  ## set up everything, then run every test that needs no board (16 minutes on two cores)
 	@.ci/system-packages
 	@$(MAKE) --no-print-directory emulation
 	$(BIN)/python -m pytest -m "not board" $(PARALLEL) $(PYTEST_ARGS)
 
-torture: venv  ## attack the tool and its runtime, for real (33 minutes on two cores; TORTURE='--list')
+torture: venv  ## attack the tool and its runtime, for real (30 minutes on two cores; TORTURE='--list')
 	@.ci/system-packages
 	@$(MAKE) --no-print-directory emulation
 	$(BIN)/python -m tests.torture --json build/torture.json $(TORTURE)
