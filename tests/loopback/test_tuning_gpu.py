@@ -25,7 +25,7 @@ from toolkit.measure.session import open_session
 from toolkit.records import Records
 from toolkit.tuning.on_board import open_task
 
-TRIALS = 5
+TRIALS = 8
 QUICK = TuningOptions(batch=4, search=SearchOptions(annealing=AnnealingOptions(chains=32, steps=8)))
 
 

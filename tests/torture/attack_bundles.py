@@ -167,4 +167,4 @@ def _restore(bench: Bench) -> None:
     shutil.copytree(bench.folder / "as it was" / "slots", bench.device_dir / "slots", symlinks=True)
 
 
-ATTACKS = (Attack("bundles", "a spoiled bundle is offered to the host and to the board", 5000, 30, spoil),)
+ATTACKS = (Attack("bundles", "a spoiled bundle is offered to the host and to the board", 5000, 60, spoil),)

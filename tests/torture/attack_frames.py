@@ -300,6 +300,6 @@ def throw(run: Run) -> None:
 
 ATTACKS = (
     Attack(
-        "frames", "a frame, malformed or not, in one of four states of a connection", 100_000, 1500, throw
+        "frames", "a frame, malformed or not, in one of four states of a connection", 100_000, 3000, throw
     ),
 )

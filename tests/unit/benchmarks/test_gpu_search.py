@@ -47,7 +47,7 @@ def test_unknown_operators_are_refused(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.slow
 def test_the_command_goes_on_where_it_was_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for trials in (1, 2, 2):
+    for trials in (2, 3, 3):
         folders = ["--work", str(tmp_path), "--device-dir", str(tmp_path / "device")]
         arguments = ["--operators", "C11", "--trials", str(trials), "--timeout", "60", *folders]
         assert main(arguments) == 0
