@@ -28,8 +28,13 @@ CASES = 8  # of each version
 RTOL = 1e-5
 SUM_RTOL = 4e-6  # of the sum of the terms' magnitudes
 # results in which terms of about 1 cancel
-CANCELLING = {"Gelu": 1e-6, "HardSwish": 1e-6, "HardSigmoid": 1e-6, "LogSoftmax": 1e-6}
-CANCELLING["Mish"] = 1e-35  # its exponential below normal numbers is 0, and is multiplied by up to -104
+CANCELLING = {
+    "Gelu": 1e-6,
+    "HardSwish": 1e-6,
+    "HardSigmoid": 1e-6,
+    "LogSoftmax": 1e-6,
+    "Mish": 1e-35,  # its exponential below normal numbers is 0, and is multiplied by up to -104
+}
 SUMS = (
     "Conv",
     "ConvTranspose",

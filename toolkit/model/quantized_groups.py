@@ -57,6 +57,11 @@ class _Operand:
     axis: int
 
 
+def _result(last: Any) -> _Operand:
+    """How the integers count that a QuantizeLinear makes."""
+    return _Operand("", last.input[1], last.input[2] if len(last.input) > 2 else "", 1)
+
+
 def with_integer_groups(
     nodes: Sequence[Any], outputs: Sequence[str], constants: Constants, floats: Collection[str] = ()
 ) -> list[Any]:
@@ -100,8 +105,7 @@ class _Groups:
         import onnx
 
         operand = self._operand(last.input[0])
-        result = _Operand("", last.input[1], last.input[2] if len(last.input) > 2 else "", 1)
-        if operand is None or not self._counts_alike(operand, result):
+        if operand is None or not self._counts_alike(operand, _result(last)):
             return None
         move = self.producer.get(operand.integers)
         alone = self.uses[operand.integers] == self.uses[last.input[0]] == 1
@@ -118,10 +122,9 @@ class _Groups:
         import onnx
 
         node = self._behind(last.input[0])
-        zero = last.input[2] if len(last.input) > 2 else ""
         if node is None or node.op_type != "Concat" or node.domain or not self._by_one_number(last):
             return []
-        result, operands, made = _Operand("", last.input[1], zero, 1), [], []
+        result, operands, made = _result(last), [], []
         for place, name in enumerate(node.input):
             operand = self._operand(name)
             if operand is None or not self._counts_alike(operand, result):
@@ -137,11 +140,10 @@ class _Groups:
 
     def _by_one_number(self, last: Any) -> bool:
         """Whether a QuantizeLinear scales the whole tensor by one constant, to 8 bits."""
-        zero = last.input[2] if len(last.input) > 2 else ""
-        return self._number(last.input[1]) is not None and self._is_bytes(zero)
+        result = _result(last)
+        return self._number(result.scale) is not None and self._is_bytes(result.zero)
 
     def _quantized(self, last: Any) -> Any | None:
-        scale, zero = last.input[1], last.input[2] if len(last.input) > 2 else ""
         if not self._by_one_number(last):
             return None
         node = self._behind(last.input[0])
@@ -153,7 +155,8 @@ class _Groups:
             node = self._behind(node.input[0])
         if node is None or node.domain or node.op_type not in ("Conv", "MatMul", "Gemm"):
             return None
-        return self._product(node, last.output[0], [scale, zero])
+        result = _result(last)
+        return self._product(node, last.output[0], [result.scale, result.zero])
 
     def _averaged(self, node: Any, last: Any) -> Any | None:
         """A pool that adds up integers."""

@@ -33,9 +33,8 @@ class Dialect:
     store: Mapping[str, str]  # the same with a {value}
     function_suffixes: Mapping[str, str]  # by dtype: what names of mathematical functions end with
     functions: Mapping[str, str]  # operations on two int32 that have a function of their own: its definition
-    rounded: Mapping[
-        tuple[str, str], str
-    ]  # operator and type to a function's body: a op b as IEEE 754 rounds it
+    # by operator and type: the body of a function of a and b that rounds as IEEE 754 does
+    rounded: Mapping[tuple[str, str], str]
     preludes: Mapping[str, str]  # by dtype: what must stand before its first use
     vectors: bool  # whether arithmetic runs on vectors; otherwise only loads and stores do
     load_vector: str  # {type}, {lanes}, {address}

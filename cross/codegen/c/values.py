@@ -58,9 +58,8 @@ class Values:
         self.tables: dict[tuple[tuple[float, ...], ...], tuple[str, str]] = {}  # with their dtype
         self.helpers: dict[str, str] = {}  # functions that the source needs, by name
         self.dtypes: set[str] = set()
-        self.rounded = (
-            False  # whether the result is rounded to integers: fused multiply-adds would choose other ones
-        )
+        # whether the result is rounded to integers: fused multiply-adds would choose other ones
+        self.rounded = False
         self.assumed: set[Expr] = set()
         self.kept: dict[Expr, str] = {}  # guarded reads that have been made, and where their values are
         self._lanes: dict[str, int] = {}
