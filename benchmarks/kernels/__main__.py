@@ -82,7 +82,10 @@ def _random(asked: Asked) -> None:
 
 def _measured(asked: Asked, workloads: Callable[[int], Iterable[Measured]], libraries: Sequence[str]) -> None:
     own = ("--records", str(asked.records.absolute()), "--finalists", str(asked.finalists))
-    everybody = contenders(asked.peers, own, asked.libraries or libraries)
+    before = asked.before and asked.before.absolute()
+    everybody = contenders(
+        asked.peers, own, libraries if asked.libraries is None else asked.libraries, before
+    )
     plan = Plan(asked.rounds, asked.batches, asked.batch_ms / 1e3)
     print(text(measure_all(workloads, asked.threads, Turnout(everybody, plan, asked.json, _say))))
 
@@ -186,6 +189,7 @@ def _add_measuring(command: Parser) -> None:
     add("--peers", type=Path, default=PEERS, help=f"the libraries' environments (default {PEERS})")
     known = f"default {','.join(LIBRARIES)}; for networks ncnn too, for random shapes numpy"
     add("--libraries", type=names, metavar="NAMES", help=known)
+    add("--before", type=Path, metavar="FOLDER", help="a checkout with its .venv: its kernels beside ours")
     add("--rounds", type=int, default=PLAN.rounds)
     add("--batches", type=int, default=PLAN.batches, help="undisturbed batches of a turn")
     add("--batch-ms", type=float, default=1e3 * PLAN.batch_s)

@@ -12,10 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kernels.results import BEFORE
 from benchmarks.kernels.worker import PROTOCOL_VERSION
 from boards.probe import read_host_facts
 from toolkit.errors import ToolkitError
@@ -23,6 +24,7 @@ from toolkit.errors import ToolkitError
 ROOT = Path(__file__).parents[2]
 LIBRARIES = ("torch", "onnxruntime", "openvino", "litert")
 NETWORK_LIBRARIES = (*LIBRARIES, "ncnn")
+PYTHON = Path(".venv/bin/python")
 AVX512_BYTES = 64
 START_S = 120.0
 QUIET_S = 0.002
@@ -36,12 +38,13 @@ class LibraryFailed(ToolkitError):
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Who is measured: a module of this package and the Python that runs it."""
+    """Who is measured: a module of this package, the Python that runs it, and the checkout of both."""
 
     name: str
     module: str
     python: Path
     arguments: tuple[str, ...] = ()
+    checkout: Path = ROOT
 
 
 class LibraryProcess:
@@ -98,8 +101,8 @@ class LibraryProcess:
                 self.contender.python, "-m", self.contender.module, str(self._threads),
                 *self.contender.arguments,
             ],
-            cwd=ROOT,
-            env=environment(self._threads),
+            cwd=self.contender.checkout,
+            env={**environment(self._threads), "PYTHONPATH": str(self.contender.checkout)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,
@@ -162,9 +165,15 @@ def environment(threads: int, vector_bytes: int | None = None) -> dict[str, str]
 
 
 def contenders(
-    peers: Path, own_arguments: Sequence[str], libraries: Sequence[str] = LIBRARIES
+    peers: Path,
+    own_arguments: Sequence[str],
+    libraries: Sequence[str] = LIBRARIES,
+    before: Path | None = None,
 ) -> list[Contender]:
     """Who is measured: the machine itself, ours, and the named libraries; `peers` holds their environments.
+
+    `before` is another checkout of this project with a .venv of its own: its kernels are measured beside
+    ours, from the same records, as the library "before".
 
     Raises:
         ValueError: a library is not known.
@@ -184,8 +193,10 @@ def contenders(
     if unknown:
         names = ", ".join(item.name for item in known)
         raise ValueError(f"unknown libraries {', '.join(sorted(unknown))}: expected names of {names}")
+    ours = Contender("ours", f"{here}.own_worker", own, tuple(own_arguments))
     return [
         Contender("machine", f"{here}.machine_worker", own),
-        Contender("ours", f"{here}.own_worker", own, tuple(own_arguments)),
+        ours,
+        *([] if before is None else [replace(ours, name=BEFORE, python=before / PYTHON, checkout=before)]),
         *(item for item in known if item.name in libraries),
     ]

@@ -15,6 +15,7 @@ SCHEMA: Final = "tune-for-board/kernel-benchmark"
 VERSION: Final = 2
 
 OWN, MACHINE = "ours", "machine"
+BEFORE = "before"  # ours, from another checkout
 ENOUGH_BATCHES = 3
 
 

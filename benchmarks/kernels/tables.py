@@ -10,8 +10,8 @@ from benchmarks.kernels.goals import GOALS, findings, summary
 from benchmarks.kernels.inference import SUITE as NETWORKS
 from benchmarks.kernels.limits import limit
 from benchmarks.kernels.random_shapes import SUITE
-from benchmarks.kernels.ratios import Ratio, Standing, by_suite, launch_us, named, standing, wrong
-from benchmarks.kernels.results import MACHINE, OWN, Case, Report, Series
+from benchmarks.kernels.ratios import Ratio, Standing, by_suite, launch_us, named, ratio, standing, wrong
+from benchmarks.kernels.results import BEFORE, MACHINE, OWN, Case, Report, Series
 
 NOTES = """\
 GFLOP/s: median over the rounds, the library's best way of calling it; networks: milliseconds, median over
@@ -31,7 +31,7 @@ def text(report: Report) -> str:
         lines.append(f"  {library}: " + ", ".join(f"{name} {value}" for name, value in facts.items()))
     for threads, suite, cases in by_suite(report.cases):
         lines += ["", f"{suite}, {thread_count(threads)}", *_table(suite, cases)]
-        lines += [*_verdict(cases), *_launch(cases), *_limits(suite, cases)]
+        lines += [*_verdict(cases), *_launch(cases), *_limits(suite, cases), *_against_before(cases)]
     if not report.complete:
         lines += ["", "interrupted: the same command measures what is missing"]
     lines += ["", NOTES, *_without_figures(report.cases), "", *summary(findings(report.cases))]
@@ -148,6 +148,26 @@ def _limits(suite: str, cases: Iterable[Case]) -> Iterator[str]:
             continue
         if reason := limit(found):
             yield f"  {case.workload} falls short with {_median(found.against)}: {reason}"
+
+
+def _against_before(cases: Iterable[Case]) -> Iterator[str]:
+    """Each of our kernels over the same one of the other checkout, untuned and tuned, where one is measured.
+
+    Kernels of equal code differ too, by where their operands happen to lie: another run places them anew.
+    """
+    found = {
+        (series.variant, case.workload): compared
+        for case in cases
+        for series in case.series
+        if series.library == OWN and (other := named(case, BEFORE, series.variant)) is not None
+        if (compared := ratio(series, other)) is not None
+    }
+    for variant in dict.fromkeys(variant for variant, _ in found):
+        ratios = {name: compared for (of, name), compared in found.items() if of == variant}
+        mean = geometric_mean([compared.median for compared in ratios.values()])
+        yield f"  {variant}, ours / before, geometric mean of {len(ratios)}: {mean:.3f}"
+        for name, compared in ratios.items():
+            yield f"    {name} {compared.median:.3f} ({compared.low:.3f}-{compared.high:.3f})"
 
 
 def _launch(cases: Iterable[Case]) -> Iterator[str]:

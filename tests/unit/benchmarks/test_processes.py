@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks.kernels.inference import Network
-from benchmarks.kernels.processes import Contender, LibraryFailed, LibraryProcess, environment
+from benchmarks.kernels.processes import (
+    Contender,
+    LibraryFailed,
+    LibraryProcess,
+    contenders,
+    environment,
+)
 from benchmarks.kernels.rounds import Plan, measure
 from benchmarks.kernels.turn import take_turn
 from benchmarks.kernels.worker import Variant, Worker
@@ -116,3 +122,24 @@ def test_openblas_is_told_of_wide_vectors_and_everybody_of_the_threads() -> None
     assert "OPENBLAS_CORETYPE" not in narrow
     assert wide["OPENBLAS_CORETYPE"] == "SkylakeX"
     assert (narrow["OMP_NUM_THREADS"], wide["OPENBLAS_NUM_THREADS"]) == ("2", "1")
+
+
+def test_another_checkout_runs_its_own_code_in_its_own_environment(tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    for folder in ("benchmarks", "benchmarks/kernels"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").touch()
+    (tmp_path / "benchmarks/kernels/own_worker.py").write_text(
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    facts = {'found': __file__, 'python': sys.executable}\n"
+        "    print(json.dumps({'protocol': 2, 'facts': facts}), flush=True)\n"
+    )
+    before = next(item for item in contenders(tmp_path, (), [], before=tmp_path) if item.name == "before")
+    process = LibraryProcess(before, threads=1)
+    try:
+        facts = process.ask({"do": "hello"}, timeout_s=60.0)["facts"]
+    finally:
+        process.close()
+    assert facts["found"] == str(tmp_path / "benchmarks/kernels/own_worker.py")
+    assert facts["python"].startswith(str(tmp_path / ".venv"))

@@ -122,6 +122,19 @@ def test_the_table_has_both_of_our_winners() -> None:
     assert "without Winograd, geometric mean of 1: 0.75" in said
 
 
+def test_kernels_of_another_checkout_are_compared_with_the_same_ones() -> None:
+    made = case(
+        series("ours", "default", *[turn(2e-3)] * 3),
+        series("ours", "tuned", *[turn(1e-3)] * 3),
+        series("before", "default", *[turn(3e-3)] * 3),
+        series("before", "tuned", *[turn(0.9e-3)] * 3),
+    )
+    printed = text(report(made))
+    assert "default, ours / before, geometric mean of 1: 1.500" in printed
+    assert "tuned, ours / before, geometric mean of 1: 0.900\n    C6 0.900 (0.900-0.900)" in printed
+    assert "ours / before," not in text(report(case(series("ours", "tuned", turn(1e-3)))))
+
+
 def test_networks_are_told_in_milliseconds() -> None:
     ours = series("ours", "bundle", turn(10e-3), turn(11e-3), turn(12e-3))
     said = text(
