@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.expression.language.dtypes import FLOATS
-from cross.expression.language.operations import BYTE_BOUNDS, BYTE_PRODUCTS
+from cross.expression.language.operations import BYTE_BOUNDS, BYTE_PRODUCTS, OPERATIONS
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Read, Reduce, Tensor
 from cross.expression.language.terms import Call, Term, walk
@@ -36,11 +36,11 @@ SMALL: Final = 1e-3  # exp(x) - 1 has an error of 6e-8: of smaller numbers it wo
 ZEROS: Final = 0.75  # of a sparse array; half of them are negative zeros
 FEW_BYTES: Final = 4  # the magnitude of bytes of the plain set: sums do not saturate
 ENDS: Final = 0.2  # of random bytes
-SCALES: Final = (1.0, SOME, 0.125, 30.0)  # of the sets in which every element has its turn
-SUMMED: Final = (1.0, 0.125, 1.0, 0.125, SOME, 1.0, 0.125, 30.0)
-"""Of those of operators that sum or multiply elements: what follows a sum (a sigmoid, say) is tried near 0 in
-most sets, as the code for a vector's rest computes one element a set. Sums of the largest pass the thresholds
-of exp(), -104 and 89, beside results of hundreds; beside those of LARGE an error of 1 is less than 1e-4."""
+SCALES: Final = (1.0, 100.0, SOME, 1.0, 200.0, 1.0, SOME)
+"""Of one input of each set in which every element has its turn; sums are about as large as their elements.
+In most sets functions are tried where they vary, as the code for a vector's rest computes one element a set.
+In the others they are beyond their thresholds (3 of hard ones, 3.8 of erf(), 7.9 of tanh(), -87.3 and 88.7 of
+exp()), beside results of hundreds; beside those of LARGE an error of 1 is less than 1e-4."""
 ROUNDED: Final = 3000.0
 """Sums of so many numbers of magnitude 1, or of fewer larger ones, are rounded by about 3e-5 where they are
 added one by one (each by 3e-8 of a partial sum, on average a third of its terms' magnitude): the tanh() of a
@@ -69,6 +69,7 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
     Kernels are timed on the plain set. A constant that is the same as in the plain set is the same array.
     """
     bounds, longest = byte_bounds(operator), _longest_sum(operator)
+    root, constants = math.sqrt(max(1, longest)), operator.constants
     plain = [
         random_bytes(tensor.shape, tensor.dtype, FEW_BYTES, rng)
         if place in bounds
@@ -76,21 +77,27 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
         for place, tensor in enumerate(operator.inputs)
     ]
 
-    def of(position: int, array: Array, place: int, change: Change) -> Array:
-        if position in operator.constants and not _varies(array, place):
-            return array
+    def of(position: int, array: Array, change: Change, chosen: int) -> Array:
         if position in bounds and (change in (_large, _reversed) or isinstance(change, _Turn)):
             return random_bytes(array.shape, array.dtype, bounds[position], rng)
-        if isinstance(change, _Turn) and (position in operator.constants or (position and longest)):
-            change = replace(change, scale=1.0)  # of a product only one factor is scaled
+        if isinstance(change, _Turn):
+            scale = min(change.scale, ROUNDED / root) if position == chosen else 1.0
+            change = replace(change, scale=scale if position else scale / root)
         elif change is _large and longest and str(array.dtype) in FLOATS:
             return _other(array, rng) if position else _large(array, rng, 4 * ROUNDED / longest)
-        elif isinstance(change, _Turn) and longest:
-            change = replace(change, scale=min(change.scale, max(1.0, ROUNDED / longest)))
         return change(array, rng)
 
     def changed(place: int, change: Change) -> list[Array]:
-        return [of(position, array, place, change) for position, array in enumerate(plain)]
+        own = [
+            number for number, array in enumerate(plain) if number not in constants or _varies(array, place)
+        ]
+        further = [number for number in own if number and str(plain[number].dtype) in FLOATS]
+        # of a product only one factor is large; a bias in turn, which an image's padding adds nothing to
+        chosen = further[place // 2 % len(further)] if further and place % 2 else 0
+        return [
+            of(number, array, change, chosen) if number in own else array
+            for number, array in enumerate(plain)
+        ]
 
     sets = [plain, *(changed(place, change) for place, change in enumerate(_changes(operator)))]
     return tuple(TrialData(tuple(inputs), _written(operator, inputs)) for inputs in sets)
@@ -112,13 +119,12 @@ def _changes(operator: Operator) -> list[Change]:
     count = _affordable(operator, min(MOST, max(USUAL, widest + len(named))))
     extents = sorted({extent for tensor in operator.inputs for extent in tensor.shape}) or [1]
     turns = max(0, count - len(named))
-    scales = SUMMED if summed else SCALES
     classes = _prime(turns)
     return [
         _large,
         *named[:count],
         *(
-            _Turn(number % classes, classes, scales[number % len(scales)], extents[number % len(extents)])
+            _Turn(number % classes, classes, SCALES[number % len(SCALES)], extents[number % len(extents)])
             for number in range(turns)
         ),
     ]
@@ -134,9 +140,23 @@ def _affordable(operator: Operator, most: int) -> int:
 
 
 def _longest_sum(operator: Operator) -> int:
-    """The most elements that a stage adds or multiplies to one; 0 where none does."""
-    stages = [stage for stage in operator.stages if _combiner(stage) in ("sum", "prod")]
-    return max(map(_reduced, stages), default=0)
+    """The most elements that a stage adds or multiplies to one, the larger the larger the inputs are; 0 where
+    none does. What reads an input through a function alone does not grow with it, as the sum of a softmax."""
+    growing: set[Tensor] = set(operator.inputs)
+
+    def grows(term: Term) -> bool:
+        if isinstance(term, Read):
+            return term.tensor in growing
+        bounded = isinstance(term, Call) and OPERATIONS[term.function].long
+        return not bounded and any(map(grows, term.parts))
+
+    longest = 0
+    for stage in operator.stages:
+        if stage.body is not None and grows(stage.body):
+            growing.add(stage)
+            if _combiner(stage) in ("sum", "prod"):
+                longest = max(longest, _reduced(stage))
+    return longest
 
 
 def _combiner(stage: Tensor) -> str:
