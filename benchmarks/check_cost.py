@@ -60,15 +60,21 @@ def run(asked: Asked) -> None:
             parallel = any(loop.kind is LoopKind.PARALLEL for loop in loops)
             threads = place.target.threads if parallel else 1
             timing = _counted(runner, built, options.timing, threads)
-            taken: dict[int | None, list[MeasureResult]] = {None: [], 1: []}
+            taken: dict[bool, list[MeasureResult]] = {True: [], False: []}
             for _ in range(asked.rounds):
-                for sets, results in taken.items():
-                    results.append(runner._asked(built, timing, sets))
+                for every, results in taken.items():
+                    results.append(_asked(runner, built, timing, every))
                     assert results[-1].error is None, results[-1].error
             calls = timing.number * timing.repeat
             print(f"{name}: {len(runner._data)} sets, one call each; {calls:,} timed calls")
             _print("CPU time", [[result.cpu_s for result in results] for results in taken.values()])
             _print("the board's", [[result.device_s for result in results] for results in taken.values()])
+
+
+def _asked(runner: LiveRunner, built: BuiltKernel, timing: Timing, every: bool) -> MeasureResult:
+    """The board's answer with every set of data, or with the timed one alone."""
+    request = runner._request(built, timing)
+    return runner._session.measure(request if every else replace(request, more_data=()))
 
 
 def _counted(runner: LiveRunner, built: BuiltKernel, timing: Timing, threads: int) -> Timing:
@@ -78,7 +84,7 @@ def _counted(runner: LiveRunner, built: BuiltKernel, timing: Timing, threads: in
     cpu_s = []
     for number in (1, few + 1):
         counted = replace(timing, number=number, max_number=number, repeat=1, min_repeat_ms=0.0)
-        cpu_s.append(min(runner._asked(built, counted, 1).cpu_s for _ in range(3)))
+        cpu_s.append(min(_asked(runner, built, counted, False).cpu_s for _ in range(3)))
     number = max(1, int(1e-3 * timing.min_repeat_ms * few * threads / (cpu_s[1] - cpu_s[0])))
     return replace(timing, number=number, max_number=number, min_repeat_ms=0.0)
 

@@ -69,7 +69,7 @@ from device_runtime.wire.gpu_module import LANGUAGES, WORKSPACE, GpuKernel, GpuM
 from device_runtime.wire.streams import DescriptorStream
 from device_runtime.wire.tls import HEADLINE, TRUSTS, Credentials, TlsStream, read_credentials
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 RUNTIME_VERSION = "0.1.0"
 CHUNK_BYTES = 1 << 20  # of one `put` or `read`
 
@@ -171,7 +171,8 @@ class BufferRequest(Message):
 class Timing(Message):
     """How often a kernel runs: `repeat` times `number` calls, `number` doubling (at most to `max_number`)
     until one repeat lasts `min_repeat_ms`; over once every call took longer than `give_up_s` (0: never) for
-    30 `min_repeat_ms`."""
+    30 `min_repeat_ms`. Where the fastest repeats agree (repeats.py), `few` (0: all) are enough, and AGREEING
+    for a kernel that takes longer than `slow_s` (0: for none)."""
 
     number: int = entry(between(1, MAX_NUMBER), default=1)
     repeat: int = entry(between(1, MAX_REPEAT), default=3)
@@ -181,6 +182,8 @@ class Timing(Message):
     cooldown_s: float = entry(between(0, MAX_COOLDOWN_S), default=0.0)
     give_up_s: float = entry(between(0, MAX_TIMEOUT_S), default=0.0)
     flush_bytes: int = entry(between(0, MAX_FLUSH_BYTES), default=0)
+    few: int = entry(between(0, MAX_REPEAT), default=0)
+    slow_s: float = entry(between(0, MAX_TIMEOUT_S), default=0.0)
 
     @classmethod
     def from_plain(cls, plain: object) -> "Timing":

@@ -1,18 +1,51 @@
-"""How often a kernel runs on a device with a clock of its own: cross/native/timing.c, step by step.
+"""How often a kernel runs: when its repeats are enough, and the loop for a device with a clock of its own.
 
-There the loop is native so that no interpreter is in the figure; here the device's events tell the time.
+`time_repeats` is cross/native/timing.c, step by step. There the loop is native so that no interpreter is in
+the figure; here the device's events tell the time.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Callable, List, Tuple
+from dataclasses import replace
+from typing import Callable, List, Sequence, Tuple
 
 from device_runtime.protocol import Timing
 
 SHORTEST_S = 1e-12  # a clock that did not move is not a time of zero
 GROWTH = 1.2  # a little more than the estimate, so that one step is mostly enough
 SHORTEST_REPEATS_BEFORE_GIVING_UP = 30
+AGREEING = 3  # of the fastest repeats
+AGREEMENT = 1.05  # the slowest of these over the fastest, at most
+
+
+def time_until_enough(
+    time_some: Callable[[Timing], Tuple[List[float], int]], timing: Timing
+) -> Tuple[List[float], int, bool]:
+    """Seconds per call of each repeat, calls per repeat, and whether the kernel was given up.
+
+    `time_some` makes all repeats of a timing, or fewer where it gives the kernel up. A kernel whose repeats
+    do not agree was disturbed, and gets the others, too.
+    """
+    seconds, number = [], timing.number  # type: Tuple[List[float], int]
+    for end in (min(AGREEING, timing.few), timing.few, timing.repeat):
+        if not len(seconds) < end <= timing.repeat:
+            continue
+        warmup = 0 if seconds else timing.warmup
+        some = replace(timing, number=number, repeat=end - len(seconds), warmup=warmup)
+        found, number = time_some(some)
+        seconds += found
+        if len(found) < some.repeat:
+            return seconds, number, True
+        if agree(seconds) and (end == timing.few or 0 < timing.slow_s < min(seconds)):
+            break
+    return seconds, number, False
+
+
+def agree(seconds: Sequence[float]) -> bool:
+    """Whether the fastest repeats took the same time: what disturbs a kernel never does so evenly."""
+    ordered = sorted(seconds)
+    return len(ordered) >= AGREEING and ordered[AGREEING - 1] <= AGREEMENT * ordered[0]
 
 
 def time_repeats(

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from device_runtime.measure.check import Difference, checked
+from device_runtime.measure.repeats import time_until_enough
 from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
 from device_runtime.sandbox.guarded_memory import Region
 
@@ -75,13 +76,13 @@ def carry_out(trial: Trial, request: MeasureRequest, sets: Sequence[DataSet]) ->
         own = _called(trial, request, sets, 0)
     else:
         trial.put(sets[0], at_start=False)
-        seconds, number = trial.time(timing)
+        seconds, number, given_up = time_until_enough(trial.time, timing)
         own = _checked(trial, request, sets, 0)
         if "failure" not in own:
             own.update(seconds=seconds, number=number)
             if request.step_runs:
                 own["step_s"] = trial.step_seconds(request.step_runs)
-            sets = sets if len(seconds) == timing.repeat else ()
+            sets = () if given_up else sets
             quick = quick or request.threads * min(seconds) < QUICK_S
             quick = quick or request.threads * TIMED_CALLS * len(sets) <= number * len(seconds)
     for further in range(2, len(sets)):

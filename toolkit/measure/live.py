@@ -35,9 +35,8 @@ RTOL: Final = {"bfloat16": 4e-2, "float16": 1e-2, "float32": 1e-4, "float64": 1e
 EXACT: Final = 0.0  # integers
 SHORT_REPEAT_MS: Final = 1.0  # fits between two bursts of what else runs on a board
 MOST_REPEATS: Final = 20
-FEW_REPEATS: Final = 6  # are asked for first; if they agree, the others are saved
-AGREEING: Final = 3  # of the few
-AGREEMENT: Final = 1.05  # the slowest of the AGREEING fastest over the fastest, at most
+FEW_REPEATS: Final = 6  # are enough if they agree
+SLOW: Final = 1.25  # times the best: a candidate whose first three repeats agree on more gets no more of them
 ATTEMPTS: Final = 3  # at a candidate that fails by no fault of its own
 
 
@@ -179,43 +178,34 @@ class LiveRunner:
             self._best_s = min(self._best_s or measurement.cost_s, measurement.cost_s)
 
     def _timed(self, built: BuiltKernel) -> Measurement:
-        """A few repeats are enough when they agree; a candidate that was disturbed gets the others too."""
+        """One call of the board; fewer repeats than asked for mean that they agreed, or that it gave up."""
         options, flops = self._options, built.kernel.flops
         call_s = self._best_s or flops / (1e9 * self._space.target.estimated_peak_gflops)
         timing = replace(short_repeats(options.timing, call_s), give_up_s=options.beaten * self._best_s)
-        if not options.beaten or timing.repeat <= FEW_REPEATS:
-            return self._run(built, timing)
-        first = self._run(built, replace(timing, repeat=FEW_REPEATS))
-        if len(first.seconds) < FEW_REPEATS or agree(first.seconds):
-            return first
-        others = replace(timing, repeat=timing.repeat - FEW_REPEATS)
-        return _both(first, self._run(built, others, sets=1))
-
-    def _run(self, built: BuiltKernel, timing: Timing, sets: int | None = None) -> Measurement:
-        """One call of the board; fewer repeats than asked for mean that it gave up. `sets`: of data that it
-        is checked on (None: all)."""
-        measurement = Measurement.of(self._asked(built, timing, sets))
+        if options.beaten and timing.repeat > FEW_REPEATS:
+            timing = replace(timing, few=FEW_REPEATS, slow_s=SLOW * self._best_s)
+        measurement = Measurement.of(self._asked(built, timing))
         beaten = timing.give_up_s > 0 and measurement.cost_s > timing.give_up_s
         if not (beaten and len(measurement.seconds) < timing.repeat):
             return measurement
         return replace(measurement, facts={**measurement.facts, GIVEN_UP_S: timing.give_up_s})
 
-    def _asked(self, built: BuiltKernel, timing: Timing, count: int | None) -> MeasureResult:
+    def _asked(self, built: BuiltKernel, timing: Timing) -> MeasureResult:
         """The board's answer; what it has dropped from its store is uploaded once more."""
         try:
-            return self._session.measure(self._request(built, timing, count))
+            return self._session.measure(self._request(built, timing))
         except DeviceError as error:
             if error.code != NOT_FOUND:
                 raise
             self._uploads.clear()
             self._modules.clear()
-            return self._session.measure(self._request(built, timing, count))
+            return self._session.measure(self._request(built, timing))
 
-    def _request(self, built: BuiltKernel, timing: Timing, count: int | None) -> MeasureRequest:
+    def _request(self, built: BuiltKernel, timing: Timing) -> MeasureRequest:
         target, kernel, options = self._space.target, built.kernel, self._options
         sets = [
             tuple(self._uploaded(number, *item) for item in enumerate(kernel.arguments))
-            for number, _ in enumerate(self._sets[:count])
+            for number, _ in enumerate(self._sets)
         ]
         return MeasureRequest(
             module=self._module(built.artifact),
@@ -279,24 +269,11 @@ def short_repeats(timing: Timing, call_s: float) -> Timing:
     )
 
 
-def agree(seconds: tuple[float, ...]) -> bool:
-    """Whether the fastest repeats took the same time: what disturbs a kernel never does so evenly."""
-    ordered = sorted(seconds)
-    return len(ordered) >= AGREEING and ordered[AGREEING - 1] <= AGREEMENT * ordered[0]
-
-
 def _taken_over(measurement: Measurement) -> Measurement:
     """The measurement for another candidate with the same code: its times, without the facts about the board,
     which were those of another moment."""
     kept = {name: value for name, value in measurement.facts.items() if name in (CODE, GIVEN_UP_S)}
     return replace(measurement, device_s=0.0, facts={**kept, IDENTICAL_CODE: True})
-
-
-def _both(first: Measurement, second: Measurement) -> Measurement:
-    """Two measurements of one candidate as one; a failure is final."""
-    if second.error is not None:
-        return second
-    return replace(second, seconds=first.seconds + second.seconds, device_s=first.device_s + second.device_s)
 
 
 def same_program(nest: LoopNest) -> Hashable:

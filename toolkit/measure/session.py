@@ -197,7 +197,8 @@ class Session:
         with self._sense("measure"):
             result = MeasureResult.from_plain(plain)
         most = 0 if request.timing is None else request.timing.repeat
-        least = min(most, 1) if request.timing and request.timing.give_up_s else most
+        some = request.timing is not None and (request.timing.give_up_s > 0 or request.timing.few > 0)
+        least = min(most, 1) if some else most
         if result.error is None and not least <= len(result.seconds) <= most:
             raise self._nonsense("measure", f"{len(result.seconds)} times, expected {least} to {most}")
         return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from device_runtime.measure.repeats import grown, time_repeats
+from device_runtime.measure.repeats import grown, time_repeats, time_until_enough
 from device_runtime.protocol import Timing
 
 
@@ -49,6 +49,38 @@ def test_a_beaten_kernel_is_given_up_only_after_thirty_shortest_repeats() -> Non
     assert len(seconds) == 30
     fast = Kernel(4e-4)
     assert len(fast.timed(timing)[0]) == 100
+
+
+@pytest.mark.parametrize(
+    ("each_s", "repeats", "asked", "given_up"),
+    [
+        ([1.0] * 20, 6, [(3, 1, 5), (3, 2, 0)], False),
+        ([1.0, 1.2] * 10, 6, [(3, 1, 5), (3, 2, 0)], False),
+        ([1.0, 1.2, 1.4, 1.6, 1.8, 2.0] * 4, 20, [(3, 1, 5), (3, 2, 0), (14, 3, 0)], False),
+        ([1.6] * 20, 3, [(3, 1, 5)], False),
+        ([1.6] * 4, 3, [(3, 1, 5)], False),
+        ([1.0] * 4, 4, [(3, 1, 5), (3, 2, 0)], True),
+    ],
+)
+def test_repeats_are_made_until_the_fastest_agree(
+    each_s: list[float], repeats: int, asked: list[tuple[int, int, int]], given_up: bool
+) -> None:
+    calls: list[tuple[int, int, int]] = []
+
+    def some(timing: Timing) -> tuple[list[float], int]:
+        done = sum(repeat for repeat, _, _ in calls)
+        calls.append((timing.repeat, timing.number, timing.warmup))
+        return each_s[done : done + timing.repeat], len(calls) + 1
+
+    timing = Timing(repeat=20, few=6, slow_s=1.5, warmup=5)
+    found = time_until_enough(some, timing)
+    assert (found[0], found[2]) == (each_s[:repeats], given_up)
+    assert calls == asked
+
+
+def test_without_few_all_repeats_are_made_at_once() -> None:
+    seconds, number, given_up = time_until_enough(lambda timing: ([1.0] * timing.repeat, 7), Timing(repeat=5))
+    assert (seconds, number, given_up) == ([1.0] * 5, 7, False)
 
 
 def test_a_clock_that_does_not_move_is_no_time_of_zero() -> None:

@@ -16,6 +16,7 @@ from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
 from cross.schedule.cpu_sketch import cpu_space
 from cross.schedule.space import Configuration
+from device_runtime.measure.repeats import time_until_enough
 from device_runtime.protocol import (
     NOT_FOUND,
     REFUSED,
@@ -114,7 +115,7 @@ def test_the_time_is_spent_in_short_repeats(
 
 
 class UnevenBoard(NotedBoard):
-    """Answers as many repeats as it is asked for: the k-th of all takes the k-th of `seconds`."""
+    """The k-th of all repeats takes the k-th of `seconds`; where these end, it gives up."""
 
     def __init__(self, seconds: list[float]) -> None:
         super().__init__()
@@ -123,9 +124,12 @@ class UnevenBoard(NotedBoard):
     def measure(self, request: MeasureRequest) -> MeasureResult:
         self.requests.append(request)
         assert request.timing is not None
-        count = request.timing.repeat
-        taken, self.seconds = self.seconds[:count], self.seconds[count:]
+        taken, _, _ = time_until_enough(self.taken, request.timing)
         return MeasureResult(seconds=tuple(taken), number=1, device_s=0.01)
+
+    def taken(self, timing: Timing) -> tuple[list[float], int]:
+        taken, self.seconds = self.seconds[: timing.repeat], self.seconds[timing.repeat :]
+        return taken, 1
 
 
 QUIET = [1e-3, 1.03e-3, 2e-3, 1.04e-3, 3e-3, 5e-3]
@@ -133,24 +137,36 @@ DISTURBED = [1e-3, 1.03e-3, 2e-3, 1.2e-3, 3e-3, 5e-3]
 
 
 @pytest.mark.parametrize(
-    ("seconds", "beaten", "asked"),
+    ("seconds", "beaten", "repeats"),
     [
-        (QUIET, 3.0, [6]),
-        (DISTURBED + [0.9e-3] * 14, 3.0, [6, 14]),
-        (DISTURBED[:2], 3.0, [6]),  # given up by the board
-        (QUIET * 4, 0.0, [20]),
+        (QUIET, 3.0, 6),
+        (QUIET * 4, 3.0, 6),
+        (DISTURBED + [0.9e-3] * 14, 3.0, 20),
+        (DISTURBED[:2], 3.0, 2),  # given up by the board
+        (QUIET * 4, 0.0, 20),
     ],
 )
 def test_repeats_that_agree_are_enough(
-    builder: Builder, seconds: list[float], beaten: float, asked: list[int]
+    builder: Builder, seconds: list[float], beaten: float, repeats: int
 ) -> None:
     board = UnevenBoard(seconds)
     runner = LiveRunner(PROGRAMS, builder, board, RunnerOptions(Timing(repeat=3), beaten=beaten))
     (measured,) = runner.prepare(DEFAULT)
-    assert [request.timing.repeat for request in board.requests if request.timing] == asked
-    assert measured.seconds == tuple(seconds[: sum(asked)])
+    assert measured.seconds == tuple(seconds[:repeats])
     assert measured.cost_s == min(measured.seconds)
-    assert measured.device_s == pytest.approx(0.01 * len(asked))
+    assert len(board.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "repeats"), [([1.3e-3] * 20, 3), ([1.2e-3] * 20, 6), ([1.3e-3, 1.4e-3] * 10, 6)]
+)
+def test_a_candidate_that_is_slower_than_the_best_for_certain_gets_three_repeats(
+    builder: Builder, seconds: list[float], repeats: int
+) -> None:
+    runner = LiveRunner(PROGRAMS, builder, UnevenBoard([1e-3] * 6 + seconds), RunnerOptions(Timing(repeat=3)))
+    best, slower = runner.prepare(different(2))
+    assert (len(best.seconds), slower.seconds) == (6, tuple(seconds[:repeats]))
+    assert slower.facts.keys() == {CODE}
 
 
 class RefusingBoard(NotedBoard):
