@@ -17,7 +17,8 @@ enum {
     FRAME_BYTES = 1 << 12, /* of them once more before every iteration that runs apart */
     GAP_BYTES = 1 << 9,    /* of canaries above the frames of a body */
     STACK_ALIGNMENT = 16,  /* what a function may rely on, on x86-64 and aarch64 */
-    PLACES = 4             /* of frames: arrays of kernels are aligned to 64 bytes */
+    PLACES = 4,            /* of frames: arrays of kernels are aligned to 64 bytes */
+    PIECE_BYTES = 1 << 12  /* of written memory: what half of a loop leaves as it was is not copied */
 };
 
 /* As floats -1.7e38 and 8.4e37, as integers far below and above all sizes, as pointers nowhere: what a minimum
@@ -33,6 +34,7 @@ static struct {
     int32_t n_written;
     int32_t partition;
     unsigned char *before, *first; /* what is written, when a loop began and when its first half has run */
+    unsigned char *changed;        /* whether the first half changed a piece: only then `first` has it */
 } call;
 
 static __attribute__((noinline)) void fill_stack(size_t size) {
@@ -57,24 +59,49 @@ static __attribute__((noinline)) void run_below_canaries(tfb_body body, void *cl
     for (size_t i = 0; i < size; i++) call.strayed |= gap[i] != canary;
 }
 
-static void copy_written(unsigned char *to, bool back) {
+static void copy_written(void) {
+    unsigned char *to = call.before;
     for (int32_t i = 0; i < call.n_written; to += call.written[i++].bytes)
-        memcpy(back ? call.written[i].start : to, back ? to : call.written[i].start, (size_t)call.written[i].bytes);
+        memcpy(to, call.written[i].start, (size_t)call.written[i].bytes);
+}
+
+static int64_t pieces(int64_t bytes) {
+    return (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+}
+
+struct piece {
+    unsigned char *now, *before, *first, *changed;
+    size_t size;
+};
+
+static void for_pieces(void (*run)(struct piece)) {
+    struct piece piece = {NULL, call.before, call.first, call.changed, 0};
+    for (int32_t i = 0; i < call.n_written; i++) {
+        piece.now = call.written[i].start;
+        for (int64_t left = call.written[i].bytes; left > 0; left -= PIECE_BYTES) {
+            piece.size = (size_t)(left < PIECE_BYTES ? left : PIECE_BYTES);
+            run(piece);
+            piece.now += piece.size, piece.before += piece.size, piece.first += piece.size, piece.changed++;
+        }
+    }
+}
+
+/* Keeps what the first half of the iterations has written, and puts back what was there before. */
+static void keep_first(struct piece of) {
+    *of.changed = memcmp(of.now, of.before, of.size) != 0;
+    if (!*of.changed) return;
+    memcpy(of.first, of.now, of.size);
+    memcpy(of.now, of.before, of.size);
 }
 
 /* Has every byte hold what either half of the iterations has written there, and notes where both have. */
-static void merge(void) {
-    const unsigned char *before = call.before, *first = call.first;
+static void merge(struct piece of) {
     unsigned char met = 0;
-    for (int32_t i = 0; i < call.n_written; i++) {
-        unsigned char *now = call.written[i].start;
-        int64_t bytes = call.written[i].bytes;
-        for (int64_t j = 0; j < bytes; j++) {
-            unsigned char old = before[j], one = first[j], other = now[j];
-            met |= (unsigned char)(one != old) & (unsigned char)(other != old) & (unsigned char)(one != other);
-            now[j] = other != old ? other : one;
-        }
-        before += bytes, first += bytes;
+    if (!*of.changed) return;
+    for (size_t j = 0; j < of.size; j++) {
+        unsigned char old = of.before[j], one = of.first[j], other = of.now[j];
+        met |= (unsigned char)(one != old) & (unsigned char)(other != old) & (unsigned char)(one != other);
+        of.now[j] = other != old ? other : one;
     }
     call.met |= met != 0;
 }
@@ -96,12 +123,11 @@ static void run_apart(tfb_body body, void *closure, int64_t extent) {
     int32_t bit = call.partition / 2 % bits;
     if (call.partition % 2) bit = bits - 1 - bit;
     tfb_run_by(NULL); /* what a body runs in parallel belongs to its iteration */
-    copy_written(call.before, false);
+    copy_written();
     run_half(body, closure, extent, bit, 1);
-    copy_written(call.first, false);
-    copy_written(call.before, true);
+    for_pieces(keep_first);
     run_half(body, closure, extent, bit, 0);
-    merge();
+    for_pieces(merge);
     tfb_run_by(run_apart);
 }
 
@@ -124,12 +150,16 @@ int32_t tfb_call(tfb_kernel kernel, void *const *buffers, void *workspace, struc
     if (!kernel || n_written < 0 || (n_written > 0 && !written) || partition < 0) return TFB_ERROR_ARGUMENT;
     struct kernel_call of = {kernel, buffers, workspace, n_written ? NULL : pool, 0};
     unsigned char *copies = NULL;
-    size_t bytes = 0;
-    for (int32_t i = 0; i < n_written; i++) bytes += (size_t)written[i].bytes;
-    if (n_written && !(copies = malloc(2 * bytes + 1))) return TFB_ERROR_MEMORY;
+    size_t bytes = 0, count = 0;
+    for (int32_t i = 0; i < n_written; i++) {
+        bytes += (size_t)written[i].bytes;
+        count += (size_t)pieces(written[i].bytes);
+    }
+    if (n_written && !(copies = malloc(2 * bytes + count + 1))) return TFB_ERROR_MEMORY;
     call.strayed = call.met = false;
     call.written = written, call.n_written = n_written, call.partition = partition;
     call.before = copies, call.first = copies ? copies + bytes : NULL;
+    call.changed = copies ? copies + 2 * bytes : NULL;
     tfb_parallel_for(of.pool, fill_stacks, NULL, tfb_pool_threads(of.pool));
     tfb_run_by(n_written ? run_apart : NULL);
     run_below_canaries(run_kernel, &of, 0);

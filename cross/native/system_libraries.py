@@ -17,7 +17,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 _LIBC = _names("""
-    __errno_location __sched_cpucount abort aligned_alloc calloc clock_gettime clock_nanosleep close exit
+    __errno_location __sched_cpucount abort aligned_alloc bcmp calloc clock_gettime clock_nanosleep close exit
     fclose fopen fread free fwrite getauxval getenv getpid madvise malloc memchr memcmp memcpy memmove memset
     mmap mprotect munmap nanosleep open posix_memalign printf pthread_equal pthread_self puts qsort read
     realloc sched_getaffinity sched_setaffinity sched_yield sigfillset snprintf strcmp strlen strncmp syscall

@@ -9,7 +9,7 @@ import time
 from typing import Iterable, List, Optional, Set, Tuple
 
 ENDING_S = 5.0  # for killed processes to be gone
-LOOK_S = 0.001
+LOOK_S = 0.0002
 
 
 def descendants(pid: int, most: int = 1 << 22) -> List[int]:

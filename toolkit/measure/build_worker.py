@@ -7,6 +7,7 @@ when the other side closes.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from multiprocessing.connection import Connection
@@ -16,11 +17,15 @@ from cross.errors import CrossError
 from device_runtime.protocol import MeasureFailure
 
 TEXT_LIMIT = 2000
+NEW_OBJECTS = 50_000
+"""Between two looks for garbage: about as many as one job makes, nearly all of them in use until it ends."""
 
 
 def serve(connection: Connection) -> None:
     """Answer jobs until the connection closes."""
     target = connection.recv()
+    gc.freeze()  # the modules are no garbage
+    gc.set_threshold(NEW_OBJECTS)
     while True:
         try:
             symbol, nest = connection.recv()
