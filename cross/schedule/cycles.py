@@ -1,8 +1,9 @@
 """What a tiled reduction costs on an out-of-order core, in cycles: arithmetic, before any measurement.
 
 A tile of registers runs over the whole reduction; then the next tile along the innermost of the loops
-around it follows. Four things take time: multiply-adds, loads (a vector that straddles two cache lines is
-two), what must come from farther than the first cache, and the work of a tile before and after its reduction.
+around it follows. Five things take time: multiply-adds, loads (a vector that straddles two cache lines is
+two), what must come from farther than the first cache, the work of a tile before and after its reduction, and
+the first reading of weights, which in a network are in no near cache.
 
 Sizes of caches are the board's; the constants below are not probed, and those of the last cache are of one
 processor. They choose tiles, loop order and whether one core is enough for untuned programs
@@ -31,6 +32,11 @@ L2_HIDDEN = 0.8  # share of transfers from there and arithmetic that run side by
 L3_HIDDEN = (
     0.4  # fitted there to products of 35 and 128 rows with 7 to 94 MB of weights, tiles of 5 to 14 rows
 )
+COLD_BYTES_PER_CYCLE = (
+    3.7  # there, of weights that other layers displaced: 262 KB to 1 MB, unless fetched ahead
+)
+PANEL_SHARE = 0.4  # of the second cache: two panels, and room for the other operands
+MOST_PASSES = 64  # of more, one that waits costs less than fetching in all of them (measured up to 171)
 CACHE_SHARE = 0.8  # of a cache, and of the ways of one of its sets, that one nest can count on
 WAY_BYTES = 4096  # a page: first caches have more ways rather than more sets
 
@@ -100,7 +106,8 @@ def nest_cycles(
     near, far = (math.fsum(part) for part in zip(*transfers, strict=True))
     waits = (1.0 - L2_HIDDEN) * min(near, arithmetic) + (1.0 - L3_HIDDEN) * min(far, arithmetic)
     stores = STORE_CYCLES * registers * _straddling(tile[-1], machine.lanes, vectors, nest.stores_straddle)
-    return tiles * (max(arithmetic, near + far) + waits + stores + TILE_CYCLES)
+    cold = math.fsum(_cold_cycles(nest, machine, tile, counts, order, item) for item in nest.operands)
+    return tiles * (max(arithmetic, near + far) + waits + stores + TILE_CYCLES) + cold
 
 
 def far_bytes(nest: Nest, machine: Machine, tile: Sequence[int], order: Sequence[int]) -> float:
@@ -152,6 +159,30 @@ def _collides(operand: Operand, machine: Machine, tile: Sequence[int]) -> bool:
     }
     sets = Counter(line % (WAY_BYTES // machine.line_bytes) for line in lines)
     return max(sets.values()) > CACHE_SHARE * ways
+
+
+def _cold_cycles(
+    nest: Nest,
+    machine: Machine,
+    tile: Sequence[int],
+    counts: Sequence[int],
+    order: Sequence[int],
+    operand: Operand,
+) -> float:
+    """Cycles in which the first pass waits for weights that fit the second cache but not the first.
+
+    None where they come panel by panel, each fetched during the passes over the one before it
+    (codegen/llvm/prefetch.py).
+    """
+    last = len(counts) - 1
+    if operand.axes != (last,):
+        return 0.0
+    size, panel = (operand.bytes_each * extent for extent in (nest.extents[last], tile[last]))
+    if not machine.l1_bytes < size <= CACHE_SHARE * machine.l2_bytes:
+        return 0.0
+    passes = math.prod(counts[:-1])
+    ahead = order[0] == last and 1 < passes <= MOST_PASSES and panel <= PANEL_SHARE * machine.l2_bytes
+    return 0.0 if ahead else size / COLD_BYTES_PER_CYCLE
 
 
 def _transfer_cycles(

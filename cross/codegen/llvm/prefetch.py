@@ -19,9 +19,8 @@ from cross.codegen.llvm.values import Values
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.terms import Int
 from cross.loopnest.nodes import Buffer, Expr, Scope, Statement, Var, loads, stores
+from cross.schedule.cycles import MOST_PASSES, PANEL_SHARE
 
-PANEL_SHARE = 0.4  # of the second cache: two panels, and room for the other operands
-MOST_PASSES = 64  # of more, one that waits costs less than fetching in all of them (measured up to 171)
 MOST_LINES = 16  # fetched at once: as many misses as a core's first cache can have open
 
 Moves = tuple[tuple[str, int], ...]

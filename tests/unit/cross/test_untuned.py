@@ -242,13 +242,27 @@ def test_lanes_are_filled_to_three_quarters(columns: int, tile: int) -> None:
     assert columns / (16 * -(-columns // 16)) > 0.75
 
 
-def test_panels_stay_in_the_first_cache() -> None:
-    assert default(product(11, 122, 137, 274))["space_order"] == 1
+@pytest.mark.parametrize(("shape", "first"), [((3, 122, 400, 1024), 1), ((11, 122, 137, 274), 0)])
+def test_panels_stay_in_the_first_cache_where_that_saves_much(
+    shape: tuple[int, int, int, int], first: int
+) -> None:
+    """The second is 1.06 times as fast in the order of memory on a Sapphire Rapids Xeon."""
+    assert default(product(*shape))["space_order"] == first
 
 
 @pytest.mark.parametrize("shape", [(128, 768, 3072), (128, 3072, 768), (35, 650, 2600), (128, 768, 30522)])
 def test_weights_larger_than_the_second_cache_are_read_once(shape: tuple[int, int, int]) -> None:
     assert default(layer(*shape))["space_order"] == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "first"), [((196, 512, 256), 1), ((196, 64, 64), 0), ((9000, 256, 256), 0)]
+)
+def test_weights_larger_than_the_first_cache_are_fetched_ahead(
+    shape: tuple[int, int, int], first: int
+) -> None:
+    """Panel by panel during the passes over the one before; not where so many passes hide one that waits."""
+    assert default(layer(*shape))["space_order"] == first
 
 
 def test_rows_of_four_kibibytes_stay_within_the_ways_of_a_set() -> None:
