@@ -1,14 +1,16 @@
 """How long the vectors are that a device's OpenCL compiler can compile: found by compiling and running them.
 
 A compiler may not only refuse long vectors but abort over them, as PoCL's LLVM 14 does on CPUs whose 512-bit
-vectors it does not know; so each attempt runs in a child process. What was found is kept among the driver's
-binaries, under a key of the driver's version and the device.
+vectors it does not know, after most of a minute; so each attempt runs in a child process, which may take a few
+times the processor time that the shortest vectors took. What was found is kept among the driver's binaries, under
+a key of the driver's version and the device.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from typing import Any, Dict, Set
 
 from device_runtime.drivers.binaries import key_of
@@ -18,8 +20,11 @@ from device_runtime.protocol import GpuKernel, Launch
 from device_runtime.sandbox.isolation import Limits, Outcome, run_isolated
 
 WIDTHS = (16, 8, 4, 2)  # of OpenCL C's vector types; one of 3 lies in memory as one of 4
-# Of a tiny kernel, which compiles in a second or two; LLVM 14 grows to gigabytes in 40 s before it aborts.
+# Of a tiny kernel, which compiles in a second or two.
 COMPILING = Limits(30.0, 512 << 20, limit_address_space=False, file_bytes=GPU_FILE_BYTES)
+# Times the processor time that the shortest vectors take: LLVM 14 takes the same for every length that it can
+# compile, and fifty times as long, growing to gigabytes, before it aborts over others.
+PATIENCE = 8
 PASSING = ("timeout", "link")  # failures of this moment, which are not kept
 _LARGER = "float{n} larger{n}(float{n} a, float{n} b) {{ return ((a < b) | (b != b)) ? b : exp(a) * a; }}"
 _LINES = """    vstore{n}(larger{n}(vload{n}(0, x), vload{n}(1, x)), 0, x);
@@ -39,30 +44,39 @@ def vector_lanes(device: Dict[str, Any], folders: Folders) -> int:
     if found is not None:
         return int(found)
     wanted = f"{device['platform']}: {device['name']}"
+    shortest = _tried(wanted, folders, WIDTHS[-1], COMPILING)
+    if shortest.answer is None or shortest.failure is not None:
+        return 0
+    limits = dataclasses.replace(COMPILING, cpu_s=1 + int(PATIENCE * shortest.answer["cpu_s"]))
     failures: Set[str] = set()
-    for width in WIDTHS:
-        failure = _tried(wanted, folders, _source(width)).failure
+    for width in WIDTHS[:-1]:
+        failure = _tried(wanted, folders, width, limits).failure
         if failure is None:
-            if failures.isdisjoint(PASSING):
-                kept.put(key, str(width).encode())
-            return width
+            break
         failures.add(failure.kind)
-    return 0
+    else:
+        width = WIDTHS[-1]
+    if failures.isdisjoint(PASSING):
+        kept.put(key, str(width).encode())
+    return width
 
 
-def _tried(wanted: str, folders: Folders, source: str) -> Outcome:
-    limits = dataclasses.replace(COMPILING, writable=(*folders, *DRIVERS_WRITE))
-    return run_isolated(functools.partial(_run, wanted, folders, source), limits)
+def _tried(wanted: str, folders: Folders, width: int, limits: Limits) -> Outcome:
+    bounds = dataclasses.replace(limits, writable=(*folders, *DRIVERS_WRITE))
+    return run_isolated(functools.partial(_run, wanted, folders, _source(width)), bounds)
 
 
 def _run(wanted: str, folders: Folders, source: str) -> Dict[str, Any]:
-    """Compile and launch the kernel, in the child: PoCL compiles it completely at the launch only."""
+    """Compile and launch the kernel, in the child: PoCL compiles it completely at the launch only.
+
+    `cpu_s`: the processor time of all of it.
+    """
     device = open_opencl(wanted, *folders, threads=1)
     buffer = device.allocate(BUFFER_BYTES)
     device.fill(buffer, BUFFER_BYTES, 0)
     one = (1, 1, 1)
     device.prepare(GpuKernel(source, 0, (Launch("lanes", one, one, (0,)),)), [[buffer]]).run()
-    return {}
+    return {"cpu_s": time.process_time()}
 
 
 def _source(lanes: int) -> str:

@@ -74,13 +74,15 @@ class PeerGone(Exception):
 class Limits:
     """Wall time, and memory beyond what the parent already has. GPU drivers reserve far more address space
     than they use; for them only resident memory is limited. `file_bytes`: of any file, what the child prints
-    included. `writable`: folders, the only ones where Landlock lets it write files."""
+    included. `writable`: folders, the only ones where Landlock lets it write files. `cpu_s`: seconds of
+    processor time of any of its processes, which the machine's load does not change."""
 
     timeout_s: float
     memory_bytes: int
     limit_address_space: bool = True
     file_bytes: int = MAX_OUTPUT_BYTES
     writable: Tuple[str, ...] = ()
+    cpu_s: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,8 @@ def _close_all_but(kept: Sequence[int]) -> None:
 def _limit(limits: Limits) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_bytes, limits.file_bytes))
+    if limits.cpu_s is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))  # SIGXCPU, then SIGKILL
     if limits.limit_address_space and sys.maxsize > 1 << 32:
         address_bytes = memory_of("self")[0] + limits.memory_bytes + ADDRESS_SLACK_BYTES
         _, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -102,6 +102,16 @@ def test_the_deadline() -> None:
     assert children() <= before
 
 
+def test_processor_time_runs_out_long_before_the_deadline() -> None:
+    def work() -> dict[str, Any]:
+        while True:
+            pass
+
+    outcome = run_isolated(work, Limits(60.0, 1 << 28, cpu_s=1))
+    assert outcome.failure is not None
+    assert (outcome.failure.kind, outcome.failure.signal) == ("crash", signal.SIGXCPU)
+
+
 def test_memory() -> None:
     def work() -> dict[str, Any]:
         kept = []
