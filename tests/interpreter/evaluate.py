@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,19 +42,25 @@ def lane_values(lanes: tuple[tuple[str, int], ...]) -> dict[str, Indices]:
 
 @dataclass
 class Scope:
-    """What names mean at one place of the nest: buffers (flat arrays), environment slots, lanes."""
+    """What names mean at one place of the nest: buffers (flat arrays), environment slots, lanes; and the
+    extents of the loops around it that run one iteration at a time."""
 
     arrays: dict[str, Array]
     slots: dict[str, int] = field(default_factory=dict)
     lanes: dict[str, Indices] = field(default_factory=dict)
+    extents: dict[str, int] = field(default_factory=dict)
 
     def with_array(self, name: str, array: Array) -> Scope:
         """The scope within an allocation."""
-        return Scope(self.arrays | {name: array}, self.slots, self.lanes)
+        return replace(self, arrays=self.arrays | {name: array})
 
     def with_lanes(self, lanes: tuple[tuple[str, int], ...]) -> Scope:
         """The scope within loops that run as lanes."""
-        return Scope(self.arrays, self.slots, lane_values(lanes))
+        return replace(self, lanes=lane_values(lanes))
+
+    def with_loop(self, name: str, extent: int) -> Scope:
+        """The scope within a loop that runs one iteration at a time."""
+        return replace(self, extents=self.extents | {name: extent})
 
     def slot(self, name: str) -> int:
         """The place of a loop variable in the environment; shared by all scopes of a nest."""
@@ -113,6 +119,29 @@ def _fixed(expression: Expr, lanes: Mapping[str, Indices]) -> Indices | None:
             return None
 
 
+def affine(expression: Expr) -> tuple[dict[str, int], int] | None:
+    """An index as a sum of multiples of loop variables, and a constant; None if it is none."""
+    match expression:
+        case Int(value):
+            return {}, value
+        case Var(name):
+            return {name: 1}, 0
+        case Binary("*", inner, Int(factor)):
+            scaled = affine(inner)
+            if scaled is None:
+                return None
+            return {name: times * factor for name, times in scaled[0].items()}, scaled[1] * factor
+        case Binary("+" | "-" as op, left, right):
+            one, other, sign = affine(left), affine(right), 1 if op == "+" else -1
+            if one is None or other is None:
+                return None
+            names = one[0].keys() | other[0].keys()
+            times = {name: one[0].get(name, 0) + sign * other[0].get(name, 0) for name in names}
+            return times, one[1] + sign * other[1]
+        case _:
+            return None
+
+
 class Accessor:
     """One access to a buffer: checks bounds, then reads or writes all lanes."""
 
@@ -145,9 +174,14 @@ class Accessor:
     def _separated(
         self, indices: tuple[Expr, ...], scope: Scope, strides: list[int]
     ) -> Callable[[Environment], Any] | None:
-        """The offset of all lanes when every index comes apart into an equal and a lane part."""
-        plain = Scope(scope.arrays, scope.slots)
+        """The offset of all lanes when every index comes apart into an equal and a lane part.
+
+        An index whose equal part stays within bounds in every iteration of the loops around is not looked at
+        again when these run. Lanes at equal distances are a slice.
+        """
+        plain = replace(scope, lanes={})
         rows: list[tuple[int, Closure, int, int, int]] = []
+        multiples: dict[str, int] = {}
         total: Any = 0
         for position, index in enumerate(indices):
             separated = separate(index, scope.lanes)
@@ -155,22 +189,30 @@ class Accessor:
                 return None
             equal, lane = separated
             low, high = (0, 0) if lane is None else (int(lane.min()), int(lane.max()))
-            limit = self.shape[position] - 1 - high
-            total = total + (0 if lane is None else lane * strides[position])
-            if isinstance(equal, Int) and -low <= equal.value <= limit:
-                total = total + equal.value * strides[position]
-            else:
-                rows.append((position, compile_expression(equal, plain), -low, limit, strides[position]))
+            limit, stride = self.shape[position] - 1 - high, strides[position]
+            total = total + (0 if lane is None else lane * stride)
+            form = _within(equal, scope.extents, -low, limit)
+            if form is None:
+                rows.append((position, compile_expression(equal, plain), -low, limit, stride))
+                continue
+            total = total + form[1] * stride
+            for name, times in form[0].items():
+                multiples[name] = multiples.get(name, 0) + times * stride
+        terms = [(scope.slots[name], times) for name, times in multiples.items()]
+        step = _step(total)
+        start, stop = (0, 0) if step == 0 else (int(total[0]), int(total[-1]) + 1)
 
         def offset(environment: Environment) -> Any:
             base = 0
+            for slot, times in terms:
+                base += environment[slot] * times
             for position, index, low, high, stride in rows:
                 value = index(environment, None)
                 if not low <= value <= high:
                     shift = -low if value < low else self.shape[position] - 1 - high
                     self._refuse(position, value + shift)
                 base += value * stride
-            return total + base
+            return slice(start + base, stop + base, step) if step else total + base
 
         return offset
 
@@ -194,6 +236,26 @@ class Accessor:
             f"access {self.text} is out of bounds: index {value} in dimension {position}, "
             f"expected 0 <= index < {self.shape[position]} (shape {self.shape})"
         )
+
+
+def _within(
+    expression: Expr, extents: Mapping[str, int], low: int, high: int
+) -> tuple[dict[str, int], int] | None:
+    """The affine form of an index that is between `low` and `high` whatever loop variables are; else None."""
+    form = affine(expression)
+    if form is None or not form[0].keys() <= extents.keys():
+        return None
+    ends = [times * (extents[name] - 1) for name, times in form[0].items()]
+    least, most = (form[1] + sum(pick(0, end) for end in ends) for pick in (min, max))
+    return form if low <= least and most <= high else None
+
+
+def _step(offsets: Any) -> int:
+    """The distance of lanes that ascend by equal ones, else 0."""
+    if np.ndim(offsets) == 0 or len(offsets) < 2:
+        return 0
+    steps = np.diff(offsets)
+    return int(steps[0]) if steps[0] > 0 and (steps == steps[0]).all() else 0
 
 
 def compile_expression(expression: Expr, scope: Scope) -> Closure:

@@ -171,7 +171,7 @@ def _compile_loop(loop: For | Store, scope: Scope) -> Action:
         raise InterpreterError(f"loop {loop.var} has no concrete extent; bind the nest before running it")
     extent = range(loop.extent.value)
     slot = scope.slot(loop.var)
-    body = _compile(loop.body, scope)
+    body = _compile(loop.body, scope.with_loop(loop.var, loop.extent.value))
 
     def repeat(environment: Environment) -> None:
         for value in extent:
@@ -220,8 +220,9 @@ def _compile_reduction(chosen: ChosenLanes, scope: Scope, target: Accessor) -> A
 
     def store(environment: Environment) -> None:
         terms = np.asarray(value(environment, None), dtype)
-        terms = np.broadcast_to(terms, (rows * columns,)).reshape(rows, columns)
-        total = combine.reduce(terms, axis=1)
+        if terms.size != rows * columns:
+            terms = np.broadcast_to(terms, (rows * columns,))
+        total = combine.reduce(terms.reshape(rows, columns), axis=1)
         target.put(environment, combine(target.get(environment), total[0] if lanes_of_one else total))
 
     return store
