@@ -148,7 +148,8 @@ def make_model(features: Features, rng: np.random.Generator, options: SearchOpti
     columns: int | None = None
     if isinstance(features, JointFeatures):
         shared, own, columns = features.shared, features.own, features.shared.width
-    local = make_cost_model(options.cost_model, seed, channels=facts(own).channels)
+    # not by `facts`: for the width some features lower every structure, which a search may end without
+    local = make_cost_model(options.cost_model, seed, channels=int(getattr(own, "channels", 0)))
     if options.prior is None:
         return local
     saved = load_prior(options.prior)
