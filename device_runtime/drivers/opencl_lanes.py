@@ -1,9 +1,9 @@
 """How long the vectors are that a device's OpenCL compiler can compile: found by compiling and running them.
 
 A compiler may not only refuse long vectors but abort over them, as PoCL's LLVM 14 does on CPUs whose 512-bit
-vectors it does not know, after most of a minute; so each attempt runs in a child process, which may take a few
-times the processor time that the shortest vectors took. What was found is kept among the driver's binaries,
-under a key of the driver's version and the device.
+vectors it does not know, after most of a minute; so each attempt runs in a child process, which may take a
+few times the processor time that the shortest vectors took. What was found is kept among the driver's
+binaries, under a key of the driver's version and the device.
 """
 
 from __future__ import annotations
