@@ -24,6 +24,7 @@ DEFAULT_CAP_BYTES = 4 << 30
 SPARE_BYTES = 64 << 20  # always left free on the file system
 UNFINISHED_KEPT_S = 86_400.0  # how long an upload that was broken off can be gone on with
 HASH_BYTES = 1 << 20
+SLACK = 16  # where room is made, at least this part of the cap: a look at thousands of objects takes long
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -35,6 +36,7 @@ class Store:
         self.objects_dir = os.path.join(device_dir, "objects")
         self.incoming_dir = os.path.join(device_dir, "incoming")
         self._whole: Dict[str, Tuple[int, int, int]] = {}  # what was hashed: inode, size, time of writing
+        self._used_bytes: Optional[int] = None  # at most; known while nobody else writes
         for path in (self.objects_dir, self.incoming_dir):
             os.makedirs(path, mode=0o700, exist_ok=True)
 
@@ -113,7 +115,10 @@ class Store:
         _unlink(self._part(sha))
 
     def forget_unfinished(self, older_than_s: float = UNFINISHED_KEPT_S) -> None:
-        """Remove, as far as possible, uploads that got nothing for so long, or of what is here by now."""
+        """Remove, as far as possible, uploads that got nothing for so long, or of what is here by now.
+
+        Whoever had the lease before may have put more."""
+        self._used_bytes = None
         with contextlib.suppress(OSError):
             for entry in list(os.scandir(self.incoming_dir)):
                 done = is_there(os.path.join(self.objects_dir, entry.name[: -len(".part")]))
@@ -135,25 +140,38 @@ class Store:
         sync_directory(self.objects_dir)
 
     def _make_room(self, wanted_bytes: int) -> None:
+        free_bytes = shutil.disk_usage(self.objects_dir).free
+        used_bytes = self._used_bytes
+        if used_bytes is None or used_bytes + wanted_bytes > self._may_hold(used_bytes, free_bytes):
+            used_bytes = self._with_room(wanted_bytes, free_bytes)
+        self._used_bytes = used_bytes + wanted_bytes
+
+    def _may_hold(self, used_bytes: int, free_bytes: int) -> int:
+        return min(self.cap_bytes, max(0, used_bytes + free_bytes - SPARE_BYTES))
+
+    def _with_room(self, wanted_bytes: int, free_bytes: int) -> int:
+        """The bytes in use, after the oldest objects went where they leave no room."""
         entries = sorted(
             (max(entry.stat().st_atime_ns, entry.stat().st_mtime_ns), entry.stat().st_size, entry.path)
             for folder in (self.objects_dir, self.incoming_dir)
             for entry in os.scandir(folder)
         )
         used_bytes = sum(size for _, size, _ in entries)
-        free_bytes = shutil.disk_usage(self.objects_dir).free
-        cap_bytes = min(self.cap_bytes, max(0, used_bytes + free_bytes - SPARE_BYTES))
+        cap_bytes = self._may_hold(used_bytes, free_bytes)
         if wanted_bytes > cap_bytes:
             text = (
                 f"{wanted_bytes} bytes do not fit: {self.objects_dir} may hold {cap_bytes}; its disk has "
                 f"{free_bytes} free and keeps {SPARE_BYTES} of them; free space on the board and try again"
             )
             raise ProtocolError(NO_SPACE, text, {"cap_bytes": cap_bytes, "free_bytes": free_bytes})
+        if used_bytes + wanted_bytes <= cap_bytes:
+            return used_bytes
         for _, size, path in entries:
-            if used_bytes + wanted_bytes <= cap_bytes:
-                return
+            if used_bytes + wanted_bytes <= cap_bytes - cap_bytes // SLACK:
+                break
             os.unlink(path)
             used_bytes -= size
+        return used_bytes
 
 
 def file_sha256(path: Union[str, int]) -> str:

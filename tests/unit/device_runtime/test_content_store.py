@@ -67,6 +67,32 @@ def test_the_least_recently_wanted_goes_first(tmp_path: Path) -> None:
     assert [store.has(sha) for sha in (first, second, third)] == [True, False, True]
 
 
+def test_all_objects_are_looked_at_once_and_then_only_to_make_room_for_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, scan = [], os.scandir
+
+    def noted(path: str) -> object:
+        looks.append(path)
+        return scan(path)
+
+    monkeypatch.setattr("os.scandir", noted)
+    store = Store(str(tmp_path), cap_bytes=3200)
+    for number in range(32):
+        store.add(bytes([number]) * 100)
+    assert len(looks) == 2  # objects, and unfinished uploads
+    for number in range(32, 35):
+        store.add(bytes([number]) * 100)
+    assert len(looks) == 4
+    assert len(os.listdir(tmp_path / "objects")) == 32
+    store.forget_unfinished()  # somebody else may have written
+    looks.clear()
+    Store(str(tmp_path)).add(b"x" * 100)
+    store.add(b"y" * 100)
+    assert len(looks) == 4
+    assert len(os.listdir(tmp_path / "objects")) <= 32
+
+
 def test_what_can_never_fit_is_refused(tmp_path: Path) -> None:
     store = Store(str(tmp_path), cap_bytes=100)
     kept = store.add(b"x" * 50)
