@@ -54,6 +54,13 @@ def test_what_memory_cannot_hold(what: str, tmp_path: Path) -> None:
     assert "the memory of this machine" in str(caught.value)
 
 
+def test_a_negative_dimension_is_an_open_one(tmp_path: Path) -> None:
+    path = save(tmp_path, one("Relu", {"x": (-1, 4)}))
+    with pytest.raises(ModelError, match=r"input 'x' has the dynamic shape \[\?, 4\]"):
+        load_model(path)
+    assert load_model(path, {"x": (3, 4)}).values["x"].shape == (3, 4)
+
+
 def test_a_shape_given_by_the_user(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="the memory of this machine"):
         load_model(save(tmp_path, one("Relu", {"x": ("n", 4)})), {"x": (1 << 70, 4)})

@@ -238,11 +238,15 @@ def _is_size(dim: int | str) -> bool:
 
 
 def _declared(item: Any) -> list[int | str] | None:
-    """The dimensions of an input, names of open ones; None where not even their number is known."""
+    """The dimensions of an input, names of open ones (some exporters write -1); None where not even their
+    number is known."""
     kind = item.type.tensor_type
     if not kind.HasField("shape"):
         return None
-    return [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in kind.shape.dim]
+    return [
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param
+        for dim in kind.shape.dim
+    ]
 
 
 def _dims_text(dims: Sequence[int | str] | None) -> str:
