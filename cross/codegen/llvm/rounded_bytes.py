@@ -98,11 +98,11 @@ def reciprocal(divisor: float, low: int, high: int) -> tuple[float, float] | Non
     places = bits.view(np.int32)[:, None] + np.arange(-NEARBY, NEARBY + 1, dtype=np.int32)
     x = places.view(np.float32)
     x = x[np.isfinite(x)]
-    same = np.array_equal(np.rint(_fused(x, first, x * second)), np.rint(x / exact))
+    same = np.array_equal(np.rint(fused(x, first, x * second)), np.rint(x / exact))
     return (float(first), float(second)) if same else None
 
 
-def _fused(a: NDArray[np.float32], b: np.float32, c: NDArray[np.float32]) -> NDArray[np.float32]:
+def fused(a: NDArray[np.float32], b: np.float32, c: NDArray[np.float32]) -> NDArray[np.float32]:
     """a * b + c rounded once: the float64 sum of the exact product is made odd where it is not exact."""
     product, added = a.astype(np.float64) * float(b), c.astype(np.float64)
     total = product + added

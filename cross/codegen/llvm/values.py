@@ -23,6 +23,7 @@ from cross.codegen.llvm.memory import Memory
 from cross.codegen.llvm.objects import fuses
 from cross.codegen.llvm.rounded_bytes import RoundedByte, dequantized, reciprocal, rounded_byte, rounder
 from cross.codegen.llvm.sharing import Sharing
+from cross.codegen.llvm.sums_of_bytes import factors, sum_of_bytes
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.dtypes import DTYPES, FLOATS
@@ -123,6 +124,9 @@ class Values(Memory):
     def clamped(self, byte: RoundedByte) -> Value:
         """A float32 that becomes a byte, within the range of the byte; a NaN is what becomes 0."""
         (low, high), outside = byte.ends, self.rounded
+        value = self.sum_of_bytes(byte)
+        if value is not None:
+            return self.arithmetic.clamped(value, float(low), float(high), float(low))
         match byte.number:
             case Binary("/", dividend, Const(divisor, "float32")) if self.fuses:
                 factors = reciprocal(divisor, low, high)
@@ -139,6 +143,27 @@ class Values(Memory):
         first, second = (self._splat(factor, value) for factor in factors)
         rest = self.writer.value(binary("fmul", value, second))
         return self.arithmetic.intrinsic("llvm.fma", [value, first, rest])
+
+    def sum_of_bytes(self, byte: RoundedByte) -> Value | None:
+        """What rounds to a byte as a sum of two scaled ones does, without dividing; None for all else."""
+        total = sum_of_bytes(byte.number) if self.fuses else None
+        if total is None:
+            return None
+        both = (total.left, total.right)
+        inner = [rounded_byte(item.byte) for item in both]
+        integers = [item.integers(rounded) for item, rounded in zip(both, inner, strict=True)]
+        found = factors(integers[0], integers[1], total.divisor, *byte.ends)
+        if found is None:
+            return None
+        left, right = (
+            self.evaluate(Cast("float32", item.byte))
+            if rounded is None
+            else self.arithmetic.apply("round", [self.clamped(rounded)])
+            for item, rounded in zip(both, inner, strict=True)
+        )
+        first, second, constant = (self._splat(number, left) for number in found)
+        rest = self.arithmetic.intrinsic("llvm.fma", [right, second, constant])
+        return self.arithmetic.intrinsic("llvm.fma", [left, first, rest])
 
     def _splat(self, number: float, like: Value) -> Value:
         return self.writer.splat(literal(number, like.dtype), like.lanes)

@@ -93,6 +93,60 @@ def test_reciprocals_round_as_quotients_do(least: int, most: int) -> None:
     assert found > 35
 
 
+ADDED = [  # dtype, then scale and zero point of two operands and of their sum
+    ("uint8", (0.21059178, 140), (0.058456384, 117), (0.097288474, 0)),
+    ("uint8", (0.076255292, 148), (0.097288474, 0), (0.10257517, 117)),
+    ("int8", (0.03, -5), (0.02, 7), (0.04, -3)),
+    ("int8", (0.5, 0), (0.5, 0), (1.0, 3)),  # halves everywhere
+]
+
+
+@pytest.mark.parametrize("target", EACH_HOST)
+def test_sums_of_all_pairs_of_bytes(target: Target, tmp_path: Path) -> None:
+    """The second operand is rounded to its byte in the same expression."""
+    jobs, want = [], []
+    for dtype, (s, first), (t, second), (divisor, zero) in ADDED:
+        limits = np.iinfo(dtype)
+        values = np.arange(limits.min, limits.max + 1)
+        a = np.repeat(values, 256).reshape(-1, 64).astype(dtype)
+        b = (np.tile(values, 256).reshape(-1, 64) - second).astype(np.float32)
+        jobs.append(
+            Job(nest(added(dtype, a.shape, (s, first), (t, second), (divisor, zero)), target), [a, b])
+        )
+        left = (a.astype(np.float32) - np.float32(first)) * np.float32(s)
+        total = np.rint((left + b * np.float32(t)) / np.float32(divisor)) + zero
+        want.append(np.clip(total, limits.min, limits.max))
+    for got, expected in zip(run_here(compile_jobs(jobs, target), jobs, tmp_path), want, strict=True):
+        np.testing.assert_array_equal(got.astype(np.float32), expected)
+
+
+def added(
+    dtype: str,
+    shape: tuple[int, ...],
+    left: tuple[float, int],
+    right: tuple[float, int],
+    result: tuple[float, int],
+) -> Operator:
+    """The byte of (a - zero) * scale + (byte of b - zero) * scale; of each: scale and zero point."""
+    x, y = placeholder(shape, "a", dtype), placeholder(shape, "b")
+    s, t, divisor = (float(np.float32(scale)) for scale, _ in (left, right, result))
+
+    def body(i: Axis, j: Axis) -> Term:
+        rounded = cast(dtype, call("round", y[i, j]) + float(right[1]))
+        first = cast("float32", cast("int32", x[i, j]) + -left[1]) * s
+        total = first + cast("float32", cast("int32", rounded) + -right[1]) * t
+        return cast(dtype, call("round", total / divisor) + float(result[1]))
+
+    return Operator("add", (x, y), compute(shape, body, "sum"))
+
+
+def test_sums_of_bytes_are_two_multiply_adds() -> None:
+    dtype, *scales = ADDED[0]
+    made = nest(added(dtype, (4, 64), *scales), AVX2)
+    text = assembly(llvm_module("k", made, AVX2), AVX2)
+    assert "vdivps" not in text and "vmulps" not in text and "vfmadd" in text
+
+
 def nearest(exact: Fraction) -> np.float32:
     """The float32 next to a number; of two the one with an even last digit."""
     guess = np.float32(float(exact))
