@@ -73,18 +73,20 @@ def _scaled(expr: Expr) -> Scaled | None:
             return None
     if byte.dtype not in ("int8", "uint8") or not isinstance(scale, Const) or scale.dtype != "float32":
         return None
-    return Scaled(byte, int(added), float(scale.value))
+    return Scaled(byte, int(added), float(scale.value)) if abs(added) <= 255 else None
 
 
 @functools.lru_cache(maxsize=1024)
 def factors(
     left: tuple[int, int, float], right: tuple[int, int, float], divisor: float, low: int, high: int
 ) -> tuple[float, float, float] | None:
-    """(A, B, C) for all pairs of bytes, within low to high; None where none of those tried is right.
+    """(A, B, C) for all pairs of bytes, within low to high; None where none of those tried is right
+    or scales are far from 1.
 
     left, right: the least of the 256 integers that an operand may be, what is added to it, its scale.
     """
-    if not all(LEAST <= number <= MOST for number in (left[2], right[2], divisor)):
+    scales = (left[2], right[2], divisor, left[2] / divisor, right[2] / divisor) if divisor else (0.0,)
+    if not all(LEAST <= number <= MOST for number in scales):
         return None
     a, b = (np.arange(least, least + 256).astype(np.float32) for least, _, _ in (left, right))
     first, second = (

@@ -14,6 +14,7 @@ from boards.target import Target
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.objects import assembly
 from cross.codegen.llvm.rounded_bytes import reciprocal
+from cross.codegen.llvm.sums_of_bytes import factors
 from cross.expression import Axis, Operator, Term, cast, compute, placeholder, reduce_axis, sum
 from cross.expression.language.terms import call
 from cross.loopnest import LoopNest, Programs
@@ -138,6 +139,13 @@ def added(
         return cast(dtype, call("round", total / divisor) + float(result[1]))
 
     return Operator("add", (x, y), compute(shape, body, "sum"))
+
+
+@pytest.mark.parametrize(
+    "scales", [(1e-30, 0.1, 0.1), (0.1, 0.1, 0.0), (1e15, 0.1, 1e-15), (np.nan, 0.1, 0.1)]
+)
+def test_scales_out_of_range_are_divided(scales: tuple[float, float, float]) -> None:
+    assert factors((0, 0, scales[0]), (0, 0, scales[1]), scales[2], 0, 255) is None
 
 
 def test_sums_of_bytes_are_two_multiply_adds() -> None:
