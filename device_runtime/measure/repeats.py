@@ -25,21 +25,31 @@ def time_until_enough(
     """Seconds per call of each repeat, calls per repeat, and whether the kernel was given up.
 
     `time_some` makes all repeats of a timing, or fewer where it gives the kernel up. A kernel whose repeats
-    do not agree was disturbed, and gets the others, too.
+    do not agree was disturbed, and gets AGREEING more until they do.
     """
     seconds, number = [], timing.number  # type: Tuple[List[float], int]
-    for end in (min(AGREEING, timing.few), timing.few, timing.repeat):
-        if not len(seconds) < end <= timing.repeat:
-            continue
-        warmup = 0 if seconds else timing.warmup
-        some = replace(timing, number=number, repeat=end - len(seconds), warmup=warmup)
+    ends = [timing.repeat]
+    if 0 < timing.few < timing.repeat:
+        ends[:0] = sorted({min(AGREEING, timing.few), *range(timing.few, timing.repeat, AGREEING)})
+    for end in ends:
+        if seconds and timing.cooldown_s > 0:
+            time.sleep(timing.cooldown_s)
+        warmup = timing.cooldown_s > 0 if seconds else timing.warmup  # the sleep put the clock down
+        some = replace(timing, number=number, repeat=end - len(seconds), warmup=int(warmup))
         found, number = time_some(some)
         seconds += found
         if len(found) < some.repeat:
             return seconds, number, True
-        if agree(seconds) and (end == timing.few or 0 < timing.slow_s < min(seconds)):
+        if agree(seconds) and (end >= timing.few or 0 < timing.slow_s < min(seconds)):
             break
+        spent_s = number * sum(seconds) if end < timing.repeat else 0.0
+        if 0 < timing.give_up_s < min(seconds) and spent_s >= _patience_s(timing):
+            return seconds, number, True
     return seconds, number, False
+
+
+def _patience_s(timing: Timing) -> float:
+    return SHORTEST_REPEATS_BEFORE_GIVING_UP * timing.min_repeat_ms * 1e-3
 
 
 def agree(seconds: Sequence[float]) -> bool:
@@ -72,7 +82,7 @@ def time_repeats(
             number = grown(number, timing.max_number, took_s, least_s)
             took_s = run_s(number)
         seconds.append(max(SHORTEST_S, took_s / number))
-        spent = clock() - started_s >= SHORTEST_REPEATS_BEFORE_GIVING_UP * least_s
+        spent = clock() - started_s >= _patience_s(timing)
         if timing.give_up_s > 0 and min(seconds) > timing.give_up_s and spent:
             break
     return seconds, number

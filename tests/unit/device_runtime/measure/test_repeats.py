@@ -56,7 +56,13 @@ def test_a_beaten_kernel_is_given_up_only_after_thirty_shortest_repeats() -> Non
     [
         ([1.0] * 20, 6, [(3, 1, 5), (3, 2, 0)], False),
         ([1.0, 1.2] * 10, 6, [(3, 1, 5), (3, 2, 0)], False),
-        ([1.0, 1.2, 1.4, 1.6, 1.8, 2.0] * 4, 20, [(3, 1, 5), (3, 2, 0), (14, 3, 0)], False),
+        ([1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 1.0, 1.0] * 4, 9, [(3, 1, 5), (3, 2, 0), (3, 3, 0)], False),
+        (
+            [1.2**n for n in range(20)],
+            20,
+            [(3, 1, 5), *[(3, n, 0) for n in (2, 3, 4, 5)], (3, 6, 0), (2, 7, 0)],
+            False,
+        ),
         ([1.6] * 20, 3, [(3, 1, 5)], False),
         ([1.6] * 4, 3, [(3, 1, 5)], False),
         ([1.0] * 4, 4, [(3, 1, 5), (3, 2, 0)], True),
@@ -76,6 +82,33 @@ def test_repeats_are_made_until_the_fastest_agree(
     found = time_until_enough(some, timing)
     assert (found[0], found[2]) == (each_s[:repeats], given_up)
     assert calls == asked
+
+
+def test_a_beaten_kernel_whose_repeats_never_agree_is_given_up_too() -> None:
+    left_s = [1.2**n for n in range(20)]
+
+    def some(timing: Timing) -> tuple[list[float], int]:
+        taken, left_s[: timing.repeat] = left_s[: timing.repeat], []
+        return taken, 1
+
+    timing = Timing(repeat=20, few=6, min_repeat_ms=200.0, give_up_s=0.5)  # patience of 6 s
+    seconds, _, given_up = time_until_enough(some, timing)
+    assert (len(seconds), given_up) == (6, True)
+
+
+def test_between_repeats_that_are_asked_for_apart_a_device_cools_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    warmups: list[int] = []
+
+    def some(timing: Timing) -> tuple[list[float], int]:
+        warmups.append(timing.warmup)
+        return [1.0] * timing.repeat, 1
+
+    time_until_enough(some, Timing(repeat=20, few=6, cooldown_s=0.5, warmup=4))
+    assert (slept, warmups) == ([0.5], [4, 1])
 
 
 def test_without_few_all_repeats_are_made_at_once() -> None:

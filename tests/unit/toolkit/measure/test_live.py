@@ -141,7 +141,8 @@ DISTURBED = [1e-3, 1.03e-3, 2e-3, 1.2e-3, 3e-3, 5e-3]
     [
         (QUIET, 3.0, 6),
         (QUIET * 4, 3.0, 6),
-        (DISTURBED + [0.9e-3] * 14, 3.0, 20),
+        (DISTURBED + [0.9e-3] * 14, 3.0, 9),
+        ([1.2**n for n in range(20)], 3.0, 20),
         (DISTURBED[:2], 3.0, 2),  # given up by the board
         (QUIET * 4, 0.0, 20),
     ],
