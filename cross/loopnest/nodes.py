@@ -171,25 +171,25 @@ ZERO, ONE = Int(0), Int(1)
 
 def add(left: Expr, right: Expr) -> Expr:
     """left + right, folded."""
-    if isinstance(left, Int) and isinstance(right, Int):
-        return Int(left.value + right.value)
-    if left == ZERO:
-        return right
-    if right == ZERO:
+    if isinstance(left, Int):
+        if isinstance(right, Int):
+            return Int(left.value + right.value)
+        if left.value == 0:
+            return right
+    elif isinstance(right, Int) and right.value == 0:
         return left
     return Binary("+", left, right)
 
 
 def mul(left: Expr, right: Expr) -> Expr:
     """left * right, folded."""
-    if isinstance(left, Int) and isinstance(right, Int):
-        return Int(left.value * right.value)
-    if ZERO in (left, right):
-        return ZERO
-    if left == ONE:
-        return right
-    if right == ONE:
-        return left
+    if isinstance(left, Int):
+        if isinstance(right, Int):
+            return Int(left.value * right.value)
+        if left.value in (0, 1):
+            return right if left.value else ZERO
+    elif isinstance(right, Int) and right.value in (0, 1):
+        return left if right.value else ZERO
     return Binary("*", left, right)
 
 
