@@ -32,23 +32,29 @@ class Tape:
 
     def row(self, expr: Expr) -> int:
         """The row of an integer expression without loop variables."""
-        if expr not in self._rows:
-            match expr:
-                case Int(value):
-                    self._constants.append((self._new(expr), float(value)))
-                case Knob(name):
-                    self._knobs.append((self._new(expr), name))
-                case Binary(op, left, right) if OPERATIONS[op].integer is not None:
-                    self.step(expr, OPERATIONS[op].numpy, self.row(left), self.row(right))
-                case _:
-                    raise TypeError(f"no integer expression over knobs: {expr}")
-        return self._rows[expr]
+        known = self._rows.get(expr)  # an expression's hash is of all its parts: asked for once
+        if known is not None:
+            return known
+        match expr:
+            case Int(value):
+                row = self._new(expr)
+                self._constants.append((row, float(value)))
+            case Knob(name):
+                row = self._new(expr)
+                self._knobs.append((row, name))
+            case Binary(op, left, right) if OPERATIONS[op].integer is not None:
+                row = self.step(expr, OPERATIONS[op].numpy, self.row(left), self.row(right))
+            case _:
+                raise TypeError(f"no integer expression over knobs: {expr}")
+        return row
 
     def step(self, key: object, step: Step, *operands: int) -> int:
         """The row that `step` writes from the rows of its operands; one for each key."""
-        if key not in self._rows:
-            self._steps.append((step, operands, self._new(key)))
-        return self._rows[key]
+        row = self._rows.get(key)
+        if row is None:
+            row = self._new(key)
+            self._steps.append((step, operands, row))
+        return row
 
     def run(self, knobs: Knobs, count: int) -> Values:
         """float64 [rows, count] from int64 [count] for each knob."""
@@ -62,5 +68,5 @@ class Tape:
         return table
 
     def _new(self, key: object) -> int:
-        self._rows[key] = len(self._rows)
-        return self._rows[key]
+        row = self._rows[key] = len(self._rows)
+        return row
