@@ -110,6 +110,14 @@ def nest_cycles(
     return tiles * (max(arithmetic, near + far) + waits + stores + TILE_CYCLES) + cold
 
 
+def first_read_cycles(size_bytes: float, machine: Machine) -> float:
+    """What it adds that a network's other kernels leave no weights in the caches; where they would not stay
+    there anyway, `nest_cycles` has counted it."""
+    if size_bytes > CACHE_SHARE * machine.l2_bytes:
+        return 0.0
+    return (1.0 - L3_HIDDEN) * size_bytes / L3_BYTES_PER_CYCLE
+
+
 def far_bytes(nest: Nest, machine: Machine, tile: Sequence[int], order: Sequence[int]) -> float:
     """Bytes that all tiles read from beyond the second cache; arguments as of `nest_cycles`."""
     counts = [-(-extent // size) for extent, size in zip(nest.extents, tile, strict=True)]

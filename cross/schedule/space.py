@@ -129,6 +129,7 @@ class ScheduleSpace:
         self.constraints = constraints
         self._build = build
         self._tiled = tuple(tiled)
+        self.cycles = 0.0  # of the untuned program on one core, where its sketch estimates them
         self._tables = [np.array(knob.choices, dtype=np.int64) for knob in knobs]
 
     def __len__(self) -> int:
@@ -189,7 +190,7 @@ class ScheduleSpace:
         knobs = tuple(
             knob.restricted(choices[knob.name]) if knob.name in choices else knob for knob in self.knobs
         )
-        return ScheduleSpace(
+        space = ScheduleSpace(
             self.operator,
             self.target,
             knobs,
@@ -198,6 +199,8 @@ class ScheduleSpace:
             program=self.program,
             tiled=self._tiled,
         )
+        space.cycles = self.cycles
+        return space
 
     def schedule(self, structure: Mapping[str, int]) -> Schedule:
         """The schedule of a structure; factors that name fields are left open."""

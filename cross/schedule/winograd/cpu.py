@@ -15,7 +15,6 @@ packing transforms them. `winograd_space` is for an operator that is in Winograd
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 
@@ -42,6 +41,7 @@ from cross.schedule.primitives import (
 )
 from cross.schedule.space import Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, waste
+from cross.schedule.winograd.cycles import PREFERRED_VECTORS, handed_bytes, preferred_block
 from cross.schedule.winograd.stages import WinogradStages, algorithms, transform, winograd_stages
 
 LOCAL_BYTES = 1 << 20  # at most: V and M of a block are on the stack of a thread, which has a few MiB
@@ -49,7 +49,6 @@ MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector o
 LARGEST_BLOCK = 64  # tiles in one dimension
 LARGEST_TILE = 14  # of registers, in one dimension
 BLOCK_WASTE = 1.25  # tiles computed to tiles needed: blocks that overlap more are left out of the space
-PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
 
 
 def winograd_spaces(operator: Operator, target: Target) -> dict[str, ScheduleSpace]:
@@ -68,45 +67,44 @@ def winograd_space(operator: Operator, target: Target) -> ScheduleSpace | None:
 
 def _space(operator: Operator, program: Operator, stages: WinogradStages, target: Target) -> ScheduleSpace:
     lanes = target.vector_lanes(ITEM_BYTES[stages.output.dtype])
+    block = preferred_block(stages, target, _most_bytes(target))
     ways = [
-        structural("staging", ("blocks", "whole")),
+        structural("staging", ("blocks", "whole"), int(block.whole)),
         structural("order", ("tiles inside", "channels inside")),
     ]
     if stages.paddings:
         ways.append(structural("padding", ("materialized", "inlined"), 1))
     channels_in, channels_out = stages.data.shape[-1], stages.output.shape[-1]
     reductions = [size for size in divisors(channels_in) if size <= 32]
-    height, width = _preferred_block(stages, target)
     knobs = (
         *ways,
-        Knob("block.h", ("block.h", "products.h"), _blocks(stages.grid[0]), preferred=height),
-        Knob("block.w", ("block.w", "products.w"), _blocks(stages.grid[1]), preferred=width),
-        single("products.c", _vectors(channels_out, lanes, 4), min(2 * lanes, channels_out)),
+        Knob(
+            "block.h",
+            ("block.h", "products.h"),
+            _blocks(stages.grid[0]),
+            preferred=(block.tiles[0], block.registers[0]),
+        ),
+        Knob(
+            "block.w",
+            ("block.w", "products.w"),
+            _blocks(stages.grid[1]),
+            preferred=(block.tiles[1], block.registers[1]),
+        ),
+        single("products.c", _vectors(channels_out, lanes, 4), min(PREFERRED_VECTORS * lanes, channels_out)),
         single("products.kc", reductions, 4),
         single("data.c", _vectors(channels_in, lanes, 2), lanes),
         single("output.c", _vectors(channels_out, lanes, 2), lanes),
     )
     build = partial(_schedule, stages, target)
     constraints = tuple(_constraints(stages, lanes, target))
-    return ScheduleSpace(operator, target, knobs, constraints, build, program=program)
+    space = ScheduleSpace(operator, target, knobs, constraints, build, program=program)
+    space.cycles = block.cycles
+    return space
 
 
-def _preferred_block(stages: WinogradStages, target: Target) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Rows of tiles of a block of the untuned program and of its tile of registers, and columns of both.
-
-    Whole rows, as few as keep a tile of registers busy, so that V and M of a block are small; two vectors of
-    channels for every tile in registers, beside those that hold operands.
-    """
-    height, columns = stages.grid
-    most = max(1, min(PREFERRED_TILE, (target.vector_registers - 3) // 2))
-    rows = min(height, -(-(most - 1) // columns))
-    tile_columns = _even_tile(columns, most)
-    return (rows, _even_tile(rows, most // tile_columns)), (columns, tile_columns)
-
-
-def _even_tile(extent: int, most: int) -> int:
-    """The tile of at most that size that wastes least, the largest of them."""
-    return max(factors(extent, most), key=lambda tile: (-waste(extent, tile), tile))
+def _most_bytes(target: Target) -> int:
+    """What V and M of a block may take."""
+    return min(LOCAL_BYTES, 2 * target.l2_bytes)
 
 
 def _blocks(extent: int) -> tuple[tuple[int, int], ...]:
@@ -128,10 +126,7 @@ def _vectors(extent: int, lanes: int, most_vectors: int) -> list[int]:
 
 
 def _constraints(stages: WinogradStages, lanes: int, target: Target) -> list[Constraint]:
-    elements = math.prod(stages.data.shape[:2]) * stages.data.shape[-1]
-    elements += stages.multiplications * stages.products.shape[-1]
-    tile_bytes = elements * ITEM_BYTES[stages.products.dtype]
-    most_bytes = min(LOCAL_BYTES, 2 * target.l2_bytes)
+    tile_bytes, most_bytes = handed_bytes(stages), _most_bytes(target)
     counts = np.array([vector_count(size, lanes) for size in range(stages.products.shape[-1] + 1)])
 
     def accumulators(values: Values) -> NDArray[np.int64]:

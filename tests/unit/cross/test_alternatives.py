@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from boards.board import load as load_board
+from boards.target import Target
 from cross.errors import ExpressionError, ScheduleError, VerifyError
 from cross.expression import Operator, compute, placeholder, reduce_axis, sum
 from cross.expression.families.conv import conv2d
@@ -48,8 +50,47 @@ def space_fixture() -> AlternativeSpaces:
 def test_a_convolution_has_three_algorithms(space: AlternativeSpaces) -> None:
     assert space.knobs[0].labels == ("direct", "F(2x2,3x3)", "F(4x4,3x3)")
     assert len(space) == np.sum([len(part.space) for part in space.parts])
-    assert space.default() == space.defaults()[0]
     assert [item.indices[0] for item in space.defaults()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("cycles", "chosen"),
+    [
+        ((10.0, 5.0, 8.0), 1),
+        ((10.0, 9.5, 9.6), 0),  # not clearly fewer than directly
+        ((0.0, 5.0, 4.0), 0),  # not estimated
+    ],
+)
+def test_the_untuned_program_is_the_algorithms_with_the_fewest_estimated_cycles(
+    space: AlternativeSpaces, cycles: tuple[float, ...], chosen: int
+) -> None:
+    for part, estimate in zip(space.parts, cycles, strict=True):
+        part.space.cycles = estimate
+    assert space.default() == space.defaults()[chosen]
+    assert space.restricted({}).default() == space.default()
+
+
+@pytest.mark.parametrize(
+    ("target", "shape", "label", "staging"),
+    [
+        (TARGET, (56, 64), "F(4x4,3x3)", "blocks"),
+        (TARGET, (14, 256), "F(4x4,3x3)", "whole"),  # weights for every block would be most of the traffic
+        (TARGET, (5, 64), "direct", ""),
+        (load_board("rpi3b").target(), (56, 64), "direct", ""),  # whose caches the estimate does not know
+    ],
+)
+def test_untuned_convolutions_of_usual_networks(
+    target: Target, shape: tuple[int, int], label: str, staging: str
+) -> None:
+    size, channels = shape
+    data, weight = placeholder((1, size, size, channels), "X"), placeholder((3, 3, channels, channels), "W")
+    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)))
+    space = cpu_space(Operator("conv", (data, weight), output, frozenset({1})), target)
+    configuration = space.default()
+    part = space.part_of(space.batch([configuration])[0])
+    assert part.label == label
+    chosen = space.describe(configuration).get("staging", [-1])[0]
+    assert ("blocks", "whole", "")[chosen] == staging
 
 
 def test_without_winograd_there_is_the_direct_one_only(space: AlternativeSpaces) -> None:

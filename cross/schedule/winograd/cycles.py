@@ -1,0 +1,115 @@
+"""The block of a Winograd convolution's untuned program, chosen by estimated cycles.
+
+Weights are read once for every block, so that a layer with many of them wants few blocks; what a block
+hands from step to step stays in the caches if it is small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from boards.target import Target
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.schedule.cycles import (
+    CACHE_SHARE,
+    L3_BYTES_PER_CYCLE,
+    Machine,
+    Nest,
+    Operand,
+    first_read_cycles,
+    nest_cycles,
+)
+from cross.schedule.tiles import factors, vector_count, waste
+from cross.schedule.untuned import IN_ORDER_CPUS
+from cross.schedule.winograd.stages import WinogradStages
+
+PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
+PREFERRED_VECTORS = 2  # of channels, for every tile in registers
+TRANSFORM_CYCLES = 7.0  # of a vector of channels at one position; measured 6.4 to 7.2 on a Sapphire Rapids
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Of an untuned program: the steps run over the `whole` image or a block at a time; tiles of a block and
+    of registers in (height, width); the cycles of a core, 0 where they are not estimated."""
+
+    whole: bool
+    tiles: tuple[int, int]
+    registers: tuple[int, int]
+    cycles: float
+
+
+def preferred_block(stages: WinogradStages, target: Target, most_bytes: int) -> Block:
+    """The block of the untuned program; V and M of one that is not the whole take at most `most_bytes`.
+
+    On a core that runs in order, the first choice: V and M of a block are small.
+    """
+    found = _blocks(stages, target)
+    if target.cpu in IN_ORDER_CPUS:
+        return next(found)
+    rated = [_rated(block, stages, target) for block in found if _fits(block, stages, most_bytes)]
+    return min(rated, key=lambda block: block.cycles)
+
+
+def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
+    """Whole rows, as few as keep a tile of registers busy, or more of them; a tile of registers leaves room
+    for what holds operands."""
+    height, columns = stages.grid
+    most = max(1, min(PREFERRED_TILE, (target.vector_registers - 3) // PREFERRED_VECTORS))
+    tile_columns = _even_tile(columns, most)
+    fewest = min(height, -(-(most - 1) // columns))
+    for rows in sorted({fewest, min(2 * fewest, height), height}):
+        registers = (_even_tile(rows, most // tile_columns), tile_columns)
+        yield Block(False, (rows, columns), registers, 0.0)
+        if rows == fewest:
+            yield Block(True, (rows, columns), registers, 0.0)
+
+
+def _even_tile(extent: int, most: int) -> int:
+    """The tile of at most that size that wastes least, the largest of them."""
+    return max(factors(extent, most), key=lambda tile: (-waste(extent, tile), tile))
+
+
+def handed_bytes(stages: WinogradStages) -> int:
+    """Bytes of V and M for one tile."""
+    elements = math.prod(stages.data.shape[:2]) * stages.data.shape[-1]
+    elements += stages.multiplications * stages.products.shape[-1]
+    return elements * ITEM_BYTES[stages.products.dtype]
+
+
+def _fits(block: Block, stages: WinogradStages, most_bytes: int) -> bool:
+    return block.whole or math.prod(block.tiles) * handed_bytes(stages) <= most_bytes
+
+
+def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
+    """A block with the cycles of a core for all of its share of the image."""
+    item_bytes = ITEM_BYTES[stages.products.dtype]
+    lanes = target.vector_lanes(item_bytes)
+    machine = Machine(lanes, target.l1d_bytes, target.l2_bytes, target.cache_line_bytes, threads=1)
+    channels, outputs = stages.data.shape[-1], stages.products.shape[-1]
+    positions, tiles = stages.multiplications, stages.grid if block.whole else block.tiles
+    width = min(PREFERRED_VECTORS * lanes, outputs)
+
+    operands = (
+        Operand((0, 1, 2), channels * item_bytes, straddles=False),
+        Operand((0, 3), channels * item_bytes, straddles=False),
+    )
+    nest = Nest((positions, *tiles, outputs), channels, operands, stores_straddle=False)
+    cycles = nest_cycles(
+        nest, machine, (1, *block.registers, width), vector_count(width, lanes), (0, 3, 1, 2)
+    )
+
+    vectors = math.prod(stages.data.shape[:2]) * vector_count(channels, lanes)
+    vectors += positions * vector_count(outputs, lanes)
+    cycles += TRANSFORM_CYCLES * math.prod(tiles) * vectors
+    handed = math.prod(tiles) * handed_bytes(stages)
+    if handed > CACHE_SHARE * target.l2_bytes:
+        cycles += 2 * handed / L3_BYTES_PER_CYCLE
+
+    blocks = math.prod(-(-all_ // own) for all_, own in zip(stages.grid, tiles, strict=True))
+    images = stages.tiles // math.prod(stages.grid)
+    share = images / target.threads if block.whole else -(-images * blocks // target.threads)
+    read = first_read_cycles(positions * channels * outputs * item_bytes, machine)
+    return Block(block.whole, block.tiles, block.registers, cycles * share + read)
