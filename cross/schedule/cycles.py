@@ -37,7 +37,8 @@ COLD_BYTES_PER_CYCLE = (
 )
 PANEL_SHARE = 0.4  # of the second cache: two panels, and room for the other operands
 MOST_PASSES = 64  # of more, one that waits costs less than fetching in all of them (measured up to 171)
-CACHE_SHARE = 0.8  # of a cache, and of the ways of one of its sets, that one nest can count on
+CACHE_SHARE = 0.8  # of the first cache, and of the ways of one of its sets, that one nest can count on
+L2_SHARE = 0.6  # of the second, where pages lie anywhere: weights that filled 0.78 of it came from beyond
 WAY_BYTES = 4096  # a page: first caches have more ways rather than more sets
 
 
@@ -113,7 +114,7 @@ def nest_cycles(
 def first_read_cycles(size_bytes: float, machine: Machine) -> float:
     """What it adds that a network's other kernels leave no weights in the caches; where they would not stay
     there anyway, `nest_cycles` has counted it."""
-    if size_bytes > CACHE_SHARE * machine.l2_bytes:
+    if size_bytes > L2_SHARE * machine.l2_bytes:
         return 0.0
     return (1.0 - L3_HIDDEN) * size_bytes / L3_BYTES_PER_CYCLE
 
@@ -218,6 +219,6 @@ def _transfer_cycles(
         return share
 
     beyond_first = missing(CACHE_SHARE * machine.l1_bytes)
-    beyond_second = missing(CACHE_SHARE * machine.l2_bytes)
+    beyond_second = missing(L2_SHARE * machine.l2_bytes)
     near = read * (beyond_first - beyond_second) / L2_BYTES_PER_CYCLE
     return near, read * beyond_second / L3_BYTES_PER_CYCLE

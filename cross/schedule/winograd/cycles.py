@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.schedule.cycles import (
-    CACHE_SHARE,
+    L2_SHARE,
     L3_BYTES_PER_CYCLE,
     Machine,
     Nest,
@@ -105,7 +105,7 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
     vectors += positions * vector_count(outputs, lanes)
     cycles += TRANSFORM_CYCLES * math.prod(tiles) * vectors
     handed = math.prod(tiles) * handed_bytes(stages)
-    if handed > CACHE_SHARE * target.l2_bytes:
+    if handed > L2_SHARE * target.l2_bytes:
         cycles += 2 * handed / L3_BYTES_PER_CYCLE
 
     blocks = math.prod(-(-all_ // own) for all_, own in zip(stages.grid, tiles, strict=True))
