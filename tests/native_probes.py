@@ -42,6 +42,15 @@ TFB_EXPORT void nested(void *closure, int64_t begin, int64_t end) {
     }
 }
 
+/* A kernel whose result is what was left on its stack. */
+TFB_EXPORT int32_t stale(void *const *buffers, void *workspace, struct tfb_pool *pool) {
+    int64_t left[256];
+    (void)workspace, (void)pool;
+    __asm__ volatile("" : : "r"(left) : "memory");
+    *(int64_t *)buffers[0] = left[8];
+    return 0;
+}
+
 TFB_EXPORT void turn(int32_t turned) { tfb_run_last_first(turned); }
 
 /* Writes which cores the thread of each iteration may run on, and its cpu set as a bit mask. */

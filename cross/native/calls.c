@@ -21,9 +21,10 @@ enum {
     PIECE_BYTES = 1 << 12  /* of written memory: what half of a loop leaves as it was is not copied */
 };
 
-/* As floats -1.7e38 and 8.4e37, as integers far below and above all sizes, as pointers nowhere: what a minimum
- * leaves out a maximum takes, and what makes one comparison true makes its opposite false. */
-static const unsigned char STALE[] = {0xFE, 0x7E};
+/* As floats -1.7e38, 8.4e37 and 1.7e-30, as integers far below and above all sizes, as pointers nowhere: what a
+ * minimum leaves out a maximum takes, and what makes one comparison true makes its opposite false. Indices are
+ * multiplied by strides: eight times the last is above all sizes, twice the second has wrapped to below them. */
+static const unsigned char STALE[] = {0xFE, 0x7E, 0x0E};
 
 /* Of the call that is running; there is one at a time. */
 static struct {

@@ -79,3 +79,14 @@ def test_iterations_that_write_different_values_to_one_place_are_found(
     assert called(library, own, partition)[0] == MET
     status, found = called(library, same, partition)
     assert (status, found[array][offset]) == (0, 1)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 8])
+def test_a_stale_index_is_both_before_and_behind_every_array(library: ctypes.CDLL, stride: int) -> None:
+    """Twice 0x7E7E... has wrapped: a border that is decided by twice an index believed it to be small."""
+    left = np.zeros(3, np.int64)
+    for call in range(3):
+        buffers = (ctypes.c_void_p * 1)(left.ctypes.data + 8 * call)
+        assert library.tfb_call(library.stale, buffers, None, None, None, 0, 0) == 0
+    found = left * stride
+    assert found.min() < -(2**40) and found.max() > 2**40
