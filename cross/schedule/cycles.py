@@ -187,7 +187,7 @@ def _cold_cycles(
     if operand.axes != (last,):
         return 0.0
     size, panel = (operand.bytes_each * extent for extent in (nest.extents[last], tile[last]))
-    if not machine.l1_bytes < size <= CACHE_SHARE * machine.l2_bytes:
+    if not machine.l1_bytes < size <= L2_SHARE * machine.l2_bytes:
         return 0.0
     passes = math.prod(counts[:-1])
     ahead = order[0] == last and 1 < passes <= MOST_PASSES and panel <= PANEL_SHARE * machine.l2_bytes
