@@ -149,7 +149,11 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._words,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                env=os.environ
+                | {
+                    "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+                    "OPENBLAS_NUM_THREADS": "1",  # numpy would start threads that no compiler needs
+                },
                 start_new_session=True,  # Ctrl-C is the tuner's to handle
             )
         self.connection: Connection[object, object] = Connection(ours.detach())

@@ -20,7 +20,9 @@ from cross.expression.language.terms import Binary, Cast, Const
 from cross.loopnest.nodes import Expr
 
 TRIED = 8  # floats on either side of the sum of what is constant, and one of each factor
-ERRORS = 8.0  # units in the last place of the largest products: what either side may be away from the exact
+ERRORS = 32.0
+"""Units in the last place of the largest products. Either side is a few of them away from the exact number:
+only pairs nearer to a half are looked at for every candidate. The one taken is checked for all pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def factors(
     ratios = [np.float32(scale / divisor) for _, _, scale in (left, right)]
     constant = np.float32(sum(added * scale / divisor for _, added, scale in (left, right)))
     largest = 256.0 * float(ratios[0] + ratios[1]) + abs(float(constant))
-    near = np.abs(quotient - np.floor(quotient) - 0.5) < ERRORS * np.spacing(np.float32(largest)) * 4
+    near = np.abs(quotient - np.floor(quotient) - 0.5) < ERRORS * np.spacing(np.float32(largest))
     rows, columns = np.nonzero(near & (quotient > low - 1) & (quotient < high + 1))
     unit = np.spacing(np.float32(max(abs(float(constant)), 2.0**-8)))
     for step, up, down in itertools.product(_outwards(TRIED), _outwards(1), _outwards(1)):
