@@ -38,7 +38,6 @@ from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.chain import Chain, chain_of
 from cross.schedule.chain_cost import Block, best_block
 from cross.schedule.cpu_schedule import cpu_schedule, tile_field
-from cross.schedule.cycles import Machine, first_read_cycles
 from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.lane_packing import with_packed_lanes
 from cross.schedule.plan import Group, Plan, make_plan, operand_axes, wide_axes
@@ -110,18 +109,14 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
     tiled = [_tiled(group) for group in plan.groups if group.reduction is not None]
     rules = tuple(constraints)
     space = ScheduleSpace(operator, target, tuple(knobs), rules, build, program=program, tiled=tiled)
-    space.cycles = _cycles(operator, plan, target, tiles)
+    space.cycles = _cycles(plan, tiles)
     return space
 
 
-def _cycles(operator: Operator, plan: Plan, target: Target, tiles: Mapping[str, Tile]) -> float:
+def _cycles(plan: Plan, tiles: Mapping[str, Tile]) -> float:
     """Of the untuned program on one core; 0 where not all of its nests are estimated."""
     each = [tiles[group.owner.name].cycles if group.owner.name in tiles else 0.0 for group in plan.groups]
-    if 0.0 in each:
-        return 0.0
-    weights = [operator.inputs[position] for position in operator.constants]
-    size_bytes = sum(ITEM_BYTES[item.dtype] * item.elements for item in weights)
-    return math.fsum(each) + first_read_cycles(size_bytes, Machine.of(target, 1))
+    return 0.0 if 0.0 in each else math.fsum(each)
 
 
 # ------------------------------------------------------------------------------------------------ knobs

@@ -29,12 +29,10 @@ STORE_CYCLES = 0.5  # stores of one tile run beside the multiply-adds of the nex
 L2_BYTES_PER_CYCLE = 32.0
 L3_BYTES_PER_CYCLE = 10.0  # measured on one Sapphire Rapids Xeon, whose mesh bounds a core by its open misses
 L2_HIDDEN = 0.8  # share of transfers from there and arithmetic that run side by side, by prefetching
-L3_HIDDEN = (
-    0.4  # fitted there to products of 35 and 128 rows with 7 to 94 MB of weights, tiles of 5 to 14 rows
-)
-COLD_BYTES_PER_CYCLE = (
-    3.7  # there, of weights that other layers displaced: 262 KB to 1 MB, unless fetched ahead
-)
+L3_HIDDEN = 0.4
+"""Fitted on that Xeon to products of 35 and 128 rows with 7 to 94 MB of weights, tiles of 5 to 14 rows."""
+COLD_BYTES_PER_CYCLE = 3.7
+"""Measured on that Xeon: 262 KB to 1 MB of weights that other layers had displaced, unless fetched ahead."""
 PANEL_SHARE = 0.4  # of the second cache: two panels, and room for the other operands
 MOST_PASSES = 64  # of more, one that waits costs less than fetching in all of them (measured up to 171)
 CACHE_SHARE = 0.8  # of the first cache, and of the ways of one of its sets, that one nest can count on
@@ -112,8 +110,8 @@ def nest_cycles(
 
 
 def first_read_cycles(size_bytes: float, machine: Machine) -> float:
-    """What it adds that a network's other kernels leave no weights in the caches; where they would not stay
-    there anyway, `nest_cycles` has counted it."""
+    """Cycles in which a first pass waits for weights that vary along several axes: `nest_cycles` counts their
+    reading only where they do not stay in the second cache."""
     if size_bytes > L2_SHARE * machine.l2_bytes:
         return 0.0
     return (1.0 - L3_HIDDEN) * size_bytes / L3_BYTES_PER_CYCLE

@@ -38,7 +38,9 @@ WIDEST_TILE = 16  # rows of a register tile; more do not fit 32 registers with t
 ONE_CORE_PREFERRED_FLOPS = 200_000  # below, waking another core takes longer than the whole operator
 ONE_CORE_PREFERRED_CYCLES = 7_000  # estimated, on one core; waking another takes half of that
 MUCH_LESS = 0.8  # of the bytes read in the natural order
-REORDERED = 1.07  # the natural order writes the output in the order of memory: 1.05 to 1.4 there
+REORDERED = 1.07
+"""Times the cycles of any order but the natural one, which alone writes the output in the order of memory:
+measured 1.05 to 1.4 on one Sapphire Rapids Xeon."""
 
 IN_ORDER_CPUS = ("cortex-a53",)
 """CPUs for which the code generator orders inner loops itself and feeds multiply-adds by element."""
