@@ -1,6 +1,7 @@
-/* Half floats: their value, and on x86-64 the conversions that LLVM calls where the CPU has none (before F16C).
+/* Half floats: their value, and on x86-64 the conversions that LLVM calls where the CPU has none: of floats before F16C,
+ * of doubles before AVX512-FP16.
  *
- * Both go by the bits. A half's bits 13 places higher are, as a float's, the value times 2^-112.
+ * They go by the bits. A half's bits 13 places higher are, as a float's, the value times 2^-112.
  */
 #include "tfb.h"
 
@@ -52,6 +53,22 @@ _Float16 __truncsfhf2(float value) {
     rounded |= (uint16_t)(bits >> 16 & 0x8000);
     memcpy(&half, &rounded, sizeof half);
     return half;
+}
+
+/* By way of a float that is rounded to odd: cut off, its last bit set where anything was. It has more than two bits
+ * beyond a half's, so the second rounding gives what a single one would (Boldo and Melquiond 2008, theorem 1).
+ * F16C has no such conversion. */
+_Float16 __truncdfhf2(double value) {
+    float nearest = (float)value;
+    uint32_t bits;
+    if (value == value && (double)nearest != value) {
+        memcpy(&bits, &nearest, sizeof bits);
+        if ((nearest < 0 ? -(double)nearest : (double)nearest) > (value < 0 ? -value : value))
+            bits -= 1; /* towards zero; the largest float from infinity */
+        bits |= 1;
+        memcpy(&nearest, &bits, sizeof nearest);
+    }
+    return __truncsfhf2(nearest);
 }
 
 #endif
