@@ -2,7 +2,8 @@
 
 The networks are quantized as `toolkit quantize` does, on seeded data, tuned and bundled by the tool itself.
 Who is measured has a process of its own and a turn in every round, as in benchmarks.kernels; ONNX Runtime and
-OpenVINO read the same QDQ file. Ratios are taken within a round.
+OpenVINO read the same QDQ file, and LiteRT what litert_networks.py writes of it. Ratios are taken within a
+round.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ WRONG: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A network's figures: times by who computed it, ours over the best rival's and over our own floats."""
+    """A network's figures: times by who computed it, ours over the best rival's and over our own floats, and
+    how far outputs lie from numpy's, of the largest one."""
 
     name: str
     threads: int
@@ -43,6 +45,7 @@ class Row:
     against: Ratio | None
     over_floats: Ratio | None
     left_out: dict[str, str]
+    errors: dict[str, float]
 
     def text(self) -> str:
         """A paragraph, with the goals."""
@@ -51,6 +54,8 @@ class Row:
         lines.append(f"  over the best rival ({self.best or 'none'}): {_said(self.against)}, goal {GOAL}")
         goal = FLOAT_GOALS.get(self.name.split("-")[0])
         lines.append(f"  over our floats: {_said(self.over_floats)}{f', goal {goal}' if goal else ''}")
+        far = ", ".join(f"{who} {error:.1%}" for who, error in self.errors.items())
+        lines.append(f"  outputs off by at most: {far or 'no figure'} of the largest")
         lines += [f"  not measured: {who}: {why}" for who, why in self.left_out.items()]
         return "\n".join(lines)
 
@@ -123,7 +128,8 @@ def row(case: Case) -> Row:
     against, best = min(ratios, key=lambda item: item[0].median, default=(None, ""))
     times = {item.name: 1e-6 * item.work / item.gflops for item in right if item.gflops}
     over = ratio(ours, floats) if ours and floats else None
-    return Row(case.workload, case.threads, times, best, against, over, left_out)
+    errors = {item.name: item.error for item in right if item.error is not None}
+    return Row(case.workload, case.threads, times, best, against, over, left_out, errors)
 
 
 def _said(found: Ratio | None) -> str:

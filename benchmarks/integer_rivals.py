@@ -27,7 +27,9 @@ class Rivals:
     processes: list[LibraryProcess]
     left_out: dict[str, str] = field(default_factory=dict)
 
-    def open(self, workload: Workload, model: Any, data: Array, want: Array, folder: Path) -> list[_Variant]:
+    def open(
+        self, workload: Workload, model: Any, data: Array, want: Array, folder: Path
+    ) -> list[RivalVariant]:
         """The ways in which libraries compute a QDQ model (onnx.ModelProto) of one input and one output."""
         path, arrays = folder / "qdq.onnx", folder / "data.npz"
         path.write_bytes(model.SerializeToString())
@@ -47,15 +49,22 @@ class Rivals:
                 if variant["error"] > WRONG:
                     self.left_out[f"{name} {variant['name']}"] = f"wrong by {variant['error']:.1e}"
                 else:
-                    found.append(_Variant(process, variant["name"]))
+                    found.append(RivalVariant(process, variant["name"]))
             process.wait_until_quiet()
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Variant:
+class RivalVariant:
+    """A way in which a library computes a model."""
+
     process: LibraryProcess
     name: str
+
+    @property
+    def library(self) -> str:
+        """The library's name."""
+        return self.process.contender.name
 
     def seconds(self, batch_s: float) -> float:
         """Of a call, over calls of a batch; its threads are quiet again afterwards."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.kernels.libraries.quantized_steps import Quantization
 from benchmarks.kernels.workloads import Array, Shape
 
 
@@ -21,16 +22,25 @@ class FlatModel:
         self._model.operatorCodes, self._codes = [], dict[str, int]()
         self._graph.tensors, self._graph.operators = [], []
 
-    def constant(self, array: Array) -> int:
-        """A tensor with values."""
+    def constant(self, array: Array, quantization: Quantization | None = None) -> int:
+        """A tensor with values: of float32, int32, or int8 and int32 that stand for numbers."""
         buffer = self.schema.BufferT()
         buffer.data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
         self._model.buffers.append(buffer)
-        return self._tensor(array.shape, array.dtype == np.int32, len(self._model.buffers) - 1)
+        return self._tensor(array.shape, str(array.dtype), len(self._model.buffers) - 1, quantization)
 
-    def variable(self, shape: Shape, *, integers: bool = False, kept: bool = False) -> int:
-        """A tensor, float32 or int32: an input of the graph, a result, or a state that is `kept`."""
-        place = self._tensor(shape, integers, 0)
+    def variable(
+        self,
+        shape: Shape,
+        *,
+        integers: bool = False,
+        kept: bool = False,
+        quantization: Quantization | None = None,
+    ) -> int:
+        """A tensor, float32, int32 or int8 with a quantization: an input of the graph, a result, or a state
+        that is `kept`."""
+        dtype = "int8" if quantization else "int32" if integers else "float32"
+        place = self._tensor(shape, dtype, 0, quantization)
         self._graph.tensors[place].isVariable = kept
         return place
 
@@ -41,9 +51,17 @@ class FlatModel:
             setattr(found, name, value)
         return found
 
-    def operator(self, code: str, options: Any, operands: Sequence[int], output: Shape) -> int:
-        """One operator of the schema's names; the place of its result. `options`: None where it has none."""
-        node, result = self.schema.OperatorT(), self.variable(output)
+    def operator(
+        self,
+        code: str,
+        options: Any,
+        operands: Sequence[int],
+        output: Shape,
+        quantization: Quantization | None = None,
+    ) -> int:
+        """One operator of the schema's names; the place of its result, which is floats without a
+        quantization. `options`: None where it has none."""
+        node, result = self.schema.OperatorT(), self.variable(output, quantization=quantization)
         node.opcodeIndex = self._code(code)
         node.inputs, node.outputs = list(operands), [result]
         if options is not None:
@@ -61,10 +79,14 @@ class FlatModel:
         builder.Finish(self._model.Pack(builder), b"TFL3")
         return bytes(builder.Output())
 
-    def _tensor(self, shape: Shape, integers: bool, buffer: int) -> int:
-        tensor, types = self.schema.TensorT(), self.schema.TensorType
+    def _tensor(self, shape: Shape, dtype: str, buffer: int, quantization: Quantization | None) -> int:
+        tensor = self.schema.TensorT()
         tensor.name, tensor.shape = f"t{len(self._graph.tensors)}", list(shape)
-        tensor.buffer, tensor.type = buffer, types.INT32 if integers else types.FLOAT32
+        tensor.buffer, tensor.type = buffer, getattr(self.schema.TensorType, dtype.upper())
+        if quantization is not None:
+            found = tensor.quantization = self.schema.QuantizationParametersT()
+            found.scale, found.quantizedDimension = list(quantization.scales), quantization.axis
+            found.zeroPoint = [quantization.zero] * len(quantization.scales)
         self._graph.tensors.append(tensor)
         return len(self._graph.tensors) - 1
 

@@ -8,7 +8,7 @@ its own, which XNNPACK merges into what follows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,7 @@ BINARY = {"Add": ("ADD", "Add"), "Div": ("DIV", "Div"), "Mul": ("MUL", "Mul"), "
 @dataclass(frozen=True, slots=True)
 class LiteRtNetwork:
     """The model's file. `input_axes`, `output_axes`: the transposes from the order of the ONNX file to the
-    model's, and back."""
+    model's, and back. Where the file's input or output is uint8, the model's is int8, 128 less."""
 
     content: bytes
     input_axes: tuple[int, ...]
@@ -43,14 +43,17 @@ def litert_network(network: Steps) -> LiteRtNetwork:
     net = LiteRtValues(network)
     first = {step.operator for step in net.readers[network.input]}
     source = Value(network.shapes[network.input], bool(first & {"Conv", "ConvTranspose"}))
-    place = net.model.variable(source.stored, integers="Gather" in first)
-    net.values[network.input] = Value(source.shape, source.last, place)
+    known, (given, computed) = net.quantization.get(network.input), network.dtypes
+    source = replace(source, quantization=None if given == "float32" else known)
+    place = net.model.variable(source.stored, integers="Gather" in first, quantization=source.quantization)
+    net.values[network.input] = net.converted(replace(source, place=place), known)
     for step in network.steps:
         if step.operator not in OPERATORS:
             raise ValueError(f"{step.output} is a {step.operator}: expected one of {', '.join(OPERATORS)}")
         if step.output not in net.values:  # not fused into what came before
             OPERATORS[step.operator](net, step)
     output = net.values[network.output]
+    output = net.converted(output, None if computed == "float32" else net.quantization[network.output])
     content = net.model.finished([place], output.place)
     return LiteRtNetwork(content, source.axes, tuple(int(axis) for axis in np.argsort(output.axes)))
 
@@ -59,24 +62,33 @@ def _unary(net: LiteRtValues, step: Step) -> None:
     if step.operator == "Clip" and not net.clips_to_six(step):
         raise ValueError(f"{step.output}: expected a Clip to 0..6")
     code, kind = UNARY[step.operator]
-    data = net.values[step.inputs[0]]
-    net.finish(step, code, net.options(kind) if kind else None, [data.place], last=data.last)
+    integers = net.on_integers(step)
+    data = net.value(step.inputs[0], last=net.values[step.inputs[0]].last, integers=integers)
+    options = net.options(kind) if kind else None
+    net.finish(step, code, options, [data.place], last=data.last, integers=integers)
 
 
 def _binary(net: LiteRtValues, step: Step) -> None:
     last = any(name in net.values and net.values[name].last for name in step.inputs)
-    operands = [net.value(name, last=last) for name in step.inputs]
+    divisor = net.constants.get(step.inputs[1]) if step.operator == "Div" else None
+    integers = net.on_integers(step)
+    if step.operator == "Div" and (divisor is None or divisor.size > 1):
+        integers = False
+    if integers and divisor is not None:  # integers have no division
+        step = replace(step, operator="Mul", inputs=(step.inputs[0], net.reciprocal(step.inputs[1])))
+    operands = [net.value(name, last=last, integers=integers) for name in step.inputs]
     if last and any(0 < len(item.shape) < len(net.shape(step.output)) for item in operands):
         raise ValueError(f"{step.output}: expected operands of equal ranks")
     code, kind = BINARY[step.operator]
-    net.finish(step, code, net.options(kind), [item.place for item in operands], last=last)
+    places = [item.place for item in operands]
+    net.finish(step, code, net.options(kind), places, last=last, integers=integers)
 
 
 def _hard_sigmoid(net: LiteRtValues, step: Step) -> None:
     """min(max(x + 3, 0), 6) / 6, as TensorFlow says it."""
     if not np.allclose((step.attributes["alpha"], step.attributes["beta"]), (1 / 6, 0.5)):
         raise ValueError(f"{step.output}: expected alpha 1/6 and beta 1/2, found {step.attributes}")
-    data = net.values[step.inputs[0]]
+    data = net.value(step.inputs[0], last=net.values[step.inputs[0]].last)
     options = net.options("Add", fusedActivationFunction=net.model.schema.ActivationFunctionType.RELU6)
     moved = net.add("ADD", options, [data.place, net.floats([3.0])], data)
     net.finish(step, "MUL", net.options("Mul"), [moved.place, net.floats([1 / 6])], last=data.last)
@@ -85,10 +97,12 @@ def _hard_sigmoid(net: LiteRtValues, step: Step) -> None:
 def _softmax(net: LiteRtValues, step: Step) -> None:
     rank = len(net.shape(step.output))
     axis = step.attributes["axis"] % rank
-    data = net.value(step.inputs[0], last=axis == 1 and rank > 2)
+    integers = net.on_integers(step)
+    data = net.value(step.inputs[0], last=axis == 1 and rank > 2, integers=integers)
     if data.axes[-1] != axis:
         raise ValueError(f"{step.output}: expected a softmax of channels or of the last dimension")
-    net.finish(step, "SOFTMAX", net.options("Softmax", beta=1.0), [data.place], last=data.last)
+    options = net.options("Softmax", beta=1.0)
+    net.finish(step, "SOFTMAX", options, [data.place], last=data.last, integers=integers)
 
 
 def _mean(net: LiteRtValues, step: Step) -> None:
@@ -96,17 +110,23 @@ def _mean(net: LiteRtValues, step: Step) -> None:
     rank, whole = len(data.shape), step.operator == "GlobalAveragePool"
     axes = range(2, rank) if whole else [axis % rank for axis in step.attributes["axes"]]
     keeps = whole or bool(step.attributes.get("keepdims", 1))
-    data = net.value(step.inputs[0], last=data.last and keeps)
+    integers = net.on_integers(step)
+    data = net.value(step.inputs[0], last=data.last and keeps, integers=integers)
     operands = [data.place, net.integers(sorted(data.axes.index(axis) for axis in axes))]
-    net.finish(step, "MEAN", net.options("Reducer", keepDims=keeps), operands, last=data.last)
+    options = net.options("Reducer", keepDims=keeps)
+    net.finish(step, "MEAN", options, operands, last=data.last, integers=integers)
 
 
 def _concat(net: LiteRtValues, step: Step) -> None:
     last = any(name in net.values and net.values[name].last for name in step.inputs)
     axis = step.attributes["axis"] % len(net.shape(step.output))
-    operands = [net.value(name, last=last) for name in step.inputs]
+    integers = net.on_integers(step)
+    operands = [net.value(name, last=last, integers=integers) for name in step.inputs]
+    if integers:
+        operands = [net.converted(item, net.result(step)) for item in operands]
     options = net.options("Concatenation", axis=operands[0].axes.index(axis))
-    net.finish(step, "CONCATENATION", options, [item.place for item in operands], last=last)
+    places = [item.place for item in operands]
+    net.finish(step, "CONCATENATION", options, places, last=last, integers=integers)
 
 
 def _split(net: LiteRtValues, step: Step) -> None:
@@ -115,10 +135,10 @@ def _split(net: LiteRtValues, step: Step) -> None:
     axis = data.axes.index(step.attributes["axis"] % len(data.shape))
     start = 0
     for name in step.outputs:
-        part = Value(net.shape(name), data.last)
+        part = replace(data, shape=net.shape(name))
         begin = [start if at == axis else 0 for at in range(len(data.shape))]
         operands = [data.place, net.integers(begin), net.integers(part.stored)]
-        net.values[name] = net.add("SLICE", net.options("Slice"), operands, part)
+        net.moves(name, net.add("SLICE", net.options("Slice"), operands, part))
         start += part.stored[axis]
 
 
@@ -126,20 +146,20 @@ def _reshape(net: LiteRtValues, step: Step) -> None:
     """An image whose pixels become one dimension keeps its channels last."""
     data, shape = net.values[step.inputs[0]], net.shape(step.output)
     last = data.last and len(shape) == 3 and shape[:2] == data.shape[:2]
-    data = net.value(step.inputs[0], last=last)
-    net.values[step.output] = net.reshaped(data, Value(shape, last))
+    data = net.value(step.inputs[0], last=last, integers=True)
+    net.moves(step.output, net.reshaped(data, Value(shape, last)))
 
 
 def _transpose(net: LiteRtValues, step: Step) -> None:
     """From the order in which the data lies."""
     data, perm = net.values[step.inputs[0]], step.attributes["perm"]
     axes = [data.axes.index(axis) for axis in perm]
-    after = Value(tuple(data.shape[axis] for axis in perm))
+    after = replace(data, shape=tuple(data.shape[axis] for axis in perm), last=False)
     if (several := [axis for axis in axes if data.stored[axis] > 1]) == sorted(several):
-        net.values[step.output] = net.reshaped(data, after)
+        net.moves(step.output, net.reshaped(data, after))
     else:
         operands = [data.place, net.integers(axes)]
-        net.values[step.output] = net.add("TRANSPOSE", net.options("Transpose"), operands, after)
+        net.moves(step.output, net.add("TRANSPOSE", net.options("Transpose"), operands, after))
 
 
 OPERATORS: dict[str, Callable[[LiteRtValues, Step], None]] = {

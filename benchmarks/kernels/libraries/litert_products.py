@@ -15,31 +15,37 @@ def matmul(net: LiteRtValues, step: Step) -> None:
     """With a constant at the right, the fully connected operator, which packs it ahead of time."""
     left, right = step.inputs
     if right in net.constants and net.constants[right].ndim == 2:
-        _fully_connected(net, step, left, net.constants[right].T, None)
+        _fully_connected(net, step, right, net.constants[right].T, None)
         return
-    operands = [net.value(name, last=False).place for name in (left, right)]
-    net.finish(step, "BATCH_MATMUL", net.options("BatchMatMul"), operands, last=False)
+    integers = net.on_integers(step)
+    operands = [net.value(name, last=False, integers=integers).place for name in (left, right)]
+    net.finish(step, "BATCH_MATMUL", net.options("BatchMatMul"), operands, last=False, integers=integers)
 
 
 def gemm(net: LiteRtValues, step: Step) -> None:
     """A product with a constant and the sum with a row."""
-    data, weight, *bias = step.inputs
+    _, weight, *bias = step.inputs
     taps = net.constants[weight]
     row = net.constants[bias[0]] if bias else None
-    _fully_connected(net, step, data, taps if step.attributes.get("transB") else taps.T, row)
+    _fully_connected(net, step, weight, taps if step.attributes.get("transB") else taps.T, row)
 
 
-def _fully_connected(net: LiteRtValues, step: Step, data: str, weight: Array, bias: Array | None) -> None:
-    """With the sum that follows it where that adds a row; `weight` is [outputs, inputs]."""
+def _fully_connected(net: LiteRtValues, step: Step, name: str, weight: Array, bias: Array | None) -> None:
+    """With the sum that follows it where that adds a row, which is then not made integers in between;
+    `weight`, of this name, is [outputs, inputs]."""
+    data, integers = step.inputs[0], net.on_integers(step)
     after = net.readers.get(step.output, [])
     rows = [net.constants[name] for item in after for name in item.inputs if name in net.constants]
     added = bias is None and [item.operator for item in after] == ["Add"] and len(rows) == 1
     if added and rows[0].shape == (len(weight),):
         bias, step = rows[0], after[0]
-    operand = net.value(data, last=False)
-    operands = [operand.place, net.floats(weight), *([net.floats(bias)] if bias is not None else [])]
+        integers = integers and net.result(step) is not None
+    operand = net.value(data, last=False, integers=integers)
+    operands = [operand.place, net.taps(name, weight, integers=integers)]
+    if bias is not None:
+        operands.append(net.bias(bias, operand, name, integers=integers))
     options = net.options("FullyConnected", keepNumDims=len(operand.shape) != 2)
-    net.finish(step, "FULLY_CONNECTED", options, operands, last=False)
+    net.finish(step, "FULLY_CONNECTED", options, operands, last=False, integers=integers)
 
 
 def layer_norm(net: LiteRtValues, step: Step) -> None:

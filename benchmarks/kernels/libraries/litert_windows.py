@@ -14,6 +14,7 @@ from benchmarks.kernels.workloads import Shape
 
 NEVER_NEGATIVE = ("Relu", "Clip", "Sigmoid")
 LOWEST = float(np.finfo(np.float32).min)
+LEAST = -128  # the integer of 0 where nothing is negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ def conv(net: LiteRtValues, step: Step) -> None:
         ValueError: its kernel is neither.
     """
     weight, of = net.constants[step.inputs[1]], step.attributes
-    data, rank = net.value(step.inputs[0], last=True), weight.ndim - 2
+    data = net.value(step.inputs[0], last=True, integers=net.on_integers(step))
+    rank = weight.ndim - 2
     kernel, strides = list(weight.shape[2:]), list(of["strides"])
     pads = list(of.get("pads", [0] * 2 * rank))
     if rank == 2:
@@ -103,15 +105,21 @@ def _conv2d(
     name = "DepthwiseConv2D" if depthwise else "Conv2D"
     options = net.options(name, dilationHFactor=1, dilationWFactor=1, **own)
     window = Window(data.stored, kernel, strides, pads)
-    place = _padded(net, window, options, data.place, 0.0)
-    operands = [place, net.floats(taps), net.floats(bias)]
+    place = _padded(net, window, options, data, 0.0)
+    integers = net.on_integers(step)
+    operands = [
+        place,
+        net.taps(step.inputs[1], taps, integers=integers),
+        net.bias(bias, data, step.inputs[1], integers=integers),
+    ]
     code = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
     output = Value((data.shape[0], len(weight), *window.output), True)
-    net.finish(step, code, options, operands, last=True, computed=output)
+    net.finish(step, code, options, operands, last=True, computed=output, integers=integers)
 
 
-def _padded(net: LiteRtValues, window: Window, options: Any, place: int, filler: float) -> int:
+def _padded(net: LiteRtValues, window: Window, options: Any, data: Value, filler: float) -> int:
     """Set stride and padding of a window; the place of its data, padded where SAME is something else."""
+    place, quantization = data.place, data.quantization
     options.strideH, options.strideW = window.strides
     options.padding = net.model.schema.Padding.SAME if window.same else net.model.schema.Padding.VALID
     if window.same or not any(window.pads):
@@ -121,20 +129,28 @@ def _padded(net: LiteRtValues, window: Window, options: Any, place: int, filler:
     operands = [place, net.integers([[0, 0], [top, bottom], [left, right], [0, 0]])]
     padded = (batch, height + top + bottom, width + left + right, channels)
     if filler:
-        return net.model.operator("PADV2", net.options("PadV2"), [*operands, net.floats([filler])], padded)
-    return net.model.operator("PAD", net.options("Pad"), operands, padded)
+        around = np.full(1, filler, np.float32)
+        if quantization:
+            around = quantization.integers(around)
+        operands.append(net.model.constant(around, quantization))
+        return net.model.operator("PADV2", net.options("PadV2"), operands, padded, quantization)
+    return net.model.operator("PAD", net.options("Pad"), operands, padded, quantization)
 
 
 def max_pool(net: LiteRtValues, step: Step) -> None:
     """A pooling; zeros are as good as the lowest number around data that is never negative, and faster."""
-    data, of = net.value(step.inputs[0], last=True), step.attributes
+    of, integers = step.attributes, net.on_integers(step)
+    data = net.value(step.inputs[0], last=True, integers=integers)
     maker = net.makers.get(step.inputs[0])
-    filler = 0.0 if maker is not None and maker.operator in NEVER_NEGATIVE else LOWEST
+    positive = maker is not None and maker.operator in NEVER_NEGATIVE
+    if data.quantization is not None:
+        positive = data.quantization.zero == LEAST
     window = Window(data.stored, of["kernel_shape"], of["strides"], of.get("pads", [0] * 4))
     height, width = of["kernel_shape"]
     options = net.options("Pool2D", filterHeight=height, filterWidth=width)
-    place = _padded(net, window, options, data.place, filler)
-    net.finish(step, "MAX_POOL_2D", options, [place], last=True)
+    place = _padded(net, window, options, data, 0.0 if positive else LOWEST)
+    same = Value(net.shape(step.output), True, quantization=data.quantization)
+    net.finish(step, "MAX_POOL_2D", options, [place], last=True, computed=same, integers=integers)
 
 
 def transposed(net: LiteRtValues, step: Step) -> None:
@@ -168,6 +184,9 @@ def resize(net: LiteRtValues, step: Step) -> None:
     """
     if step.attributes.get("mode") != b"nearest":
         raise ValueError(f"{step.output}: expected the nearest pixel, found {step.attributes}")
-    data, size = net.value(step.inputs[0], last=True), net.integers(net.shape(step.output)[2:])
-    options = net.options("ResizeNearestNeighbor")
-    net.finish(step, "RESIZE_NEAREST_NEIGHBOR", options, [data.place, size], last=True)
+    integers = net.on_integers(step)
+    data = net.value(step.inputs[0], last=True, integers=integers)
+    operands = [data.place, net.integers(net.shape(step.output)[2:])]
+    options, code = net.options("ResizeNearestNeighbor"), "RESIZE_NEAREST_NEIGHBOR"
+    same = Value(net.shape(step.output), True, quantization=data.quantization)
+    net.finish(step, code, options, operands, last=True, computed=same, integers=integers)

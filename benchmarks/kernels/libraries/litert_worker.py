@@ -18,6 +18,7 @@ from benchmarks.kernels.inference import Network
 from benchmarks.kernels.libraries.litert_models import litert_model
 from benchmarks.kernels.libraries.litert_networks import litert_network
 from benchmarks.kernels.libraries.network_steps import network_steps
+from benchmarks.kernels.libraries.quantized_steps import moved_down, moved_up
 from benchmarks.kernels.worker import Library, Variant, serve
 from benchmarks.kernels.workloads import Array, Image, Workload
 
@@ -44,9 +45,13 @@ class LiteRt(Library):
         return [Variant("xnnpack", interpreter.invoke, documented if model.comparable else None)]
 
     def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
-        model = litert_network(network_steps(Path(network.model)))
+        steps = network_steps(Path(network.model))
+        model = litert_network(steps)
         given = np.ascontiguousarray(data.transpose(model.input_axes))
-        given = given if given.dtype == np.float32 else given.astype(np.int32)
+        if given.dtype in (np.uint8, np.int8):
+            given = moved_down(given).astype(np.int8)
+        elif given.dtype != np.float32:
+            given = given.astype(np.int32)
         interpreter, output = self._interpreter(model.content, [given])
 
         def run() -> None:
@@ -54,7 +59,8 @@ class LiteRt(Library):
             interpreter.invoke()
 
         def documented() -> Array:
-            return output().transpose(model.output_axes)
+            found = output().transpose(model.output_axes)
+            return moved_up(found) if steps.dtypes[1] == "uint8" else found
 
         return [Variant("xnnpack", run, documented)]
 

@@ -1,7 +1,8 @@
 """A network's ONNX file as a short list of steps that a library without an ONNX reader can be built from.
 
 Batch normalizations are folded into the convolutions before them and the five nodes of a GELU are one step,
-as every library's own converter does ahead of time. Needs the package onnx.
+as every library's own converter does ahead of time. Pairs of QuantizeLinear and DequantizeLinear are no steps
+(quantized_steps.py). Needs the package onnx.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.kernels.libraries.quantized_steps import Pairs, Quantization
 from benchmarks.kernels.workloads import Array, Shape
 
 GELU = ("Div", "Erf", "Add", "Mul", "Mul")
@@ -39,13 +41,18 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A network: one input, one output, the steps in order; `shapes`: of all values but constants."""
+    """A network: one input, one output, the steps in order; `shapes`: of all values but constants.
+
+    `quantization`: of values that are integers, and of constants that are. `dtypes`: of input and output.
+    """
 
     input: str
     output: str
     steps: tuple[Step, ...]
     constants: Mapping[str, Array]
     shapes: Mapping[str, Shape]
+    quantization: Mapping[str, Quantization] = field(default_factory=dict)
+    dtypes: tuple[str, str] = ("float32", "float32")
 
     def readers(self) -> dict[str, list[Step]]:
         """The steps that read each value."""
@@ -60,7 +67,8 @@ def network_steps(model: Path) -> Steps:
     """The network in a file.
 
     Raises:
-        ValueError: it has several inputs or outputs, or a batch normalization that follows no convolution.
+        ValueError: it has several inputs or outputs, a batch normalization that follows no convolution, or a
+            quantization that is none of one value.
     """
     onnx: Any = importlib.import_module("onnx")  # not needed to import this file
     graph = onnx.shape_inference.infer_shapes(onnx.load(str(model))).graph
@@ -68,20 +76,31 @@ def network_steps(model: Path) -> Steps:
         raise ValueError(f"expected one input and one output, found {len(graph.input)}, {len(graph.output)}")
     constants = {item.name: onnx.numpy_helper.to_array(item) for item in graph.initializer}
     made: dict[str, Step] = {}
+    pairs = Pairs(constants)
     for node in graph.node:
         attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
-        step = Step(node.op_type, tuple(node.input), tuple(node.output), attributes)
+        if pairs.removed(node.op_type, node.input, node.output[0], attributes):
+            continue
+        step = Step(node.op_type, pairs.read(node.input), tuple(node.output), attributes)
         if step.operator == "BatchNormalization":
             step = _folded(made.pop(step.inputs[0], None), step, constants)
         made[step.output] = step
     values = [*graph.input, *graph.value_info, *graph.output]
+    (output,) = pairs.read([graph.output[0].name])
+    pairs.check()
     return Steps(
         input=graph.input[0].name,
-        output=graph.output[0].name,
+        output=output,
         steps=tuple(_with_gelu(made, constants)),
         constants=constants,
         shapes={item.name: tuple(d.dim_value for d in item.type.tensor_type.shape.dim) for item in values},
+        quantization=pairs.quantization,
+        dtypes=(_dtype(onnx, graph.input[0]), _dtype(onnx, graph.output[0])),
     )
+
+
+def _dtype(onnx: Any, value: Any) -> str:
+    return str(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
 
 
 def _folded(convolution: Step | None, norm: Step, constants: dict[str, Array]) -> Step:

@@ -1,14 +1,26 @@
-"""Figures of networks of integers from a case, and their layers beside ONNX Runtime."""
+"""Figures of networks of integers from a case, their layers beside ONNX Runtime, LiteRT's models of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from benchmarks.integer_networks import FLOATS, quantized_network, row
-from benchmarks.integer_steps import steps_table
+from benchmarks.integer_networks import WRONG as WRONG_NETWORK
+from benchmarks.integer_rivals import WRONG
+from benchmarks.integer_steps import onnxruntime_values, steps_table
+from benchmarks.integers import FULL, PEERS, as_qdq, main
+from benchmarks.kernels.inference import Network
+from benchmarks.kernels.libraries.network_steps import Steps, network_steps
+from benchmarks.kernels.libraries.quantized_steps import Quantization
+from benchmarks.kernels.processes import LibraryProcess, contenders
 from benchmarks.kernels.results import OWN, Case, Sample, Series
+from benchmarks.kernels.workloads import Image, Workload
 
 
 def series(library: str, seconds: float, error: float | None = 0.01) -> Series:
@@ -39,3 +51,108 @@ def test_layers_of_a_network_are_compared_by_kind(tmp_path: Path) -> None:
     kinds = {line.split()[0]: line.split() for line in lines[1:]}
     assert {"matmul", "lookup", "normalize"} <= kinds.keys()
     assert all(int(cells[-1]) <= 1 for cells in kinds.values())
+
+
+def with_pairs(network: Steps) -> onnx.ModelProto:
+    """The steps as an ONNX model in which each value is int8 with the quantization that it has there."""
+    nodes, weights = [], dict(network.constants)
+
+    def pair(name: str, result: str, known: Quantization) -> None:
+        weights[f"{result}/scale"] = np.float32(known.scales[0])
+        weights[f"{result}/zero"] = np.int8(known.zero)
+        parameters = [f"{result}/scale", f"{result}/zero"]
+        nodes.append(helper.make_node("QuantizeLinear", [name, *parameters], [f"{result}/q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{result}/q", *parameters], [result]))
+
+    pair(network.input, f"{network.input}/same", network.quantization[network.input])
+    for step in network.steps:
+        known = network.quantization.get(step.output)
+        names = [f"{name}/same" if name == network.input else name for name in step.inputs]
+        made = f"{step.output}/float" if known else step.output
+        nodes.append(helper.make_node(step.operator, names, [made], **step.attributes))
+        if known:
+            pair(made, step.output, known)
+    ends = [helper.make_tensor_value_info(name, 1, None) for name in (network.input, network.output)]
+    tensors = [
+        numpy_helper.from_array(
+            np.asarray(array, np.float32 if array.dtype == np.float64 else array.dtype), name
+        )
+        for name, array in weights.items()
+    ]
+    graph = helper.make_graph(nodes, "pairs", ends[:1], ends[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["onnxruntime", "pytorch"])
+def test_values_have_the_quantization_of_the_file(form: str, tmp_path: Path) -> None:
+    path = quantized_network("squeezenet", tmp_path, 32, form)[1]
+    network, proto = network_steps(path), onnx.load(str(path))
+    assert "QuantizeLinear" not in {step.operator for step in network.steps}
+    shape = network.shapes[network.input]
+    data = {network.input: np.random.default_rng(0).normal(0, 1, shape).astype(np.float32)}
+    (output,) = (item.name for item in proto.graph.output)
+    want = onnxruntime_values(proto, data, [output])[output]
+    found = onnxruntime_values(with_pairs(network), data, [network.output])[network.output]
+    assert len(np.unique(want)) > 5 and np.array_equal(found, want)
+
+
+@pytest.fixture
+def litert() -> Iterator[LibraryProcess]:
+    (found,) = (item for item in contenders(PEERS, (), ["litert"]) if item.name == "litert")
+    if not found.python.exists():
+        pytest.skip(f"no LiteRT at {PEERS}")
+    process = LibraryProcess(found, 1)
+    yield process
+    process.close()
+
+
+def error_of(process: LibraryProcess, path: Path, dtype: str) -> float:
+    """Of a library on a file, from ONNX Runtime without optimizing, of the largest output."""
+    proto = onnx.load(str(path))
+    (given,), (output,) = proto.graph.input, proto.graph.output
+    shape = [size.dim_value for size in given.type.tensor_type.shape.dim]
+    rng = np.random.default_rng(0)
+    data = rng.normal(0, 1, shape) if dtype == "float32" else rng.integers(0, 256, shape)
+    inputs = {given.name: data.astype(dtype)}
+    want = onnxruntime_values(proto, inputs, [output.name])[output.name]
+    arrays = path.with_suffix(".npz")
+    np.savez(arrays, input=inputs[given.name], output=want)
+    network = Network("net", str(path), str(arrays), "", "", 1, 1)
+    answer = process.ask({"do": "open", "workload": network.described()}, timeout_s=60)
+    (variant,) = answer["variants"]
+    return float(variant["error"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["squeezenet", "mobilenet_v2", "bert"])
+def test_litert_computes_a_network_of_integers(name: str, tmp_path: Path, litert: LibraryProcess) -> None:
+    assert error_of(litert, quantized_network(name, tmp_path, 32)[1], "float32") < WRONG_NETWORK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "image",
+    [
+        Image("conv", 9, 3, 24, 3, 2, 1),
+        Image("conv", 8, 16, 24, 1, 1, 0),
+        Image("depthwise", 8, 16, 16, 3, 1, 1),
+    ],
+    ids=lambda image: image.text,
+)
+def test_litert_computes_an_operator_on_bytes(image: Image, tmp_path: Path, litert: LibraryProcess) -> None:
+    path = tmp_path / "operator.onnx"
+    path.write_bytes(as_qdq(Workload("one", "conv", image), FULL).SerializeToString())
+    assert error_of(litert, path, "uint8") < WRONG
+
+
+@pytest.mark.slow
+def test_our_integers_are_measured_beside_onnxruntime(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whose outputs must be the same, whatever this CPU's own sums of bytes do."""
+    assert main(["measure", "--only", "D9", "--drawn", "1", "--peers", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "not measured: litert: no Python at" in said and "not measured: openvino: no Python at" in said
+    (cells,) = (line.split() for line in said.splitlines() if line.startswith("D9"))
+    assert all(float(cell) > 0 for cell in cells[2:6])
