@@ -68,8 +68,7 @@ class DotProducts:
 
     def add(self, function: str, total: Value, words: Value, weights: Value) -> Value | None:
         """total + function(words, weights), lane by lane; None where the target has no instruction for it."""
-        (words, weights), lanes = self.arithmetic.together(words, weights)
-        total = self.arithmetic.writer.splat(total, lanes)
+        (total, words, weights), lanes = self.arithmetic.together(total, words, weights)
         if function in BYTE_BOUNDS:
             return self._pairs(function, total, words, weights)
         if lanes in dot_lanes(self.target) and self.x86 == (function == "dot4"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from cross.expression.language.terms import Term, call, cast
 from cross.inspection.cpu_loops import CodeReport, inspect
 from cross.loopnest import Programs
 from cross.schedule import space_of
+from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.quick import others_slow
 from tests.targets import AVX2
 from toolkit.model.labels import short_name
@@ -91,3 +94,25 @@ def test_so_many_steps_fit_16_bits(steps: int, bound: int) -> None:
     limits = np.iinfo(np.int16)
     assert limits.min <= -128 * bound * steps and 128 * bound * steps <= limits.max
     assert 128 * (bound + 1) * steps > limits.max
+
+
+def test_sums_in_lanes_whose_operands_are_the_same(tmp_path: Path) -> None:
+    """Rows of padding alone times the weights of the only channel: one number for every lane of a row."""
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (1, 2, 6, 8), np.uint8)
+    taps = rng.integers(-128, 128, (8,), np.int8)
+    data, weight = placeholder((1, 2, 6, 2), "x", "int32"), placeholder((1, 1, 2, 1), "w", "int32")
+    output = dense_conv(
+        *(data, weight, Window((1, 1), (1, 1, 1, 1), (1, 1))), product=lambda x, w: call("dot4", x, w)
+    )
+    space = space_of(Operator("conv", (data, weight), output, frozenset({1})), AVX2)
+    operands = [image.view(np.int32), taps.view(np.int32).reshape(1, 1, 2, 1)]
+    programs = Programs(space)
+    jobs = [
+        Job(programs.nest(space.configuration(row)), operands)
+        for row in space.sample(np.random.default_rng(0), 30)
+    ]
+    sums = (image.astype(np.int32) * taps).sum(axis=-1, keepdims=True)
+    want = np.pad(sums, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    for found in run_here(compile_jobs(jobs, AVX2), jobs, tmp_path):
+        assert np.array_equal(found, want)
