@@ -135,8 +135,8 @@ Stages = dict[str, Stage]
 def resolved_body(current: Mapping[str, Stage], stage: Stage) -> Term:
     """The body of a stage with all inlined stages substituted."""
 
-    def inlined(name: str) -> Tensor | None:
-        producer = current.get(name)
+    def inlined(read: Tensor) -> Tensor | None:
+        producer = current.get(read.name)
         return producer.tensor if producer is not None and producer.inlined else None
 
     return inlined_body(stage.tensor, inlined)

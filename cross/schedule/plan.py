@@ -60,7 +60,7 @@ class Plan:
     def body(self, tensor: Tensor, padding_inlined: bool = False) -> Term:
         """The body of a stage with everything inlined that the plan inlines."""
         names = {*self.inlined, *(item.name for item in self.paddings if padding_inlined)}
-        return inlined_body(tensor, lambda name: self.stages[name] if name in names else None)
+        return inlined_body(tensor, lambda read: self.stages[read.name] if read.name in names else None)
 
 
 def make_plan(operator: Operator) -> Plan:

@@ -89,7 +89,7 @@ def _filled_now(stage: Tensor, reads: list[Read], lanes: int) -> float:
 def _reads(operator: Operator, stage: Tensor) -> list[Read]:
     """Reads of the stage with elementwise producers inlined, as the sketch will see them."""
     inlined = {
-        tensor.name: tensor
+        tensor: tensor
         for tensor in operator.stages
         if not tensor.reduce_axes and tensor is not operator.output and not guards_reads(tensor)
     }

@@ -6,8 +6,8 @@ anchor's shape; and through branches that meet again, such as x * sigmoid(x). A 
 element for a vector of results reads it where a Slice or Transpose would take it from: of images whose
 channels come first, of shuffled channels.
 
-Floats that are made of 8-bit integers element by element are computed inside each reader: memory holds the
-integers, a quarter of the bytes.
+Floats that are made of 8-bit integers element by element are computed inside each reader that reads an
+element about once: memory holds the integers, a quarter of the bytes.
 """
 
 from __future__ import annotations
@@ -50,6 +50,14 @@ LONG_FUNCTIONS = frozenset(
     )
 )
 _BYTES = frozenset({"int8", "uint8"})
+# Operators behind which a dequantized operand is as well computed where it is read: they read it once, or in
+# two or three passes over what stays in the first cache.
+READERS_OF_BYTES = frozenset(
+    (
+        *("Expand", "Gather", "Pad", "Resample", "Slice", "Transpose"),
+        *("LogSoftmax", "Normalize", "Softmax", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"),
+    )
+)
 _SCALING = frozenset({"Add", "Cast", "Mul", "Sub"})
 FEW_CHANNELS = 8  # fewer leave vectors half empty: a long function is computed apart, on full ones
 
@@ -112,7 +120,8 @@ def chains(graph: Graph) -> list[Chain]:
 
 
 def _dequantized(graph: Graph, readers: Mapping[str, list[Node]]) -> set[str]:
-    """Values that are scaled and shifted bytes, and read element by element in their shape only."""
+    """Values that are scaled and shifted bytes, read element by element in their shape only, or by operators
+    that may compute what they read."""
     made: set[str] = set()
     for node in graph.nodes:
         computed = [name for name in node.inputs if not graph.values[name].constant]
@@ -125,7 +134,8 @@ def _dequantized(graph: Graph, readers: Mapping[str, list[Node]]) -> set[str]:
     def inside(name: str) -> bool:
         shape = graph.values[name].shape
         fit = [
-            reader.op in ELEMENTWISE and graph.values[reader.output].shape == shape
+            (reader.op in ELEMENTWISE and graph.values[reader.output].shape == shape)
+            or (reader.op in READERS_OF_BYTES and reader.inputs[0] == name)
             for reader in readers[name]
         ]
         return bool(fit) and all(fit) and name not in graph.outputs

@@ -41,7 +41,7 @@ class Values(Memory):
         self.functions = Functions(self.arithmetic)
         self.arithmetic.saturates = target.triple.startswith("aarch64")
         self.dot_products = DotProducts(self.arithmetic, target)
-        self.fuses = fuses(target)
+        self.fuses = self.arithmetic.saturates or fuses(target)
         self.rounded = False
         """Whether the result is rounded to integers: a fused multiply-add would choose other ones."""
         self.sharing = Sharing()
@@ -101,14 +101,18 @@ class Values(Memory):
         return self.arithmetic.apply(expr.function, operands) if written is None else written(operands[0])
 
     def rounded_byte(self, expr: Cast) -> Value | None:
-        """A byte of a rounded float32, or such a byte as a float32 again; None for any other conversion."""
-        if self.arithmetic.saturates:
-            return None
+        """A byte of a rounded float32, or such a byte as a float32 again; None for any other conversion.
+
+        Where conversions saturate they are as short as this, unless a division goes with it.
+        """
         byte, again = rounded_byte(expr), dequantized(expr)
+        found = byte or (again[0] if again is not None else None)
+        if self.arithmetic.saturates and (found is None or not _is_quotient(found)):
+            return None
         if byte is not None:
             addend, left = rounder(byte.zero)
-            found = self.clamped(byte)
-            total = self.writer.value(binary("fadd", found, self._splat(addend, found)))
+            number = self.clamped(byte)
+            total = self.writer.value(binary("fadd", number, self._splat(addend, number)))
             bits = self.writer.value(conversion("bitcast", total, "int32"))
             if left:
                 bits = self.writer.value(binary("add", bits, self._splat(left, bits)))
@@ -262,6 +266,14 @@ def _settled(op: str, left: Value, right: Value) -> Value | None:
         if one.text in ("true", "false"):
             return other if (one.text == "true") == (op == "and") else one
     return None
+
+
+def _is_quotient(byte: RoundedByte) -> bool:
+    """Whether a constant divides what is rounded."""
+    match byte.number:
+        case Binary("/", _, Const()):
+            return True
+    return False
 
 
 def _is_zero(value: Value) -> bool:

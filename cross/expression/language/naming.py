@@ -49,16 +49,16 @@ def replace_reads(term: Term, change: Callable[[Read], Term]) -> Term:
     return change(rebuilt) if isinstance(rebuilt, Read) else rebuilt
 
 
-def inlined_body(tensor: Tensor, inlined: Callable[[str], Tensor | None]) -> Term:
+def inlined_body(tensor: Tensor, inlined: Callable[[Tensor], Tensor | None]) -> Term:
     """The body of a computed tensor with reads of inlined tensors replaced by their bodies.
 
     Args:
         tensor: a computed tensor.
-        inlined: the tensor of a name if it is to be inlined, else None.
+        inlined: what stands for a tensor that is to be inlined, else None.
     """
 
     def inline(read: Read) -> Term:
-        producer = inlined(read.tensor.name)
+        producer = inlined(read.tensor)
         if producer is None:
             return read
         body = inlined_body(producer, inlined)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from boards.board import load
 from boards.target import Target
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.objects import assembly
@@ -19,8 +20,9 @@ from cross.expression import Axis, Operator, Term, cast, compute, placeholder, r
 from cross.expression.language.terms import call
 from cross.loopnest import LoopNest, Programs
 from cross.schedule.choose import space_of
-from tests.fuzz.kernels import Job, compile_jobs, run_here
+from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
 from tests.targets import AVX2, EACH_HOST
+from toolkit.measure import emulation
 
 Floats = NDArray[np.float32]
 CASES = [("uint8", 0, 0.09728847444057465), ("uint8", 139, 0.3), ("int8", -17, 1.7e-3), ("int8", 4, 1.0)]
@@ -71,6 +73,35 @@ def test_every_half_becomes_the_byte_of_the_definition(target: Target, tmp_path:
             want += [as_byte(number, dtype, zero), (as_byte(number, dtype, zero) + 11) * 0.5]
     for got, expected in zip(run_here(compile_jobs(jobs, target), jobs, tmp_path), want, strict=True):
         np.testing.assert_array_equal(got.astype(np.float32), expected)
+
+
+@pytest.mark.emulated
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_every_half_becomes_the_byte_of_the_definition_as_aarch64(tmp_path: Path) -> None:
+    board, paths = load("emulated-a53"), emulation.find()
+    if paths is None:
+        pytest.skip("no emulation here; `make emulation` fetches it")
+    target = board.target(None)
+    jobs, want = [], []
+    for dtype, zero, scale in CASES:
+        data, divisor = halves(scale), float(np.float32(scale))
+        expected = as_byte(data / np.float32(scale), dtype, zero)
+        jobs += [Job(nest(item, target), [data]) for item in operators(data, dtype, zero, divisor)]
+        want += [expected, (expected + 11) * 0.5]
+    command = paths.command(board.link.command)
+    for got, expected in zip(
+        run_emulated(compile_jobs(jobs, target), jobs, tmp_path, command), want, strict=True
+    ):
+        np.testing.assert_array_equal(got.astype(np.float32), expected)
+
+
+def test_no_division_is_left_on_aarch64() -> None:
+    target, x = load("rpi3b").target(None), placeholder((64,), "x")
+    quotient = compute((64,), lambda i: cast("uint8", call("round", x[i] / 0.3) + 3.0), "y")
+    total = added(ADDED[0][0], (4, 64), *ADDED[0][1:])
+    for operator in (Operator("byte", (x,), quotient), total):
+        text = assembly(llvm_module("k", nest(operator, target), target), target)
+        assert "fdiv" not in text and "fml" in text
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 255), (-250, 5), (-128, 127)])

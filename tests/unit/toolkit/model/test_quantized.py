@@ -351,6 +351,43 @@ def test_averages_and_repeated_elements_are_of_integers(
     assert np.abs(off).max() <= ("linear" in node or "[2, 2]> (a)" in node)
 
 
+ON_BYTES = (
+    "LeakyRelu <alpha = 0.1> (a)",
+    "HardSwish (a)",
+    "Sub (a, b)",
+    "Mul (a, b)",
+    "Pad (a, pads)",
+    'Pad <mode = "reflect"> (a, pads)',
+    "Gather <axis = 1> (a, index)",
+    "ReduceMean (a, axes)",
+    "ReduceMax (a, axes)",
+    "Softmax <axis = -1> (a)",
+    "Softmax <axis = 1> (a)",
+    "LayerNormalization <axis = -1> (a, weights)",
+    "InstanceNormalization (a, channels, channels)",
+)
+
+
+def test_what_reads_quantized_tensors_about_once_leaves_no_floats_in_memory(tmp_path: Path) -> None:
+    rng, cases = np.random.default_rng(9), []
+    for place, node in enumerate(ON_BYTES):
+        proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 18]>
+            quantized (uint8[1, 4, 6, 9] x, uint8[1, 4, 6, 9] x1) => (uint8[n, c, h, w] y)
+            <float s = {{0.0317}}, float t = {{0.0171}}, uint8 z = {{117}}, int64[2] axes = {{1, 3}},
+             int64[8] pads = {{0, 0, 1, 1, 0, 0, 2, 1}}, int64[3] index = {{1, 3, 2}},
+             float[9] weights = {{1, 2, 1.5, 3, 1, 4, 2, 1, 3}}, float[4] channels = {{1, 2, 0.5, 0.3}}> {{
+            a = DequantizeLinear (x, s, z) b = DequantizeLinear (x1, s, z) c = {node}
+            y = QuantizeLinear (c, t, z) }}""")
+        graph = adapted(load_model(save(tmp_path, proto, f"{place}.onnx")), HOST)
+        assert [group.operator.output.dtype for group in graph.groups] == ["uint8"], node
+        inputs = {name: integers(rng, (1, 4, 6, 9), "uint8") for name in ("x", "x1")}
+        cases.append((node, proto, graph, inputs))
+    outputs = run_generated([(graph, inputs) for *_, graph, inputs in cases], tmp_path)
+    for (node, proto, _, inputs), found in zip(cases, outputs, strict=True):
+        off = np.abs(found["y"].astype(int) - unfused(proto, inputs).astype(int))
+        assert off.max() <= 1 and (off == 0).mean() > 0.98, node  # floats that lie nearly midway
+
+
 @pytest.mark.parametrize("global_", [False, True], ids=["window", "global"])
 @pytest.mark.parametrize("halved", [False, True])
 def test_averages_midway_between_steps_are_rounded_to_even(
