@@ -150,6 +150,11 @@ def _pad(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return data_movement.pad(operands[0], before, after, value)
 
 
+def _resample(node: Node, operands: Sequence[Tensor]) -> Tensor:
+    data, *taps = operands
+    return data_movement.resample(data, taps, node.integers("axes"), node.integers("weighted"))
+
+
 def _lrn(node: Node, operands: Sequence[Tensor]) -> Tensor:
     coefficients = node.number("alpha"), node.number("beta"), node.number("bias")
     return norm.local_response_norm(operands[0], node.integer("size"), coefficients)
@@ -289,6 +294,7 @@ _BUILDERS: dict[str, Builder] = {
     "Slice": _of(data_movement.strided_slice, "starts", "steps", "shape"),
     "Transpose": _of(data_movement.transpose, "perm"),
     "Gather": _of(data_movement.gather, "axis"),
+    "Resample": _resample,
     "LookUp": _of(data_movement.look_up),
     "GatherElements": _of(data_movement.gather_elements, "axis"),
     "GatherND": _of(indexed.gather_tuples, "batches"),

@@ -2,11 +2,12 @@
 
 Repeating is a broadcast between two reshapes. Any other resampling is linear and separable, whatever its mode
 and coordinates: one matrix per dimension, which ONNX's reference evaluator gives when it resizes the unit
-matrix.
+matrix. Few of its elements are not 0, but for large reductions with antialiasing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -15,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from toolkit.model.constants import run_node
-from toolkit.model.graph import Array, GraphBuilder, computed_in
+from toolkit.model.graph import Array, Attribute, GraphBuilder, computed_in
 from toolkit.model.import_arithmetic import cast_to
 from toolkit.model.source import FLOATS, NUMBERS, VALUES, Emitter, Importer, Operand, Source
 from toolkit.model.weight_layout import channels_last
 
+MOST_TAPS = 16  # elements that are read for a new one in one pass: those of a cubic one of an image
 MATRIX_ELEMENTS = 1 << 24  # of a resampling matrix; more would be no sensible way to resize
 
 
@@ -94,7 +96,8 @@ def resize(source: Source, build: GraphBuilder) -> None:
         return
     matrices |= {axis: _repeated(data.shape[axis], count) for axis, count in enumerate(repeats) if count > 1}
     added = _extrapolated(source, outside)
-    if data.dtype in FLOATS:
+    exact = not outside and all(set(np.unique(matrix)) <= {0.0, 1.0} for matrix in matrices.values())
+    if data.dtype in FLOATS or exact:
         _resample(source, build, data, matrices, added)
         return
     if data.dtype not in ("int8", "uint8") or source.text("mode", "nearest") != "nearest":
@@ -125,23 +128,64 @@ def _repeated(extent: int, count: int) -> Array:
 def _resample(
     source: Source, build: GraphBuilder, data: Operand, matrices: dict[int, Array], added: Array | None
 ) -> None:
-    """Multiply along each axis, on channels-last data seen as [outer, extent, inner], and add."""
-    nodes, (order, back) = Emitter(source, build), _image_order(data.rank)
-    shape = [data.shape[axis] for axis in order]
-    name = nodes.transposed(data.name, order)
+    """Few elements along some axes in one pass, then many along the others; and add."""
+    nodes, name = Emitter(source, build), data.name
+    taps = {axis: found for axis, matrix in matrices.items() if (found := _taps(matrix)) is not None}
+    together: list[int] = []
+    for axis in taps:
+        if math.prod(taps[item][0].shape[1] for item in (*together, axis)) > MOST_TAPS:
+            name, together = _resampled(nodes, name, {item: taps[item] for item in together}), []
+        together.append(axis)
+    name = _resampled(nodes, name, {item: taps[item] for item in together})
+    dense = {axis: matrix for axis, matrix in matrices.items() if axis not in taps}
+    name = _multiplied(nodes, name, dense)
+    whole = None if added is None else source.output.shape
+    name = source.emit(build, "Identity", [name], shape=whole)
+    if added is not None:
+        source.emit(build, "Add", [name, build.constant(f"{source.output.name}/extrapolated", added)])
+
+
+def _taps(matrix: Array) -> tuple[Array, Array] | None:
+    """Places and weights [new extent, taps] of elements that are not 0; None where they are many."""
+    count = max(1, int((matrix != 0.0).sum(axis=1).max()))
+    if count > MOST_TAPS:
+        return None
+    order = np.argsort(matrix == 0.0, axis=1, kind="stable")[:, :count]
+    weights = np.take_along_axis(matrix, order, 1)
+    return np.where(weights != 0.0, order, order[:, :1]), weights
+
+
+def _resampled(nodes: Emitter, name: str, taps: Mapping[int, tuple[Array, Array]]) -> str:
+    """Sums of a few weighted elements along each of the axes."""
+    if not taps:
+        return name
+    shape, dtype = list(nodes.shape(name)), nodes.build.values[name].dtype
+    operands, weighted = [name], []
+    for axis, (places, weights) in taps.items():
+        shape[axis] = len(places)
+        weighted.append(int((weights != 1.0).any()))
+        operands.append(nodes.constant(f"places{axis}", places, "int32"))
+        if weighted[-1]:
+            operands.append(nodes.constant(f"weights{axis}", weights, computed_in(dtype)))
+    attributes: dict[str, Attribute] = {"axes": tuple(taps), "weighted": tuple(weighted)}
+    return nodes.emit("Resample", operands, shape, attributes, dtype)
+
+
+def _multiplied(nodes: Emitter, name: str, matrices: Mapping[int, Array]) -> str:
+    """A matrix product along each axis, on channels-last data seen as [outer, extent, inner]."""
+    if not matrices:
+        return name
+    order, back = _image_order(len(nodes.shape(name)))
+    name = nodes.transposed(name, order)
+    shape, dtype = list(nodes.shape(name)), computed_in(nodes.build.values[name].dtype)
     for axis, matrix in matrices.items():
         place = order.index(axis)
         outer, inner = int(np.prod(shape[:place])), int(np.prod(shape[place + 1 :]))
-        left = build.constant(
-            f"{source.output.name}/resize{axis}", matrix.astype(computed_in(source.output.dtype))
-        )
+        left = nodes.constant(f"resize{axis}", matrix, dtype)
         name = nodes.shaped(name, (outer, shape[place], inner))
         shape[place] = matrix.shape[0]
         name = nodes.shaped(nodes.emit("MatMul", [left, name], (outer, shape[place], inner)), shape)
-    whole = None if added is None else source.output.shape
-    name = source.emit(build, "Transpose", [name], {"perm": back}, shape=whole)
-    if added is not None:
-        source.emit(build, "Add", [name, build.constant(f"{source.output.name}/extrapolated", added)])
+    return nodes.transposed(name, back)
 
 
 def _matrix(source: Source, axis: int) -> tuple[Array, Array]:

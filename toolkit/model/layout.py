@@ -293,6 +293,16 @@ def _with_image(layout: _Layout, node: Node) -> None:
     layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
 
 
+def _resampled(layout: _Layout, node: Node) -> None:
+    """An image channels last; places and weights along each of the axes, in the order of these."""
+    rank = len(layout.shape(node.output))
+    order = channels_last(rank) if rank > 2 else tuple(range(rank))
+    inputs = [layout.get(node.inputs[0], order), *(layout.get(name, (0, 1)) for name in node.inputs[1:])]
+    attributes: dict[str, Attribute] = dict(node.attributes)
+    attributes["axes"] = tuple(order.index(axis) for axis in node.integers("axes"))
+    layout.emit(node.op, inputs, node.output, order, attributes, node.name)
+
+
 def _control(layout: _Layout, node: Node) -> None:
     """Choices and loops keep the ONNX file's order of dimensions; the graphs inside are laid out already."""
     assert node.control is not None
@@ -373,6 +383,7 @@ _RULES: dict[str, Callable[[_Layout, Node], None]] = {
     ),
     **dict.fromkeys(("MatMul", "Expand", "Einsum", *INDEXED, *RECURRENT), _as_written),
     **dict.fromkeys(("Repeat", "Choose"), _control),
+    "Resample": _resampled,
     "Transpose": _transpose,
     "Reshape": _reshape,
     "Concat": _concat,

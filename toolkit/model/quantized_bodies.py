@@ -3,8 +3,8 @@
 A quantized tensor is three operands, (integers - zero point) * scale. Convolutions
 and matrix products sum in int32; the float32 of that sum is multiplied by one factor, input scale * weight
 scale / output scale, rounded to even, moved by the zero point and cut to the output's range, as ONNX Runtime
-does. Averages are such sums, too. Other operators compute in float32 between DequantizeLinear and
-QuantizeLinear.
+does. Averages and interpolated images are such sums, too. Other operators compute in float32 between
+DequantizeLinear and QuantizeLinear.
 
 Sources: ONNX's QLinearConv and QLinearMatMul; github.com/microsoft/onnxruntime, docs/ContribOperators.md.
 """
@@ -26,11 +26,20 @@ from toolkit.model.body_text import (
 )
 from toolkit.model.microsoft import DOMAIN
 
-_FLOAT, _UINT8 = 1, 2  # of onnx.TensorProto
+_FLOAT, _UINT8, _INT32 = 1, 2, 6  # of onnx.TensorProto
 MOST_ADDED: Final = 1 << 16  # bytes: float32 holds their sum exactly
 _POOL = {key: kind for key, kind in WINDOW.items() if key != "group"} | {
     "ceil_mode": "int",
     "count_include_pad": "int",
+}
+_RESIZE = {
+    "antialias": "int",
+    "axes": "ints",
+    "coordinate_transformation_mode": "string",
+    "cubic_coeff_a": "float",
+    "exclude_outside": "int",
+    "keep_aspect_ratio_policy": "string",
+    "mode": "string",
 }
 
 
@@ -264,6 +273,29 @@ def _averaged(op: str) -> Body:
     return body
 
 
+def interpolates(node: Any) -> bool:
+    """Whether a Resize weighs elements, of opset 11 or later, all of them inside of the image."""
+    mode = attribute_of(node, "coordinate_transformation_mode", b"half_pixel")
+    return (
+        attribute_of(node, "mode", b"nearest") != b"nearest"
+        and mode != b"tf_crop_and_resize"
+        and len(node.input) > 2
+    )
+
+
+def _resized(node: Any, types: Types) -> str:
+    """A Resize (x, scale, zero, output scale, zero, region, scales, sizes): sums of weighted integers.
+
+    They are exact where weights are multiples of a power of 2: halves between steps are rounded to even.
+    """
+    moved = f"z0 = Cast <to = {_INT32}> (i2) m = Sub (n, z0)" if is_given(node, 2) else "m = Identity (n)"
+    lines = [f"n = Cast <to = {_INT32}> (i0) {moved} b = Cast <to = {_FLOAT}> (m)"]
+    how = [f"i{place}" if is_given(node, place) else '""' for place in range(5, len(node.input))]
+    lines.append(f"r = Resize {passed_on(node, _RESIZE)} (b, {', '.join(how)})")
+    lines.append(f"f0 = Cast <to = {_FLOAT}> (i1) f1 = Cast <to = {_FLOAT}> (i3) f = Div (f0, f1)")
+    return " ".join((*lines, "y = Mul (r, f)", _rounded(node, types, 4)))
+
+
 def _expanded(name: str, shape: list[int]) -> str:
     """A tensor of ones."""
     return f"{name}Size = Constant <value_ints = {shape}> () {name} = Expand (one, {name}Size)"
@@ -301,6 +333,7 @@ BODIES: dict[str, Body] = {
     "QLinearMatMul": _matmul,
     f"{OWN}.ConvIntegerToFloat": _conv_to_float,
     f"{OWN}.GemmIntegerToFloat": _gemm_to_float,
+    f"{OWN}.QLinearResize": _resized,
 } | {
     f"{DOMAIN}.{op}": body
     for op, body in {

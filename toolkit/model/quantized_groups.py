@@ -8,8 +8,8 @@ output channel, a bias scaled by input scale * weight scale around 0, an activat
 output's dtype does not cut. Where only the operands are so (PyTorch's exporter leaves the bias in floats),
 the product is summed in integers, scaled to floats, and what follows is computed in floats as it is written.
 Concat joins integers, for which its operands are quantized first where they count otherwise. Averages are
-sums of integers. Everything else of such a model stays as it is: elementwise functions between integers are
-one kernel anyway.
+sums of integers, interpolated images weighted ones. Everything else of such a model stays as it is:
+elementwise functions between integers are one kernel anyway.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from toolkit.model.live_nodes import live, reads
 from toolkit.model.microsoft import DOMAIN
-from toolkit.model.quantized_bodies import TO_FLOAT
+from toolkit.model.quantized_bodies import OWN, TO_FLOAT, interpolates
 from toolkit.model.quantized_moves import MOVED, renamed, with_moved_integers
 
 _BYTES = (np.uint8, np.int8)
@@ -148,7 +148,9 @@ class _Groups:
             return None
         node = self._behind(last.input[0])
         if node is not None and node.op_type in _AVERAGING and not node.domain:
-            return self._averaged(node, last)
+            return self._weighed(node, last)
+        if node is not None and node.op_type == "Resize" and not node.domain and interpolates(node):
+            return self._weighed(node, last, OWN)
         if node is not None and node.op_type in ("Relu", "Clip"):
             if not self._keeps_all(node, last):
                 return None
@@ -158,8 +160,8 @@ class _Groups:
         result = _result(last)
         return self._product(node, last.output[0], [result.scale, result.zero])
 
-    def _averaged(self, node: Any, last: Any) -> Any | None:
-        """A pool that adds up integers."""
+    def _weighed(self, node: Any, last: Any, domain: str = DOMAIN) -> Any | None:
+        """A pool or Resize that adds up integers."""
         import onnx
 
         data = self._operand(node.input[0])
@@ -167,9 +169,10 @@ class _Groups:
             return None
         if not all((self._number(name) or 0.0) > 0.0 for name in (data.scale, last.input[1])):
             return None
-        inputs = [data.integers, data.scale, data.zero, *last.input[1:]]
+        result = _result(last)
+        inputs = [data.integers, data.scale, data.zero, result.scale, result.zero, *node.input[1:]]
         made = onnx.helper.make_node(
-            f"QLinear{node.op_type}", inputs, [last.output[0]], node.name, domain=DOMAIN
+            f"QLinear{node.op_type}", inputs, [last.output[0]], node.name, domain=domain
         )
         made.attribute.extend(node.attribute)
         return made

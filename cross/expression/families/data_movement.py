@@ -6,6 +6,8 @@ not taken, so that each stage can be inlined into its consumer.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 
 from cross.errors import ExpressionError
@@ -60,6 +62,40 @@ def look_up(table: Tensor, places: Tensor, name: str = "look_up") -> Tensor:
     """The element of a table of 256 for each 8-bit integer, counted from the least one of its dtype."""
     least = -128 if places.dtype == "int8" else 0
     return compute(places.shape, lambda *axes: table[cast(INDEX, places[axes]) - least,], name=name)
+
+
+def resample(
+    data: Tensor,
+    operands: Sequence[Tensor],
+    axes: Sequence[int],
+    weighted: Sequence[int],
+    name: str = "resample",
+) -> Tensor:
+    """Weighted sums of `taps` elements along each of the `axes`; where `weighted` is 0, of single elements.
+
+    `operands` are for each axis the places [new extent, taps] of the elements, and if weighted their weights
+    of the same shape.
+    """
+    rest = list(operands)
+    taps = [(axis, rest.pop(0), rest.pop(0) if is_weighted else None)
+            for axis, is_weighted in zip(axes, weighted, strict=True)]  # fmt: skip
+    shape = list(data.shape)
+    for axis, places, _ in taps:
+        shape[axis] = places.shape[0]
+
+    def summed(own: tuple[Term, ...], at: tuple[Term, ...], left: int) -> Term:
+        if left == len(taps):
+            return data[at]
+        axis, places, weights = taps[left]
+        found = []
+        for tap in range(places.shape[1]):
+            place = cast(INDEX, places[own[axis], tap])
+            inside = maximum(minimum(place, data.shape[axis] - 1), 0)
+            part = summed(own, (*at[:axis], inside, *at[axis + 1 :]), left + 1)
+            found.append(part if weights is None else part * weights[own[axis], tap])
+        return functools.reduce(operator.add, found)
+
+    return compute(tuple(shape), lambda *own: summed(own, own, 0), name=name)
 
 
 def gather_elements(data: Tensor, indices: Tensor, axis: int, name: str = "gather") -> Tensor:
