@@ -245,9 +245,8 @@ def tile_merit(counts: Sequence[int], operands: Operands, shared_steps: int = 0)
     accumulators = math.prod(counts)
     vectors, broadcasts = operand_counts(counts, operands)
     if shared_steps:  # two operands move to vector registers in a cycle; an addition takes two, once for all
-        together = max(1, PRODUCT_LATENCY_CYCLES // counts[-1])  # rows, see codegen/scheduling/byte_order.py
-        waiting = max(0, PRODUCT_LATENCY_CYCLES - min(together * counts[-1], accumulators)) / together
-        added = (2 * accumulators + waiting * broadcasts) / shared_steps
+        waiting = max(0, PRODUCT_LATENCY_CYCLES - accumulators)  # of more rows, additions fill the time
+        added = 2 * accumulators / shared_steps + waiting
         cycles = accumulators + added + (vectors + broadcasts) / 2
         # beside each multiplication one load, shift or flip of signs issues
         beside = vectors + broadcasts * (1 + 2 / shared_steps)

@@ -14,6 +14,7 @@ multiplications, long before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -132,12 +133,14 @@ class _Arrival:
     place: _Place
     block: int
     value: Value
+    columns: int  # of weights in the block
 
     @property
     def order(self) -> tuple[int, ...]:
         """Weights that share a register enter it one after the other, with others between them."""
         _, column, step = self.place
-        return self.at, column % 2 if column >= 0 else 1, step, column
+        half = column % 2 if column >= 0 else 1
+        return self.at, *((half, step) if self.columns < 3 else (step, half)), column
 
 
 def _row_by_row(units: Sequence[Unit]) -> list[_Product]:
@@ -173,25 +176,41 @@ def _arrivals(products: Sequence[_Product]) -> Iterator[_Arrival]:
     first: dict[tuple[int, int], int] = {}  # by group and step: positions among the multiplications
     last: dict[tuple[int, int], int] = {}
     groups: dict[int, list[int]] = {}  # by block
+    columns: dict[int, int] = {}  # by block: how many there are
     alone = {item.group for item in products} - {item.group for item in products if item.row != item.group}
     for position, item in enumerate(products):
         first.setdefault((item.group, item.step), position)
         last[item.group, item.step] = position
         groups.setdefault(item.unit.block, []).append(item.group)
+        columns[item.unit.block] = max(columns.get(item.unit.block, 0), item.column + 1)
     seen: set[tuple[_Place, bool]] = set()
     for item in products:
         block, step = item.unit.block, item.step
         words, weights = item.unit.factors[step]
         if (item.words, False) not in seen:  # two enter together, where need be those of two steps
             before = first[item.group, step - step % 2 if item.group in alone else step]
-            yield _Arrival(max(0, before - 1), item.words, block, words)
+            yield _Arrival(max(0, before - 1), item.words, block, words, columns[block])
         if (item.weights, True) not in seen:
             at = first[item.group, step] - 1
             others = groups.get(block - 1, [])
             if others and others[0] != others[-1]:  # weights that one group alone reads do not stay
-                at = min(at, last.get((others[-1], step), at) + 1)
-            yield _Arrival(max(0, at), item.weights, block, weights)
+                odd = columns[block] % 4 > 0  # two enter together, here only where two steps do
+                later = min(step | 1, len(item.unit.factors) - 1) if odd else step
+                at = min(at + odd, last.get((others[-1], later), at) + 1)
+            yield _Arrival(max(0, at), item.weights, block, weights, columns[block])
         seen |= {(item.words, False), (item.weights, True)}
+
+
+def _gaps(products: Sequence[_Product]) -> list[int]:
+    """Of every product: how many later steps of its group come too soon for the one before.
+
+    An addition of another group fits in between.
+    """
+    sizes = Counter((item.group, item.step) for item in products)
+    return [
+        len(item.unit.factors) - 1 - item.step if sizes[item.group, item.step] < PRODUCT_CYCLES else 0
+        for item in products
+    ]
 
 
 class _Arrangement:
@@ -206,6 +225,8 @@ class _Arrangement:
         self.general: dict[tuple[int, str], Value] = {}  # by block: loads in general registers
         self.vectors: dict[tuple[int, str], Value] = {}  # by block: what is computed of them otherwise
         self.operands: dict[tuple[_Place, bool], Value] = {}
+        self.columns: dict[int, int] = {}  # by block: how many there are
+        self.seated: dict[tuple[tuple[int, int], int], _Place] = {}  # by register and half: weights
         self.cycle = 0
         self.ready: dict[tuple[int, str], int] = {}  # by block: the cycle from which loads can be used
 
@@ -213,11 +234,14 @@ class _Arrangement:
         """The lines."""
         self.lines += [Definition(name, self.pure[name]) for name in self.pure if not self._loads_of(name)]
         products = _row_by_row(units)
+        for item in products:
+            self.columns[item.unit.block] = max(self.columns.get(item.unit.block, 0), item.column + 1)
         arrivals = sorted(_arrivals(products), key=lambda arrival: arrival.order)
         wanted = [(item.at, (item.block, name)) for item in arrivals for name in self._loads_for(item.value)]
         self._begin([load for at, load in wanted if at == 0])
         sums: dict[str, Value] = {}
         waiting: list[tuple[int, Unit]] = []
+        gaps = _gaps(products)
         for position, product in enumerate(products):
             while arrivals and arrivals[0].at <= position:
                 self._arrive(arrivals.pop(0))
@@ -227,11 +251,11 @@ class _Arrangement:
             if product.step + 1 == len(product.unit.factors):
                 waiting.append((self.cycle + PRODUCT_CYCLES - 1, product.unit))
             self._load_one(wanted, position)
-            while waiting and (waiting[0][0] <= self.cycle or position + 1 == len(products)):
-                unit = waiting.pop(0)[1]
-                self.writer.add(unit, sums.pop(unit.name))
-                self.lines.append(FENCE)
-                self.cycle += ADDITION_CYCLES
+            held = gaps[position + 1] if position + 1 < len(products) else 0
+            while len(waiting) > held and waiting[0][0] <= self.cycle:
+                self._add(waiting.pop(0)[1], sums)
+        for _, unit in waiting:
+            self._add(unit, sums)
         # other loops may use what the body computes; where none does, LLVM drops it
         self.lines += [*self.loads.values()]
         self.lines += [Definition(name, self.pure[name]) for name in self.pure if self._loads_of(name)]
@@ -266,13 +290,18 @@ class _Arrangement:
     def _multiply(self, product: _Product, sums: dict[str, Value]) -> None:
         words = self.operands[product.words, False]
         weights = self.operands[product.weights, True]
-        high = product.column % 2 if weights.lanes > LANES else 0
+        high = self._seat(product.weights)[1] if weights.lanes > LANES else 0
         name = product.unit.name
         sums[name] = self.writer.multiplied(
             self._half(words, high), self._half(weights, high), sums.get(name)
         )
         self.lines.append(FENCE)
         self.cycle += 1
+
+    def _add(self, unit: Unit, sums: dict[str, Value]) -> None:
+        self.writer.add(unit, sums.pop(unit.name))
+        self.lines.append(FENCE)
+        self.cycle += ADDITION_CYCLES
 
     def _half(self, value: Value, high: int) -> Value:
         """Four 16-bit lanes of a register."""
@@ -311,18 +340,33 @@ class _Arrangement:
         return self.writer.placed(self.writer.value(shuffle(first, (0,) * 2 * LANES)))
 
     def _joined_half(self, arrival: _Arrival) -> Value:
-        """The vector of weights in its half of a register, the low one of even columns."""
-        block, column, step = arrival.place
+        """The vector of weights in its half of a register, beside what is still wanted of the other half."""
+        register, half = self._seat(arrival.place)
         loaded, whole = self.general[arrival.block, arrival.value.text], poison("int64", 2)
-        other = (block, column - 1, step), True
-        joins = column % 2 == 1 and other in self.operands and self.operands[other].lanes > LANES
-        if joins:
-            whole = self.writer.value(Instruction("bitcast", "int64", 2, (self.operands[other],)))
-        found = self.writer.placed(self.writer.value(insertion(whole, loaded, column % 2)))
+        other = self.seated.get((register, 1 - half))
+        joins = other is not None and (half == 1 or not self._is_pair(arrival.place))
+        if other is not None and joins:
+            whole = self.writer.value(Instruction("bitcast", "int64", 2, (self.operands[other, True],)))
+        found = self.writer.placed(self.writer.value(insertion(whole, loaded, half)))
         found = self.writer.value(Instruction("bitcast", "int16", 2 * LANES, (found,)))
-        if joins:
-            self.operands[other] = found
+        if other is not None and joins:
+            self.operands[other, True] = found
+        self.seated[register, half] = arrival.place
         return found
+
+    def _seat(self, place: _Place) -> tuple[tuple[int, int], int]:
+        """The register of a vector of weights, as a column and a step, and its half of that.
+
+        Two columns of a step share a register; a last one without a neighbour, two steps.
+        """
+        _, column, step = place
+        if self._is_pair(place):
+            return (column - column % 2, step), column % 2
+        return (column, step - step % 2), step % 2
+
+    def _is_pair(self, place: _Place) -> bool:
+        block, column, _ = place
+        return column % 2 == 1 or column + 1 < self.columns[block]
 
     def _loads_for(self, value: Value) -> list[str]:
         """What a value is computed of, words before the numbers in them."""
