@@ -83,6 +83,7 @@ class _Views:
     groups: int = 1  # of the group's grouped convolution
     phases: tuple[Phases, ...] = ()  # of the group's transposed convolution
     runs: tuple[tuple[int, ...], ...] = ()  # dimensions of `base` that are merged into one; none are
+    front: frozenset[str] = frozenset()  # results in front of an anchor that moves or combines elements
 
     def of(self, name: str, node: Node, position: int) -> tuple[int, ...]:
         """The shape of the operand of a node at a position."""
@@ -92,7 +93,7 @@ class _Views:
         if "packed" in node.attributes:
             return packed_shape(shape, node.integer("packed")) if position == 0 else shape
         result = self.graph.values[node.output].shape
-        if node.op in ELEMENTWISE and result != self.base:
+        if node.op in ELEMENTWISE and result != self.base and node.output not in self.front:
             shape = viewed(shape, result, self.base) or shape
         if self.phases and node.op != "ConvTranspose" and len(shape) > 1:
             rank = len(self.phases) + 2
@@ -149,7 +150,7 @@ def split_channels(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
 def _views(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> _Views:
     base = graph.values[chain.anchor.output].shape
     groups = max(group_count(node, _weight_rank(graph, node)) for node in chain.members)
-    views = _Views(graph, base, groups, _phases(graph, chain.members))
+    views = _Views(graph, base, groups, _phases(graph, chain.members), front=_front(chain))
     if any(node.op not in ELEMENTWISE for node in chain.members):
         return views
     made = {node.output for node in chain.members}
@@ -222,6 +223,13 @@ def _group(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> Group:
         operator = with_half_storage(operator, stored, result == half, half)
     nodes = tuple(dict.fromkeys((leader.name, *(node.name for node in chain.members))))
     return Group(leader.name, operator, order, last.output, nodes)
+
+
+def _front(chain: Chain) -> frozenset[str]:
+    """Results in front of an anchor that does not work element by element: they keep their own shapes."""
+    if chain.anchor.op in ELEMENTWISE:
+        return frozenset()
+    return frozenset(node.output for node in chain.members[: chain.members.index(chain.anchor)])
 
 
 def _weight_rank(graph: Graph, node: Node) -> int:

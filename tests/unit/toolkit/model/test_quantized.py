@@ -420,6 +420,7 @@ def test_averages_midway_between_steps_are_rounded_to_even(
             False,
         ),
         ('Resize <mode = "cubic"> (p, none, more)', False),
+        ('Resize <mode = "linear"> (p, "", "", turned)', False),  # as many elements in another shape
     ],
 )
 @pytest.mark.parametrize(("result", "dtype"), [(0.1, "uint8"), (0.0713, "int8"), (0.2, "uint8")])
@@ -429,7 +430,7 @@ def test_images_are_interpolated_as_weighted_integers(
     """One operator on bytes, and what real numbers give, halves to even; float64 holds them exactly."""
     rng = np.random.default_rng(8)
     constants = """float[0] none = {}, float[4] twice = {1, 1, 2, 2}, float[4] more = {1, 1, 2.4, 1.7},
-         int64[4] sizes = {1, 8, 31, 18}"""
+         int64[4] sizes = {1, 8, 31, 18}, int64[4] turned = {1, 8, 8, 11}"""
     proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 18]>
         quantized ({dtype}[1, 8, 11, 9] x) => ({dtype}[n, c, h, w] y)
         <float s = {{0.1}}, float t = {{{result}}}, {dtype} z = {{117}}, {constants}> {{
