@@ -8,6 +8,7 @@ are equal tuples, so that a dictionary finds what is computed already.
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -165,6 +166,7 @@ def poison(dtype: str, lanes: int) -> Value:
     return Value("poison", dtype, lanes)
 
 
+@functools.lru_cache(maxsize=4096)
 def integer(value: int) -> Value:
     """A literal index."""
     return Value(str(value), "int64")
@@ -176,9 +178,22 @@ def literal(value: float | int | bool, dtype: str) -> Value:
         return Value("true" if value else "false", dtype)
     if dtype not in FLOATS:
         return Value(str(int(value)), dtype)
-    return Value(_float_text(float(value), dtype), dtype)
+    return _float_literal(float(value), math.copysign(1.0, value), dtype)
 
 
+@functools.lru_cache(maxsize=4096)
+def _float_literal(value: float, sign: float, dtype: str) -> Value:
+    """`sign` is that of the value: 0.0 and -0.0 are equal in Python."""
+    return Value(_float_text(value, dtype), dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def literal_vector(value: Value, lanes: int) -> Value:
+    """A literal in every lane."""
+    return Value(f"splat ({value.type} {value.text})", value.dtype, lanes)
+
+
+@functools.cache
 def intrinsic_suffix(dtype: str, lanes: int) -> str:
     """How LLVM's intrinsics name a type, for example "v16f32"."""
     kind = TYPES[dtype]

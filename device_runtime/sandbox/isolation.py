@@ -26,7 +26,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 import msgpack
 
 from device_runtime.protocol import MeasureFailure
-from device_runtime.sandbox.confinement import confine_files, enter_namespaces
+from device_runtime.sandbox.confinement import confine_files, enter_namespaces, fork_apart
 from device_runtime.sandbox.process_tree import (
     children,
     descendants,
@@ -115,16 +115,16 @@ def run_isolated(
     report_fd, keeper_fd = os.pipe()
     output_fd = os.memfd_create("output")
     try:
-        pid = os.fork()
+        pid, apart = fork_apart()
         if pid == 0:
-            _be_the_keeper(work, limits, _Ends(child_fd, output_fd, keeper_fd), nonce)
+            _be_the_keeper(work, limits, _Ends(child_fd, output_fd, keeper_fd), nonce, apart)
         os.close(child_fd)
         os.close(keeper_fd)
         child = _Child(pid, (answer_fd, report_fd), nonce, limits, base_bytes)
         try:
             reason = child.wait(started_s + limits.timeout_s, watch_fd)
         finally:
-            _kill(pid)
+            _kill(pid, apart)
         answer = child.answer() if reason == "" else None
         failure = None
         if answer is None:
@@ -144,12 +144,14 @@ def run_isolated(
 # ----------------------------------------------------------------------------------------- in the keeper
 
 
-def _be_the_keeper(work: Callable[[], Dict[str, Any]], limits: Limits, ends: _Ends, nonce: bytes) -> None:
+def _be_the_keeper(
+    work: Callable[[], Dict[str, Any]], limits: Limits, ends: _Ends, nonce: bytes, apart: bool
+) -> None:
     """Fork the child, wait for it and for all that become children here, report, and wait to be killed."""
     try:
         os.setsid()
         _close_all_but(ends)
-        confined = enter_namespaces()
+        confined = not apart and enter_namespaces()
         _end_with_parent(ends.report_fd)
         if confined and os.fork() != 0:  # the first process in there keeps, this one only stays its parent
             _close_all_but(())
@@ -330,12 +332,13 @@ class _Child:
         return answer
 
 
-def _kill(keeper: int) -> None:
-    """End a keeper and all below it. Those in a namespace end with its first process."""
-    send(keeper, signal.SIGSTOP)
-    for child in children(keeper):
-        send(child, signal.SIGKILL)
-    kill_below(keeper)
+def _kill(keeper: int, apart: bool) -> None:
+    """End a keeper and all below it. Those in a namespace end with its first process, before it is gone."""
+    if not apart:
+        send(keeper, signal.SIGSTOP)
+        for child in children(keeper):
+            send(child, signal.SIGKILL)
+        kill_below(keeper)
     send(keeper, signal.SIGKILL)
     os.waitpid(keeper, 0)
 

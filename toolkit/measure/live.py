@@ -276,6 +276,22 @@ def _taken_over(measurement: Measurement) -> Measurement:
     return replace(measurement, device_s=0.0, facts={**kept, IDENTICAL_CODE: True})
 
 
+class _SameProgram:
+    """See same_program. Hashed once: that walks the whole nest, and a key is looked up often."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, *parts: Hashable) -> None:
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameProgram) and self._hash == other._hash and self._parts == other._parts
+
+
 def same_program(nest: LoopNest) -> Hashable:
     """Equal for configurations whose programs do the same: the loops, and how the weights are laid out."""
-    return nest, tuple(buffer.packing for buffer in nest.arguments)
+    return _SameProgram(nest, tuple(buffer.packing for buffer in nest.arguments))

@@ -5,6 +5,8 @@ Nothing here knows about loops or memory; values.py evaluates the operands.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from cross.codegen.instructions import (
@@ -19,6 +21,7 @@ from cross.codegen.instructions import (
     intrinsic_suffix,
     literal,
     selection,
+    vector_type,
 )
 from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
@@ -58,8 +61,8 @@ class Arithmetic:
     def intrinsic(self, name: str, operands: list[Value], depth: int | None = None) -> Value:
         """The result of an intrinsic on values of one type, which it has, too."""
         first = operands[0]
-        function = f"{name}.{intrinsic_suffix(first.dtype, first.lanes)}"
-        self.writer.declare(f"{first.type} @{function}({', '.join(value.type for value in operands)})")
+        function, declaration = _intrinsic(name, first.dtype, first.lanes, len(operands))
+        self.writer.declarations.add(declaration)
         return self.writer.value(call(function, first.dtype, first.lanes, operands), depth=depth)
 
     def floor_division(self, op: str, left: Value, right: Value, depth: int | None) -> Value:
@@ -201,6 +204,13 @@ class Arithmetic:
             scalars = [self.writer.extract(value, lane) for value in arguments]
             results.append(self.writer.value(call(name, first.dtype, 1, scalars)))
         return results[0] if first.lanes == 1 else self.writer.join(results)
+
+
+@functools.lru_cache(maxsize=1024)
+def _intrinsic(name: str, dtype: str, lanes: int, operands: int) -> tuple[str, str]:
+    """The function behind an intrinsic on so many values of one type, and its declaration."""
+    function, kind = f"{name}.{intrinsic_suffix(dtype, lanes)}", vector_type(dtype, lanes)
+    return function, f"declare {kind} @{function}({', '.join([kind] * operands)})"
 
 
 def _conversion(source: str, dtype: str) -> str:

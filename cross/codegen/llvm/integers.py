@@ -40,6 +40,7 @@ class Integers(ABC):
         self.arithmetic = Arithmetic(writer)
         self.environment = Environment()
         self._differences: dict[int, tuple[object, Affine]] = {}
+        self._moving: dict[tuple[tuple[int, int], ...], Expr] = {}
         self._variables: dict[int, tuple[object, frozenset[str]]] = {}
         self._reading: dict[int, tuple[object, bool]] = {}
 
@@ -241,9 +242,13 @@ class Integers(ABC):
         if vector is not None and any(vector[0] in self.variables(term) for term in terms):
             return None
         below = next(iter(terms.values())) < 0
-        moving: Expr = ZERO
-        for term, coefficient in terms.items():
-            moving = add(moving, mul(term, Int(-coefficient if below else coefficient)))
+        key = tuple((id(term), -coefficient if below else coefficient) for term, coefficient in terms.items())
+        moving = self._moving.get(key)
+        if moving is None:  # of terms that live as long as `_differences`
+            moving = ZERO
+            for term, coefficient in terms.items():
+                moving = add(moving, mul(term, Int(-coefficient if below else coefficient)))
+            self._moving[key] = moving
         value, least = self.integer(moving), 0 if expr.op == "<=" else 1
         if below:
             return self.writer.value(comparison("icmp sle", value, integer(constant - least)))

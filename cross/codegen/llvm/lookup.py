@@ -29,11 +29,20 @@ from cross.loopnest.nodes import Expr, Var
 
 def known_element(lookup: Lookup, integers: Mapping[str, int]) -> float | None:
     """The element, if row and column are integers once the variables of unrolled loops are."""
+    row = known_integer(lookup.row, integers)
+    column = None if row is None else known_integer(lookup.column, integers)
+    return None if row is None or column is None else lookup.matrix[row][column]
+
+
+def known_integer(expr: Expr, integers: Mapping[str, int]) -> int | None:
+    """An integer expression's value, if it is one once the variables of unrolled loops are."""
+    if isinstance(expr, Int):
+        return expr.value
+    if isinstance(expr, Var):
+        return integers.get(expr.name)
     known: dict[Expr, Expr] = {Var(name): Int(value) for name, value in integers.items()}
-    row, column = substitute(lookup.row, known), substitute(lookup.column, known)
-    if isinstance(row, Int) and isinstance(column, Int):
-        return lookup.matrix[row.value][column.value]
-    return None
+    found = substitute(expr, known)
+    return found.value if isinstance(found, Int) else None
 
 
 def known_factor(product: Binary, integers: Mapping[str, int]) -> tuple[float, Expr] | None:

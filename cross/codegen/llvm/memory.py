@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cross.codegen.instructions import (
     Instruction,
@@ -43,6 +44,13 @@ class Place:
     alignment: int
 
 
+class Offset(NamedTuple):
+    """A row-major position as a sum: terms with the variable that each is, if it is one, and its factor."""
+
+    terms: tuple[tuple[Expr, str, int], ...]
+    constant: int
+
+
 class Memory(Integers):
     """Reads buffers at the current place of a writer, under the guards that hold there."""
 
@@ -54,6 +62,7 @@ class Memory(Integers):
         self.of_lane: dict[int, Value] = {}
         """While lanes are read one by one: by id, this lane of indices that were evaluated for all lanes."""
         self._offsets: dict[int, tuple[object, Affine]] = {}
+        self._placed: dict[int, Offset] = {}
 
     def masks(self) -> list[Value]:
         """Conditions lane by lane under which memory may be touched."""
@@ -72,25 +81,35 @@ class Memory(Integers):
         self._offsets[id(indices)] = (indices, form)
         return form
 
+    def position(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Offset:
+        """`offset` with its factors as numbers; kept, too."""
+        found = self._placed.get(id(indices))
+        if found is None:
+            terms, constant = self.offset(buffer, indices)
+            if not isinstance(constant, Int):
+                raise CompileError(f"buffer {buffer.name}: offset {constant} is not bound")
+            factors = [(term, factor.value) for term, factor in terms.items() if isinstance(factor, Int)]
+            assert len(factors) == len(terms)
+            named = ((term, term.name if isinstance(term, Var) else "", factor) for term, factor in factors)
+            found = self._placed[id(indices)] = Offset(tuple(named), constant.value)
+        return found
+
     def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Place | None:
         """The address here; None where the lanes are not evenly spaced."""
-        terms, constant = self.offset(buffer, indices)
-        if not isinstance(constant, Int):
-            raise CompileError(f"buffer {buffer.name}: offset {constant} is not bound")
-        vector = self.environment.vector
-        fixed, stride, moving = constant.value, 0, []
-        for term, coefficient in terms.items():
-            assert isinstance(coefficient, Int)
-            name = term.name if isinstance(term, Var) else ""
-            if name in self.environment.integers:
-                fixed += coefficient.value * self.environment.integers[name]
+        terms, fixed = self.position(buffer, indices)
+        environment = self.environment
+        integers, vector = environment.integers, environment.vector
+        stride, moving = 0, []
+        for term, name, factor in terms:
+            if name in integers:
+                fixed += factor * integers[name]
             elif vector is not None and name == vector[0]:
-                fixed += coefficient.value * vector[1]
-                stride = coefficient.value
+                fixed += factor * vector[1]
+                stride = factor
             elif vector is not None and not name and vector[0] in self.variables(term):
                 return None
             else:
-                moving.append((term, coefficient.value))
+                moving.append((term, factor))
         return self.address(buffer, moving, fixed, stride)
 
     def address(self, buffer: Buffer, moving: list[tuple[Expr, int]], fixed: int, stride: int) -> Place:
@@ -151,7 +170,7 @@ class Memory(Integers):
     def held(self, name: str, position: int, lanes: int) -> Value:
         """What registers hold at a position, or the lane of a vector there, as an index asks for it."""
         registers = self.environment.registers
-        if (name, position, lanes) not in registers and lanes == 1:
+        if lanes == 1 and (name, position, lanes) not in registers:
             for (other, first, width), value in registers.items():
                 if other == name and first <= position < first + width:
                     return self.writer.extract(value, position - first)
@@ -302,17 +321,13 @@ class Memory(Integers):
 
     def register(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[str, int, int]:
         """Which register holds an element (or the lanes of a vector)."""
-        terms, constant = self.offset(buffer, indices)
-        vector = self.environment.vector
-        assert isinstance(constant, Int)
-        position, lanes = constant.value, 1
-        for term, coefficient in terms.items():
-            assert isinstance(coefficient, Int)
-            name = term.name if isinstance(term, Var) else ""
-            if name in self.environment.integers:
-                position += coefficient.value * self.environment.integers[name]
+        terms, position = self.position(buffer, indices)
+        integers, vector, lanes = self.environment.integers, self.environment.vector, 1
+        for term, name, factor in terms:
+            if name in integers:
+                position += factor * integers[name]
             elif vector is not None and name == vector[0]:
-                position += coefficient.value * vector[1]
+                position += factor * vector[1]
                 lanes = vector[2]
             else:
                 raise CompileError(f"register buffer {buffer.name}: index term {term} is no constant")

@@ -100,6 +100,7 @@ class Region(Stores):
         self.held = dtypes_together(statement)  # what decides how many lanes vectors have
         self.frame: Frame | None = Frame(writer)
         self.borders: list[str] = []  # functions that this one calls
+        self._chunks: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
 
     @property
     def extent(self) -> int:
@@ -145,19 +146,20 @@ class Region(Stores):
 
     def statement(self, statement: Statement) -> None:
         match statement:
+            case For():
+                if statement.kind is LoopKind.VECTORIZED:
+                    self.vectorized(statement)
+                elif statement.kind is LoopKind.UNROLLED:
+                    self.unrolled(statement)
+                else:
+                    self.serial(statement)
+            case Store(buffer, indices, value, guard):
+                self.store(buffer, indices, value, guard)
             case Block(items):
                 for item in items:
                     self.statement(item)
-            case Store(buffer, indices, value, guard):
-                self.store(buffer, indices, value, guard)
             case Allocate():
                 self.allocated(statement)
-            case For(_, _, LoopKind.UNROLLED):
-                self.unrolled(statement)
-            case For(_, _, LoopKind.VECTORIZED):
-                self.vectorized(statement)
-            case For():
-                self.serial(statement)
 
     def allocated(self, statement: Allocate) -> None:
         """The body of a buffer; a register tile in two versions where guards can be asked once for all."""
@@ -242,11 +244,7 @@ class Region(Stores):
             raise CompileError(
                 f"loop {loop.var} is vectorized inside vectorized loop {environment.vector[0]}"
             )
-        held = self.held[loop.var]
-        widest = self.target.vector_lanes(max(ITEM_BYTES[dtype] for dtype in held))
-        # Whatever floats the other lanes hold is harmless; integers might be divisors.
-        masked = self.target.masks_lanes and held <= set(FLOATS)
-        for first, lanes, used in chunks(bound_extent(loop.extent, loop.var), widest, masked):
+        for first, lanes, used in self.chunks(loop):
             if lanes == 1:
                 environment.integers[loop.var] = first
                 self.statement(loop.body)
@@ -255,6 +253,18 @@ class Region(Stores):
             environment.vector, environment.used = (loop.var, first, lanes), used
             self.statement(loop.body)
             environment.vector = None
+
+    def chunks(self, loop: For) -> list[tuple[int, int, int]]:
+        """Those of a loop; kept, because each iteration of an unrolled loop around it asks for them."""
+        place = loop.var, bound_extent(loop.extent, loop.var)
+        found = self._chunks.get(place)
+        if found is None:
+            held = self.held[loop.var]
+            widest = self.target.vector_lanes(max(ITEM_BYTES[dtype] for dtype in held))
+            # Whatever floats the other lanes hold is harmless; integers might be divisors.
+            masked = self.target.masks_lanes and held <= set(FLOATS)
+            found = self._chunks[place] = chunks(place[1], widest, masked)
+        return found
 
     def serial(self, loop: For) -> None:
         """A loop that runs: the registers that its body changes become phis."""

@@ -18,6 +18,7 @@ from cross.codegen.instructions import (
     Value,
     extraction,
     insertion,
+    literal_vector,
     poison,
     shuffle,
 )
@@ -31,10 +32,8 @@ class Block:
     label: str
     prologue: list[Line] = field(default_factory=list)
     body: list[Line] = field(default_factory=list)
-    known: dict[Hashable, Value] = field(default_factory=dict)
-    known_early: dict[Hashable, Value] = field(
-        default_factory=dict
-    )  # in the prologue: dominates all of the block
+    known: dict[int, Value] = field(default_factory=dict)  # by the number of a key
+    known_early: dict[int, Value] = field(default_factory=dict)  # in the prologue: dominates all of the block
     addresses: dict[Hashable, tuple[Value, int]] = field(default_factory=dict)  # and alignments, known early
 
     @property
@@ -50,6 +49,8 @@ class Writer:
         self.label = "entry"  # the basic block that is being written
         self.declarations: set[str] = set()
         self._counter = 0
+        self._numbers: dict[Hashable, int] = {}
+        """Of keys: an instruction is hashed once, not once for every block that may know it."""
 
     def name(self, hint: str = "v") -> str:
         """A fresh SSA name."""
@@ -77,33 +78,33 @@ class Writer:
             depth: write it into the prologue of that block; None: the current place.
             key: what makes two instructions equal; None: the instruction.
         """
-        key = instruction if key is None else key
-        found = self.known(key) if depth is None else self._known_early(key, depth)
+        number = self._numbers.setdefault(instruction if key is None else key, len(self._numbers))
+        found = self._known(number) if depth is None else self._known_early(number, depth)
         if found is not None:
             return found
-        result = Definition(self.name(), instruction)
+        result = Value(self.name(), instruction.dtype, instruction.lanes)
         block = self.blocks[-1] if depth is None else self.blocks[depth]
         if depth is None:
-            block.body.append(result)
-            block.known[key] = result.value
+            block.body.append(Definition(result.text, instruction))
+            block.known[number] = result
         else:
-            block.prologue.append(result)
-            block.known_early[key] = result.value
-        return result.value
+            block.prologue.append(Definition(result.text, instruction))
+            block.known_early[number] = result
+        return result
 
-    def known(self, key: Hashable) -> Value | None:
-        """A value remembered under a key in any open block."""
+    def _known(self, number: int) -> Value | None:
+        """A value remembered under the number of a key in any open block."""
         for block in reversed(self.blocks):
-            if key in block.known:
-                return block.known[key]
-            if key in block.known_early:
-                return block.known_early[key]
+            if number in block.known:
+                return block.known[number]
+            if number in block.known_early:
+                return block.known_early[number]
         return None
 
-    def _known_early(self, key: Hashable, depth: int) -> Value | None:
+    def _known_early(self, number: int, depth: int) -> Value | None:
         for block in reversed(self.blocks[: depth + 1]):
-            if key in block.known_early:
-                return block.known_early[key]
+            if number in block.known_early:
+                return block.known_early[number]
         return None
 
     def known_address(self, key: Hashable) -> tuple[Value, int] | None:
@@ -124,7 +125,7 @@ class Writer:
         if value.lanes != 1:
             raise CompileError(f"cannot widen a vector of {value.lanes} lanes to {lanes}")
         if not value.is_name:
-            return Value(f"splat ({value.type} {value.text})", value.dtype, lanes)
+            return literal_vector(value, lanes)
         first = self.value(insertion(poison(value.dtype, lanes), value, 0))
         return self.value(shuffle(first, (0,) * lanes))
 

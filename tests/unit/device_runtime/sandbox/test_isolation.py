@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -155,3 +157,38 @@ def test_no_descriptor_is_left_behind() -> None:
     for _ in range(5):
         run_isolated(dict, LIMITS)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+FORKS_APART = """
+import os, select, signal, sys, threading
+from device_runtime.sandbox.confinement import fork_apart, has_namespaces
+if "threads" in sys.argv:
+    threading.Thread(target=signal.pause, daemon=True).start()
+read_fd, write_fd = os.pipe()
+pid, apart = fork_apart()
+if pid == 0:
+    if os.fork() == 0:  # keeps the pipe open for as long as it lives
+        signal.pause()
+    os.write(write_fd, b"%d" % os.getpid())
+    signal.pause()
+os.close(write_fd)
+own = int(os.read(read_fd, 20))
+os.kill(pid, signal.SIGKILL)
+os.waitpid(pid, 0)
+all_ended = bool(select.select([read_fd], [], [], 0)[0])
+print(has_namespaces(), apart, own == pid, own == 1, all_ended)
+sys.stdout.flush()
+if not all_ended:
+    os.killpg(0, signal.SIGKILL)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("threads", [(), ("threads",)])
+def test_a_process_is_forked_into_namespaces_where_no_thread_is_left_behind(threads: tuple[str, ...]) -> None:
+    """In one with threads only the C library's fork knows how; its caller enters namespaces then."""
+    command = [sys.executable, "-c", FORKS_APART, *threads]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=20, start_new_session=True)
+    has, apart, as_outside, first, all_ended = (word == "True" for word in ran.stdout.split())
+    assert apart == (has and not threads)
+    assert (first, as_outside, all_ended) == (apart, not apart, apart)
