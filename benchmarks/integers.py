@@ -12,7 +12,7 @@ steps. Without VNNI ONNX Runtime's usual sums of two products saturate at 16 bit
 weights beyond +-63: then its way with uint8 weights counts, and "saturating" has the time of the usual one.
 Ours of C1 reads its three channels filled to four ahead of time, which takes a copy where a network begins.
 loops: products of bytes a cycle of the hottest inner loop by a model of the core, for weights within +-127
-and within +-63.
+and within +-63; of a reduction that is written out whole, up to its last sum, without scaling.
 networks: ResNet-50, MobileNet-v2 and a BERT encoder end to end beside ONNX Runtime, OpenVINO and LiteRT on
 the same QDQ file, and beside our own floats (integer_networks.py).
 steps: the results of their layers beside ONNX Runtime's (integer_steps.py).
@@ -21,6 +21,7 @@ steps: the results of their layers beside ONNX Runtime's (integer_steps.py).
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -48,7 +49,7 @@ from benchmarks.kernels.workloads import Array, Image, Workload, chosen
 from benchmarks.networks.quantized import SCHEMES
 from boards.target import Target
 from cross.compile import Kernel, compile
-from cross.inspection.cpu_loops import inspect
+from cross.inspection.cpu_loops import LoopReport, inspect
 from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
 from toolkit.model.graph import Graph, Group
@@ -60,6 +61,8 @@ FULL, NARROW = 127, 63
 BATCH_S = 0.01
 ROUNDS = 15
 ZERO_POINT = 128
+PRODUCT, LANES = re.compile(r"[su]mlal2?\t|[su]mull2?\t"), 8  # of bytes, on aarch64 without dot products
+ADDITION = re.compile(r"[su]adalp\t")
 OURS = ("default", "fastest")
 ONNXRUNTIME = ("onnxruntime", "channels last")
 SATURATING = "saturating"
@@ -329,8 +332,22 @@ def _rate(workload: Workload, bound: int, target: Target) -> Iterator[str]:
     if hot is None or not hot.predictions or not hot.flops:
         yield from ("-", "-")
         return
-    yield f"{hot.flops / 2 / hot.predictions[0].cycles:.2f}"
+    products, cycles = _products(hot)
+    yield f"{products / cycles:.2f}"
     yield str(hot.spills)
+
+
+def _products(hot: LoopReport) -> tuple[float, float]:
+    """Products of bytes of a loop, and their cycles.
+
+    Where pairs of products are added to the sums of a reduction that is written out whole, the loop scales and
+    stores results as well: what follows the last addition does not count.
+    """
+    additions = [place for place, line in enumerate(hot.lines) if ADDITION.match(line)]
+    if not additions or not hot.store_bytes:
+        return hot.flops / 2, hot.predictions[0].cycles
+    until = additions[-1] + 1
+    return LANES * sum(PRODUCT.match(line) is not None for line in hot.lines), sum(hot.line_cycles[:until])
 
 
 def _workloads(asked: Asked) -> list[Workload]:

@@ -267,7 +267,8 @@ def inner_reduction(extents: Sequence[int], core: Core, rows: int) -> list[int]:
     alone = len(extents) == 1
     inner = [1] * (len(extents) - 2) + ([] if alone else [extents[-2]])
     if core.shared_steps:
-        long = alone and extents[-1] >= 32 * core.shared_steps  # twice what is written out
+        units = extents[-1] / core.shared_steps
+        long = alone and (units >= 32 or units == 16)  # of others, two rounds at least; these need no loop
         steps = (16 if long else 8 if alone else 4) * core.shared_steps
         while rows * math.prod(inner) * steps > WRITTEN_OUT and steps > core.shared_steps:
             steps //= 2
