@@ -6,6 +6,8 @@ anchor's shape; and through branches that meet again, such as x * sigmoid(x). A 
 element for a vector of results reads it where a Slice or Transpose would take it from: of images whose
 channels come first, of shuffled channels.
 
+What is computed of an image element by element, to become words of a pixel, is computed where these are made.
+
 Floats that are made of 8-bit integers element by element are computed inside each reader that reads an
 element about once: memory holds the integers, a quarter of the bytes.
 """
@@ -88,7 +90,7 @@ def chains(graph: Graph) -> list[Chain]:
         and all(reader.op in TRUTH_READERS for reader in readers[node.output])
     }
     dequantized = _dequantized(graph, readers)
-    inside |= dequantized
+    inside |= dequantized | _prepared(graph, readers)
     search = _Search(graph, readers, set(inside), dequantized)
 
     def members(node: Node) -> list[Node]:
@@ -141,6 +143,21 @@ def _dequantized(graph: Graph, readers: Mapping[str, list[Node]]) -> set[str]:
         return bool(fit) and all(fit) and name not in graph.outputs
 
     return {name for name in made if inside(name)}
+
+
+def _prepared(graph: Graph, readers: Mapping[str, list[Node]]) -> set[str]:
+    """What is computed element by element of one image that becomes words, and nothing else reads."""
+    found: set[str] = set()
+    for node in reversed(graph.nodes):
+        name = node.output
+        alone = len(readers[name]) == 1 and name not in graph.outputs
+        if not alone or node.op not in ELEMENTWISE or node.op in COMPARISONS | LONG_FUNCTIONS:
+            continue
+        (reader,) = readers[name]
+        computed = [item for item in node.inputs if not graph.values[item].constant]
+        if len(computed) == 1 and (reader.op == "Words" or reader.output in found):
+            found.add(name)
+    return found
 
 
 _Size = tuple[int, int]  # of an expression: its nodes as a tree, and its levels

@@ -295,6 +295,7 @@ _BUILDERS: dict[str, Builder] = {
     "Transpose": _of(data_movement.transpose, "perm"),
     "Gather": _of(data_movement.gather, "axis"),
     "Resample": _resample,
+    "Words": _of(data_movement.words, "before", "after", "value"),
     "LookUp": _of(data_movement.look_up),
     "GatherElements": _of(data_movement.gather_elements, "axis"),
     "GatherND": _of(indexed.gather_tuples, "batches"),

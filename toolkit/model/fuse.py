@@ -91,7 +91,8 @@ class _Views:
         if node.op in ("Conv", "ConvTranspose") and position == 1:
             return shape
         if "packed" in node.attributes:
-            return packed_shape(shape, node.integer("packed")) if position == 0 else shape
+            of_bytes = position == 0 and self.graph.values[name].dtype in ("int8", "uint8")
+            return packed_shape(shape, node.integer("packed")) if of_bytes else shape
         result = self.graph.values[node.output].shape
         if node.op in ELEMENTWISE and result != self.base and node.output not in self.front:
             shape = viewed(shape, result, self.base) or shape

@@ -11,6 +11,8 @@ is added or taken away behind the sum.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -50,7 +52,7 @@ def pack_products(graph: Graph, target: Target) -> Graph:
         if product is None:
             build.nodes.append(node)
         else:
-            _pack(graph, node, build, product)
+            _pack(graph, node, build, product, producer)
     return build.finish(graph.inputs, graph.outputs)
 
 
@@ -114,7 +116,9 @@ def _product(graph: Graph, node: Node, target: Target) -> _Product | None:
     return None if few else _Product(name, count, name != "dot4")
 
 
-def _pack(graph: Graph, node: Node, build: GraphBuilder, product: _Product) -> None:
+def _pack(
+    graph: Graph, node: Node, build: GraphBuilder, product: _Product, producer: Mapping[str, Node]
+) -> None:
     name, output, data = node.inputs[1], graph.values[node.output], graph.values[node.inputs[0]]
     weight = graph.values[name].data
     assert weight is not None
@@ -124,7 +128,11 @@ def _pack(graph: Graph, node: Node, build: GraphBuilder, product: _Product) -> N
     if node.attributes.get("padding"):  # it is flipped like the data
         attributes["padding"] = _repeated(node.integer("padding"), product.count)
     rest = -weight.shape[-2] % product.count
-    read = _filled(data, rest, build) if rest else data.name
+    image = _image(graph, data, producer) if rest and data.shape[-1] < product.count == 4 else None
+    if image is not None and node.op == "Conv":
+        read = _words_of(image, node, attributes, build)
+    else:
+        read = _filled(data, rest, build) if rest else data.name
     words = build.constant(f"{name}/words", _words(weight, rest, product.count))
     if not flipped:
         build.emit(node.op, (read, words), output, attributes, node.name)
@@ -134,6 +142,37 @@ def _pack(graph: Graph, node: Node, build: GraphBuilder, product: _Product) -> N
     moved = -128 if product.signed else 128
     sums = moved * weight.sum(axis=tuple(range(weight.ndim - 1)), dtype=np.int32)
     build.emit("Sub", (value.name, build.constant(f"{name}/signs", sums)), output, name=node.name)
+
+
+def _image(graph: Graph, data: Value, producer: Mapping[str, Node]) -> Value | None:
+    """The image [n, c, ...] that data with channels last are moved from; None for others."""
+    ops = []
+    name = data.name
+    while name in producer and producer[name].op in ("Reshape", "Transpose"):
+        ops.append(producer[name])
+        name = producer[name].inputs[0]
+    moves = [node for node in ops if node.op == "Transpose"]
+    image = graph.values[name]
+    if len(moves) != 1 or len(image.shape) != len(data.shape) or image.dtype != data.dtype:
+        return None
+    batch, *place, channels = data.shape
+    read = graph.values[moves[0].inputs[0]].shape
+    turned = {(batch, channels, math.prod(place)): (0, 2, 1), (channels, math.prod(place)): (1, 0)}
+    fits = turned.get(read) == moves[0].integers("perm") and (len(read) == 3 or batch == 1)
+    return image if fits and image.shape == (batch, channels, *place) else None
+
+
+def _words_of(image: Value, node: Node, attributes: dict[str, Attribute], build: GraphBuilder) -> str:
+    """The words that a convolution reads, its padding included: one pass over the image."""
+    pads = node.integers("pads")
+    half = len(pads) // 2
+    batch, _, *extents = image.shape
+    shape = [sum(item) for item in zip(extents, pads[:half], pads[half:], strict=True)]
+    made = Value(build.fresh(f"{image.name}/words"), (batch, *shape, 1), "int32")
+    value = attributes.pop("padding", 0)
+    attributes["pads"] = (0,) * len(pads)
+    around: dict[str, Attribute] = {"before": pads[:half], "after": pads[half:], "value": value}
+    return build.emit("Words", (image.name,), made, around)
 
 
 def _filled(data: Value, rest: int, build: GraphBuilder) -> str:

@@ -14,7 +14,7 @@ from cross.errors import ExpressionError
 from cross.expression.language.dtypes import INDEX
 from cross.expression.language.functions import logical_and, maximum, minimum
 from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Term, cast, select
+from cross.expression.language.terms import Term, call, cast, select
 
 LONGEST_CHAIN = 16  # of selects one in another, which are walked recursively
 
@@ -38,6 +38,29 @@ def pad(
         return select(logical_and(*conditions), inner, value)
 
     return compute(shape, body, name=name)
+
+
+def words(
+    data: Tensor, before: Sequence[int], after: Sequence[int], value: int, name: str = "words"
+) -> Tensor:
+    """Bytes [n, c, image...], c at most 4, as int32 [n, image..., 1], the first channel in the lowest bits.
+
+    They are surrounded by `value`, as often as `before` and `after` say for each dimension of the image.
+    """
+    batch, channels, *image = data.shape
+    shape = [b + extent + a for b, extent, a in zip(before, image, after, strict=True)]
+
+    def body(n: Term, *axes: Term) -> Term:
+        place = [axis - b for axis, b in zip(axes, before, strict=False)]
+        inside = [axis >= b for axis, b in zip(axes, before, strict=False) if b]
+        ends = zip(axes, before, image, after, strict=False)
+        inside += [axis < b + extent for axis, b, extent, a in ends if a]
+        parts = [call("&", cast("int32", data[(n, c, *place)]), 255) for c in range(channels)]
+        shifted = [call("<<", part, 8 * c) if c else part for c, part in enumerate(parts)]
+        word = functools.reduce(lambda left, right: call("|", left, right), shifted)
+        return select(logical_and(*inside), word, value) if inside else word
+
+    return compute((batch, *shape, 1), body, name=name)
 
 
 def at_index(index: Term, extent: int) -> Term:

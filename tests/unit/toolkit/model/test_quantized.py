@@ -530,6 +530,29 @@ def test_models_of_onnxruntimes_quantizer(
     assert np.abs(found["y"] - want).max() <= step, (found["y"], want)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "zero", "pads", "batch"),
+    [("uint8", 114, [3, 2, 1, 3], 1), ("int8", -5, [0, 0, 0, 0], 2), ("uint8", 0, [1, 1, 1, 1], 1)],
+)
+def test_an_image_becomes_padded_words_in_one_pass(
+    dtype: str, zero: int, pads: list[int], batch: int, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(4)
+    text = ", ".join(map(str, integers(rng, (8 * 3 * 9,), "int8") // 2))
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 18]>
+        image (float[{batch}, 3, 13, 21] x) => ({dtype}[n, c, h, w] y)
+        <float s = {{0.02}}, float t = {{0.13}}, float ws = {{0.01}}, {dtype} z = {{{zero}}}, int8 w0 = {{0}},
+         int8[8, 3, 3, 3] w = {{{text}}}> {{
+        q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) v = DequantizeLinear (w, ws, w0)
+        c = Conv <pads = {pads}, strides = [2, 2]> (d, v) y = QuantizeLinear (c, t, z) }}""")
+    graph = adapted(load_model(save(tmp_path, proto, "image.onnx")), HOST)
+    assert [group.operator.name for group in graph.groups][:2] == ["words", "conv"]
+    inputs = {"x": rng.normal(0, 2, (batch, 3, 13, 21)).astype(np.float32)}
+    (found,) = run_generated([(graph, inputs)], tmp_path)
+    np.testing.assert_array_equal(found["y"], run_reference(graph, inputs)["y"])
+    np.testing.assert_array_equal(found["y"], by_onnxruntime(proto.SerializeToString(), inputs))
+
+
 @pytest.mark.parametrize("opset", [13, 17])
 def test_constants_of_models_before_opset_19_are_dequantized(opset: int, tmp_path: Path) -> None:
     weight = np.arange(-4, 4, dtype=np.int8)
