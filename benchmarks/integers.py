@@ -340,8 +340,8 @@ def _rate(workload: Workload, bound: int, target: Target) -> Iterator[str]:
 def _products(hot: LoopReport) -> tuple[float, float]:
     """Products of bytes of a loop, and their cycles.
 
-    Where pairs of products are added to the sums of a reduction that is written out whole, the loop scales and
-    stores results as well: what follows the last addition does not count.
+    Where pairs of products are added to the sums of a reduction that is written out whole, the loop also
+    scales and stores results: what follows the last addition does not count.
     """
     additions = [place for place, line in enumerate(hot.lines) if ADDITION.match(line)]
     if not additions or not hot.store_bytes:
