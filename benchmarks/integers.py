@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 import re
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -44,7 +43,7 @@ from benchmarks.kernels.libraries.quantized_steps import moved_up
 from benchmarks.kernels.loaded import LoadedCode, aligned
 from benchmarks.kernels.rounds import Plan
 from benchmarks.kernels.tune import Effort
-from benchmarks.kernels.turn import Call
+from benchmarks.kernels.turn import Call, take_turn
 from benchmarks.kernels.workloads import Array, Image, Workload, chosen
 from benchmarks.networks.quantized import SCHEMES
 from boards.target import Target
@@ -287,12 +286,9 @@ def _session(
 
 
 def _batch(call: Call) -> float:
-    """Seconds of a call, over calls of BATCH_S together."""
-    start, count = time.perf_counter(), 0
-    while (passed := time.perf_counter() - start) < BATCH_S:
-        call()
-        count += 1
-    return passed / count
+    """Seconds of a call in a turn like that of the libraries with processes of their own."""
+    turn = take_turn(call, batches=1, batch_s=BATCH_S)
+    return min([*turn.kept, *turn.disturbed])
 
 
 def _seconds(call: Call, batches: int) -> float:
