@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.schedule.cycles import (
+    FMA_LATENCY_CYCLES,
+    FMA_PER_CYCLE,
     L2_SHARE,
     L3_BYTES_PER_CYCLE,
     Machine,
@@ -58,18 +60,37 @@ def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
     for what holds operands."""
     height, columns = stages.grid
     most = max(1, min(PREFERRED_TILE, (target.vector_registers - 3) // PREFERRED_VECTORS))
-    tile_columns = _even_tile(columns, most)
+    tile_of = _even_tile if most == PREFERRED_TILE else _busy_tile
     fewest = min(height, -(-(most - 1) // columns))
     for rows in sorted({fewest, min(2 * fewest, height), height}):
-        registers = (_even_tile(rows, most // tile_columns), tile_columns)
+        registers = tile_of(rows, columns, most)
         yield Block(False, (rows, columns), registers, 0.0)
         if rows == fewest:
             yield Block(True, (rows, columns), registers, 0.0)
 
 
-def _even_tile(extent: int, most: int) -> int:
-    """The tile of at most that size that wastes least, the largest of them."""
-    return max(factors(extent, most), key=lambda tile: (-waste(extent, tile), tile))
+def _even_tile(rows: int, columns: int, most: int) -> tuple[int, int]:
+    """The tile of at most that size that wastes least, first of the columns; the largest of them."""
+
+    def even(extent: int, most: int) -> int:
+        return max(factors(extent, most), key=lambda tile: (-waste(extent, tile), tile))
+
+    wide = even(columns, most)
+    return even(rows, most // wide), wide
+
+
+def _busy_tile(rows: int, columns: int, most: int) -> tuple[int, int]:
+    """The tile of at most that size with the fewest cycles a result: with few registers the one that wastes
+    least is often so small that it waits for its multiply-adds (7 tiles in a row, of which 6 fit)."""
+
+    def merit(tile: tuple[int, int]) -> tuple[float, ...]:
+        wasted = waste(rows, tile[0]), waste(columns, tile[1])
+        multiplied = math.prod(tile) * PREFERRED_VECTORS / FMA_PER_CYCLE
+        waiting = max(1.0, FMA_LATENCY_CYCLES / multiplied)
+        return (-waiting * math.prod(wasted), -wasted[1], tile[1], -wasted[0], tile[0])
+
+    tiles = ((high, wide) for wide in factors(columns, most) for high in factors(rows, most // wide))
+    return max(tiles, key=merit)
 
 
 def handed_bytes(stages: WinogradStages) -> int:

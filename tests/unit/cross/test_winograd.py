@@ -29,6 +29,7 @@ from cross.schedule import ScheduleSpace
 from cross.schedule.winograd.cpu import winograd_space, winograd_spaces
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.interpreter.interpreter import interpret
+from tests.targets import AVX2
 
 Array = NDArray[Any]
 
@@ -302,3 +303,13 @@ def test_accuracy_of_a_wide_layer(tile: int, stated: float, tmp_path: Path) -> N
     artifact = compile_jobs(jobs, HOST)
     for job, got in zip(jobs, run_here(artifact, jobs, tmp_path), strict=True):
         assert relative_error(got, evaluate(operator, list(job.inputs))) < stated < LIMIT
+
+
+@pytest.mark.parametrize("size", [13, 14, 19, 26, 28, 38, 52, 56])
+def test_untuned_products_keep_a_core_of_few_registers_busy(size: int) -> None:
+    """Two multiply-adds begin in a cycle and take four, so that at least eight sums must be open at a time,
+    also where no tile that fits 16 registers divides the rows (7, 13, 19 and 26 tiles)."""
+    for space in winograd_spaces(convolution((1, size, size, 64), 64), AVX2).values():
+        fields = space.fields(space.default())
+        sums = fields["products.h"] * fields["products.w"] * fields["products.c"] // AVX2.vector_lanes()
+        assert 8 <= sums <= AVX2.vector_registers - 3
