@@ -10,7 +10,8 @@ OpenVINO, in its faster layout, and LiteRT on the same as a QDQ file. All comput
 weights, a scale and a bias a channel. Our outputs must be those of ONNX Runtime, other libraries' within two
 steps. Without VNNI ONNX Runtime's usual sums of two products saturate at 16 bits, which is far off with
 weights beyond +-63: then its way with uint8 weights counts, and "saturating" has the time of the usual one.
-Ours of C1 reads its three channels filled to four ahead of time, which takes a copy where a network begins.
+Ours of C1 reads its image padded and its three channels filled to four ahead of time, which takes a pass
+where a network begins.
 loops: products of bytes a cycle of the hottest inner loop by a model of the core, for weights within +-127
 and within +-63; of a reduction that is written out whole, up to its last sum, without scaling.
 networks: ResNet-50, MobileNet-v2 and a BERT encoder end to end beside ONNX Runtime, OpenVINO and LiteRT on
@@ -48,11 +49,13 @@ from benchmarks.kernels.workloads import Array, Image, Workload, chosen
 from benchmarks.networks.quantized import SCHEMES
 from boards.target import Target
 from cross.compile import Kernel, compile
+from cross.expression.reference import evaluate
 from cross.inspection.cpu_loops import LoopReport, inspect
 from cross.loopnest.program import Programs
 from cross.schedule.choose import space_of
 from toolkit.model.graph import Graph, Group
 from toolkit.model.load import adapted, load_model
+from toolkit.model.reference import run_steps
 
 SUITES = ("conv", "depthwise")
 RECORDS, PEERS = FOLDER / "records.db", Path("build/peers")
@@ -198,7 +201,7 @@ def _rounds(workload: Workload, target: Target, drawn: int, onnxruntime: Any, ri
     assert isinstance(image, Image)
     data = np.random.default_rng(0).integers(0, 256, image.shapes[0], np.uint8)
     last = np.ascontiguousarray(data.transpose(0, 2, 3, 1))
-    kernels, loaded = _kernels(workload, target, drawn, last)
+    kernels, loaded = _kernels(workload, target, drawn, data)
     theirs = [
         (name, *_session(workload, target, onnxruntime, array, precise=precise))
         for precise in (True, False)
@@ -239,14 +242,17 @@ def _kernels(
     found = [space.default(), *map(space.configuration, space.sample(np.random.default_rng(0), drawn))]
     artifact = compile([(f"k{place}", programs.nest(item)) for place, item in enumerate(found)], target)
     loaded = LoadedCode(artifact.code, target.cores)
-    words = group.operator.inputs[0]
-    if data.nbytes != words.elements * np.dtype(words.dtype).itemsize:  # three channels are filled to four
-        data = np.pad(data, [(0, 0)] * 3 + [(0, -data.shape[-1] % 4)])
-    inputs = [
-        data if graph.values[name].data is None else np.asarray(graph.values[name].data)
-        for name in group.inputs
-    ]
+    inputs = [_operand(graph, name, data) for name in group.inputs]
     return [_prepared(kernel, loaded, inputs) for kernel in artifact.kernels], loaded
+
+
+def _operand(graph: Graph, name: str, data: Array) -> Array:
+    """A weight, or the data as what comes before the convolution lays it out, as numpy computes that."""
+    stored, root = graph.values[name].data, graph.root(name)
+    if stored is not None:
+        return np.asarray(stored)
+    steps = run_steps(graph, {graph.inputs[0]: data}, evaluate)
+    return data if root in graph.inputs else next(array for made, array in steps if made == root)
 
 
 def _prepared(kernel: Kernel, loaded: LoadedCode, inputs: Sequence[Array]) -> tuple[Call, Any]:

@@ -151,8 +151,9 @@ def test_our_integers_are_measured_beside_onnxruntime(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whose outputs must be the same, whatever this CPU's own sums of bytes do."""
-    assert main(["measure", "--only", "D9", "--drawn", "1", "--peers", str(tmp_path)]) == 0
+    assert main(["measure", "--only", "C1,D9", "--drawn", "1", "--peers", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "not measured: litert: no Python at" in said and "not measured: openvino: no Python at" in said
-    (cells,) = (line.split() for line in said.splitlines() if line.startswith("D9"))
-    assert all(float(cell) > 0 for cell in cells[2:6])
+    rows = [line.split() for line in said.splitlines() if line.startswith(("C1", "D9"))]
+    assert [row[0] for row in rows] == ["C1", "D9"]
+    assert all(float(cell) > 0 for row in rows for cell in row[2:6])
