@@ -183,7 +183,7 @@ def _tiled(group: Group) -> StageKnobs:
 
 def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Tile]) -> list[Knob]:
     owner = group.owner
-    core = core_of(target, group.dtype, group.shared_steps)
+    core = core_of(target, group.dtype, group.byte_products)
     wide = wide_axes(owner.axes)
     if not wide:
         return _reduce_knobs(group, core, 1)
@@ -225,7 +225,7 @@ def _reduce_knobs(group: Group, core: Core, rows: int) -> list[Knob]:
 
 def _constraints(plan: Plan, group: Group, target: Target) -> list[Constraint]:
     owner = group.owner
-    core = core_of(target, group.dtype, group.shared_steps)
+    core = core_of(target, group.dtype, group.byte_products)
     wide = wide_axes(owner.axes)
     if not wide:
         return []

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cross.expression.language.naming import inlined_body, unique_tensors
-from cross.expression.language.operations import BYTE_PRODUCTS, OPERATIONS, SHARED_STEPS
+from cross.expression.language.operations import BYTE_PRODUCTS, OPERATIONS
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Read, Tensor, reads_in
 from cross.expression.language.terms import Binary, Call, Int, Select, Term, walk
@@ -35,11 +35,6 @@ class Group:
         body = None if self.reduction is None else self.reduction.body
         calls = [term for term in walk(body) if isinstance(term, Call)] if body is not None else []
         return frozenset(term.function for term in calls) & BYTE_PRODUCTS
-
-    @property
-    def shared_steps(self) -> int:
-        """Steps of products of pairs of bytes that share 16 bits; 0: it sums something else."""
-        return max((SHARED_STEPS.get(function, 0) for function in self.byte_products), default=0)
 
     @property
     def reduction_name(self) -> str:

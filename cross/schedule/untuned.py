@@ -19,6 +19,7 @@ import numpy as np
 
 from boards.target import Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
+from cross.expression.language.operations import SHARED_STEPS
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis
 from cross.schedule.cycles import Machine, Nest, far_bytes, nest_cycles
@@ -52,13 +53,14 @@ Operands = Sequence[tuple[int, ...]]
 @dataclass(frozen=True, slots=True)
 class Core:
     """What matters of a core: elements of a vector register, vector registers, its kind; whether a mask makes
-    a vector of any rest; how many steps of a sum share an addition."""
+    a vector of any rest; how many steps of a sum share an addition; registers that a vector operand takes."""
 
     lanes: int
     registers: int
     in_order: bool
     masks: bool = False
     shared_steps: int = 0  # of products of pairs of bytes; 0: of others
+    operand_registers: int = 1
 
     def vectors(self, extent: int) -> int:
         """Vector registers that so many elements take."""
@@ -73,11 +75,19 @@ class Core:
         return 2 * masked + self.vectors(extent) * repeats
 
 
-def core_of(target: Target, dtype: str, shared_steps: int = 0) -> Core:
-    """The core of a CPU target, for elements of a dtype and, of byte products, steps that share 16 bits."""
+def core_of(target: Target, dtype: str, byte_products: frozenset[str] = frozenset()) -> Core:
+    """The core of a CPU target, for sums of a dtype, of these products of bytes if of any.
+
+    x86-64 with 16 vector registers is taken to have no VNNI where the target names none (if it has, tiles are
+    smaller than they could be): words of four bytes become two vectors of 16-bit numbers
+    (codegen/llvm/dot_products.py).
+    """
     lanes = target.vector_lanes(ITEM_BYTES[dtype])
     masks = target.masks_lanes and dtype in FLOATS
-    return Core(lanes, target.vector_registers, target.cpu in IN_ORDER_CPUS, masks, shared_steps)
+    shared_steps = max((SHARED_STEPS.get(function, 0) for function in byte_products), default=0)
+    widened = "dot4" in byte_products and target.vector_registers == 16 and "+avxvnni" not in target.features
+    in_order = target.cpu in IN_ORDER_CPUS
+    return Core(lanes, target.vector_registers, in_order, masks, shared_steps, 2 if widened else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,7 @@ def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
         wide = wide_axes(group.owner.axes)
         if group.reduction is None or not wide:
             continue
-        core = core_of(target, group.dtype, group.shared_steps)
+        core = core_of(target, group.dtype, group.byte_products)
         vectors = vector_sizes(plan, group, core)
         nest, machine = nest_of(plan, group, core.lanes), Machine.of(target, core.lanes)
         if core.in_order:
@@ -221,7 +231,8 @@ def operand_counts(counts: Sequence[Any], operands: Operands) -> tuple[Any, Any]
 def fits_registers(counts: Sequence[Any], operands: Operands, core: Core, spare: Any = 0) -> Any:
     """Whether the accumulators and what feeds them stay in registers; for numbers or arrays.
 
-    `spare` ones stay free. Out of order, every vector operand takes a register, and one holds a broadcast.
+    `spare` ones stay free. Out of order, every vector operand takes its registers, as many hold a broadcast,
+    and where bytes are widened one has the mask for it.
     In order, each broadcast operand takes one for four steps, and three hold what is being loaded. Of byte
     products, a row's sums of 16 bits are there, and if there are several rows the weights of all steps that
     share those, two vectors in a register; three hold broadcasts (codegen/scheduling/byte_order.py).
@@ -230,8 +241,10 @@ def fits_registers(counts: Sequence[Any], operands: Operands, core: Core, spare:
     if core.shared_steps and core.in_order:
         kept = np.where(broadcasts > 1, core.shared_steps * -(-vectors // 2), vectors)
         feeding = kept + np.maximum(vectors, PRODUCT_LATENCY_CYCLES) + 3
+    elif core.in_order and has_broadcasts(counts, operands):
+        feeding = broadcasts + 3
     else:
-        feeding = broadcasts + 3 if core.in_order and has_broadcasts(counts, operands) else vectors + 1
+        feeding = (vectors + 1) * core.operand_registers + (core.operand_registers - 1)
     return math.prod(counts) + feeding + spare <= core.registers
 
 

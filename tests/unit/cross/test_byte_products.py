@@ -69,6 +69,12 @@ def test_each_target_has_its_instructions(
     assert hot is not None and any(instruction in line for line in hot.lines)
 
 
+@pytest.mark.parametrize(("channels", "size"), [(64, 56), (256, 28), (512, 7)])
+def test_what_words_are_widened_to_stays_in_registers(channels: int, size: int) -> None:
+    hot = report(AVX2, "dot4", channels, 1, size).hot
+    assert hot is not None and hot.spills == 0
+
+
 @pytest.mark.parametrize("product", ["dot4", "dot2x4"])
 def test_products_of_bytes_are_work_and_have_the_channels_of_the_model(product: str) -> None:
     operator, elements = convolution(product, 32, 3), 28 * 28 * 32
