@@ -62,7 +62,7 @@ class MajorLoops:
 
 
 def major_loops(operator: Operator, kind: str) -> MajorLoops:
-    """The loops of the stage with the most iterations.
+    """The loops of the main stage.
 
     kind: operator type and sketches, in any words; only equal kinds compare. Raises IrregularLoops when an
     index of that stage is not affine.
@@ -91,8 +91,11 @@ def stage_loops(operator: Operator, kind: str, stage: Tensor, read_by_it: Iterab
 
 
 def main_stage(operator: Operator) -> Tensor:
-    """The stage with the most iterations, the first of several."""
-    return max(operator.stages, key=_iterations)
+    """The reduction with the most iterations, of others the stage with the most; the first of several.
+
+    What computes an operand of a reduction may have as many elements as that has steps.
+    """
+    return max(operator.stages, key=lambda stage: (bool(stage.reduce_axes), _iterations(stage)))
 
 
 def _iterations(stage: Tensor) -> int:

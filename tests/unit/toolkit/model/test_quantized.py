@@ -358,12 +358,7 @@ ON_BYTES = (
     "Pad (a, pads)",
     'Pad <mode = "reflect"> (a, pads)',
     "Gather <axis = 1> (a, index)",
-    "ReduceMean (a, axes)",
     "ReduceMax (a, axes)",
-    "Softmax <axis = -1> (a)",
-    "Softmax <axis = 1> (a)",
-    "LayerNormalization <axis = -1> (a, weights)",
-    "InstanceNormalization (a, channels, channels)",
 )
 
 
@@ -373,8 +368,7 @@ def test_what_reads_quantized_tensors_about_once_leaves_no_floats_in_memory(tmp_
         proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 18]>
             quantized (uint8[1, 4, 6, 9] x, uint8[1, 4, 6, 9] x1) => (uint8[n, c, h, w] y)
             <float s = {{0.0317}}, float t = {{0.0171}}, uint8 z = {{117}}, int64[2] axes = {{1, 3}},
-             int64[8] pads = {{0, 0, 1, 1, 0, 0, 2, 1}}, int64[3] index = {{1, 3, 2}},
-             float[9] weights = {{1, 2, 1.5, 3, 1, 4, 2, 1, 3}}, float[4] channels = {{1, 2, 0.5, 0.3}}> {{
+             int64[8] pads = {{0, 0, 1, 1, 0, 0, 2, 1}}, int64[3] index = {{1, 3, 2}}> {{
             a = DequantizeLinear (x, s, z) b = DequantizeLinear (x1, s, z) c = {node}
             y = QuantizeLinear (c, t, z) }}""")
         graph = adapted(load_model(save(tmp_path, proto, f"{place}.onnx")), HOST)

@@ -12,7 +12,10 @@ from boards.board import load
 from cross.expression import Operator, compute, maximum, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.dense import dense
+from cross.expression.families.elementwise import apply
+from cross.expression.families.norm import softmax
 from cross.expression.families.window import Window
+from cross.expression.language.terms import cast
 from cross.schedule import Configuration, ScheduleSpace, cpu_space, gpu_space
 from tests.quick import others_slow
 from tests.targets import AVX2 as TARGET
@@ -26,6 +29,7 @@ from toolkit.explore.neighbourhood.cpu import (
     untuned_rounds,
     within_algorithm,
 )
+from toolkit.explore.neighbourhood.loops import main_stage
 from toolkit.explore.neighbourhood.tile_shapes import BLOCK, REGISTER, points, tile_sizes, tiled_reduction
 from toolkit.explore.proposer import Proposer
 from toolkit.explore.rounds import RoundsProposer
@@ -301,3 +305,14 @@ def test_a_program_of_another_kind_gives_what_its_knobs_share() -> None:
     first = called_for(space, Program(source, Configuration(source.default().indices)))
     assert space.valid(first).all()
     assert math.prod(first.shape) > 0
+
+
+def test_loops_are_those_of_the_reduction_where_its_operand_has_as_many_elements() -> None:
+    data = placeholder((1, 4, 128, 128), "X", "uint8")
+    scaled = apply(lambda x: cast("float32", x) * 0.03, data, "scaled")
+    space = cpu_space(Operator("softmax", (data,), softmax(scaled, 3)), TARGET)
+    stage = tiled_reduction(space)
+    assert stage is not None and stage.reduction is not None
+    assert stage.reduction.name == main_stage(space.program).name
+    rows = RoundsProposer(space, partial(untuned_rounds, space)).ask(8)
+    assert len(rows) > 1 and space.valid(rows).all()
