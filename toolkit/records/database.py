@@ -77,7 +77,8 @@ def check_place(path: Path, *, read_only: bool) -> int:
             f"{unfinished_repair_of(path).name} is gone, or run {command('repair', path)} again"
         )
     check_rollback_journal(path)
-    if not size and size_of(journal_of(path)):
+    # whoever creates the store at this moment writes its first page before its journal
+    if not size and size_of(journal_of(path)) and not size_of(path):
         raise RecordsError(
             f"{path} is empty or missing, but its journal {journal_of(path).name} is there: "
             f"{command('repair', path)} takes the records out of the journal; to begin anew, delete it"

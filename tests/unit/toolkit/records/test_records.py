@@ -25,6 +25,7 @@ from toolkit.records import (
     Records,
     TuningRecord,
     check_records,
+    database,
     open_to_tune,
     repair_records,
 )
@@ -334,6 +335,23 @@ def test_many_processes_may_create_the_same_file_at_once(path: Path) -> None:
     for process in processes:
         _, stderr = process.communicate(timeout=60)
         assert (process.returncode, stderr) == (0, "")
+
+
+def test_a_store_that_is_created_while_another_looks_is_there(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, created = database.unfinished_repair_of, []
+
+    def create(where: Path) -> Path:  # asked for after the file's size was found to be 0
+        monkeypatch.setattr(database, "unfinished_repair_of", look)
+        created.append(Records(where))
+        return look(where)
+
+    monkeypatch.setattr(database, "unfinished_repair_of", create)
+    assert database.check_place(path, read_only=False) == 0
+    (records,) = created
+    with records:
+        assert database.size_of(path) and database.size_of(database.journal_of(path))
 
 
 def test_two_writers_take_turns(path: Path) -> None:
