@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from benchmarks.harness.text import aligned
+from benchmarks.kernels.libraries.quantized_steps import moved_up
 from cross.expression.reference import evaluate
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model
@@ -86,8 +87,7 @@ def _with_unsigned_weights(proto: Any) -> None:
     for tensor in (tensors[name] for name in dict.fromkeys(places) if name in tensors):
         array = numpy_helper.to_array(tensor)
         if array.dtype == np.int8:
-            raised = (array.astype(np.int16) + 128).astype(np.uint8)
-            tensor.CopyFrom(numpy_helper.from_array(raised, tensor.name))
+            tensor.CopyFrom(numpy_helper.from_array(moved_up(array), tensor.name))
 
 
 def by_onnxruntime(graph: Graph, proto: Any, inputs: dict[str, Array]) -> dict[str, Array]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import socket
 import subprocess
 import sys
@@ -97,16 +96,12 @@ class Builder:
         """The object file of each nest, in order, or why there is none."""
         answers: dict[int, bytes | MeasureFailure] = {}
         waiting = deque(range(len(jobs)))
-        pickled: dict[int, bytes] = {}  # the next one, so that a worker that is done need not wait for it
         self._restart(_Worker.lost)
         try:
             while len(answers) < len(jobs):
                 for worker in self._workers:
                     if worker.job is None and waiting:
-                        job = waiting.popleft()
-                        worker.start(job, pickled.pop(job, b"") or pickle.dumps(jobs[job]), self._timeout_s)
-                if waiting and waiting[0] not in pickled:
-                    pickled[waiting[0]] = pickle.dumps(jobs[waiting[0]])
+                        worker.start(waiting.popleft(), jobs, self._timeout_s)
                 self._collect(answers)
         finally:
             self._restart(lambda worker: worker.job is not None)  # busy ones are left by an interrupt only
@@ -167,13 +162,13 @@ class _Worker:
         self.deadline = 0.0
         self._starting_s = STARTING_S
 
-    def start(self, job: int, pickled: bytes, timeout_s: float) -> None:
-        """Hand over a job, a pickled NamedNest; `answer` must be read before the next."""
+    def start(self, job: int, jobs: Sequence[NamedNest], timeout_s: float) -> None:
+        """Hand over one of the jobs; `answer` must be read before the next."""
         self.job = job
         self.deadline = time.monotonic() + timeout_s + self._starting_s
         self._starting_s = 0.0
         try:
-            self.connection.send_bytes(pickled)
+            self.connection.send(jobs[job])
         except OSError:
             self.process.wait()  # it died while idle: `answer` says so
 
