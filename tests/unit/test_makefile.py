@@ -1,7 +1,8 @@
-"""`make help` lists itself: every target, each with a line that says what it does."""
+"""`make help` lists every target with a line that says what it does; `make venv` takes a Python that can."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -28,3 +29,24 @@ def test_help_is_what_make_alone_prints() -> None:
         for arg in ([], ["help"])
     ]
     assert run[0] == run[1]
+
+
+def chosen_python(*arguments: str) -> str:
+    """The interpreter that `make venv` would take, printed by a rule that only this call has."""
+    command = ["make", "--no-print-directory", "--eval", "chosen: ; @echo $(PYTHON)", *arguments, "chosen"]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHON"}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
+def test_the_chosen_python_can_make_an_environment() -> None:
+    program = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))"
+    system = Path("/usr/bin/python3")
+    fit = system.exists() and not subprocess.run([system, "-c", program], capture_output=True).returncode
+    chosen = chosen_python()
+    assert Path(chosen).is_absolute()
+    assert (chosen == str(system)) is fit
+
+
+def test_a_named_python_is_taken() -> None:
+    assert chosen_python("PYTHON=/somewhere/python3.12") == "/somewhere/python3.12"
