@@ -78,9 +78,8 @@ class Core:
 def core_of(target: Target, dtype: str, byte_products: frozenset[str] = frozenset()) -> Core:
     """The core of a CPU target, for sums of a dtype, of these products of bytes if of any.
 
-    x86-64 with 16 vector registers is taken to have no VNNI where the target names none (if it has, tiles are
-    smaller than they could be): words of four bytes become two vectors of 16-bit numbers
-    (codegen/llvm/dot_products.py).
+    On x86-64 with 16 vector registers and no VNNI (boards/probe.py names it where a host has it), words of
+    four bytes become two vectors of 16-bit numbers (codegen/llvm/dot_products.py).
     """
     lanes = target.vector_lanes(ITEM_BYTES[dtype])
     masks = target.masks_lanes and dtype in FLOATS

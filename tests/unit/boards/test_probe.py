@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from boards.errors import UnsupportedHost
-from boards.probe import Caches, Vectors, host_target, read_host_facts
+from boards.probe import Caches, Vectors, compiled_for, host_target, read_host_facts
 
 CPU = "sys/devices/system/cpu"
 
@@ -55,6 +55,23 @@ AVX512 = "avx avx2 fma avx512f avx512dq avx512vl"
 def test_x86_vectors(tmp_path: Path, cpuinfo: str, vectors: Vectors) -> None:
     root = machine(tmp_path, {"proc/cpuinfo": cpuinfo})
     assert read_host_facts(root, architecture="x86_64", allowed=[0]).vectors == vectors
+
+
+@pytest.mark.parametrize(
+    ("flags", "features"),
+    [
+        ("avx avx2 fma avx_vnni", ("+avxvnni",)),  # Alder Lake
+        ("avx avx2 fma", ()),  # Zen 3
+        (f"{AVX512} avx512_vnni avx_vnni", ()),  # Sapphire Rapids
+    ],
+)
+def test_products_of_bytes_of_hosts_without_avx_512_are_named(
+    tmp_path: Path, flags: str, features: tuple[str, ...]
+) -> None:
+    root = machine(tmp_path, {"proc/cpuinfo": x86(flags)})
+    facts = read_host_facts(root, architecture="x86_64", allowed=[0])
+    assert host_target(facts).features == features
+    assert compiled_for(facts).features == ()
 
 
 RK3399 = "\n\n".join(
