@@ -136,6 +136,7 @@ def _dequantized(graph: Graph, readers: Mapping[str, list[Node]]) -> set[str]:
         fit = [
             (reader.op in ELEMENTWISE and graph.values[reader.output].shape == shape)
             or (reader.op in READERS_OF_BYTES and reader.inputs[0] == name)
+            or (reader.op == "ReduceSum" and graph.values[name].dtype == "int32")
             for reader in readers[name]
         ]
         return bool(fit) and all(fit) and name not in graph.outputs

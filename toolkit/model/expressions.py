@@ -26,7 +26,7 @@ from cross.expression.families import (
 from cross.expression.families.window import Window
 from cross.expression.language.functions import summand
 from cross.expression.language.tensor import Tensor
-from cross.expression.language.terms import Term, call
+from cross.expression.language.terms import Term, call, cast
 from toolkit.errors import ModelError
 from toolkit.model.graph import Node, computed_in
 from toolkit.model.weight_layout import phases_of
@@ -114,7 +114,10 @@ def _conv(node: Node, operands: Sequence[Tensor]) -> Tensor:
 
 
 def _product(node: Node) -> Callable[[Term, Term], Term]:
-    """What a node sums: products of elements or, where bytes are packed in words, of those in a word."""
+    """What a node sums: products of elements, behind their zero points, or of the bytes in packed words."""
+    if "zeros" in node.attributes:
+        first, second = node.integers("zeros")
+        return lambda x, w: (cast("int32", x) - first) * (cast("int32", w) - second)
     if "packed" not in node.attributes:
         return summand
     name, signs = node.text("product"), node.integer("signs")
@@ -138,7 +141,7 @@ def _matmul(node: Node, operands: Sequence[Tensor]) -> Tensor:
     left, right = operands
     if len(left.shape) == 2 and len(right.shape) == 2:
         return dense.dense(left, right, product=_product(node))
-    return dense.batch_matmul(left, right)
+    return dense.batch_matmul(left, right, product=_product(node))
 
 
 def _pad(node: Node, operands: Sequence[Tensor]) -> Tensor:
@@ -295,6 +298,7 @@ _BUILDERS: dict[str, Builder] = {
     "Transpose": _of(data_movement.transpose, "perm"),
     "Gather": _of(data_movement.gather, "axis"),
     "Resample": _resample,
+    "RowWords": _of(data_movement.row_words, "count"),
     "Words": _of(data_movement.words, "before", "after", "value"),
     "LookUp": _of(data_movement.look_up),
     "GatherElements": _of(data_movement.gather_elements, "axis"),

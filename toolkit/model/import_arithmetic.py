@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from toolkit.model.graph import Array, Attribute, GraphBuilder, computed_in
@@ -149,7 +151,7 @@ def _scaled(source: Source, build: GraphBuilder, operand: Operand, factor: float
     return source.emit(build, "Mul", [operand.name, name], shape=operand.shape)
 
 
-def matmul(source: Source, build: GraphBuilder) -> None:
+def matmul(source: Source, build: GraphBuilder, attributes: Mapping[str, Attribute] | None = None) -> None:
     """numpy.matmul. A stack of matrices times one matrix is one tall matrix times it."""
     left, right = source.input(0), source.input(1)
     left_shape = (1, *left.shape) if left.rank == 1 else left.shape
@@ -163,9 +165,9 @@ def matmul(source: Source, build: GraphBuilder) -> None:
     outer = np.broadcast_shapes(left_shape[:-2], right_shape[:-2])
     product = (*outer, left_shape[-2], right_shape[-1])
     if product == source.output.shape:
-        source.emit(build, "MatMul", matrices)
+        source.emit(build, "MatMul", matrices, attributes)
         return
-    source.emit(build, "Reshape", [source.emit(build, "MatMul", matrices, shape=product)])
+    source.emit(build, "Reshape", [source.emit(build, "MatMul", matrices, attributes, shape=product)])
 
 
 def batch_normalization(source: Source, build: GraphBuilder) -> None:

@@ -55,6 +55,10 @@ def conv_integer(source: Source, build: GraphBuilder) -> None:
 
 def matmul_integer(source: Source, build: GraphBuilder) -> None:
     """MatMulInteger(a, b, zero point of each row of a, of each column of b): a product with sums in int32."""
+    zeros = _zeros_of_bytes(source)
+    if zeros is not None:
+        matmul(replace(source, inputs=source.inputs[:2]), build, {"zeros": zeros})
+        return
     if _sums_fit_floats(source):
         _product_of_floats(source, build)
         return
@@ -69,6 +73,19 @@ def matmul_integer(source: Source, build: GraphBuilder) -> None:
     matmul(replace(source, inputs=(left, right), outputs=(output,)), build)
     sums = zero * right.data.sum(axis=-2 if right.rank > 1 else None, keepdims=right.rank > 2, dtype=np.int32)
     source.emit(build, "Sub", [output.name, build.constant(f"{right.name}/sums", np.asarray(sums, np.int32))])
+
+
+def _zeros_of_bytes(source: Source) -> tuple[int, int] | None:
+    """The zero points of two computed 8-bit operands, where each is one known number."""
+    zeros = []
+    for place in (0, 1):
+        operand, zero = source.input(place), source.optional(place + 2)
+        if operand.data is not None or operand.dtype not in ("int8", "uint8"):
+            return None
+        if zero is not None and (zero.data is None or zero.data.size != 1):
+            return None
+        zeros.append(0 if zero is None or zero.data is None else int(zero.data.ravel()[0]))
+    return zeros[0], zeros[1]
 
 
 def _sums_fit_floats(source: Source) -> bool:

@@ -7,6 +7,12 @@ the data are the same bytes. Which products a target has, cross/codegen/llvm/dot
 Instructions of x86-64 take data without sign, those of Arm with one, and weights have one. Data of the other
 kind have their highest bits flipped where they are read: that moves each by 128, and 128 times the weights
 is added or taken away behind the sum.
+
+Of a product of two computed operands (attention) the second is written as words at run time, where it is read
+by one row after the other; one that is a transposed matrix is transposed by the word. Zero points of both are
+taken away behind the sum:
+
+    sum (a - za) * (b - zb) = sum a * b - zb * (sum a - k * za) - za * sum b
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from toolkit.model.fuse import fuse
 from toolkit.model.graph import Array, Attribute, Graph, GraphBuilder, Node, Value, verify
 
 _DATA = ("int8", "uint8")
+_LARGEST = 128  # magnitude of a computed byte
 
 
 def packed_for(graph: Graph, target: Target) -> Graph:
@@ -47,6 +54,9 @@ def pack_products(graph: Graph, target: Target) -> Graph:
     producer = {node.output: node for node in graph.nodes}
     build = GraphBuilder(graph.name, graph.values.values())
     for node in graph.nodes:
+        if node.op == "MatMul" and "zeros" in node.attributes:
+            _pack_computed(graph, node, build, target, producer)
+            continue
         padded = node.inputs and node.inputs[0] in producer and producer[node.inputs[0]].op == "Pad"
         product = _product(graph, node, target) if node.op in ("Conv", "MatMul") and not padded else None
         if product is None:
@@ -132,7 +142,7 @@ def _pack(
     if image is not None and node.op == "Conv":
         read = _words_of(image, node, attributes, build)
     else:
-        read = _filled(data, rest, build) if rest else data.name
+        read = _filled(data, rest, -1, build) if rest else data.name
     words = build.constant(f"{name}/words", _words(weight, rest, product.count))
     if not flipped:
         build.emit(node.op, (read, words), output, attributes, node.name)
@@ -142,6 +152,110 @@ def _pack(
     moved = -128 if product.signed else 128
     sums = moved * weight.sum(axis=tuple(range(weight.ndim - 1)), dtype=np.int32)
     build.emit("Sub", (value.name, build.constant(f"{name}/signs", sums)), output, name=node.name)
+
+
+def _pack_computed(
+    graph: Graph, node: Node, build: GraphBuilder, target: Target, producer: Mapping[str, Node]
+) -> None:
+    """A product of two computed operands of bytes, each with a zero point."""
+    left, right = (graph.values[name] for name in node.inputs)
+    output, length, name = graph.values[node.output], left.shape[-1], product_of(target, _LARGEST)
+    count, signed = DOT_BYTES[name], name != "dot4"
+    if length < count - 1:  # most of a word would be filling
+        build.nodes.append(node)
+        return
+    first, second = node.integers("zeros")
+    flipped = (left.dtype == "int8") != signed
+    moved = first + ((-128 if signed else 128) if flipped else 0)
+    attributes: dict[str, Attribute] = {"packed": count, "product": name}
+    words = _words_of_rows(graph, right, build, count, producer)
+    if right.dtype == "uint8":
+        words, second = _flipped(words, build, count), second - 128
+    signs: dict[str, Attribute] = {"signs": _repeated(-128, count) if flipped else 0}
+    read = _filled(left, -length % count, -1, build) if length % count else left.name
+    subtracted = []
+    if second:
+        subtracted.append(_row_sums(left, build, first, second))
+    if moved:
+        ones = build.constant(f"{right.name}/ones", _ones(build.values[words].shape[-2], count))
+        shape = (*right.shape[:-2], 1, right.shape[-1])
+        sums = Value(build.fresh(f"{right.name}/sums"), shape, "int32")
+        build.emit("MatMul", (ones, words), sums, attributes | {"signs": 0})
+        subtracted.append(_times(sums, moved, build))
+    result = output
+    for place, taken in enumerate(("", *subtracted)):
+        last = place == len(subtracted)
+        value = output if last else Value(build.fresh(f"{output.name}/products"), output.shape, "int32")
+        if taken:
+            build.emit("Sub", (result.name, taken), value, name=node.name)
+        else:
+            build.emit("MatMul", (read, words), value, attributes | signs, node.name)
+        result = value
+
+
+def _words_of_rows(
+    graph: Graph, right: Value, build: GraphBuilder, count: int, producer: Mapping[str, Node]
+) -> str:
+    """The second operand [..., k, n] of bytes as words [..., k / count, n] of `count` rows."""
+    *outer, rows, columns = right.shape
+    shape, dtype = (*outer, -(-rows // count), columns), f"int{8 * count}"
+    made = Value(build.fresh(f"{right.name}/words"), shape, dtype)
+    move = _transposing(graph, right, producer)
+    if move is not None and rows % count == 0:  # its words lie as its bytes do
+        *before, length, last = graph.values[move.output].shape
+        moved = Value(build.fresh(f"{right.name}/moved"), (*before, length // count, last), dtype)
+        build.emit("Transpose", move.inputs, moved, {**move.attributes, "packed": count}, move.name)
+        return build.emit("Reshape", (moved.name,), made)
+    nothing = 128 if right.dtype == "uint8" else 0
+    read = _filled(right, -rows % count, -2, build, nothing) if rows % count else right.name
+    return build.emit("RowWords", (read,), made, {"count": count})
+
+
+def _transposing(graph: Graph, right: Value, producer: Mapping[str, Node]) -> Node | None:
+    """The Transpose that alone makes rows of what lay innermost, if a matrix is made so."""
+    name, (rows, columns) = right.name, right.shape[-2:]
+    while name in producer and producer[name].op == "Reshape":
+        name = producer[name].inputs[0]
+    node = producer.get(name)
+    if node is None or node.op != "Transpose":
+        return None
+    perm, shape = node.integers("perm"), graph.values[name].shape
+    innermost = len(shape) > 1 and perm[-2] == len(shape) - 1
+    return node if innermost and shape[-1] == columns and shape[-2] % rows == 0 else None
+
+
+def _flipped(words: str, build: GraphBuilder, count: int) -> str:
+    """The words with the highest bit of each byte turned: uint8 as int8, 128 less."""
+    value = build.values[words]
+    bits = build.constant(f"{words}/bits", np.array(_repeated(-128, count), value.dtype))
+    flipped = replace(value, name=build.fresh(f"{words}/signed"))
+    return build.emit("BitwiseXor", (words, bits), flipped)
+
+
+def _row_sums(left: Value, build: GraphBuilder, zero: int, factor: int) -> str:
+    """factor * (sum of each row of bytes - k * zero)."""
+    wide = Value(build.fresh(f"{left.name}/wide"), left.shape, "int32")
+    build.emit("Cast", (left.name,), wide, {"to": "int32"})
+    sums = Value(build.fresh(f"{left.name}/sums"), (*left.shape[:-1], 1), "int32")
+    build.emit("ReduceSum", (wide.name,), sums, {"axes": (len(left.shape) - 1,)})
+    if zero:
+        all_zeros = build.constant(f"{left.name}/zeros", np.array(left.shape[-1] * zero, np.int32))
+        centered = replace(sums, name=build.fresh(f"{left.name}/centered"))
+        build.emit("Sub", (sums.name, all_zeros), centered)
+        sums = centered
+    return _times(sums, factor, build)
+
+
+def _times(value: Value, factor: int, build: GraphBuilder) -> str:
+    if factor == 1:
+        return value.name
+    number = build.constant(f"{value.name}/zero", np.array(factor, np.int32))
+    return build.emit("Mul", (value.name, number), replace(value, name=build.fresh(f"{value.name}/scaled")))
+
+
+def _ones(rows: int, count: int) -> Array:
+    """One row of words whose bytes are 1."""
+    return np.full((1, rows), _repeated(1, count), f"int{8 * count}")
 
 
 def _image(graph: Graph, data: Value, producer: Mapping[str, Node]) -> Value | None:
@@ -175,16 +289,17 @@ def _words_of(image: Value, node: Node, attributes: dict[str, Attribute], build:
     return build.emit("Words", (image.name,), made, around)
 
 
-def _filled(data: Value, rest: int, build: GraphBuilder) -> str:
-    """The data with `rest` channels more, which no weight reads."""
-    shape = (*data.shape[:-1], data.shape[-1] + rest)
+def _filled(data: Value, rest: int, axis: int, build: GraphBuilder, value: int = 0) -> str:
+    """The data with `rest` elements more along an axis; the other operand, or this one, is 0 there."""
+    after = [0] * len(data.shape)
+    after[axis] = rest
+    shape = tuple(extent + more for extent, more in zip(data.shape, after, strict=True))
     filled = Value(build.fresh(f"{data.name}/filled"), shape, data.dtype)
-    none = (0,) * len(shape)
     attributes: dict[str, Attribute] = {
-        "before": none,
-        "after": (*none[1:], rest),
+        "before": (0,) * len(shape),
+        "after": tuple(after),
         "mode": "constant",
-        "value": 0,
+        "value": value,
     }
     return build.emit("Pad", (data.name,), filled, attributes)
 

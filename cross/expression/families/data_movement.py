@@ -63,6 +63,19 @@ def words(
     return compute((batch, *shape, 1), body, name=name)
 
 
+def row_words(data: Tensor, count: int, name: str = "row_words") -> Tensor:
+    """Bytes [..., rows, n] as words of `count` bytes [..., rows / count, n], the first row lowest."""
+    *outer, rows, columns = data.shape
+
+    def body(*axes: Term) -> Term:
+        *places, row, column = axes
+        parts = [cast("int32", data[(*places, row * count + r, column)]) for r in range(count)]
+        shifted = [call("<<", call("&", part, 255), 8 * r) for r, part in enumerate(parts)]
+        return cast(f"int{8 * count}", functools.reduce(lambda left, right: call("|", left, right), shifted))
+
+    return compute((*outer, rows // count, columns), body, name=name)
+
+
 def at_index(index: Term, extent: int) -> Term:
     """An index that is read: a negative one counts from the end, others are clamped to the extent."""
     place = cast(INDEX, index)

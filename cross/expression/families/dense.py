@@ -67,8 +67,15 @@ def dense_blocks(
     return compute((data.shape[0], columns), body, name=name)
 
 
-def batch_matmul(left: Tensor, right: Tensor, name: str = "batch_matmul") -> Tensor:
+def batch_matmul(
+    left: Tensor,
+    right: Tensor,
+    name: str = "batch_matmul",
+    product: Callable[[Term, Term], Term] = summand,
+) -> Tensor:
     """left [..., m, k] @ right [..., k, n] -> [..., m, n]; the leading dimensions broadcast as in numpy.
+
+    `product` of two elements is summed.
 
     Raises:
         ExpressionError: ranks, inner or leading dimensions do not fit.
@@ -84,6 +91,6 @@ def batch_matmul(left: Tensor, right: Tensor, name: str = "batch_matmul") -> Ten
     def body(*axes: Term) -> Term:
         outer, i, j = axes[:-2], axes[-2], axes[-1]
         element = broadcast_read(left, (*outer, i, k))
-        return sum(summand(element, broadcast_read(right, (*outer, k, j))), k)
+        return sum(product(element, broadcast_read(right, (*outer, k, j))), k)
 
     return compute((*batch, left.shape[-2], right.shape[-1]), body, name=name)

@@ -164,6 +164,52 @@ def product(rng: np.random.Generator) -> Quantized:
     return quantized(rng, "QLinearMatMul", shapes, dtype=dtype, operands=operands)
 
 
+def of_activations(rng: np.random.Generator) -> Quantized:
+    """A product of two inputs of the model, stacks of matrices, the second transposed or not."""
+    return drawn_activations(rng)[0]
+
+
+STACKS = [((), ()), ((2,), (2,)), ((2, 3), (2, 3)), ((3,), ()), ((), (2,)), ((2, 1), (1, 3)), ((1, 2), (2,))]
+
+
+def drawn_activations(rng: np.random.Generator) -> tuple[Quantized, Array]:
+    """`of_activations`, and what it computes, from exact sums."""
+    op = str(rng.choice(["QLinearMatMul", "MatMulInteger"]))
+    kinds = [str(rng.choice(BYTES)) for _ in range(3)]
+    m, n, k = (int(rng.choice(few)) for few in ((1, 5, 12), (1, 8, 19, 37), (1, 2, 3, 4, 11, 16, 64, 70)))
+    stacks = STACKS[int(rng.integers(len(STACKS)))]
+    left, right = integers(rng, (*stacks[0], m, k), kinds[0]), integers(rng, (*stacks[1], k, n), kinds[1])
+    zeros = [zero_point(rng, kind) if rng.integers(3) else np.zeros((), kind) for kind in kinds[:2]]
+    products = (left.astype(np.int64) - int(zeros[0])) @ (right.astype(np.int64) - int(zeros[1]))
+    scales, zero = (
+        [scale(rng), scale(rng), np.array(rng.uniform(0.2, 2.0), np.float32)],
+        zero_point(rng, kinds[2]),
+    )
+    moved = bool(rng.integers(2))
+    inputs = {"x": left, "x1": np.ascontiguousarray(right.swapaxes(-1, -2)) if moved else right}
+    weights = dict(zip(("s0", "s1", "s2", "z0", "z1", "z2"), (*scales, *zeros, zero), strict=True))
+    order = [*range(right.ndim - 2), right.ndim - 1, right.ndim - 2]
+    nodes = [helper.make_node("Transpose", ["x1"], ["t"], perm=order)] if moved else []
+    second = "t" if moved else "x1"
+    limits = np.iinfo(kinds[2])
+    if op == "MatMulInteger":
+        nodes.append(helper.make_node(op, ["x", second, "z0", "z1"], ["y"]))
+        want = products.astype(np.int32)
+    else:
+        nodes.append(helper.make_node(op, ["x", "s0", "z0", second, "s1", "z1", "s2", "z2"], ["y"]))
+        steps = np.rint(products.astype(np.float32) * (scales[0] * scales[1] / scales[2])) + float(zero)
+        want = steps.clip(limits.min, limits.max).astype(kinds[2])
+    ends = [helper.make_tensor_value_info(name, of(item.dtype), item.shape) for name, item in inputs.items()]
+    results = [helper.make_tensor_value_info("y", of(want.dtype), want.shape)]
+    used = {name for node in nodes for name in node.input}
+    known = [
+        numpy_helper.from_array(np.asarray(item), name) for name, item in weights.items() if name in used
+    ]
+    graph = helper.make_graph(nodes, "activations", ends, results, known)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=8)
+    return Quantized(proto, inputs), want
+
+
 def others(rng: np.random.Generator) -> Quantized:
     """An operator that computes in float32 inside."""
     dtype, shape = str(rng.choice(BYTES)), (1, 4, 6, 6)
