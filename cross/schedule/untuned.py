@@ -43,6 +43,7 @@ REORDERED = 1.07
 """Times the cycles of any order but the natural one, which alone writes the output in the order of memory:
 measured 1.05 to 1.4 on one Sapphire Rapids Xeon."""
 
+_PRODUCT_REGISTERS = {"wide_dot2": 1, "narrow_dot4": 2}
 IN_ORDER_CPUS = ("cortex-a53",)
 """CPUs for which the code generator orders inner loops itself and feeds multiply-adds by element."""
 
@@ -53,7 +54,8 @@ Operands = Sequence[tuple[int, ...]]
 @dataclass(frozen=True, slots=True)
 class Core:
     """What matters of a core: elements of a vector register, vector registers, its kind; whether a mask makes
-    a vector of any rest; how many steps of a sum share an addition; registers that a vector operand takes."""
+    a vector of any rest; how many steps of a sum share an addition; registers that a vector operand takes,
+    and that a product takes before it is added."""
 
     lanes: int
     registers: int
@@ -61,6 +63,7 @@ class Core:
     masks: bool = False
     shared_steps: int = 0  # of products of pairs of bytes; 0: of others
     operand_registers: int = 1
+    product_registers: int = 0
 
     def vectors(self, extent: int) -> int:
         """Vector registers that so many elements take."""
@@ -79,14 +82,16 @@ def core_of(target: Target, dtype: str, byte_products: frozenset[str] = frozense
     """The core of a CPU target, for sums of a dtype, of these products of bytes if of any.
 
     On x86-64 with 16 vector registers and no VNNI (boards/probe.py names it where a host has it), words of
-    four bytes become two vectors of 16-bit numbers (codegen/llvm/dot_products.py).
+    four bytes become two vectors of 16-bit numbers, or products of numbers that are widened or narrow have a
+    register of their own, and the latter one for ones (codegen/llvm/dot_products.py).
     """
     lanes = target.vector_lanes(ITEM_BYTES[dtype])
     masks = target.masks_lanes and dtype in FLOATS
     shared_steps = max((SHARED_STEPS.get(function, 0) for function in byte_products), default=0)
     widened = "dot4" in byte_products and target.vector_registers == 16 and "+avxvnni" not in target.features
     in_order = target.cpu in IN_ORDER_CPUS
-    return Core(lanes, target.vector_registers, in_order, masks, shared_steps, 2 if widened else 1)
+    apart = max((_PRODUCT_REGISTERS.get(function, 0) for function in byte_products), default=0)
+    return Core(lanes, target.vector_registers, in_order, masks, shared_steps, 2 if widened else 1, apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +236,7 @@ def fits_registers(counts: Sequence[Any], operands: Operands, core: Core, spare:
     """Whether the accumulators and what feeds them stay in registers; for numbers or arrays.
 
     `spare` ones stay free. Out of order, every vector operand takes its registers, as many hold a broadcast,
-    and where bytes are widened one has the mask for it.
+    where bytes are widened one has the mask for it, and a product that is added apart has its own.
     In order, each broadcast operand takes one for four steps, and three hold what is being loaded. Of byte
     products, a row's sums of 16 bits are there, and if there are several rows the weights of all steps that
     share those, two vectors in a register; three hold broadcasts (codegen/scheduling/byte_order.py).
@@ -244,6 +249,7 @@ def fits_registers(counts: Sequence[Any], operands: Operands, core: Core, spare:
         feeding = broadcasts + 3
     else:
         feeding = (vectors + 1) * core.operand_registers + (core.operand_registers - 1)
+        feeding += core.product_registers
     return math.prod(counts) + feeding + spare <= core.registers
 
 

@@ -123,7 +123,7 @@ def batched(rng: np.random.Generator) -> Operator:
 def bytes_in_words(rng: np.random.Generator) -> Operator:
     """Products of four bytes at a time, in a matrix product or a convolution; rounded to bytes or not."""
     co, ci = _pick(rng, CHANNELS), _pick(rng, (1, 2, 4, 9))
-    product = partial(call, _pick(rng, ("dot4", "sdot4")))
+    product = partial(call, _pick(rng, ("dot4", "sdot4", "wide_dot2")))
     if rng.random() < 0.5:
         data, weight = (
             placeholder(shape, name, "int32") for shape, name in (((7, ci), "X"), ((ci, co), "W"))

@@ -35,7 +35,7 @@ from tests.targets import EACH_HOST
 from tests.unit.toolkit.model.test_quantized import Quantized, convolution, of_activations, others, product
 from tests.whole_models import scheduled
 from toolkit.measure import emulation
-from toolkit.measure.trial_data import byte_bounds, random_bytes
+from toolkit.measure.trial_data import numbers_in_words
 from toolkit.model.graph import Graph
 from toolkit.model.load import adapted, load_model
 from toolkit.model.reference import run_reference
@@ -49,7 +49,7 @@ A53 = load("emulated-a53").target(None)
 A76 = msgspec.structs.replace(A53, cpu="cortex-a76", features=("+neon", "+dotprod"))
 FAMILIES = (convolution, convolution, product, product, of_activations, others)
 UNTUNED = 0.3  # of the operators: their loops are those that in-order cores have written in order
-NARROW = (128, 127, 63)  # magnitudes of weights that Arm cores without dot products treat differently
+NARROW = (128, 127, 64, 63)  # magnitudes of weights that cores without dot products treat differently
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,9 @@ def _operators(graph: Graph, case: Quantized, target: Target, rng: np.random.Gen
 
     def compute(operator: Operator, operands: Sequence[Array]) -> Array:
         copies = [item.copy() for item in operands]
-        for place in byte_bounds(operator).keys() - operator.constants:
-            copies[place] = random_bytes(copies[place].shape, copies[place].dtype, 128, rng)
+        for place, numbers in numbers_in_words(operator).items():
+            if place not in operator.constants:
+                copies[place] = numbers.words(copies[place].shape, copies[place].dtype, rng)
         want = evaluate(operator, copies)
         found.append(Drawn(programs[operator.key], copies, want, case.steps))
         return want

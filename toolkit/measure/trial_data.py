@@ -19,7 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.expression.language.dtypes import FLOATS
-from cross.expression.language.operations import BYTE_BOUNDS, BYTE_PRODUCTS, OPERATIONS
+from cross.expression.language.operations import (
+    BYTE_PRODUCTS,
+    DOT_BYTES,
+    OPERATIONS,
+    WEIGHT_BOUNDS,
+    WIDENED_BOUND,
+)
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Read, Reduce, Tensor
 from cross.expression.language.terms import Call, Term, walk
@@ -68,10 +74,10 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
 
     Kernels are timed on the plain set. A constant that is the same as in the plain set is the same array.
     """
-    bounds, longest = byte_bounds(operator), _longest_sum(operator)
+    bounds, longest = numbers_in_words(operator), _longest_sum(operator)
     root, constants = math.sqrt(max(1, longest)), operator.constants
     plain = [
-        random_bytes(tensor.shape, tensor.dtype, FEW_BYTES, rng)
+        replace(bounds[place], bound=FEW_BYTES).words(tensor.shape, tensor.dtype, rng)
         if place in bounds
         else _plain(tensor.shape, tensor.dtype, rng)
         for place, tensor in enumerate(operator.inputs)
@@ -79,7 +85,7 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
 
     def of(position: int, array: Array, change: Change, chosen: int) -> Array:
         if position in bounds and (change in (_large, _reversed) or isinstance(change, _Turn)):
-            return random_bytes(array.shape, array.dtype, bounds[position], rng)
+            return bounds[position].words(array.shape, array.dtype, rng)
         if isinstance(change, _Turn):
             scale = min(change.scale, ROUNDED / root) if position == chosen else 1.0
             change = replace(change, scale=scale if position else scale / root)
@@ -186,18 +192,42 @@ def _written(operator: Operator, inputs: Sequence[Array]) -> Array:
     return whole
 
 
-def byte_bounds(operator: Operator) -> dict[int, int]:
-    """The inputs, by position, that hold several bytes an element, and how large a byte of them may be."""
-    bounds: dict[int, int] = {}
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What an element of an input holds: so many integers with signs, up to a magnitude."""
+
+    count: int
+    bound: int
+
+    def words(self, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator) -> Array:
+        """Words of random numbers, the ends of their range among them."""
+        number = np.dtype(f"i{np.dtype(dtype).itemsize // self.count}")
+        limits, shape_of_numbers = np.iinfo(number), (*shape, self.count)
+        low, high = max(-self.bound, limits.min), min(self.bound, limits.max)
+        ends = rng.choice([low, high, 0], shape_of_numbers).astype(number)
+        drawn = rng.integers(low, high, shape_of_numbers, number.type, endpoint=True)
+        at_end = rng.random(shape_of_numbers) < ENDS
+        found: Array = np.where(at_end, ends, drawn).view(dtype).reshape(shape)
+        return found
+
+
+def numbers_in_words(operator: Operator) -> dict[int, Numbers]:
+    """The inputs, by position, that hold several numbers an element."""
+    found: dict[int, Numbers] = {}
     for stage in operator.stages:
         for term in walk(stage.body) if stage.body is not None else ():
             if isinstance(term, Call) and term.function in BYTE_PRODUCTS:
-                for argument, bound in zip(
-                    term.arguments, (128, BYTE_BOUNDS.get(term.function, 128)), strict=True
-                ):
+                count, most = DOT_BYTES[term.function], _largest_number(term.function)
+                bounds = most, WEIGHT_BOUNDS.get(term.function, most)
+                for argument, bound in zip(term.arguments, bounds, strict=True):
                     for position in _inputs_of(argument, operator):
-                        bounds[position] = min(bound, bounds.get(position, 128))
-    return bounds
+                        known = found.get(position, Numbers(count, bound))
+                        found[position] = replace(known, bound=min(bound, known.bound))
+    return found
+
+
+def _largest_number(function: str) -> int:
+    return WIDENED_BOUND if function == "wide_dot2" else 128
 
 
 def _inputs_of(term: Term, operator: Operator) -> set[int]:
@@ -208,16 +238,6 @@ def _inputs_of(term: Term, operator: Operator) -> set[int]:
             found |= _inputs_of(part.tensor.body, operator)
         elif isinstance(part, Read):
             found.add(operator.inputs.index(part.tensor))
-    return found
-
-
-def random_bytes(shape: tuple[int, ...], dtype: Any, bound: int, rng: np.random.Generator) -> Array:
-    """Words of random bytes of a magnitude up to a bound, the ends of that range among them."""
-    count = np.dtype(dtype).itemsize
-    low, high = max(-bound, -128), min(bound, 127)
-    values = rng.choice([low, high, 0], (*shape, count)).astype(np.int8)
-    drawn = rng.integers(low, high, (*shape, count), np.int8, endpoint=True)
-    found: Array = np.where(rng.random((*shape, count)) < ENDS, values, drawn).view(dtype).reshape(shape)
     return found
 
 

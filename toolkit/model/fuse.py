@@ -15,6 +15,7 @@ import numpy as np
 from cross.errors import ExpressionError
 from cross.expression.families.data_movement import split_dimensions
 from cross.expression.families.transposed import Phases, split_phases
+from cross.expression.language.operations import OPERATIONS
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
 from cross.expression.language.terms import constant
@@ -91,8 +92,8 @@ class _Views:
         if node.op in ("Conv", "ConvTranspose") and position == 1:
             return shape
         if "packed" in node.attributes:
-            of_bytes = position == 0 and self.graph.values[name].dtype in ("int8", "uint8")
-            return packed_shape(shape, node.integer("packed")) if of_bytes else shape
+            in_words = position or self.graph.values[name].dtype == _word(node)
+            return shape if in_words else packed_shape(shape, node.integer("packed"))
         result = self.graph.values[node.output].shape
         if node.op in ELEMENTWISE and result != self.base and node.output not in self.front:
             shape = viewed(shape, result, self.base) or shape
@@ -189,11 +190,7 @@ def _group(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> Group:
             return constant(value.data.reshape(-1)[0].item(), computed_in(value.dtype))
         key = name, views.of(name, node, position)
         if key not in tensors:
-            dtype = (
-                f"int{8 * node.integer('packed')}"
-                if "packed" in node.attributes
-                else computed_in(value.dtype)
-            )
+            dtype = _word(node) if "packed" in node.attributes else computed_in(value.dtype)
             tensors[key] = placeholder(key[1], f"in{len(tensors)}", dtype)
         return tensors[key]
 
@@ -231,6 +228,14 @@ def _front(chain: Chain) -> frozenset[str]:
     if chain.anchor.op in ELEMENTWISE:
         return frozenset()
     return frozenset(node.output for node in chain.members[: chain.members.index(chain.anchor)])
+
+
+def _word(node: Node) -> str:
+    """The dtype of the words that a node with the attribute "packed" reads: what its product takes, or of as
+    many bytes."""
+    if "product" in node.attributes:
+        return OPERATIONS[node.text("product")].only
+    return f"int{8 * node.integer('packed')}"
 
 
 def _weight_rank(graph: Graph, node: Node) -> int:

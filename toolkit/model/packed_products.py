@@ -8,6 +8,9 @@ Instructions of x86-64 take data without sign, those of Arm with one, and weight
 kind have their highest bits flipped where they are read: that moves each by 128, and 128 times the weights
 is added or taken away behind the sum.
 
+x86-64 without VNNI multiplies 16-bit numbers. There data and weights are such numbers, two in a word: the
+weights of all times, and data are widened by whoever computes them.
+
 Of a product of two computed operands (attention) the second is written as words at run time, where it is read
 by one row after the other; one that is a transposed matrix is transposed by the word. Zero points of both are
 taken away behind the sum:
@@ -25,12 +28,14 @@ import numpy as np
 
 from boards.target import Target
 from cross.codegen.llvm.dot_products import product_of
-from cross.expression.language.operations import DOT_BYTES
+from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.operations import DOT_BYTES, OPERATIONS
 from toolkit.model.fuse import fuse
 from toolkit.model.graph import Array, Attribute, Graph, GraphBuilder, Node, Value, verify
 
 _DATA = ("int8", "uint8")
 _LARGEST = 128  # magnitude of a computed byte
+_BYTES_OF_A_WORD = 4
 
 
 def packed_for(graph: Graph, target: Target) -> Graph:
@@ -104,11 +109,30 @@ def _offset(graph: Graph, node: Node) -> tuple[str, Array] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """What multiplies a node's bytes: an operation, bytes of a word, whether it takes data with signs."""
+    """What multiplies a node's bytes: an operation, numbers of a word, whether it takes data with signs."""
 
     name: str
     count: int
     signed: bool
+
+    @property
+    def word(self) -> str:
+        """The dtype of words."""
+        return OPERATIONS[self.name].only
+
+    @property
+    def number(self) -> str:
+        """The integers, with signs, that words are made of."""
+        return f"int{8 * ITEM_BYTES[self.word] // self.count}"
+
+    @property
+    def wide(self) -> bool:
+        """Whether bytes are widened before."""
+        return self.number not in _DATA
+
+    def repeated(self, number: int) -> int:
+        """A number in each place of a word, as an integer with a sign."""
+        return int(np.full(self.count, number).astype(self.number).view(self.word)[0])
 
 
 def _product(graph: Graph, node: Node, target: Target) -> _Product | None:
@@ -120,10 +144,14 @@ def _product(graph: Graph, node: Node, target: Target) -> _Product | None:
     fits = len(weight.shape) == rank and (node.op == "Conv" or len(data.shape) == 2)
     if not fits or data.shape[-1] != weight.shape[-2]:
         return None
-    name = product_of(target, int(np.abs(weight.data.astype(np.int16)).max(initial=0)))
+    largest = int(np.abs(weight.data.astype(np.int16)).max(initial=0))
+    rows = math.prod(graph.values[node.output].shape[:-1])
+    name = product_of(target, largest, rows, weight.data.nbytes)
+    if name == "wide_dot2" and data.shape[-1] < _BYTES_OF_A_WORD:
+        name = "dot4"  # three channels are words of an image
     count = DOT_BYTES[name]
     few = data.shape[-1] < count - 1  # most of a word would be filling
-    return None if few else _Product(name, count, name != "dot4")
+    return None if few else _Product(name, count, name not in ("dot4", "narrow_dot4"))
 
 
 def _pack(
@@ -132,18 +160,21 @@ def _pack(
     name, output, data = node.inputs[1], graph.values[node.output], graph.values[node.inputs[0]]
     weight = graph.values[name].data
     assert weight is not None
-    flipped = (data.dtype == "int8") != product.signed
+    flipped = not product.wide and (data.dtype == "int8") != product.signed
     attributes = {**node.attributes, "packed": product.count, "product": product.name}
-    attributes["signs"] = _repeated(-128, product.count) if flipped else 0
+    attributes["signs"] = product.repeated(-128) if flipped else 0
     if node.attributes.get("padding"):  # it is flipped like the data
-        attributes["padding"] = _repeated(node.integer("padding"), product.count)
+        attributes["padding"] = product.repeated(node.integer("padding"))
     rest = -weight.shape[-2] % product.count
-    image = _image(graph, data, producer) if rest and data.shape[-1] < product.count == 4 else None
+    image = (
+        _image(graph, data, producer) if rest and data.shape[-1] < product.count == _BYTES_OF_A_WORD else None
+    )
     if image is not None and node.op == "Conv":
         read = _words_of(image, node, attributes, build)
     else:
         read = _filled(data, rest, -1, build) if rest else data.name
-    words = build.constant(f"{name}/words", _words(weight, rest, product.count))
+        read = _widened(build.values[read], product, build) if product.wide else read
+    words = build.constant(f"{name}/words", _words(weight, rest, product))
     if not flipped:
         build.emit(node.op, (read, words), output, attributes, node.name)
         return
@@ -304,13 +335,22 @@ def _filled(data: Value, rest: int, axis: int, build: GraphBuilder, value: int =
     return build.emit("Pad", (data.name,), filled, attributes)
 
 
-def _words(weight: Array, rest: int, count: int) -> Array:
+def _widened(data: Value, product: _Product, build: GraphBuilder) -> str:
+    """The data as the numbers that words are made of, once for all products that read them."""
+    for node in build.nodes:
+        if node.op == "Cast" and node.inputs == (data.name,) and node.text("to") == product.number:
+            return node.output
+    wide = Value(build.fresh(f"{data.name}/wide"), data.shape, product.number)
+    return build.emit("Cast", (data.name,), wide, {"to": product.number})
+
+
+def _words(weight: Array, rest: int, product: _Product) -> Array:
     """[..., ci, co] of int8 as [..., ceil(ci / count), co] of words, the first channel in the lowest bits."""
     weight = np.pad(weight, [(0, 0)] * (weight.ndim - 2) + [(0, rest), (0, 0)])
     *outer, read, written = weight.shape
-    groups = weight.reshape(*outer, read // count, count, written)
-    packed = np.ascontiguousarray(np.moveaxis(groups, -2, -1)).view(f"<i{count}")
-    return np.asarray(packed[..., 0], f"int{8 * count}")
+    groups = weight.reshape(*outer, read // product.count, product.count, written).astype(product.number)
+    packed = np.ascontiguousarray(np.moveaxis(groups, -2, -1)).view(np.dtype(product.word).newbyteorder("<"))
+    return np.asarray(packed[..., 0], product.word)
 
 
 def _repeated(byte: int, count: int) -> int:

@@ -93,5 +93,5 @@ def transposed_weight(node: Node, data: Array, image: Sequence[int]) -> Array:
 
 
 def packed_shape(shape: Sequence[int], count: int) -> tuple[int, ...]:
-    """The shape of a tensor of bytes in words of `count` bytes."""
+    """The shape of a tensor of numbers in words of `count` of them."""
     return (*shape[:-1], shape[-1] // count)

@@ -1,9 +1,10 @@
 """Sums of products of bytes by the instructions that processors have for them.
 
 - x86-64 with VNNI: `vpdpbusd` multiplies bytes without sign by bytes with one, and adds four products to each
-  32-bit lane. Without, `pmaddwd` multiplies 16-bit numbers and adds up pairs: of the even and the odd bytes,
-  widened. (`pmaddubsw` takes bytes, but its sums of two saturate.) Source: Intel 64 and IA-32 Architectures
-  Software Developer's Manual, volume 2.
+  32-bit lane. Without, `pmaddwd` multiplies 16-bit numbers and adds up pairs: of data and weights that are
+  widened in memory, or of the even and the odd bytes of words. `pmaddubsw` takes bytes, but its sums of two
+  saturate: it is for weights within +-64 alone, with which none does. Source: Intel 64 and IA-32
+  Architectures Software Developer's Manual, volume 2.
 - aarch64 with dot products (Armv8.2, DotProd): `sdot`, both operands with signs. Without, `smull` and
   `smlal` multiply bytes into 16-bit lanes, and `sadalp` adds pairs of those to 32-bit lanes: as many steps
   share the 16 bits as the weights allow, see scheduling/byte_products.py. Source: Arm Architecture Reference
@@ -16,20 +17,28 @@ import functools
 from collections.abc import Callable
 from typing import Final
 
+from boards.features import needed_flags
 from boards.target import Target
 from cross.codegen.instructions import Instruction, Value, binary, call, conversion, literal, shuffle
 from cross.codegen.llvm.arithmetic import Arithmetic
 from cross.codegen.llvm.objects import cpu_and_features
 from cross.codegen.scheduling.byte_products import DECLARATIONS, LANES, STEP
-from cross.expression.language.operations import BYTE_BOUNDS
+from cross.expression.language.operations import BYTE_BOUNDS, WEIGHT_BOUNDS
 from cross.expression.language.terms import Cast
 from cross.loopnest.nodes import Expr
+from cross.schedule.cycles import L2_SHARE
 
 _LANES: Final = {"+avx512vnni": (16,), "+avxvnni": (4, 8)}
 """Features and the vectors, in 32-bit lanes, that they multiply."""
 _SHORT: Final = frozenset({"+avx512vnni", "+avx512vl"})  # with both, shorter vectors, too
 _MULTIPLY_ADD_PAIRS: Final = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+_MULTIPLY_ADD_BYTES: Final = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw"}
 
+
+_FEW_REGISTERS: Final = 16
+MANY_ROWS: Final = 16
+"""Rows from which weights widened in memory pay, if they stay in the second cache: others are waited for.
+Measured on one Zen 3: 1.06 to 1.15 times as fast up to 0.56 of that cache, 0.91 to 0.98 from 1.15 on."""
 
 Evaluate = Callable[[Expr], Value]
 
@@ -44,18 +53,30 @@ def dot_lanes(target: Target) -> frozenset[int]:
     return frozenset(lanes | ({4, 8} if features >= _SHORT else set()))
 
 
-def product_of(target: Target, largest: int) -> str:
+def product_of(target: Target, largest: int, rows: int = 1, weight_bytes: int = 0) -> str:
     """The operation, a row of OPERATIONS, by which a target multiplies bytes.
 
-    `largest`: the magnitude that no weight exceeds, at most 128.
+    `largest`: the magnitude that no weight exceeds, at most 128. `rows`: how many results read a weight;
+    `weight_bytes`: of all weights, as bytes.
     """
     if target.kind != "cpu":
         return "sdot4"  # their functions take both operands with signs
     if not target.triple.startswith("aarch64"):
-        return "dot4"
+        if target.vector_registers > _FEW_REGISTERS or dot_lanes(target):
+            return "dot4"
+        if largest <= WEIGHT_BOUNDS["narrow_dot4"] and _multiplies_bytes(target):
+            return "narrow_dot4"
+        near = 2 * weight_bytes <= L2_SHARE * target.l2_bytes
+        return "wide_dot2" if rows >= MANY_ROWS and near else "dot4"
     if dot_lanes(target):
         return "sdot4"
     return min((bound, name) for name, bound in BYTE_BOUNDS.items() if largest <= bound)[1]
+
+
+def _multiplies_bytes(target: Target) -> bool:
+    """Whether an x86-64 target is known to have `pmaddubsw`."""
+    known = needed_flags(target) & {"ssse3", "avx2"}
+    return bool(known) or "+ssse3" in cpu_and_features(target)[1].split(",")
 
 
 class DotProducts:
@@ -71,9 +92,16 @@ class DotProducts:
         (total, words, weights), lanes = self.arithmetic.together(total, words, weights)
         if function in BYTE_BOUNDS:
             return self._pairs(function, total, words, weights)
-        if lanes in dot_lanes(self.target) and self.x86 == (function == "dot4"):
+        if lanes in dot_lanes(self.target) and function == ("dot4" if self.x86 else "sdot4"):
             return self._fours(total, words, weights)
-        if self.x86 and function == "dot4" and lanes in _MULTIPLY_ADD_PAIRS:
+        if not self.x86:
+            return None
+        if function == "wide_dot2" and lanes in _MULTIPLY_ADD_PAIRS:
+            pairs = (self._as(value, "int16", 2 * lanes) for value in (words, weights))
+            return self._added_pairs(total, *pairs)
+        if function == "narrow_dot4" and lanes in _MULTIPLY_ADD_BYTES and _multiplies_bytes(self.target):
+            return self._by_sums_of_bytes(total, words, weights)
+        if function in ("dot4", "narrow_dot4") and lanes in _MULTIPLY_ADD_PAIRS:
             return self._by_pairs_of_words(total, words, weights)
         return None
 
@@ -109,10 +137,20 @@ class DotProducts:
         even = self._write(binary("ashr", self._write(binary("shl", known, eight)), eight))
         odd = self._write(binary("ashr", known, eight))
         for left, right in ((low, even), (high, odd)):
-            operands = self._as(left, "int16", 2 * lanes), right
-            products = self._called(f"x86.{_MULTIPLY_ADD_PAIRS[lanes]}", total, *operands)
-            total = self._write(binary("add", total, products))
+            total = self._added_pairs(total, self._as(left, "int16", 2 * lanes), right)
         return total
+
+    def _by_sums_of_bytes(self, total: Value, words: Value, weights: Value) -> Value:
+        """Of weights within +-64: the sums of two products fit 16 bits, and ones add up pairs of them."""
+        bytes_ = [self._as(value, "int8", 4 * total.lanes) for value in (words, weights)]
+        sums = Value("", "int16", 2 * total.lanes)
+        sums = self._called(f"x86.{_MULTIPLY_ADD_BYTES[total.lanes]}", sums, *bytes_)
+        return self._added_pairs(total, sums, self._splat(1, sums))
+
+    def _added_pairs(self, total: Value, left: Value, right: Value) -> Value:
+        """total + the products of 16-bit numbers, in pairs."""
+        products = self._called(f"x86.{_MULTIPLY_ADD_PAIRS[total.lanes]}", total, left, right)
+        return self._write(binary("add", total, products))
 
     def _pairs(self, function: str, total: Value, words: Value, weights: Value) -> Value:
         """Pairs of bytes with signs; on aarch64 the scheduler writes the instructions of full vectors."""

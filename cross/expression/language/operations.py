@@ -105,16 +105,26 @@ def _erf(value: Any) -> Any:
     return np.asarray(_erf_of_each(value)).astype(np.asarray(value).dtype)[()]
 
 
-def _dot(words: Any, weights: Any, signed: bool = True) -> Any:
-    """The sum of the products of the bytes of two integers each; those of `words` have a sign or none."""
+def _dot(words: Any, weights: Any, data: str = "i1", known: str = "i1") -> Any:
+    """The sum of the products of the numbers in two integers each, of the dtypes `data` and `known`."""
     left, right = (np.array(item, order="C") for item in (words, weights))
     left, right = (item.astype(item.dtype.newbyteorder("<"))[..., None] for item in (left, right))
-    products = left.view(np.int8 if signed else np.uint8).astype(np.int32) * right.view(np.int8)
+    products = left.view(f"<{data}").astype(np.int32) * right.view(f"<{known}")
     return products.sum(-1, dtype=np.int32)[()]
 
 
+def _dot_of_bytes(words: Any, weights: Any) -> Any:
+    """`_dot` of bytes without sign and bytes with one."""
+    return _dot(words, weights, "u1")
+
+
+def _dot_of_pairs(words: Any, weights: Any) -> Any:
+    """`_dot` of 16-bit numbers with signs."""
+    return _dot(words, weights, "i2", "i2")
+
+
 def _by_shifts(call: Callable[..., Any], words: Any, weights: Any, signed: bool = True) -> Any:
-    """`_dot` of int32 by shifts."""
+    """`_dot` of the bytes of int32 by shifts."""
     total: Any = None
     for shift in (0, 8, 16, 24):
         byte = call("&", call(">>", words, shift), 255)
@@ -124,6 +134,13 @@ def _by_shifts(call: Callable[..., Any], words: Any, weights: Any, signed: bool 
         product = call("*", byte, weight)
         total = product if total is None else call("+", total, product)
     return total
+
+
+def _pairs_by_shifts(call: Callable[..., Any], words: Any, weights: Any) -> Any:
+    """`_dot_of_pairs` by shifts."""
+    low = [call(">>", call("<<", item, 16), 16) for item in (words, weights)]
+    high = [call(">>", item, 16) for item in (words, weights)]
+    return call("+", call("*", *low), call("*", *high))
 
 
 def _pairs(name: str) -> Operation:
@@ -136,7 +153,12 @@ BYTE_BOUNDS: Final = {"dot2": 128, "dot2x2": 127, "dot2x4": 63}
 """Products of pairs of bytes, and how large the second operand's bytes may be."""
 SHARED_STEPS: Final = {"dot2": 1, "dot2x2": 2, "dot2x4": 4}
 """Steps of a sum of them that fit 16 bits together: each lane adds up as many products, of 128 * bound."""
-BYTE_PRODUCTS: Final = frozenset({"dot4", "sdot4", *BYTE_BOUNDS})
+WEIGHT_BOUNDS: Final = {**BYTE_BOUNDS, "narrow_dot4": 64}
+"""How large the second operand's bytes may be. Of `narrow_dot4` two products fit 16 bits with a sign."""
+WIDENED_BOUND: Final = 255
+"""How large numbers that were bytes are."""
+BYTE_PRODUCTS: Final = frozenset({"dot4", "sdot4", "wide_dot2", *WEIGHT_BOUNDS})
+"""Sums of products of the numbers that words hold: bytes; of `wide_dot2` bytes widened to 16 bits."""
 
 _UNEVEN = "({0} % {1} != 0 && ({0} < 0) != ({1} < 0))"  # in C: 1 where a quotient was rounded up, else 0
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
@@ -227,9 +249,16 @@ OPERATIONS: Final = {
             expansion=lambda call, x: 1.0 / (1.0 + call("exp", -x)),
         ),
         Operation(
-            name="dot4", arity=2, kinds=("signed",), only="int32", cost=7,
-            numpy=lambda words, weights: _dot(words, weights, signed=False),
+            name="dot4", arity=2, kinds=("signed",), only="int32", cost=7, numpy=_dot_of_bytes,
             expansion=lambda call, x, w: _by_shifts(call, x, w, signed=False),
+        ),
+        Operation(
+            name="narrow_dot4", arity=2, kinds=("signed",), only="int32", cost=7, numpy=_dot_of_bytes,
+            expansion=lambda call, x, w: _by_shifts(call, x, w, signed=False),
+        ),
+        Operation(
+            name="wide_dot2", arity=2, kinds=("signed",), only="int32", cost=3, numpy=_dot_of_pairs,
+            expansion=_pairs_by_shifts,
         ),
         Operation(
             name="sdot4", arity=2, kinds=("signed",), only="int32", numpy=_dot, cost=7,
@@ -240,8 +269,10 @@ OPERATIONS: Final = {
 }  # fmt: skip
 """All rows by name."""
 
-DOT_BYTES: Final = {"dot4": 4, "sdot4": 4, **dict.fromkeys(BYTE_BOUNDS, 2)}
-"""How many bytes of a word an operation multiplies and sums."""
+DOT_BYTES: Final = {
+    "dot4": 4, "sdot4": 4, "narrow_dot4": 4, "wide_dot2": 2, **dict.fromkeys(BYTE_BOUNDS, 2),
+}  # fmt: skip
+"""How many bytes of a word, widened or not, an operation multiplies and sums."""
 
 COMBINERS: Final = {"sum": "+", "prod": "*", "max": "max", "min": "min"}
 """The operation that a reduction combines elements with."""

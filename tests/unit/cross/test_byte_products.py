@@ -12,8 +12,10 @@ from boards.board import load
 from boards.target import Target
 from cross.codegen.llvm.dot_products import product_of
 from cross.expression.families.conv import dense_conv
+from cross.expression.families.dense import dense
 from cross.expression.families.elementwise import apply
 from cross.expression.families.window import Window
+from cross.expression.language.operations import DOT_BYTES, OPERATIONS, WEIGHT_BOUNDS
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
 from cross.expression.language.terms import Term, call, cast
@@ -22,18 +24,19 @@ from cross.loopnest import Programs
 from cross.schedule import space_of
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.quick import others_slow
-from tests.targets import AVX2
+from tests.targets import AVX2, EACH_HOST
 from toolkit.model.labels import short_name
 
 A53 = load("emulated-a53").target(None)
 A76 = msgspec.structs.replace(A53, cpu="cortex-a76", features=("+neon", "+dotprod"))
+SSE2 = msgspec.structs.replace(AVX2, cpu="x86-64", vector_bytes=16)
 VNNI = msgspec.structs.replace(AVX2, features=("+avxvnni",))
 
 
 def convolution(function: str, channels: int, kernel: int, size: int = 28) -> Operator:
     """A convolution of square images by a product of words, rescaled to int8."""
-    count = 4 if function in ("dot4", "sdot4") else 2
-    dtype, words = f"int{8 * count}", channels // count
+    words = channels // DOT_BYTES[function]
+    dtype = OPERATIONS[function].only
     data = placeholder((1, size, size, words), "x", dtype)
     weight = placeholder((kernel, kernel, words, channels), "w", dtype)
 
@@ -53,8 +56,11 @@ def report(target: Target, function: str, channels: int, kernel: int, size: int 
 @pytest.mark.parametrize(
     ("target", "largest", "product", "instruction"),
     [
-        (AVX2, 128, "dot4", "vpmaddwd"),
-        (VNNI, 128, "dot4", "vpdpbusd"),
+        (AVX2, 128, "wide_dot2", "vpmaddwd"),
+        (AVX2, 65, "wide_dot2", "vpmaddwd"),
+        (AVX2, 64, "narrow_dot4", "vpmaddubsw"),
+        (SSE2, 64, "wide_dot2", "pmaddwd"),
+        (VNNI, 64, "dot4", "vpdpbusd"),
         (A76, 128, "sdot4", "sdot"),
         (A53, 128, "dot2", "sadalp"),
         (A53, 127, "dot2x2", "smlal"),
@@ -64,14 +70,27 @@ def report(target: Target, function: str, channels: int, kernel: int, size: int 
 def test_each_target_has_its_instructions(
     target: Target, largest: int, product: str, instruction: str
 ) -> None:
-    assert product_of(target, largest) == product
+    assert product_of(target, largest, rows=28 * 28, weight_bytes=32 * 32 * 9) == product
     hot = report(target, product, 32, 3).hot
     assert hot is not None and any(instruction in line for line in hot.lines)
 
 
+@pytest.mark.parametrize(("rows", "weight_bytes"), [(1, 1 << 10), (784, 8 << 20)])
+def test_weights_that_are_waited_for_stay_bytes(rows: int, weight_bytes: int) -> None:
+    assert product_of(AVX2, 128, rows, weight_bytes) == "dot4"
+    hot = report(AVX2, "dot4", 32, 3).hot
+    assert hot is not None and any("vpmaddwd" in line for line in hot.lines)
+
+
+def test_sums_of_two_products_fit_16_bits_up_to_the_bound_of_narrow_weights() -> None:
+    bound, limits = WEIGHT_BOUNDS["narrow_dot4"], np.iinfo(np.int16)
+    assert limits.min <= -2 * 255 * bound and 2 * 255 * bound <= limits.max < 2 * 255 * (bound + 1)
+
+
+@pytest.mark.parametrize("product", ["dot4", "wide_dot2", "narrow_dot4"])
 @pytest.mark.parametrize(("channels", "size"), [(64, 56), (256, 28), (512, 7)])
-def test_what_words_are_widened_to_stays_in_registers(channels: int, size: int) -> None:
-    hot = report(AVX2, "dot4", channels, 1, size).hot
+def test_what_words_are_widened_to_stays_in_registers(product: str, channels: int, size: int) -> None:
+    hot = report(AVX2, product, channels, 1, size).hot
     assert hot is not None and hot.spills == 0
 
 
@@ -132,3 +151,16 @@ def test_sums_in_lanes_whose_operands_are_the_same(tmp_path: Path) -> None:
     want = np.pad(sums, ((0, 0), (1, 1), (1, 1), (0, 0)))
     for found in run_here(compile_jobs(jobs, AVX2), jobs, tmp_path):
         assert np.array_equal(found, want)
+
+
+@pytest.mark.parametrize("target", EACH_HOST)
+@pytest.mark.parametrize("signs", [1, -1])
+def test_the_largest_narrow_products_do_not_saturate(target: Target, signs: int, tmp_path: Path) -> None:
+    data, weight = placeholder((5, 4), "x", "int32"), placeholder((4, 24), "w", "int32")
+    output = dense(data, weight, "sums", product=lambda x, w: call("narrow_dot4", x, w))
+    image, taps = np.full((5, 16), 255, np.uint8), np.full((24, 16), 64 * signs, np.int8)
+    operands = [image.view(np.int32), np.ascontiguousarray(taps.view(np.int32).T)]
+    space = space_of(Operator("sums", (data, weight), output, frozenset({1})), target)
+    jobs = [Job(Programs(space).nest(space.default()), operands)]
+    (found,) = run_here(compile_jobs(jobs, target), jobs, tmp_path)
+    assert np.array_equal(found, image.astype(np.int32) @ taps.astype(np.int32).T)

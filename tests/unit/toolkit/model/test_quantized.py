@@ -352,8 +352,9 @@ def test_a_residual_sum_is_computed_by_the_convolution_of_integers(
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
     loaded = adapted(load_model(save(tmp_path, proto, "residual.onnx")), HOST)
     kept = {loaded.values[group.output].dtype for group in loaded.groups}
-    assert kept == {"uint8"}
-    assert [group.operator.name for group in loaded.groups].count("cast") == 0
+    assert kept <= {"uint8", "int16"}, "bytes, or bytes that are widened for a product"
+    casts = [group.output for group in loaded.groups if group.operator.name == "cast"]
+    assert all(loaded.values[name].dtype == "int16" for name in casts)
     inputs = {"x": integers(rng, shape, "uint8")}
     (found,) = run_generated([(loaded, inputs)], tmp_path)
     np.testing.assert_array_equal(found["y"], run_reference(loaded, inputs)["y"])
