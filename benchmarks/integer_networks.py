@@ -2,8 +2,8 @@
 
 The networks are quantized as `toolkit quantize` does, on seeded data, tuned and bundled by the tool itself.
 Who is measured has a process of its own and a turn in every round, as in benchmarks.kernels; ONNX Runtime and
-OpenVINO read the same QDQ file, and LiteRT what litert_networks.py writes of it. Ratios are taken within a
-round.
+OpenVINO read the same QDQ file, and LiteRT what litert_networks.py writes of it. Without VNNI ONNX Runtime's
+usual sums saturate; "precise" is its way in which they do not. Ratios are taken within a round.
 """
 
 from __future__ import annotations
@@ -35,23 +35,30 @@ WRONG: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A network's figures: times by who computed it, ours over the best rival's and over our own floats, and
-    how far outputs lie from numpy's, of the largest one."""
+    """A network's figures: times by who computed it, ours over each rival's, over the best one's and over our
+    own floats, and how far outputs lie from numpy's, of the largest one."""
 
     name: str
     threads: int
     milliseconds: dict[str, float]
+    rivals: dict[str, Ratio]
     best: str
-    against: Ratio | None
     over_floats: Ratio | None
     left_out: dict[str, str]
     errors: dict[str, float]
+
+    @property
+    def against(self) -> Ratio | None:
+        """Ours over the best rival's, if there is one."""
+        return self.rivals.get(self.best)
 
     def text(self) -> str:
         """A paragraph, with the goals."""
         times = ", ".join(f"{who} {ms:.3f}" for who, ms in self.milliseconds.items())
         lines = [f"{self.name}, {self.threads} threads: {times} ms"]
         lines.append(f"  over the best rival ({self.best or 'none'}): {_said(self.against)}, goal {GOAL}")
+        others = (f"{who} {_said(found)}" for who, found in self.rivals.items() if who != self.best)
+        lines.append(f"  over the others: {', '.join(others) or 'none'}")
         goal = FLOAT_GOALS.get(self.name.split("-")[0])
         lines.append(f"  over our floats: {_said(self.over_floats)}{f', goal {goal}' if goal else ''}")
         far = ", ".join(f"{who} {error:.1%}" for who, error in self.errors.items())
@@ -124,12 +131,12 @@ def row(case: Case) -> Row:
     named = {series.library: series for series in right}
     ours, floats = named.get(OWN), named.get(FLOATS)
     rivals = [item for item in right if item.library not in (OWN, FLOATS, MACHINE)]
-    ratios = [(found, item.name) for item in rivals if ours and (found := ratio(ours, item))]
-    against, best = min(ratios, key=lambda item: item[0].median, default=(None, ""))
+    ratios = {item.name: found for item in rivals if ours and (found := ratio(ours, item))}
+    best = min(ratios, key=lambda name: ratios[name].median, default="")
     times = {item.name: 1e-6 * item.work / item.gflops for item in right if item.gflops}
     over = ratio(ours, floats) if ours and floats else None
     errors = {item.name: item.error for item in right if item.error is not None}
-    return Row(case.workload, case.threads, times, best, against, over, left_out, errors)
+    return Row(case.workload, case.threads, times, ratios, best, over, left_out, errors)
 
 
 def _said(found: Ratio | None) -> str:

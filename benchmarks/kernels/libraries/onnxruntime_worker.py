@@ -1,14 +1,16 @@
 """ONNX Runtime on the CPU: python -m benchmarks.kernels.libraries.onnxruntime_worker THREADS
 
-extended: NCHW kernels; all: the blocked NCHWc layout where there is one, with its reorders at both ends.
+extended: NCHW kernels; all: the blocked NCHWc layout where there is one, with its reorders at both ends;
+precise: like all, of a quantized network, whose sums of products of bytes then do not saturate without VNNI.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from benchmarks.kernels.workloads import Array, Workload
 ort: Any = importlib.import_module("onnxruntime")  # there in this library's own environment only
 
 BLOCKED = ("conv", "depthwise")
+PRECISE = {"session.x64quantprecision": "1"}
 
 
 class OnnxRuntime(Library):
@@ -41,10 +44,23 @@ class OnnxRuntime(Library):
 
     def open_network(self, network: Network, data: Array) -> Sequence[Variant]:
         model = Path(network.model).read_bytes()
-        return [self._variant("all", model, ort.GraphOptimizationLevel.ORT_ENABLE_ALL, [data])]
+        settings: dict[str, dict[str, str]] = {"all": {}}
+        if network.float_library:
+            settings["precise"] = PRECISE
+        level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        return [self._variant(name, model, level, [data], entries) for name, entries in settings.items()]
 
-    def _variant(self, name: str, model: bytes, level: Any, arrays: Sequence[Array]) -> Variant:
+    def _variant(
+        self,
+        name: str,
+        model: bytes,
+        level: Any,
+        arrays: Sequence[Array],
+        entries: Mapping[str, str] = MappingProxyType({}),
+    ) -> Variant:
         options = ort.SessionOptions()
+        for key, value in entries.items():
+            options.add_session_config_entry(key, value)
         options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
         options.graph_optimization_level = level
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

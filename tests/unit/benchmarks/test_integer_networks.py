@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,13 +16,15 @@ from benchmarks.integer_networks import FLOATS, quantized_network, row
 from benchmarks.integer_networks import WRONG as WRONG_NETWORK
 from benchmarks.integer_rivals import WRONG
 from benchmarks.integer_steps import onnxruntime_values, steps_table
-from benchmarks.integers import FULL, PEERS, as_qdq, main
+from benchmarks.integers import FULL, PEERS, _products, as_qdq, main
 from benchmarks.kernels.inference import Network
 from benchmarks.kernels.libraries.network_steps import Steps, network_steps
+from benchmarks.kernels.libraries.onnxruntime_worker import OnnxRuntime
 from benchmarks.kernels.libraries.quantized_steps import Quantization
 from benchmarks.kernels.processes import LibraryProcess, contenders
 from benchmarks.kernels.results import OWN, Case, Sample, Series
 from benchmarks.kernels.workloads import Image, Workload
+from cross.inspection.cpu_loops import LoopReport, Prediction
 
 
 def series(library: str, seconds: float, error: float | None = 0.01) -> Series:
@@ -42,7 +46,63 @@ def test_ratios_are_over_the_fastest_rival_that_is_right_and_over_our_floats() -
     assert found.milliseconds[f"{OWN} all"] == 10.0
     text = found.text()
     assert "over the best rival (fast all): 1.50" in text and "goal 2.2" in text
+    assert "over the others: slow all 2.00" in text
     assert "not measured: wrong all: wrong by 9.0e-01" in text and "absent: no Python" in text
+
+
+def test_onnxruntime_is_a_rival_that_does_not_saturate_too(tmp_path: Path) -> None:
+    """Sums of two products of the largest bytes exceed 16 bits; of networks of floats there is one way."""
+    data, weight = np.full((4, 64), 2.55, np.float32), np.full((64, 32), 1.27, np.float32)
+    weight[:, 1::2] = -1.27
+    stored = {"s": np.float32(0.01), "z": np.uint8(0), "t": np.float32(0.01), "y": np.int8(0)}
+    stored |= {"w": np.round(100 * weight).astype(np.int8), "r": np.float32(2.0), "q": np.uint8(128)}
+    nodes = [
+        helper.make_node(f"{kind}Linear", [value, scale, zero], [result])
+        for kind, value, scale, zero, result in (
+            ("Quantize", "x", "s", "z", "xq"), ("Dequantize", "xq", "s", "z", "xf"),
+            ("Dequantize", "w", "t", "y", "wf"), ("Quantize", "m", "r", "q", "mq"),
+            ("Dequantize", "mq", "r", "q", "out"),
+        )
+    ]  # fmt: skip
+    nodes.insert(3, helper.make_node("MatMul", ["xf", "wf"], ["m"]))
+    ends = [helper.make_tensor_value_info("x", 1, [4, 64]), helper.make_tensor_value_info("out", 1, [4, 32])]
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in stored.items()]
+    graph = helper.make_graph(nodes, "largest", ends[:1], ends[1:], tensors)
+    model, arrays = tmp_path / "largest.onnx", tmp_path / "largest.npz"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
+    np.savez(arrays, input=data, output=data.astype(np.float64) @ weight)
+    network = Network("largest", str(model), str(arrays), "", "", 0, 0, float_library="floats")
+    library = OnnxRuntime(1)
+    variants = {item.name: item for item in library.open_network(network, data)}
+    assert list(variants) == ["all", "precise"]
+    variants["precise"].call()
+    exact = variants["precise"].output
+    assert (
+        exact is not None and np.abs(exact() - data.astype(np.float64) @ weight).max() <= 1.0
+    )  # half a step
+    floats = replace(network, float_library="")
+    assert [item.name for item in library.open_network(floats, data)] == ["all"]
+
+
+LOOP = LoopReport(
+    function="k", label="l", depth=1, innermost=True, counts={}, flops=96, load_bytes=0, store_bytes=16,
+    element_loads=0, vector_spills=0, scalar_spills=0, code_bytes=None,
+    predictions=(Prediction("model", 20.0, 0.5),),
+    lines=("smull\tv0.8h, v1.8b, v2.8b", "smlal\tv0.8h, v3.8b, v4.8b", "smull2\tv5.8h, v1.16b, v2.16b",
+           "sadalp\tv6.4s, v0.8h", "sadalp\tv7.4s, v5.8h", "fmul\tv6.4s, v6.4s, v8.4s", "str\tq6, [x0]"),
+    line_cycles=(1.0, 1.0, 2.0, 2.0, 1.5, 4.0, 1.0),
+)  # fmt: skip
+
+
+def test_products_of_a_loop_end_at_its_last_sum() -> None:
+    """Three multiplications of eight bytes each; scaling and storing behind the sums takes no part."""
+    assert _products(LOOP) == (24, 7.5)
+
+
+@pytest.mark.parametrize("change", [{"store_bytes": 0}, {"lines": LOOP.lines[:3]}])
+def test_products_of_other_loops_are_half_their_operations(change: dict[str, Any]) -> None:
+    """Of loops that store nothing, or in which no pairs are added, every cycle counts."""
+    assert _products(replace(LOOP, **change)) == (48.0, 20.0)
 
 
 @pytest.mark.slow
