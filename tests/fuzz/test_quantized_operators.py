@@ -33,6 +33,7 @@ from tests.fuzz.test_gpu import gpu_kernel
 from tests.onnx_models import save
 from tests.targets import EACH_HOST
 from tests.unit.toolkit.model.test_quantized import Quantized, convolution, of_activations, others, product
+from tests.unit.toolkit.model.test_quantized_transposed import of_transposed
 from tests.whole_models import scheduled
 from toolkit.measure import emulation
 from toolkit.measure.trial_data import numbers_in_words
@@ -47,7 +48,7 @@ IN_ONE_PROGRAM = 20  # kernels that PoCL builds at once
 
 A53 = load("emulated-a53").target(None)
 A76 = msgspec.structs.replace(A53, cpu="cortex-a76", features=("+neon", "+dotprod"))
-FAMILIES = (convolution, convolution, product, product, of_activations, others)
+FAMILIES = (convolution, convolution, product, product, of_activations, of_transposed, others)
 UNTUNED = 0.3  # of the operators: their loops are those that in-order cores have written in order
 NARROW = (128, 127, 64, 63)  # magnitudes of weights that cores without dot products treat differently
 

@@ -125,16 +125,19 @@ def _product(node: Node) -> Callable[[Term, Term], Term]:
 
 
 def _conv_transpose(node: Node, operands: Sequence[Tensor]) -> Tensor:
-    data, weight = operands
+    data, weight, *offsets = operands
     rank = len(node.integers("strides"))
     dimensions = phases_of(node, data.shape[1 : 1 + rank])
-    if len(weight.shape) == 2:
-        return transposed.narrow_transposed_conv(data, weight, dimensions)
+    padding = node.number("padding") if "padding" in node.attributes else 0.0
     if len(weight.shape) == 2 * rank + 1:
-        return transposed.depthwise_transposed_conv(data, weight, dimensions)
-    if len(weight.shape) == 2 * rank + 3:
-        return transposed.grouped_transposed_conv(data, weight, dimensions)
-    return transposed.transposed_conv(data, weight, dimensions)
+        sums = transposed.depthwise_transposed_conv(data, weight, dimensions, padding=padding)
+    elif len(weight.shape) == 2 * rank + 3:
+        sums = transposed.grouped_transposed_conv(data, weight, dimensions, padding=padding)
+    else:
+        narrow = len(weight.shape) == 2
+        family = transposed.narrow_transposed_conv if narrow else transposed.transposed_conv
+        sums = family(data, weight, dimensions, padding=padding, product=_product(node))
+    return transposed.without_offsets(sums, offsets[0]) if offsets else sums
 
 
 def _matmul(node: Node, operands: Sequence[Tensor]) -> Tensor:

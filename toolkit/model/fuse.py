@@ -89,7 +89,7 @@ class _Views:
     def of(self, name: str, node: Node, position: int) -> tuple[int, ...]:
         """The shape of the operand of a node at a position."""
         shape = self.graph.values[name].shape
-        if node.op in ("Conv", "ConvTranspose") and position == 1:
+        if node.op in ("Conv", "ConvTranspose") and position >= 1:
             return shape
         if "packed" in node.attributes:
             in_words = position or self.graph.values[name].dtype == _word(node)
@@ -190,7 +190,8 @@ def _group(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> Group:
             return constant(value.data.reshape(-1)[0].item(), computed_in(value.dtype))
         key = name, views.of(name, node, position)
         if key not in tensors:
-            dtype = _word(node) if "packed" in node.attributes else computed_in(value.dtype)
+            packed = "packed" in node.attributes and position < 2
+            dtype = _word(node) if packed else computed_in(value.dtype)
             tensors[key] = placeholder(key[1], f"in{len(tensors)}", dtype)
         return tensors[key]
 

@@ -9,6 +9,7 @@ import numpy as np
 from toolkit.model.body_text import WINDOW
 from toolkit.model.graph import GraphBuilder
 from toolkit.model.import_arithmetic import cast_to, matmul
+from toolkit.model.import_transposed import TRANSPOSED, conv_transpose, transposed_shape
 from toolkit.model.import_windows import conv
 from toolkit.model.source import INTEGERS, NUMBERS, Importer, Operand, Source
 
@@ -51,6 +52,16 @@ def conv_integer(source: Source, build: GraphBuilder) -> None:
     if zero is None:
         data, zero = _centered(source, build, data, 2, ()), 0
     conv(replace(source, inputs=(data, weight)), build, zero)
+
+
+def conv_transpose_integer(source: Source, build: GraphBuilder) -> None:
+    """ConvTransposeInteger(x, w, zero point of x, of each output channel of w): sums in int32."""
+    data, weight = source.input(0), source.input(1)
+    weight = _centered(source, build, weight, 3, (1,) * (weight.rank - 2))
+    zero = _known_zero(source, weight)
+    if zero is None:
+        data, zero = _centered(source, build, data, 2, ()), 0
+    conv_transpose(replace(source, inputs=(data, weight)), build, zero)
 
 
 def matmul_integer(source: Source, build: GraphBuilder) -> None:
@@ -186,5 +197,8 @@ IMPORTERS: dict[str, Importer] = {
     "QuantizeLinear": Importer(quantize, _SETTINGS, NUMBERS),
     "DequantizeLinear": Importer(dequantize, _SETTINGS, NUMBERS),
     "ConvInteger": Importer(conv_integer, set(WINDOW), INTEGERS),
+    "ConvTransposeInteger": Importer(  # of ours: quantized_bodies.py
+        conv_transpose_integer, TRANSPOSED, INTEGERS, shape=transposed_shape, like="ConvTranspose"
+    ),
     "MatMulInteger": Importer(matmul_integer, dtypes=INTEGERS),
 }

@@ -28,8 +28,12 @@ from toolkit.model.source import Importer, Operand, Source
 from toolkit.model.weight_layout import phases_of
 
 
-def conv_transpose(source: Source, build: GraphBuilder) -> None:
-    """ConvTranspose(data [n, ci, image...], weight [ci, co / group, kernel...], bias)."""
+def conv_transpose(source: Source, build: GraphBuilder, zero: int = 0) -> None:
+    """ConvTranspose(data [n, ci, image...], weight [ci, co / group, kernel...], bias).
+
+    The data count from `zero`: it lies around the image, and its products with the weights are taken away
+    behind the sum.
+    """
     weight = source.input(1)
     if weight.data is None:
         raise source.refuse(
@@ -38,6 +42,8 @@ def conv_transpose(source: Source, build: GraphBuilder) -> None:
             "fold them before the export",
         )
     attributes = _attributes(source)
+    if zero:
+        attributes["padding"] = zero
     image = image_shape(source.input(0).shape)[2:]
     if all(extent == 1 for extent in image) and attributes["group"] == 1:
         _single_pixel(source, build, attributes, weight)
@@ -150,11 +156,13 @@ def _single_pixel(
     rank = arranged.ndim
     matrix = np.moveaxis(arranged, 1, -1).reshape(data.shape[1], -1)
     pixels = (data.shape[0], *output[2:], output[1])
-    name = source.emit(build, "Reshape", [data.name], shape=data.shape[:2])
-    steps = [
-        Step(
-            "MatMul", (build.constant(f"{weight.name}/matrix", matrix),), {}, (data.shape[0], matrix.shape[1])
-        ),
+    name = source.emit(build, "Reshape", [data.name], shape=data.shape[:2], dtype=data.dtype)
+    products = (data.shape[0], matrix.shape[1])
+    steps = [Step("MatMul", (build.constant(f"{weight.name}/matrix", matrix),), {}, products)]
+    if zero := attributes.get("padding"):
+        sums = build.constant(f"{weight.name}/sums", zero * matrix.sum(axis=0, dtype=np.int32))
+        steps.append(Step("Sub", (sums,), {}, products))
+    steps += [
         Step("Reshape", (), None, pixels),
         Step("Transpose", (), {"perm": (0, rank - 1, *range(1, rank - 1))}, output),
         *bias_steps(source, build),
@@ -162,10 +170,11 @@ def _single_pixel(
     emit_image_chain(source, build, name, steps)
 
 
+TRANSPOSED = {*WINDOW, "output_padding", "output_shape"}
 IMPORTERS: dict[str, Importer] = {
     "ConvTranspose": Importer(
         conv_transpose,
-        {*WINDOW, "output_padding", "output_shape"},
+        TRANSPOSED,
         shape=transposed_shape,
         folds=True,
     ),

@@ -16,7 +16,13 @@ import numpy as np
 
 from toolkit.errors import ModelError
 from toolkit.model.graph import Array, Attribute, Graph, GraphBuilder, Node, Value
-from toolkit.model.weight_layout import channels_last, grouped_weight, kernel_first, transposed_weight
+from toolkit.model.weight_layout import (
+    channels_last,
+    grouped_weight,
+    kernel_first,
+    phase_sums,
+    transposed_weight,
+)
 
 NHWC = channels_last(4)
 WINDOWED = frozenset({"Conv", "MaxPool", "SumPool", "LRN"})
@@ -251,6 +257,9 @@ def _windowed(layout: _Layout, node: Node) -> None:
         image = layout.shape(node.inputs[0])[2:]
         arranged = transposed_weight(node, _known_weight(layout, node), image)
         inputs.append(layout.build.constant(f"{node.inputs[1]}.phases", arranged))
+        if node.attributes.get("padding"):
+            offsets = np.asarray(node.integer("padding") * phase_sums(node, arranged, image), np.int32)
+            inputs.append(layout.build.constant(f"{node.inputs[1]}.offsets", offsets))
     layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
 
 

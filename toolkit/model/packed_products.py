@@ -32,8 +32,10 @@ from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operations import DOT_BYTES, OPERATIONS
 from toolkit.model.fuse import fuse
 from toolkit.model.graph import Array, Attribute, Graph, GraphBuilder, Node, Value, verify
+from toolkit.model.weight_layout import phase_sums
 
 _DATA = ("int8", "uint8")
+_PACKED = ("Conv", "ConvTranspose", "MatMul")
 _LARGEST = 128  # magnitude of a computed byte
 _BYTES_OF_A_WORD = 4
 
@@ -63,7 +65,7 @@ def pack_products(graph: Graph, target: Target) -> Graph:
             _pack_computed(graph, node, build, target, producer)
             continue
         padded = node.inputs and node.inputs[0] in producer and producer[node.inputs[0]].op == "Pad"
-        product = _product(graph, node, target) if node.op in ("Conv", "MatMul") and not padded else None
+        product = _product(graph, node, target) if node.op in _PACKED and not padded else None
         if product is None:
             build.nodes.append(node)
         else:
@@ -140,8 +142,7 @@ def _product(graph: Graph, node: Node, target: Target) -> _Product | None:
     data, weight = (graph.values[name] for name in node.inputs[:2])
     if data.dtype not in _DATA or weight.dtype != "int8" or weight.data is None or data.constant:
         return None
-    rank = len(node.integers("strides")) + 2 if node.op == "Conv" else 2
-    fits = len(weight.shape) == rank and (node.op == "Conv" or len(data.shape) == 2)
+    fits = len(weight.shape) in _ranks(node) and (node.op != "MatMul" or len(data.shape) == 2)
     if not fits or data.shape[-1] != weight.shape[-2]:
         return None
     largest = int(np.abs(weight.data.astype(np.int16)).max(initial=0))
@@ -152,6 +153,14 @@ def _product(graph: Graph, node: Node, target: Target) -> _Product | None:
     count = DOT_BYTES[name]
     few = data.shape[-1] < count - 1  # most of a word would be filling
     return None if few else _Product(name, count, name not in ("dot4", "narrow_dot4"))
+
+
+def _ranks(node: Node) -> tuple[int, ...]:
+    """Of weights whose bytes along the last dimension but one are read together."""
+    if node.op == "MatMul":
+        return (2,)
+    image = len(node.integers("strides"))
+    return (image + 2,) if node.op == "Conv" else (2, 2 * image + 2)
 
 
 def _pack(
@@ -175,14 +184,32 @@ def _pack(
         read = _filled(data, rest, -1, build) if rest else data.name
         read = _widened(build.values[read], product, build) if product.wide else read
     words = build.constant(f"{name}/words", _words(weight, rest, product))
+    moved = 0 if not flipped else -128 if product.signed else 128
+    if node.op == "ConvTranspose":
+        offsets = _offsets(graph, node, build, moved)
+        build.emit(node.op, (read, words, *offsets), output, attributes, node.name)
+        return
     if not flipped:
         build.emit(node.op, (read, words), output, attributes, node.name)
         return
     value = Value(build.fresh(f"{node.output}/shifted"), output.shape, output.dtype)
     build.emit(node.op, (read, words), value, attributes, node.name)
-    moved = -128 if product.signed else 128
     sums = moved * weight.sum(axis=tuple(range(weight.ndim - 1)), dtype=np.int32)
     build.emit("Sub", (value.name, build.constant(f"{name}/signs", sums)), output, name=node.name)
+
+
+def _offsets(graph: Graph, node: Node, build: GraphBuilder, moved: int) -> tuple[str, ...]:
+    """The third input of a transposed convolution whose data are moved by so much; none where all are 0."""
+    if not moved:
+        return node.inputs[2:]
+    weight, image = graph.values[node.inputs[1]].data, graph.values[node.inputs[0]].shape[1:-1]
+    assert weight is not None
+    before = [graph.values[name].data for name in node.inputs[2:]]
+    offsets = moved * phase_sums(node, weight, image)
+    for known in before:
+        assert known is not None
+        offsets = offsets + known
+    return (build.constant(f"{node.inputs[1]}/offsets", offsets),)
 
 
 def _pack_computed(

@@ -32,6 +32,7 @@ _POOL = {key: kind for key, kind in WINDOW.items() if key != "group"} | {
     "ceil_mode": "int",
     "count_include_pad": "int",
 }
+_WINDOWS = WINDOW | {"output_padding": "ints", "output_shape": "ints"}
 _RESIZE = {
     "antialias": "int",
     "axes": "ints",
@@ -44,13 +45,22 @@ _RESIZE = {
 
 
 def _conv(node: Any, types: Types) -> str:
-    """QLinearConv(x, scale, zero, w, scale, zero, output scale, zero, bias); w may have a scale a channel."""
+    """QLinearConv(x, scale, zero, w, scale, zero, output scale, zero, bias); w may have a scale a channel.
+
+    QLinearConvTranspose likewise.
+    """
     per_channel = [-1, *(1,) * (rank_of(node, types, 0) - 2)]
-    lines = [f"c = ConvInteger {passed_on(node, WINDOW)} (i0, i3, i2, i5)"]
+    lines = [f"c = {_sums(node)} (i0, i3, i2, i5)"]
     lines.append(f"place = Constant <value_ints = {per_channel}> ()")
     lines.append("bias = Reshape (i8, place) s = Add (c, bias)" if is_given(node, 8) else "s = Identity (c)")
     lines.append(_factor("i1", "i4", "i6") + " m = Reshape (f, place)")
     return " ".join((*lines, _rescaled(node, types, "s", "m", 7)))
+
+
+def _sums(node: Any) -> str:
+    """The convolution of integers in a quantized one, with its attributes."""
+    op = "ConvTransposeInteger" if "ConvTranspose" in node.op_type else "ConvInteger"
+    return f"{op} {passed_on(node, _WINDOWS)}"
 
 
 def _matmul(node: Any, types: Types) -> str:
@@ -88,9 +98,9 @@ def _matmul_to_float(node: Any, types: Types) -> str:
 
 
 def _conv_to_float(node: Any, types: Types) -> str:
-    """ConvIntegerToFloat(x, w, scale of x, of w, zero of x, of w, bias in floats)."""
+    """ConvIntegerToFloat(x, w, scale of x, of w, zero of x, of w, bias in floats), or a transposed one."""
     lines, operands = _with_zeros(node, types)
-    lines.append(f"c = ConvInteger {passed_on(node, WINDOW)} ({operands}) x = Cast <to = {_FLOAT}> (c)")
+    lines.append(f"c = {_sums(node)} ({operands}) x = Cast <to = {_FLOAT}> (c)")
     per_channel = [-1, *(1,) * (rank_of(node, types, 0) - 2)]
     lines.append(f"place = Constant <value_ints = {per_channel}> () p = Mul (i2, i3) f = Reshape (p, place)")
     if not is_given(node, 6):
@@ -323,6 +333,7 @@ def _quantized(node: Any, position: int) -> str:
 OWN = "tune-for-board"
 TO_FLOAT = {
     "Conv": ("ConvIntegerToFloat", OWN),
+    "ConvTranspose": ("ConvTransposeIntegerToFloat", OWN),
     "Gemm": ("GemmIntegerToFloat", OWN),
     "MatMul": ("MatMulIntegerToFloat", DOMAIN),
 }
@@ -332,6 +343,8 @@ BODIES: dict[str, Body] = {
     "QLinearConv": _conv,
     "QLinearMatMul": _matmul,
     f"{OWN}.ConvIntegerToFloat": _conv_to_float,
+    f"{OWN}.ConvTransposeIntegerToFloat": _conv_to_float,
+    f"{OWN}.QLinearConvTranspose": _conv,
     f"{OWN}.GemmIntegerToFloat": _gemm_to_float,
     f"{OWN}.QLinearResize": _resized,
 } | {

@@ -2,14 +2,14 @@
 
     DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(bias) -> Conv -> [Relu] -> QuantizeLinear
 
-becomes one QLinearConv, as in ONNX Runtime; a matrix product likewise. A group becomes that only where the
-result stays the quantized one: 8-bit operands whose scales are constants, weights scaled as a whole or by
-output channel, a bias scaled by input scale * weight scale around 0, an activation that cuts nothing that the
-output's dtype does not cut. Where only the operands are so (PyTorch's exporter leaves the bias in floats),
-the product is summed in integers, scaled to floats, and what follows is computed in floats as it is written.
-Concat joins integers, for which its operands are quantized first where they count otherwise. Averages are
-sums of integers, interpolated images weighted ones. Everything else of such a model stays as it is:
-elementwise functions between integers are one kernel anyway.
+becomes one QLinearConv, as in ONNX Runtime; a matrix product or a transposed convolution likewise. A group
+becomes that only where the result stays the quantized one: 8-bit operands whose scales are constants, weights
+scaled as a whole or by output channel, a bias scaled by input scale * weight scale around 0, an activation
+that cuts nothing that the output's dtype does not cut. Where only the operands are so (PyTorch's exporter
+leaves the bias in floats), the product is summed in integers, scaled to floats, and what follows is computed
+in floats as it is written. Concat joins integers, for which its operands are quantized first where they count
+otherwise. Averages are sums of integers, interpolated images weighted ones. Everything else of such a model
+stays as it is: elementwise functions between integers are one kernel anyway.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class _Groups:
             if not self._keeps_all(node, last):
                 return None
             node = self._behind(node.input[0])
-        if node is None or node.domain or node.op_type not in ("Conv", "MatMul", "Gemm"):
+        if node is None or node.domain or node.op_type not in TO_FLOAT:
             return None
         result = _result(last)
         return self._product(node, last.output[0], [result.scale, result.zero])
@@ -210,7 +210,8 @@ class _Groups:
             made = onnx.helper.make_node("QGemm", [*operands, bias, *result], [output], name, domain=DOMAIN)
         else:
             inputs = [*operands, *result, *([bias] if bias else [])]
-            made = onnx.helper.make_node(f"QLinear{node.op_type}", inputs, [output], name)
+            domain = OWN if node.op_type == "ConvTranspose" else ""
+            made = onnx.helper.make_node(f"QLinear{node.op_type}", inputs, [output], name, domain=domain)
         made.attribute.extend(kept)
         return made
 
@@ -263,6 +264,10 @@ class _Groups:
             return False
         transposed = any(item.name == "transB" and item.i for item in node.attribute)
         channels = 0 if node.op_type == "Conv" or transposed else known.ndim - 1
+        if node.op_type == "ConvTranspose":
+            if any(item.name == "group" and item.i > 1 for item in node.attribute):
+                return False  # the scales of one group are those of all
+            channels = 1
         return known.ndim > 1 and weight.axis % known.ndim == channels
 
     def _is_bytes(self, zero: str, integers: str = "") -> bool:

@@ -104,7 +104,7 @@ def operands_of(graph: Graph, group: Group, memory: Mapping[str, Array]) -> list
         data = graph.values[name].data
         array = memory[graph.root(name)] if data is None else data
         if array.size != tensor.elements:  # bytes that are read as words (packed_products.py)
-            array = np.ascontiguousarray(array).view(tensor.dtype)
+            array = np.ascontiguousarray(array).reshape(-1).view(tensor.dtype)
         operands.append(array.reshape(tensor.shape))
     return operands
 

@@ -261,7 +261,8 @@ class Importer:
 
     `shape` gives the shape of the output where ONNX's shape inference may be wrong or gives none. `folds`
     tells that on constants, too, it is computed as imported: ONNX's reference evaluator differs from the
-    specification.
+    specification. `like` names the operator on floats whose outputs have the shapes of an operator of ours,
+    which reads the same first two inputs and gives int32.
     """
 
     function: Import
@@ -270,6 +271,7 @@ class Importer:
     extra_outputs: bool = False
     shape: Callable[[Source], tuple[int, ...]] | None = None
     folds: bool = False
+    like: str = ""
 
     def run(self, source: Source, build: GraphBuilder) -> None:
         """Check attributes, dtypes and shapes, then emit.

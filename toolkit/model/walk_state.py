@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,8 @@ class WalkState:
         Raises:
             NodeRefused: one is no tensor, or one of strings.
         """
+        if self._has_importer(node) and IMPORTERS[node.proto.op_type].like:
+            return self._inferred_like(node, IMPORTERS[node.proto.op_type].like)
         found = self._inferred(node) if node.schema is not None else {}
         for item, kind in found.items():
             if kind.WhichOneof("value") not in ("tensor_type", None):
@@ -159,6 +162,22 @@ class WalkState:
             if array is not None and array.size <= SHAPE_DATA_ELEMENTS:
                 data[item] = onnx.numpy_helper.from_array(array, item)
         return inferred(str(self.path), node, self.types, data)
+
+    def _inferred_like(self, node: OnnxNode, like: str) -> dict[str, Any]:
+        """The types of the outputs of an operator of ours (Importer.like)."""
+        import onnx
+
+        proto = onnx.NodeProto()
+        proto.CopyFrom(node.proto)
+        proto.op_type = like
+        del proto.input[2:]
+        floats, int32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
+        types = {item: onnx.helper.make_tensor_type_proto(floats, self._shape(item)) for item in proto.input}
+        found = inferred(str(self.path), replace(node, proto=proto), types, {})
+        return {
+            item: onnx.helper.make_tensor_type_proto(int32, shape_of_type(kind))
+            for item, kind in found.items()
+        }
 
     def _check_size(self, where: str, kind: Any, most_bytes: int) -> None:
         size = item_bytes(kind.tensor_type.elem_type)

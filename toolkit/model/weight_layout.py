@@ -92,6 +92,19 @@ def transposed_weight(node: Node, data: Array, image: Sequence[int]) -> Array:
     return np.moveaxis(phase_weights(np.moveaxis(split, (0, 1, 2), (-3, -2, -1)), dimensions), 2 * rank, 0)
 
 
+def phase_sums(node: Node, weight: Array, image: Sequence[int]) -> Array:
+    """What all weights of each phase and output channel sum to, of `transposed_weight`'s:
+    int32 [phases..., c], or [g, phases..., c] where the weights have groups.
+    """
+    rank, dimensions = len(image), phases_of(node, image)
+    if weight.ndim == 2:
+        extents = [item.stride for item in dimensions] + [item.taps for item in dimensions]
+        weight = np.moveaxis(weight.reshape(weight.shape[0], *extents, -1), 0, -2)
+    grouped = weight.ndim == 2 * rank + 3
+    axes = tuple(range(rank + grouped, weight.ndim - 1))
+    return np.asarray(weight.sum(axis=axes, dtype=np.int32))
+
+
 def packed_shape(shape: Sequence[int], count: int) -> tuple[int, ...]:
     """The shape of a tensor of numbers in words of `count` of them."""
     return (*shape[:-1], shape[-1] // count)

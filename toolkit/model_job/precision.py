@@ -76,10 +76,13 @@ def fastest_layers(
 
 def integer_layers(graph: Graph) -> tuple[str, ...]:
     """The names of nodes that multiply integers, in running order."""
-    multiply = (node for node in graph.nodes if node.op in ("Conv", "MatMul"))
-    return tuple(
-        dict.fromkeys(node.name for node in multiply if graph.values[node.inputs[0]].dtype in _INTEGERS)
-    )
+    found = {}
+    for node in graph.nodes:
+        if node.op in ("Conv", "ConvTranspose", "MatMul"):
+            data = graph.values[node.inputs[0]]
+            if data.dtype in _INTEGERS and not data.constant:
+                found[node.name] = True
+    return tuple(found)
 
 
 def _timed(model: Path, board: Board, target: Target, options: TuneOptions, on_event: JobListener) -> _Timed:

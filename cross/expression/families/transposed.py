@@ -16,7 +16,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,11 @@ from numpy.typing import NDArray
 from cross.errors import ExpressionError
 from cross.expression.families.conv import IMAGE_AXES, check_ranks
 from cross.expression.families.data_movement import pad
-from cross.expression.language.functions import reduce_axis, sum
+from cross.expression.language.functions import reduce_axis, sum, summand
 from cross.expression.language.tensor import Axis, Tensor, compute
 from cross.expression.language.terms import Term
+
+Product = Callable[[Term, Term], Term]
 
 NARROW_CHANNELS = 16  # fewer leave vectors over output channels short
 NARROW_TAPS = 16  # more make the gathering stage long
@@ -168,10 +170,17 @@ def phase_weights(kernel: NDArray[Any], dimensions: Sequence[Phases]) -> NDArray
 
 
 def transposed_conv(
-    data: Tensor, weight: Tensor, dimensions: Sequence[Phases], name: str = "transposed_conv"
+    data: Tensor,
+    weight: Tensor,
+    dimensions: Sequence[Phases],
+    name: str = "transposed_conv",
+    padding: float = 0.0,
+    product: Product = summand,
 ) -> Tensor:
     """Transposed convolution: data [n, image..., ci], weight [phases..., taps..., ci, co]
     -> [n, (count, phase)..., co], in two dimensions [n, count, phase, count, phase, co].
+
+    `padding` lies around the image; `product` of an element and a weight is summed.
 
     Raises:
         ExpressionError: ranks or extents do not fit; so for all families here.
@@ -180,18 +189,23 @@ def transposed_conv(
     check_ranks(name, data, rank + 2, weight, 2 * rank + 2)
     ci, co = weight.shape[-2:]
     _check(name, data, weight.shape, dimensions, (ci,))
-    padded, taps, kc = _padded(data, dimensions), _tap_axes(dimensions), reduce_axis(ci, "kc")
+    padded, taps, kc = _padded(data, dimensions, padding), _tap_axes(dimensions), reduce_axis(ci, "kc")
 
     def body(b: Term, *axes: Term) -> Term:
         *places, c = axes
         element = padded[(b, *_seen(places, taps, dimensions), kc)]
-        return sum(element * weight[(*places[1::2], *taps, kc, c)], (*taps, kc))
+        return sum(product(element, weight[(*places[1::2], *taps, kc, c)]), (*taps, kc))
 
     return compute((data.shape[0], *_split_shape(dimensions), co), body, name, _axis_names(rank, "c"))
 
 
 def narrow_transposed_conv(
-    data: Tensor, weight: Tensor, dimensions: Sequence[Phases], name: str = "narrow_transposed_conv"
+    data: Tensor,
+    weight: Tensor,
+    dimensions: Sequence[Phases],
+    name: str = "narrow_transposed_conv",
+    padding: float = 0.0,
+    product: Product = summand,
 ) -> Tensor:
     """Transposed convolution to few channels: data [n, image..., ci], weight [ci, phases * taps * co]
     -> [n, (count, phase)..., co]; the weights are `narrow_weights` of the other form's.
@@ -205,14 +219,14 @@ def narrow_transposed_conv(
     strides, taps = [item.stride for item in dimensions], [item.taps for item in dimensions]
     co = columns // math.prod((*strides, *taps))
     _check(name, data, (*strides, *taps), dimensions, (ci,))
-    padded, kc = _padded(data, dimensions), reduce_axis(ci, "kc")
+    padded, kc = _padded(data, dimensions, padding), reduce_axis(ci, "kc")
 
-    def product(b: Term, *axes: Term) -> Term:
+    def every(b: Term, *axes: Term) -> Term:
         *place, column = axes
-        return sum(padded[(b, *place, kc)] * weight[kc, column], kc)
+        return sum(product(padded[(b, *place, kc)], weight[kc, column]), kc)
 
     names = ("b", *IMAGE_AXES[rank], "column")
-    products = compute((*padded.shape[:-1], columns), product, f"{name}_products", names)
+    products = compute((*padded.shape[:-1], columns), every, f"{name}_products", names)
 
     def gathered(b: Term, *axes: Term) -> Term:
         *places, c = axes
@@ -241,7 +255,11 @@ def is_narrow(dimensions: Sequence[Phases], channels: int) -> bool:
 
 
 def grouped_transposed_conv(
-    data: Tensor, weight: Tensor, dimensions: Sequence[Phases], name: str = "grouped_transposed_conv"
+    data: Tensor,
+    weight: Tensor,
+    dimensions: Sequence[Phases],
+    name: str = "grouped_transposed_conv",
+    padding: float = 0.0,
 ) -> Tensor:
     """Grouped: data [n, image..., g, ci/g], weight [g, phases..., taps..., ci/g, co/g]
     -> [n, (count, phase)..., g, co/g].
@@ -250,34 +268,52 @@ def grouped_transposed_conv(
     check_ranks(name, data, rank + 3, weight, 2 * rank + 3)
     groups, ci, co = weight.shape[0], *weight.shape[-2:]
     _check(name, data, weight.shape[1:], dimensions, (groups, ci))
-    padded, taps, kc = _padded(data, dimensions), _tap_axes(dimensions), reduce_axis(ci, "kc")
+    padded, taps, kc = _padded(data, dimensions, padding), _tap_axes(dimensions), reduce_axis(ci, "kc")
 
     def body(b: Term, *axes: Term) -> Term:
         *places, g, c = axes
         element = padded[(b, *_seen(places, taps, dimensions), g, kc)]
-        return sum(element * weight[(g, *places[1::2], *taps, kc, c)], (*taps, kc))
+        return sum(summand(element, weight[(g, *places[1::2], *taps, kc, c)]), (*taps, kc))
 
     shape = (data.shape[0], *_split_shape(dimensions), groups, co)
     return compute(shape, body, name, _axis_names(rank, "g", "c"))
 
 
 def depthwise_transposed_conv(
-    data: Tensor, weight: Tensor, dimensions: Sequence[Phases], name: str = "depthwise_transposed_conv"
+    data: Tensor,
+    weight: Tensor,
+    dimensions: Sequence[Phases],
+    name: str = "depthwise_transposed_conv",
+    padding: float = 0.0,
 ) -> Tensor:
     """Depthwise: data [n, image..., c], weight [phases..., taps..., c] -> [n, (count, phase)..., c]."""
     rank = len(dimensions)
     check_ranks(name, data, rank + 2, weight, 2 * rank + 1)
     channels = weight.shape[-1]
     _check(name, data, weight.shape, dimensions, (channels,))
-    padded, taps = _padded(data, dimensions), _tap_axes(dimensions)
+    padded, taps = _padded(data, dimensions, padding), _tap_axes(dimensions)
 
     def body(b: Term, *axes: Term) -> Term:
         *places, c = axes
         element = padded[(b, *_seen(places, taps, dimensions), c)]
-        return sum(element * weight[(*places[1::2], *taps, c)], taps)
+        return sum(summand(element, weight[(*places[1::2], *taps, c)]), taps)
 
     shape = (data.shape[0], *_split_shape(dimensions), channels)
     return compute(shape, body, name, _axis_names(rank, "c"))
+
+
+def without_offsets(sums: Tensor, offsets: Tensor, name: str = "without_offsets") -> Tensor:
+    """The sums [n, (count, phase)..., c] less offsets [phases..., c].
+
+    Those of groups are [n, (count, phase)..., g, c] and [g, phases..., c].
+    """
+    rank = len(offsets.shape) - 1 if len(sums.shape) % 2 == 0 else len(offsets.shape) - 2
+
+    def body(b: Term, *axes: Term) -> Term:
+        places, (*g, c) = axes[: 2 * rank], axes[2 * rank :]
+        return sums[(b, *axes)] - offsets[(*g, *places[1::2], c)]
+
+    return compute(sums.shape, body, name)
 
 
 def split_phases(shape: Sequence[int], dimensions: Sequence[Phases]) -> tuple[int, ...]:
@@ -304,10 +340,10 @@ def _tap_axes(dimensions: Sequence[Phases]) -> tuple[Axis, ...]:
     return tuple(reduce_axis(item.taps, TAP_AXES[axis]) for item, axis in zip(dimensions, names, strict=True))
 
 
-def _padded(data: Tensor, dimensions: Sequence[Phases]) -> Tensor:
+def _padded(data: Tensor, dimensions: Sequence[Phases], value: float) -> Tensor:
     rest = (0,) * (len(data.shape) - 1 - len(dimensions))
     before = [item.before for item in dimensions]
-    return pad(data, (0, *before, *rest), (0, *(item.after for item in dimensions), *rest))
+    return pad(data, (0, *before, *rest), (0, *(item.after for item in dimensions), *rest), value)
 
 
 def _seen(places: Sequence[Term], taps: Sequence[Axis | int], dimensions: Sequence[Phases]) -> list[Term]:

@@ -94,13 +94,15 @@ def test_only_long_functions_of_the_element_alone_are_looked_up(function: str, t
 def test_products_of_computed_bytes_are_of_floats_where_those_are_exact(
     depth: int, dtype: str, tmp_path: Path
 ) -> None:
-    rng, zeros = np.random.default_rng(1), {"za": np.uint8(3), "zb": np.uint8(250)}
-    shapes = {"a": (2, 9, depth), "b": (2, depth, 7)}
+    """Where their zero points are computed, too."""
+    rng = np.random.default_rng(1)
+    shapes: dict[str, tuple[int, ...]] = {"a": (2, 9, depth), "b": (2, depth, 7), "za": (), "zb": ()}
     nodes = [node("MatMulInteger", ["a", "b", "za", "zb"], "y")]
-    proto = typed(nodes, shapes, (2, 9, 7), zeros, ("uint8", "int32"))
+    proto = typed(nodes, shapes, (2, 9, 7), {}, ("uint8", "int32"))
     graph = load_model(save(tmp_path, proto))
     (product,) = (item for item in graph.nodes if item.op == "MatMul")
     assert {graph.values[name].dtype for name in product.inputs} == {dtype}
     inputs = {name: rng.choice(np.array([0, 255], np.uint8), shape) for name, shape in shapes.items()}
+    inputs |= {"za": np.asarray(np.uint8(3)), "zb": np.asarray(np.uint8(250))}
     want = (inputs["a"].astype(np.int64) - 3) @ (inputs["b"].astype(np.int64) - 250)
     np.testing.assert_array_equal(run_reference(graph, inputs)["y"], want)
