@@ -47,7 +47,6 @@ from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, v
 from cross.schedule.tiling import StageKnobs
 from cross.schedule.untuned import (
     IN_ORDER_CPUS,
-    WRITTEN_OUT,
     Core,
     Tile,
     core_of,
@@ -56,11 +55,12 @@ from cross.schedule.untuned import (
     one_core_is_enough,
     untuned_tiles,
     vector_sizes,
+    written_out,
 )
 from cross.schedule.vector_axis import crossed_axis, with_vector_axes
 from cross.schedule.winograd.cpu import winograd_space, winograd_spaces
 
-UNROLL_LIMITS = (0, 16, 64, WRITTEN_OUT)
+UNROLL_LIMITS = (0, 16, 64)  # and what the core takes at most
 LOCAL_TILE_BYTES = 128 * 1024
 BLOCK_BYTES = 1 << 20  # of what a chain hands over: it is on the stack of a thread, which has a few MiB
 ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
@@ -104,7 +104,9 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
         knobs = [replace(knob, preferred=wanted.get(knob.name, knob.preferred)) for knob in knobs]
     if any(group.reduction is not None for group in plan.groups):
         whole = target.cpu in IN_ORDER_CPUS or _reductions_are_short(plan)
-        knobs.append(single("unroll", UNROLL_LIMITS, UNROLL_LIMITS[-1 if whole else 1]))
+        most = max(written_out(core_of(target, group.dtype, group.byte_products)) for group in plan.groups)
+        limits = (*UNROLL_LIMITS, most)
+        knobs.append(single("unroll", limits, limits[-1 if whole else 1]))
     build = partial(cpu_schedule, plan, target)
     tiled = [_tiled(group) for group in plan.groups if group.reduction is not None]
     rules = tuple(constraints)

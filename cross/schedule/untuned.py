@@ -31,10 +31,12 @@ OUT_OF_ORDER_STEPS = (
     8  # of a reduction loop written out at most: the loop's own instructions weigh little then
 )
 WRITTEN_OUT = 192  # statements of a loop body at most
+PAIRED_WRITTEN_OUT = 224  # where PAIRED_STEPS share 16 bits
 IN_ORDER_STEPS = 4  # written out, as many as one load of a vector of four floats feeds
 SIDES = 0.02  # price of a tile's sides: between tiles of one size the one nearest to a square
 IN_ORDER_LATENCY_CYCLES = 8  # between dependent multiply-adds of a Cortex-A53
 PRODUCT_LATENCY_CYCLES = 4  # between a product of bytes and what adds pairs of it: as many sums of 16 bits
+PAIRED_STEPS = 4  # that share 16 bits where tiles may be multiplied column by column
 WIDEST_TILE = 16  # rows of a register tile; more do not fit 32 registers with two vectors a row
 ONE_CORE_PREFERRED_FLOPS = 200_000  # below, waking another core takes longer than the whole operator
 ONE_CORE_PREFERRED_CYCLES = 7_000  # estimated, on one core; waking another takes half of that
@@ -240,17 +242,25 @@ def fits_registers(counts: Sequence[Any], operands: Operands, core: Core, spare:
     In order, each broadcast operand takes one for four steps, and three hold what is being loaded. Of byte
     products, a row's sums of 16 bits are there, and if there are several rows the weights of all steps that
     share those, two vectors in a register; three hold broadcasts (codegen/scheduling/byte_order.py).
+    Column by column (byte_columns.py) three sums of 16 bits are there, and two steps' words in a register.
     """
     vectors, broadcasts = operand_counts(counts, operands)
     if core.shared_steps and core.in_order:
         kept = np.where(broadcasts > 1, core.shared_steps * -(-vectors // 2), vectors)
         feeding = kept + np.maximum(vectors, PRODUCT_LATENCY_CYCLES) + 3
+        by_columns = (core.shared_steps == PAIRED_STEPS) & (broadcasts > 1) & (vectors > 1)
+        feeding = np.where(by_columns, np.minimum(feeding, PAIRED_STEPS // 2 * vectors + 5), feeding)
     elif core.in_order and has_broadcasts(counts, operands):
         feeding = broadcasts + 3
     else:
         feeding = (vectors + 1) * core.operand_registers + (core.operand_registers - 1)
         feeding += core.product_registers
     return math.prod(counts) + feeding + spare <= core.registers
+
+
+def written_out(core: Core) -> int:
+    """Statements of a loop body at most."""
+    return PAIRED_WRITTEN_OUT if core.in_order and core.shared_steps == PAIRED_STEPS else WRITTEN_OUT
 
 
 def has_broadcasts(counts: Sequence[Any], operands: Operands) -> bool:
@@ -288,7 +298,7 @@ def inner_reduction(extents: Sequence[int], core: Core, rows: int) -> list[int]:
         units = extents[-1] / core.shared_steps
         long = alone and (units >= 32 or units == 16)  # of others, two rounds at least; these need no loop
         steps = (16 if long else 8 if alone else 4) * core.shared_steps
-        while rows * math.prod(inner) * steps > WRITTEN_OUT and steps > core.shared_steps:
+        while rows * math.prod(inner) * steps > written_out(core) and steps > core.shared_steps:
             steps //= 2
         return [*inner, steps]
     return [*inner, 4 * IN_ORDER_STEPS if alone else IN_ORDER_STEPS]

@@ -1,6 +1,6 @@
 """The order of products of pairs of bytes on a core that issues in program order.
 
-`arranged` orders a loop body (inspection/cortex_a53.py has the rules of the machine). The weights of all
+`row_by_row` orders a loop body (inspection/cortex_a53.py has the rules of the machine). The weights of all
 steps that share 16 bits stay in registers, two vectors in each; the words pass by, row by row, each in both
 halves of a register:
 
@@ -17,86 +17,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from cross.codegen.instructions import (
     FENCE,
-    Definition,
     Instruction,
     Line,
     Value,
-    binary,
-    conversion,
     insertion,
-    is_constant_place,
-    literal,
-    passed_on,
     poison,
-    shuffle,
 )
-from cross.codegen.scheduling.byte_products import LANES, STEP, Fresh, Unit, Writer, units_of
-
-LEAST: Final = 16  # units in a body: below, a loop is bound by latency and LLVM's order is as good
-AHEAD: Final = 18  # multiplications between a load into a general register and its move to a vector register
-PRODUCT_CYCLES: Final = 4  # before something else than a multiplication reads a product
-ADDITION_CYCLES: Final = 2
-LOAD_CYCLES: Final = 3
-SIGN_BITS: Final = {"int16": -0x7F80, "int32": -0x7F7F7F80, "int64": -0x7F7F7F7F7F7F7F80}  # of every byte
-RAW: Final = " as read"
-PURE: Final = ("getelementptr", "insertelement", "shufflevector", "xor")
+from cross.codegen.scheduling.byte_loads import PRODUCT_CYCLES, RAW, Body, Loads
+from cross.codegen.scheduling.byte_products import LANES, Fresh, Unit
 
 
-def arranged(body: Sequence[Line], fresh: Fresh) -> list[Line] | None:
-    """The lines of a loop body in the order in which they should issue, with the same results.
-
-    Returns:
-        None for a body that holds more than loads and products of pairs, or few of these.
-    """
-    pure: dict[str, Instruction] = {}
-    loads: dict[str, Definition] = {}
-    for line in body:
-        if not isinstance(line, Definition):
-            return None
-        if line.instruction.op in PURE:
-            pure[line.name] = line.instruction
-        elif line.instruction.op == "load" and line.instruction.dtype == "int16":
-            loads[line.name] = line
-        elif line.instruction.op != STEP:
-            return None
-    units = units_of(body)
-    return _Arrangement(fresh, pure, loads).of(units) if len(units) >= LEAST else None
-
-
-def _joined(pure: dict[str, Instruction], loads: dict[str, Definition]) -> dict[str, tuple[str, int]]:
-    """Of numbers that fill an aligned word of 8 or 4 bytes in memory: the first one's load, and the place."""
-    places: dict[tuple[str, int], str] = {}
-    for name, line in loads.items():
-        if line.instruction.lanes == 1:
-            (pointer,) = line.instruction.operands
-            address = pure.get(pointer.text)
-            if address is not None and is_constant_place(address):
-                places[address.operands[0].text, int(address.operands[1].text)] = name
-            else:
-                places[pointer.text, 0] = name
-    found: dict[str, tuple[str, int]] = {}
-    for count in (4, 2):
-        for (base, place), name in places.items():
-            names = [places.get((base, place + lane), "") for lane in range(count)]
-            alignment = loads[name].instruction.detail
-            assert isinstance(alignment, int)
-            if alignment >= 2 * count and "" not in names and not found.keys() & set(names):
-                found |= {other: (name, lane) for lane, other in enumerate(names)}
-    return found
-
-
-def _flips(pure: dict[str, Instruction], loads: dict[str, Definition]) -> dict[str, str]:
-    """Numbers with their sign bits flipped, and the loads that these are of; none if some number is not."""
-    found = {}
-    for name, instruction in pure.items():
-        if instruction.op == "xor" and instruction.operands[1].text == str(SIGN_BITS["int16"]):
-            found[name] = instruction.operands[0].text
-    numbers = {name for name, line in loads.items() if line.instruction.lanes == 1}
-    return found if numbers == set(found.values()) else {}
+def row_by_row(body: Body, fresh: Fresh) -> list[Line]:
+    """The lines in the order in which they should issue, with the same results."""
+    return _RowByRow(fresh, body).of(body.units)
 
 
 _Place = tuple[int, int, int]
@@ -143,7 +79,7 @@ class _Arrival:
         return self.at, *((half, step) if self.columns < 3 else (step, half)), column
 
 
-def _row_by_row(units: Sequence[Unit]) -> list[_Product]:
+def _products(units: Sequence[Unit]) -> list[_Product]:
     """Block by block, row by row, step by step the products of all columns.
 
     Of few columns, several rows together: the next step of a product waits for the one before.
@@ -213,27 +149,20 @@ def _gaps(products: Sequence[_Product]) -> list[int]:
     ]
 
 
-class _Arrangement:
+class _RowByRow(Loads):
     """Writes the units of a body in order, and loads at their places."""
 
-    def __init__(self, fresh: Fresh, pure: dict[str, Instruction], loads: dict[str, Definition]) -> None:
-        self.lines: list[Line] = []
-        self.writer = Writer(self.lines, fresh, ordered=True)
-        self.pure, self.loads = pure, loads
-        self.joined = _joined(pure, loads)
-        self.flips = _flips(pure, loads)
-        self.general: dict[tuple[int, str], Value] = {}  # by block: loads in general registers
-        self.vectors: dict[tuple[int, str], Value] = {}  # by block: what is computed of them otherwise
+    def __init__(self, fresh: Fresh, body: Body) -> None:
+        super().__init__(fresh, body)
+        self.vectors: dict[tuple[int, str], Value] = {}  # by block: what is computed of loads otherwise
         self.operands: dict[tuple[_Place, bool], Value] = {}
         self.columns: dict[int, int] = {}  # by block: how many there are
         self.seated: dict[tuple[tuple[int, int], int], _Place] = {}  # by register and half: weights
-        self.cycle = 0
-        self.ready: dict[tuple[int, str], int] = {}  # by block: the cycle from which loads can be used
 
     def of(self, units: Sequence[Unit]) -> list[Line]:
         """The lines."""
-        self.lines += [Definition(name, self.pure[name]) for name in self.pure if not self._loads_of(name)]
-        products = _row_by_row(units)
+        self.lines += self._without_loads()
+        products = _products(units)
         for item in products:
             self.columns[item.unit.block] = max(self.columns.get(item.unit.block, 0), item.column + 1)
         arrivals = sorted(_arrivals(products), key=lambda arrival: arrival.order)
@@ -256,9 +185,7 @@ class _Arrangement:
                 self._add(waiting.pop(0)[1], sums)
         for _, unit in waiting:
             self._add(unit, sums)
-        # other loops may use what the body computes; where none does, LLVM drops it
-        self.lines += [*self.loads.values()]
-        self.lines += [Definition(name, self.pure[name]) for name in self.pure if self._loads_of(name)]
+        self.lines += self._left_over()
         return self.lines
 
     def _begin(self, loads: Sequence[tuple[int, str]]) -> None:
@@ -272,42 +199,11 @@ class _Arrangement:
     def _lanes(self, name: str) -> int:
         return self.loads[name.removesuffix(RAW)].instruction.lanes
 
-    def _is_ready(self, block: int, name: str) -> bool:
-        """Whether what a number is made of has arrived in its general register."""
-        source = self._source(name)
-        return not source or self.ready.get((block, source), self.cycle + 1) <= self.cycle
-
-    def _load_one(self, wanted: list[tuple[int, tuple[int, str]]], position: int) -> None:
-        """The first number wanted soon whose bits have arrived, beside what was written last."""
-        for item in wanted:
-            at, load = item
-            if load not in self.general and at <= position + AHEAD and self._is_ready(*load):
-                self._load(*load)
-                self.lines.append(FENCE)
-                wanted.remove(item)
-                return
-
     def _multiply(self, product: _Product, sums: dict[str, Value]) -> None:
         words = self.operands[product.words, False]
         weights = self.operands[product.weights, True]
         high = self._seat(product.weights)[1] if weights.lanes > LANES else 0
-        name = product.unit.name
-        sums[name] = self.writer.multiplied(
-            self._half(words, high), self._half(weights, high), sums.get(name)
-        )
-        self.lines.append(FENCE)
-        self.cycle += 1
-
-    def _add(self, unit: Unit, sums: dict[str, Value]) -> None:
-        self.writer.add(unit, sums.pop(unit.name))
-        self.lines.append(FENCE)
-        self.cycle += ADDITION_CYCLES
-
-    def _half(self, value: Value, high: int) -> Value:
-        """Four 16-bit lanes of a register."""
-        if value.lanes == LANES:
-            return value
-        return self.writer.value(shuffle(value, tuple(range(high * LANES, (high + 1) * LANES))))
+        self._product(product.unit, (words, weights), high, sums)
 
     def _arrive(self, arrival: _Arrival) -> None:
         """Through general registers into a vector register: words into all its lanes, weights into a half."""
@@ -323,21 +219,6 @@ class _Arrangement:
             found = self._vector(arrival.block, value)
         self.operands[arrival.place, column >= 0] = found
         self.lines.append(FENCE)
-
-    def _splatted(self, value: Value) -> str:
-        """The number that a load gives, flipped or not, which fills all lanes of a value; "" for another."""
-        shuffled = self.pure.get(value.text)
-        if shuffled is None or shuffled.op != "shufflevector" or shuffled.detail != (0,) * LANES:
-            return ""
-        inserted = self.pure.get(shuffled.operands[0].text)
-        if inserted is None or inserted.op != "insertelement" or inserted.detail != 0:
-            return ""
-        name = self.flips.get(inserted.operands[1].text, inserted.operands[1].text)
-        return name if name in self.loads and self.loads[name].instruction.lanes == 1 else ""
-
-    def _everywhere(self, number: Value) -> Value:
-        first = self.writer.value(insertion(poison("int16", 2 * LANES), number, 0))
-        return self.writer.placed(self.writer.value(shuffle(first, (0,) * 2 * LANES)))
 
     def _joined_half(self, arrival: _Arrival) -> Value:
         """The vector of weights in its half of a register, beside what is still wanted of the other half."""
@@ -374,53 +255,6 @@ class _Arrangement:
         words = [self.joined.get(name, (name, 0))[0] for name in names]
         read = [f"{word}{RAW}" for word in words if word in self.flips.values()]
         return list(dict.fromkeys([*read, *words, *names]))
-
-    def _loads_of(self, name: str) -> list[str]:
-        if name in self.loads:
-            return [name]
-        uses = self.pure[name].uses if name in self.pure else []
-        return [load for use in uses for load in self._loads_of(use)]
-
-    def _load(self, block: int, name: str) -> None:
-        """A number in a general register; empty assembly keeps LLVM from joining this with what follows.
-
-        A load reads as many numbers as lie side by side and are used by element; others are shifted out.
-        """
-        if (block, name) in self.general:
-            return
-        source, lane = self._source(name), self.joined.get(name, ("", 0))[1]
-        self.ready[block, name] = self.cycle + (1 if source else LOAD_CYCLES)
-        if source:
-            self._load(block, source)
-            whole = self.general[block, source]
-            op, other = ("lshr", 16 * lane) if lane else ("xor", SIGN_BITS[whole.dtype])
-            changed = self.writer.value(binary(op, whole, literal(other, whole.dtype)))
-            self.general[block, name] = self.writer.value(passed_on(changed, "=r,0", ordered=True))
-            return
-        self.general[block, name] = self._read(name.removesuffix(RAW))
-
-    def _source(self, name: str) -> str:
-        """Of a number: the one whose bits are shifted or flipped; "" for a load."""
-        first, lane = self.joined.get(name, (name, 0))
-        if lane:
-            return first
-        return f"{name}{RAW}" if name in self.flips.values() else ""
-
-    def _read(self, name: str) -> Value:
-        instruction = self.loads[name].instruction
-        count = instruction.lanes if instruction.lanes > 1 else self._neighbours(name)
-        loaded = self.writer.value(
-            instruction._replace(op="load volatile", dtype=f"int{16 * count}", lanes=1)
-        )
-        if count == 1:
-            loaded = self.writer.value(conversion("zext", loaded, "int32"))
-        return self.writer.value(passed_on(loaded, "=r,0", ordered=False))
-
-    def _neighbours(self, name: str) -> int:
-        return max((lane + 1 for first, lane in self.joined.values() if first == name), default=1)
-
-    def _number(self, block: int, name: str) -> Value:
-        return self.writer.value(conversion("trunc", self.general[block, name], "int16"))
 
     def _vector(self, block: int, value: Value) -> Value:
         """A value computed of loads; what ends in a vector register gets there at this place."""

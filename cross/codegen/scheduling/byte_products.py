@@ -7,7 +7,8 @@ consecutive steps of a sum stand in straight code, several share one addition to
     smlal t, x1, w1        eight more of the next step; two or four, as `BYTE_BOUNDS` says of the weights
     sadalp sum, t          pairs of lanes added to four sums
 
-`with_instructions` writes these for any core; byte_order.py has the order for one that issues in it.
+`with_instructions` writes these for any core; byte_order.py and byte_columns.py
+have the orders for one that issues in it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from cross.expression.language.operations import SHARED_STEPS
 
 STEP: Final = "step of byte products"
 LANES: Final = 4
+ANY: Final = "w"  # vector register, as a constraint of assembly
 DECLARATIONS: Final = (
     "<8 x i16> @llvm.aarch64.neon.smull.v8i16(<8 x i8>, <8 x i8>)",
     "<4 x i32> @llvm.aarch64.neon.saddlp.v4i32.v8i16(<8 x i16>)",
@@ -102,24 +104,25 @@ class Writer:
     fresh: Fresh
     ordered: bool = False
 
-    def placed(self, value: Value, name: str = "") -> Value:
-        """The value computed at this place of the code, if lines are ordered."""
+    def placed(self, value: Value, name: str = "", register: str = ANY) -> Value:
+        """The value computed at this place of the code, if lines are ordered, in "{v0}" or ANY register."""
         if not self.ordered:
             return value
-        return self.value(passed_on(value, "=w,0", ordered=True), name)
+        return self.value(passed_on(value, f"={register},0", ordered=True), name)
 
     def value(self, instruction: Instruction, name: str = "") -> Value:
         line = Definition(name or self.fresh("p"), instruction)
         self.lines.append(line)
         return line.value
 
-    def multiplied(self, words: Value, weights: Value, sums: Value | None) -> Value:
+    def multiplied(self, words: Value, weights: Value, sums: Value | None, register: str = ANY) -> Value:
         """smull, or with sums in 16 bits smlal."""
         operands = [
             self.value(Instruction("bitcast", "int8", 2 * LANES, (item,))) for item in (words, weights)
         ]
         products = self.value(call("llvm.aarch64.neon.smull.v8i16", "int16", 2 * LANES, operands))
-        return self.placed(products if sums is None else self.value(binary("add", sums, products)))
+        found = products if sums is None else self.value(binary("add", sums, products))
+        return self.placed(found, register=register)
 
     def products(self, unit: Unit) -> Value:
         sums: Value | None = None

@@ -26,7 +26,7 @@ from cross.codegen.instructions import (
     is_multiply_add,
     passed_on,
 )
-from cross.codegen.scheduling import byte_order
+from cross.codegen.scheduling import byte_columns
 from cross.codegen.scheduling.in_order import arranged
 from cross.schedule.untuned import IN_ORDER_CPUS
 
@@ -71,7 +71,7 @@ def ordered(body: Sequence[Line], target: Target, fresh: Callable[[str], str]) -
         return paced(body, target, fresh)
     found = None
     if target.cpu in IN_ORDER_CPUS:
-        products = byte_order.arranged(body, fresh)
+        products = byte_columns.arranged(body, fresh)
         if products is not None:
             return counted_from_bases(products, fresh) or products
         found = arranged(body, fresh)

@@ -18,13 +18,14 @@ from cross.expression.families.window import Window
 from cross.expression.language.operations import DOT_BYTES, OPERATIONS, WEIGHT_BOUNDS
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
-from cross.expression.language.terms import Term, call, cast
+from cross.expression.language.terms import Binary, Const, Term, call, cast
 from cross.inspection.cpu_loops import CodeReport, inspect
 from cross.loopnest import Programs
 from cross.schedule import space_of
-from tests.fuzz.kernels import Job, compile_jobs, run_here
+from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
 from tests.quick import others_slow
 from tests.targets import AVX2, EACH_HOST
+from toolkit.measure import emulation
 from toolkit.model.labels import short_name
 
 A53 = load("emulated-a53").target(None)
@@ -111,7 +112,7 @@ def test_products_of_bytes_are_work_and_have_the_channels_of_the_model(product: 
             ("dot2x4", 4.5, 3, 28),
             ("dot2x2", 3.5, 1, 7),  # three vectors of weights: the third of two steps share a register
             ("dot2x2", 3.5, 3, 7),
-            ("dot2x4", 4.2, 1, 7),  # two: those of two steps enter registers together
+            ("dot2x4", 4.5, 1, 7),  # three: column by column, in all registers
         ],
         ("dot2x4", 4.5, 1, 28),
     ),
@@ -164,3 +165,33 @@ def test_the_largest_narrow_products_do_not_saturate(target: Target, signs: int,
     jobs = [Job(Programs(space).nest(space.default()), operands)]
     (found,) = run_here(compile_jobs(jobs, target), jobs, tmp_path)
     assert np.array_equal(found, image.astype(np.int32) @ taps.astype(np.int32).T)
+
+
+@pytest.mark.slow
+@pytest.mark.emulated
+@pytest.mark.parametrize("flipped", [False, True])
+def test_columns_of_a_tile_that_fills_all_registers(flipped: bool, tmp_path: Path) -> None:
+    """Seven rows and three columns of sums, in programs that read uint8 as int8 and of extreme numbers."""
+    paths = emulation.find()
+    if paths is None:
+        pytest.skip("no emulation here; `make emulation` fetches it")
+    rng = np.random.default_rng(0)
+    image = rng.choice(np.array([-128, -1, 0, 127], np.int8), (1, 2, 7, 64))
+    taps = rng.choice(np.array([-63, -1, 0, 63], np.int8), (64, 48))
+    words = taps.reshape(32, 2, 48).transpose(0, 2, 1).copy().view(np.int16).reshape(1, 1, 32, 48)
+    sign = -0x7F80 if flipped else 0
+
+    def product(x: Term, w: Term) -> Term:
+        return call("dot2x4", Binary("^", x, Const(sign, "int16")) if flipped else x, w)
+
+    data, weight = placeholder((1, 2, 7, 32), "x", "int16"), placeholder((1, 1, 32, 48), "w", "int16")
+    output = dense_conv(data, weight, Window((1, 1), (0,) * 4, (1, 1)), product=product)
+    space = space_of(Operator("conv", (data, weight), output, frozenset({1})), A53)
+    nest = Programs(space).nest(space.default())
+    hot = inspect("kernel", nest, A53).hot
+    assert hot is not None and hot.spills == 0 and any("lsl #32" in line for line in hot.lines)
+    jobs = [Job(nest, [image.view(np.int16) ^ np.int16(sign), words])]
+    (found,) = run_emulated(
+        compile_jobs(jobs, A53), jobs, tmp_path, paths.command(load("emulated-a53").link.command)
+    )
+    assert np.array_equal(found, image.astype(np.int32) @ taps.astype(np.int32))
