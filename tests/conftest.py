@@ -31,7 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quantized", type=int, default=60, help="random quantized operators at each level of this machine"
     )
-    parser.addoption("--seed", type=int, default=0, help="of those graphs, and of the schedules of both")
+    parser.addoption(
+        "--pairs", type=int, default=270, help="random operators, each with a schedule, here and on PoCL"
+    )
+    parser.addoption("--seed", type=int, default=0, help="of what these options count, and of its schedules")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,6 +3,8 @@
 A case is an operator of a random family and shape with a random configuration of its space. Every nest passes
 the verifier before and after binding; the interpreter's output is compared with the numpy reference of
 the expression, and the machine code's with the interpreter's.
+
+    pytest tests/fuzz/test_compiler.py tests/fuzz/test_gpu.py --pairs 1000 --seed 1
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ Array = NDArray[Any]
 
 TOLERANCE = 1e-4  # of the largest magnitude in the expected output
 SEED = 20261120
-BATCH = 100
+BATCH = 100  # cases that are one shared object
+SEED_STRIDE = 1_000_000  # numbers of cases between one --seed and the next
 
 
 def named(target: Target) -> str:
@@ -98,9 +101,9 @@ def check_machine_code(cases: Sequence[Case], target: Target, folder: Path) -> N
             check_close(f"machine code on {threads} threads against interpreter", got, expected, case)
 
 
-def fixed_cases(first: int, count: int, target: Target) -> list[Case]:
-    """The cases number `first` and following; each has a seed of its own, so that one can be run alone."""
-    return [random_case(np.random.default_rng([SEED, first + position]), target) for position in range(count)]
+def numbered_case(number: int, target: Target) -> Case:
+    """The case of this number: it has a seed of its own, so that one can be run alone."""
+    return random_case(np.random.default_rng([SEED, number]), target)
 
 
 SEEDS = st.builds(
@@ -144,10 +147,14 @@ def test_the_untuned_program_of_every_family(family: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", range(10))
-def test_a_thousand_pairs_on_this_machine(batch: int, tmp_path: Path) -> None:
-    target = HOSTS[batch % len(HOSTS)]
-    check_machine_code(fixed_cases(batch * BATCH, BATCH, target), target, tmp_path)
+@pytest.mark.parametrize("level", range(len(HOSTS)), ids=map(named, HOSTS))
+def test_random_pairs_on_this_machine(level: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Each level of this machine gets its share of them, and other ones."""
+    count, seed = request.config.getoption("--pairs"), request.config.getoption("--seed")
+    numbers = [seed * SEED_STRIDE + number for number in range(level, count, len(HOSTS))]
+    for start in range(0, len(numbers), BATCH):
+        cases = [numbered_case(number, HOSTS[level]) for number in numbers[start : start + BATCH]]
+        check_machine_code(cases, HOSTS[level], tmp_path)
 
 
 @pytest.mark.emulated
@@ -157,7 +164,7 @@ def test_a_hundred_pairs_as_aarch64(tmp_path: Path) -> None:
     if paths is None:
         pytest.skip("no emulation here; `make emulation` fetches it")
     target = board.target(None)
-    cases = fixed_cases(10_000, 100, target)
+    cases = [numbered_case(10_000 + position, target) for position in range(100)]
     jobs = [Job(case.nest, case.inputs) for case in cases]
     command = paths.command(board.link.command)
     outputs = run_emulated(compile_jobs(jobs, target), jobs, tmp_path, command)

@@ -35,6 +35,9 @@ __all__ = ["pocl"]  # a fixture
 Array = NDArray[Any]
 TOLERANCE = 1e-4  # of the largest magnitude in the expected output
 POCL = load("pocl").target(None)
+SEED_STRIDE = 1_000_000  # seeds of programs between one --seed and the next
+OPTIMIZED_EVERY = 4  # a build with PoCL's optimizer takes three times as long
+SEEDS_OF_A_PROGRAM = 4  # each program takes PoCL a second before its first kernel
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,22 @@ def test_opencl_equals_interpreter_and_reference(pocl: Pocl, part: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 67))
-def test_a_thousand_pairs_on_pocl(pocl: Pocl, seed: int) -> None:
-    """Every fourth seed is built as the product builds kernels, the others without PoCL's optimizer."""
-    target = pocl.narrowed(POCL)
-    compare(
-        replace(pocl, optimized=seed % 4 == 0),
-        [random_case(family, seed, target) for family in sorted(FAMILIES)],
-    )
+@pytest.mark.parametrize("part", range(OPTIMIZED_EVERY))
+def test_random_pairs_on_pocl(pocl: Pocl, part: int, request: pytest.FixtureRequest) -> None:
+    """The first part is built as the product builds kernels, the others without PoCL's optimizer."""
+    target, families = pocl.narrowed(POCL), sorted(FAMILIES)
+    count, seed = request.config.getoption("--pairs"), request.config.getoption("--seed")
+    last = max(OPTIMIZED_EVERY, count // len(families))
+    seeds = [seed * SEED_STRIDE + number for number in range(1, last + 1) if number % OPTIMIZED_EVERY == part]
+    for start in range(0, len(seeds), SEEDS_OF_A_PROGRAM):
+        compare(
+            replace(pocl, optimized=part == 0),
+            [
+                random_case(family, seed, target)
+                for seed in seeds[start : start + SEEDS_OF_A_PROGRAM]
+                for family in families
+            ],
+        )
 
 
 @pytest.mark.slow
