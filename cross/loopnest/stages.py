@@ -164,7 +164,7 @@ def _compute_at(current: Stages, stage: Stage, primitive: Primitive) -> None:
         raise ScheduleError(f"ComputeAt of stage {stage.name}: no consumer stage {primitive.consumer!r}")
     consumer = current[primitive.consumer]
     consumer.loop(primitive.loop)
-    region = _region(current, stage, consumer, primitive.loop)
+    region = _region(current, stage, consumer, primitive)
     stage.attachment = Attachment(primitive.consumer, primitive.loop, primitive.scope, primitive.clamped)
     for loop, axis, (base, extent) in zip(stage.loops, stage.tensor.axes, region, strict=False):
         if axis.name in primitive.clamped:
@@ -176,10 +176,24 @@ def _compute_at(current: Stages, stage: Stage, primitive: Primitive) -> None:
         loop.extent = extent
 
 
-def _region(current: Stages, stage: Stage, consumer: Stage, loop_name: str) -> list[tuple[Expr, Expr]]:
+def _region(current: Stages, stage: Stage, consumer: Stage, primitive: ComputeAt) -> list[tuple[Expr, Expr]]:
     """Start and extent, per axis of `stage`, of what one iteration of the consumer's loop reads."""
-    reader = _reader(current, stage, consumer)
-    inner = _loops_inside(current, reader, consumer, loop_name)
+    readers = _readers(current, stage, consumer)
+    found = [_read_region(current, stage, reader, consumer, primitive) for reader in readers]
+    starts = [[start for start, _ in region] for region in found]
+    if any(item != starts[0] for item in starts):
+        raise ScheduleError(
+            f"ComputeAt: stage {stage.name} must be read from the same element on by "
+            + ", ".join(reader.name for reader in readers)
+        )
+    return found[0]
+
+
+def _read_region(
+    current: Stages, stage: Stage, reader: Stage, consumer: Stage, primitive: ComputeAt
+) -> list[tuple[Expr, Expr]]:
+    """Start and extent, per axis of `stage`, of what one reader needs in an iteration of the loop."""
+    inner = _loops_inside(current, reader, consumer, primitive.loop)
     found: list[tuple[Expr, ...]] = []
 
     def collect(read: Read, indices: tuple[Expr, ...]) -> Expr:
@@ -194,22 +208,25 @@ def _region(current: Stages, stage: Stage, consumer: Stage, loop_name: str) -> l
         raise ScheduleError(
             f"ComputeAt: stage {stage.name} must be read at one place in {reader.name}, found {len(found)}"
         )
-    return [_dimension(stage.name, index, inner) for index in found[0]]
+    return [
+        (ZERO, Int(axis.extent)) if axis.name in primitive.whole else _dimension(stage.name, index, inner)
+        for axis, index in zip(stage.tensor.axes, found[0], strict=True)
+    ]
 
 
-def _reader(current: Stages, stage: Stage, consumer: Stage) -> Stage:
-    """The stage that reads `stage`: the consumer, or else the one among the stages attached below it."""
+def _readers(current: Stages, stage: Stage, consumer: Stage) -> list[Stage]:
+    """The stages that read `stage`: the consumer, or else those among the stages attached below it."""
     if stage.name in _read_names(current, consumer):
-        return consumer
+        return [consumer]
     readers = [
         item for item in current.values() if item.attachment and stage.name in _read_names(current, item)
     ]
-    if len(readers) != 1:
+    if not readers:
         raise ScheduleError(
-            f"ComputeAt: stage {stage.name} must be read by {consumer.name} or by one stage attached to it, "
-            f"found {len(readers)} attached readers"
+            f"ComputeAt: stage {stage.name} must be read by {consumer.name} or by a stage attached to it, "
+            "found 0 attached readers"
         )
-    return readers[0]
+    return readers
 
 
 def _read_names(current: Stages, stage: Stage) -> set[str]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Axis, Tensor, reads_in
-from cross.expression.language.terms import Binary, Int, Term
+from cross.expression.language.terms import Binary, Int, Term, walk
 from cross.schedule.plan import Group, Plan, shares_reads
 from cross.schedule.vector_axis import coefficient
 
@@ -30,13 +30,17 @@ from cross.schedule.vector_axis import coefficient
 class Link:
     """A group whose result one other group reads: along each axis at an index that moves by `steps` (none is
     negative) with the axes of that group's reduction. `padded` are the axes of the result over whose ends
-    they reach, through a padding.
+    they reach, through a padding. Along the axes in `whole` a block needs all of it.
+
+    A link of rows is read by other links in front of the last group, all at the rows of the block: what a
+    softmax makes of scores. `reader` is the first of them.
     """
 
     producer: Group
     reader: Group
     steps: tuple[Mapping[Axis, int], ...]
-    padded: tuple[str, ...]
+    padded: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +67,11 @@ class Chain:
         """
         found = {self.last.owner.name: tuple(sizes[axis] for axis in self.last.owner.axes)}
         for link in self.links:
-            reduction = link.reader.reduction
-            assert reduction is not None
-            spans = dict(zip(reduction.axes, found[link.reader.owner.name], strict=True))
-            spans |= {axis: axis.extent for axis in reduction.reduce_axes}
+            reading = link.reader.reading
+            spans = dict(zip(reading.axes, found[link.reader.owner.name], strict=True))
+            spans |= {axis: axis.extent for axis in reading.reduce_axes}
             found[link.producer.owner.name] = tuple(
-                np.minimum(_reach(steps, spans), axis.extent)
+                axis.extent if axis.name in link.whole else np.minimum(_reach(steps, spans), axis.extent)
                 for steps, axis in zip(link.steps, link.producer.owner.axes, strict=True)
             )
         del found[self.last.owner.name]
@@ -91,8 +94,10 @@ def chain_of(plan: Plan) -> Chain | None:
     if last.reduction is None:
         return None
     links: list[Link] = []
+    rows: _Rows = {last.owner.name: last.owner.axes}
     for group in reversed(plan.groups[:-1]):
         link = _link(plan, group, [last, *(item.producer for item in links)])
+        link = link or _row_link(plan, group, last, rows)
         if link is not None:
             links.append(link)
     direct = [link for link in links if link.reader is last]
@@ -140,6 +145,56 @@ def _link(plan: Plan, group: Group, members: Sequence[Group]) -> Link | None:
         if _start(index) < 0 or _start(index) + _reach(item, spans) > axis.extent
     )
     return Link(group, reader, steps, padded)
+
+
+_Rows = dict[str, tuple[Axis | None, ...]]
+"""By owners' names: for each axis of the owner the axis of the last one whose blocks it follows, if any."""
+
+
+def _row_link(plan: Plan, group: Group, last: Group, rows: _Rows) -> Link | None:
+    """How rows of a group's result are read by several links, or elements without a reduction by the last.
+
+    `rows` has those of the links behind it, and gets its own.
+    """
+    name = group.owner.name
+    readers = _readers(plan, name, padding_inlined=True)
+    by_last = any(reader is last for reader, _ in readers)
+    if by_last and (group.reduction is not None or len(readers) > 1):
+        return None
+    if any(_reads(plan, item, name) for item in plan.paddings):
+        return None
+    found = {_followed(plan, group, reader, stage, rows) for reader, stage in readers}
+    followed = next(iter(found), None)
+    if len(found) != 1 or followed is None or set(followed) == {None}:
+        return None
+    rows[name] = followed
+    reader = readers[0][0]
+    mine = zip(reader.reading.axes, rows[reader.owner.name], strict=True)
+    same = {row: axis for axis, row in mine if row is not None}
+    steps = tuple({} if row is None else {same[row]: 1} for row in followed)
+    whole = tuple(axis.name for axis, row in zip(group.owner.axes, followed, strict=True) if row is None)
+    return Link(group, reader, steps, whole=whole)
+
+
+def _followed(
+    plan: Plan, group: Group, reader: Group, stage: Tensor, rows: _Rows
+) -> tuple[Axis | None, ...] | None:
+    """The axes of the last owner that a group's axes follow where a link reads it; None for other reads."""
+    if stage is not reader.reading or reader.owner.name not in rows:
+        return None
+    name = group.owner.name
+    places = {read.indices for read in reads_in(plan.body(stage, True)) if read.tensor.name == name}
+    if len(places) != 1:
+        return None
+    follows = dict(zip(stage.axes, rows[reader.owner.name], strict=True))
+    found: list[Axis | None] = []
+    for index in next(iter(places)):
+        used = [follows.get(item) for item in walk(index) if isinstance(item, Axis)]
+        moved = any(item is not None and item.extent > 1 for item in used)
+        if moved and not isinstance(index, Axis):
+            return None
+        found.append(used[0] if moved else None)
+    return tuple(found)
 
 
 def _start(index: Term) -> int:

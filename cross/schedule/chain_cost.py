@@ -59,8 +59,10 @@ def saved_seconds(separate: Sequence[Operator], chain: Operator, target: Target)
     program = with_packed_lanes(with_vector_axes(chain, target), target)
     plan = make_plan(program)
     found = chain_of(plan)
-    if found is None or len(found.links) + 1 != len(separate) or len(plan.groups) != len(separate):
+    if found is None or len(found.links) + 1 != len(plan.groups):
         return 0.0
+    if len(plan.groups) != len(separate) and all(group.reduction for group in plan.groups):
+        return 0.0  # sums in several parts
     if best_block(plan, found, target, {}) is None:  # a bound: with tiles that fit everywhere
         return 0.0
     block = best_block(plan, found, target, untuned_tiles(plan, target))
@@ -106,10 +108,10 @@ class _Cost:
         }
         self.weight_bytes = 0
         for group in (chain.last, *chain.producers):
-            assert group.reduction is not None
-            steps = math.prod(axis.extent for axis in group.reduction.reduce_axes)
+            reading = group.reading
+            steps = math.prod(axis.extent for axis in reading.reduce_axes) if group.reduction else 0
             self.steps[group.owner.name] = steps * group.owner.elements
-            read = {item.tensor for item in reads_in(plan.body(group.reduction, padding_inlined=True))}
+            read = {item.tensor for item in reads_in(plan.body(reading, padding_inlined=True))}
             weights = {item for item in read if item.name in plan.constants}
             self.weight_bytes += sum(item.size_bytes for item in weights)
             self.read_bytes[group.owner.name] = sum(item.size_bytes for item in read - weights)

@@ -153,7 +153,7 @@ def _blocks(plan: Plan, chain: Chain, structure: Mapping[str, int]) -> list[Prim
     for name, paddings in chain.paddings.items():
         if name in attached:
             link = attached[name]
-            result.append(ComputeAt(name, *block, "local", link.padded))
+            result.append(ComputeAt(name, *block, "local", link.padded, link.whole))
             result += _in_block(plan, link.producer, structure, inlined)
         for padding in () if inlined else paddings:
             result.append(ComputeAt(padding.name, *block, "local"))
@@ -165,9 +165,12 @@ def _in_block(
     plan: Plan, group: Group, structure: Mapping[str, int], padding_inlined: bool
 ) -> list[Primitive]:
     """What one block needs of a group: tiles of registers over the whole reduction."""
-    owner, reduction, name = group.owner, group.reduction, group.reduction_name
-    assert reduction is not None
+    owner, reduction = group.owner, group.reduction
     wide = wide_axes(owner.axes)
+    if reduction is None:
+        vectors = Split(owner.name, wide[-1].name, (tile_field(owner.name, wide[-1], 1),))
+        return [vectors, Vectorize(owner.name, f"{wide[-1].name}.1")]
+    name = group.reduction_name
     narrow = [axis.name for axis in owner.axes if axis.extent == 1]
     ordered = [*wide[-1:], *wide[:-1]] if structure.get("block_order", 0) else wide
     result: list[Primitive] = [

@@ -257,7 +257,8 @@ def _constraints(plan: Plan, group: Group, target: Target) -> list[Constraint]:
 
 
 def _chain_knobs(chain: Chain, block: Block | None, tiles: Mapping[str, Tile]) -> list[Knob]:
-    order = max(int(tiles[group.owner.name].vector_axis_first) for group in chain.producers)
+    found = [tiles[group.owner.name] for group in chain.producers if group.owner.name in tiles]
+    order = max((int(tile.vector_axis_first) for tile in found), default=0)
     return [
         structural("chain", ("nests", "blocks"), int(block is not None)),
         structural("block_order", ("in order", "vector axis first"), order),
@@ -273,7 +274,7 @@ def _in_blocks(chain: Chain, block: Block, tiles: Mapping[str, Tile]) -> dict[st
         if axis in block.sizes:
             found[_knob(last.name, axis)] = (max(1, most // size), 1, min(size, most))
     regions = chain.regions({axis: block.sizes.get(axis, axis.extent) for axis in last.axes})
-    for owner in (group.owner for group in chain.producers):
+    for owner in (group.owner for group in chain.producers if group.reduction is not None):
         needed = dict(zip(owner.axes, regions[owner.name], strict=True))
         for axis, size in zip(wide_axes(owner.axes), tiles[owner.name].sizes, strict=True):
             found[_knob(owner.name, axis)] = (1, 1, min(size, int(needed[axis])))
@@ -298,6 +299,7 @@ def _chain_constraints(chain: Chain) -> list[Constraint]:
         tiles = [
             values[tile_field(group.owner.name, axis, 3)] <= extent
             for group in chain.producers
+            if group.reduction is not None
             for axis, extent in zip(group.owner.axes, found[group.owner.name], strict=True)
             if axis.extent > 1
         ]

@@ -25,6 +25,11 @@ class Group:
     cached: bool  # the reduction is the owner's own, through CacheWrite
 
     @property
+    def reading(self) -> Tensor:
+        """The stage that reads what other groups compute."""
+        return self.reduction or self.owner
+
+    @property
     def dtype(self) -> str:
         """What registers hold while the group is computed: the sums', of which the owner may make another."""
         return (self.reduction or self.owner).dtype

@@ -138,7 +138,8 @@ class ComputeAt:
                                                                          for i.1: C[..] = C.acc[i.1]
 
     Along the axes in `clamped` the consumer reads through a padding: a region that reaches over the ends of
-    the stage is moved inside.
+    the stage is moved inside. Along those in `whole` all of the stage is computed. Several attached stages
+    may read it, if their regions start at the same element along all other axes.
     """
 
     stage: str
@@ -146,6 +147,7 @@ class ComputeAt:
     loop: str
     scope: str  # "register", "local" or "shared"
     clamped: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

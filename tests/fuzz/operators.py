@@ -382,6 +382,25 @@ def gathered(rng: np.random.Generator) -> Operator:
     return _operator("gather", _epilogue(rng, gather_elements(data, places, axis)))
 
 
+ROWS = (1, 5, 8, 13, 16, 24)
+
+
+def attention(rng: np.random.Generator) -> Operator:
+    """Scores of some tokens and keys, their softmax, and what they weigh, as one operator."""
+    heads, tokens, keys, each = (_pick(rng, choices) for choices in ((1, 2, 3), ROWS, ROWS, (1, 4, 8, 10)))
+    query, key = placeholder((heads, tokens, each), "Q"), placeholder((heads, each, keys), "K")
+    scores = _operator("scores", batch_matmul(query, key))
+    if rng.random() < 0.5:
+        masked = combine(lambda a, b: a + b, scores.output, placeholder((1, 1, keys), "M"), "masked")
+        scores = _operator("scores", masked)
+    links = [_operator("softmax", softmax(placeholder((heads, tokens, keys), "S"), 2))]
+    weights, value = placeholder((heads, tokens, keys), "P"), placeholder((heads, keys, each), "V")
+    links.append(_operator("product", batch_matmul(weights, value)))
+    for link in links:
+        scores = composed(scores, link, 0)
+    return scores
+
+
 def _slice(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
     starts, counts, steps = [], [], []
     for extent in shape:
@@ -396,6 +415,7 @@ def _slice(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[list[int],
 
 
 FAMILIES: dict[str, Family] = {
+    "attention": attention,
     "gathered": gathered,
     "batched": batched,
     "bytes in words": bytes_in_words,

@@ -11,7 +11,9 @@ from boards.board import load
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.data_movement import strided_slice
+from cross.expression.families.dense import batch_matmul
 from cross.expression.families.elementwise import UNARY, apply, bias_add
+from cross.expression.families.norm import softmax
 from cross.expression.families.pool import pool2d
 from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
@@ -49,6 +51,18 @@ def largest(size: int, channels: int) -> Operator:
     return Operator("largest", (data,), pooled)
 
 
+def attention(heads: int, tokens: int, keys: int, each: int) -> tuple[Operator, ...]:
+    """Scores with a mask, their softmax, and the values that they weigh."""
+    query, key = placeholder((heads, tokens, each), "Q"), placeholder((heads, each, keys), "K")
+    mask = placeholder((keys,), "M")
+    scores = Operator("scores", (query, key, mask), bias_add(batch_matmul(query, key), mask))
+    data = placeholder((heads, tokens, keys), "S")
+    weights = placeholder((heads, tokens, keys), "W")
+    value = placeholder((heads, keys, each), "V")
+    product = Operator("product", (weights, value), batch_matmul(weights, value))
+    return scores, Operator("softmax", (data,), softmax(data, 2)), product
+
+
 def joined(*links: Operator) -> Operator:
     result = links[0]
     for link in links[1:]:
@@ -61,6 +75,8 @@ CHAINS = {
     "strided depthwise, pointwise": (depthwise(9, 8, Window((2, 2), (1, 1, 1, 1))), pointwise(5, 8, 16)),
     "bottleneck": (pointwise(9, 5, 8), depthwise(9, 8), pointwise(9, 8, 4)),
     "pointwise, pooling": (pointwise(9, 5, 8), largest(9, 8)),
+    "attention": attention(2, 7, 16, 8),
+    "attention to keys that fill no vectors": attention(1, 9, 11, 5),
 }
 
 
@@ -103,12 +119,30 @@ def test_a_block_holds_the_part_of_the_image_that_it_reads() -> None:
     assert "max(min(" in text
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"joined"}))
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"attention", "joined"}))
 def test_no_other_operator_is_a_chain(family: str) -> None:
     rng = np.random.default_rng(4)
     for _ in range(5):
         space = cpu_space(random_operator(rng, family), TARGET)
         assert all(knob.name.split()[-1] != "chain" for knob in space.knobs)
+
+
+def test_no_scores_are_wholly_in_memory() -> None:
+    """Rows of a block are all that is held of what softmax reads and makes."""
+    links = attention(3, 197, 197, 64)
+    assert saved_seconds(links, joined(*links), TARGET) > 1e-5
+    space = cpu_space(joined(*links), TARGET)
+    nest = Programs(space).nest(space.default())
+    assert nest.workspace == ()
+    verify(nest)
+
+
+def test_rows_that_are_normalized_over_other_rows_are_no_links() -> None:
+    """Softmax over the tokens needs all of them for each."""
+    scores, _, product = attention(2, 7, 16, 8)
+    data = placeholder((2, 7, 16), "S")
+    chain = chain_of(make_plan(joined(scores, Operator("softmax", (data,), softmax(data, 1)), product)))
+    assert chain is None or len(chain.links) < 4
 
 
 def test_a_board_with_a_small_cache_computes_a_large_image_in_blocks() -> None:

@@ -59,6 +59,22 @@ def test_an_inverted_bottleneck_is_one_operator(tmp_path: Path) -> None:
     np.testing.assert_allclose(got["y"], wanted["y"], rtol=1e-4, atol=1e-4)
 
 
+def test_attention_is_one_operator(tmp_path: Path) -> None:
+    tokens = {"q": (2, 72, 16), "k": (2, 16, 72), "v": (2, 72, 16)}
+    mask = np.where(np.arange(72) < 50, 0.0, -10000.0).astype(np.float32)
+    scores = [node("MatMul", ["q", "k"], "s"), node("Add", ["s", "mask"], "t")]
+    weights = [node("Softmax", ["t"], "w", axis=-1), node("MatMul", ["w", "v"], "y")]
+    proto = model([*scores, *weights], tokens, ["y"], {"mask": mask})
+    graph = load_model(save(tmp_path, proto))
+    target = load("host").target()
+    chain = joined(graph, target)
+    assert members(chain) == [("node_s", "node_t", "node_w", "node_y")]
+    inputs = random_inputs(graph, RNG)
+    wanted = onnxruntime_values(proto, inputs, list(graph.outputs))
+    (got,) = run_generated([(chain, inputs)], tmp_path)
+    np.testing.assert_allclose(got["y"], wanted["y"], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "proto",
     [bottleneck(outputs=("g", "y")), bottleneck(node("Sqrt", ["g"], "z"), outputs=("y", "z"))],
