@@ -39,9 +39,10 @@ def check(seeds: range, folder: Path) -> None:
     names = [(family, seed) for seed in seeds for family in sorted(FAMILIES)]
     drawn = [call(*name) for name in names]
     found = run_on_cpu([item for item, _ in drawn], folder)
-    for name, (item, want), got in zip(names, drawn, found, strict=True):
+    for name, (item, expected), got in zip(names, drawn, found, strict=True):
+        want = expected.astype(np.float64)
         for output in (got, interpret(item.nest, item.inputs)):
-            error = np.abs(output - want).max()
+            error = np.abs(output.astype(np.float64) - want).max()
             assert error <= TOLERANCE * np.abs(want).max(), f"{name}: {error}\n{item.program.source}"
 
 
