@@ -4,14 +4,15 @@ A wrong kernel is found by data on which it is wrong by more than the check allo
 largest output. So the kinds differ in what they make decisive: numbers of one magnitude each (functions have
 branches for small and for large arguments), of one sign (a reduction that starts from 0), whole ones (corners
 of functions, ties), places near the ends of tensors; and in the last sets every element of an input has its
-turn at being larger, or smaller, than all around it, without which a maximum may leave it out. How many sets
-there are follows from what they cost: dozens for what takes microseconds, four for large operators.
+turn at being larger, or smaller, than all around it, without which a maximum may leave it out. A maximum of
+sums has its turns through the factors of these. How many sets there are follows from what they cost: dozens
+for what takes microseconds, four for large operators.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from cross.expression.language.operations import (
     WIDENED_BOUND,
 )
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Read, Reduce, Tensor
+from cross.expression.language.tensor import Axis, Read, Reduce, Tensor, reads_in
 from cross.expression.language.terms import Call, Term, walk
 from cross.expression.reference import evaluate
 from device_runtime.protocol import unwritten_byte
@@ -47,6 +48,10 @@ SCALES: Final = (1.0, 100.0, SOME, 1.0, 200.0, 1.0, SOME)
 In most sets functions are tried where they vary, as the code for a vector's rest computes one element a set.
 In the others they are beyond their thresholds (3 of hard ones, 3.8 of erf(), 7.9 of tanh(), -87.3 and 88.7 of
 exp()), beside results of hundreds; beside those of LARGE an error of 1 is less than 1e-4."""
+PEAK: Final = 300.0
+"""Of one factor of sums whose maximum is subtracted before an e^x. A wrong maximum cancels in what the sum of
+the e^x divides, until one is infinite (88.7) or all are 0 (-104): the maxima of most rows lie farther apart.
+Sums of twice as much are rounded by 4e-5, and what e^x makes of two equal ones by a quarter of that."""
 ROUNDED: Final = 3000.0
 """Sums of so many numbers of magnitude 1, or of fewer larger ones, are rounded by about 3e-5 where they are
 added one by one (each by 3e-8 of a partial sum, on average a third of its terms' magnitude): the tanh() of a
@@ -89,6 +94,8 @@ def trial_data(operator: Operator, rng: np.random.Generator) -> tuple[TrialData,
         if isinstance(change, _Turn):
             scale = min(change.scale, ROUNDED / root) if position == chosen else 1.0
             change = replace(change, scale=scale if position else scale / root)
+        elif isinstance(change, _Peak):
+            change = replace(change, position=position)
         elif change is _large and longest and str(array.dtype) in FLOATS:
             return _other(array, rng) if position else _large(array, rng, 4 * ROUNDED / longest)
         return change(array, rng)
@@ -125,15 +132,59 @@ def _changes(operator: Operator) -> list[Change]:
     count = _affordable(operator, min(MOST, max(USUAL, widest + len(named))))
     extents = sorted({extent for tensor in operator.inputs for extent in tensor.shape}) or [1]
     turns = max(0, count - len(named))
-    classes = _prime(turns)
+    factors = _factors(operator)
+    peaks = 2 * turns // 3 if factors else 0
+    classes = _prime(turns - peaks)
     return [
         _large,
         *named[:count],
         *(
             _Turn(number % classes, classes, SCALES[number % len(SCALES)], extents[number % len(extents)])
-            for number in range(turns)
+            for number in range(turns - peaks)
         ),
+        *(_Peak(number, peaks, factors) for number in range(peaks)),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """Of an input: the dimension along which a maximum of sums is taken, and how many elements are summed."""
+
+    dimension: int
+    length: int
+
+
+def _factors(operator: Operator) -> dict[int, _Factor]:
+    """The inputs, by position, that the maximum of a softmax of sums runs along; empty without one."""
+    found: dict[int, _Factor] = {}
+
+    def follow(tensor: Tensor, axis: Axis, length: int) -> None:
+        for read in reads_in(tensor.body) if tensor.body is not None else ():
+            if axis in read.indices:
+                dimension = read.indices.index(axis)
+                if read.tensor in operator.inputs:
+                    found[operator.inputs.index(read.tensor)] = _Factor(dimension, length)
+                else:
+                    follow(read.tensor, read.tensor.axes[dimension], length * _reduced(read.tensor))
+
+    for stage in operator.stages:
+        if _combiner(stage) == "max" and _is_subtracted(stage, operator):
+            for axis in stage.reduce_axes:
+                follow(stage, axis, 1)
+    return found if any(factor.length > 1 for factor in found.values()) else {}
+
+
+def _is_subtracted(maximum: Tensor, operator: Operator) -> bool:
+    """Whether a function reads both a maximum and what it is of, as the e^x of a softmax does."""
+    assert maximum.body is not None
+    wanted = {maximum, *(read.tensor for read in reads_in(maximum.body))}
+    return any(
+        isinstance(term, Call)
+        and OPERATIONS[term.function].long
+        and wanted <= {r.tensor for r in reads_in(term)}
+        for stage in operator.stages
+        for term in (walk(stage.body) if stage.body is not None else ())
+    )
 
 
 def _affordable(operator: Operator, most: int) -> int:
@@ -331,6 +382,34 @@ class _Turn:
         values = rng.integers(-self.extent, self.extent, plain.shape, endpoint=True)
         values = np.where(high, self.extent + 1, np.where(low, -self.extent - 1, values))
         return values.clip(limits.min, limits.max).astype(plain.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Peak:
+    """Along the dimension of each of the `factors` every `classes`-th element, from the `turn`-th on, is far
+    larger than all others. In other inputs, whose products with these are summed, one or two of a sum are not
+    small, however long it is: else the sums of all rows would be alike, and so would be their maxima.
+
+    `position`: of the input.
+    """
+
+    turn: int
+    classes: int
+    factors: Mapping[int, _Factor]
+    position: int = 0
+
+    def __call__(self, plain: Array, rng: np.random.Generator) -> Array:
+        """An array like the plain one."""
+        if str(plain.dtype) not in FLOATS:
+            return _other(plain, rng)
+        factor = self.factors.get(self.position)
+        if factor is None:
+            length = max(item.length for item in self.factors.values())
+            return (rng.random(plain.shape) ** (length / 2)).astype(plain.dtype)
+        places = np.arange(plain.shape[factor.dimension]) % self.classes == self.turn
+        shape = [-1 if place == factor.dimension else 1 for place in range(plain.ndim)]
+        values = np.where(places.reshape(shape), PEAK, 1.0) * rng.uniform(0.5, 1.5, plain.shape)
+        return values.astype(plain.dtype)
 
 
 def _other(plain: Array, rng: np.random.Generator) -> Array:
