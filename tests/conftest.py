@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -55,6 +55,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The same order in each of these processes."""
     items.sort(key=lambda item: item.path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def optimizer_of_pocl(request: pytest.FixtureRequest) -> Iterator[None]:
+    """PoCL's optimizer takes a third of the time of tests with an OpenCL board, most of which ask what is
+    computed: it works where a file says `POCL_OPTIMIZES = True`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not getattr(request.module, "POCL_OPTIMIZES", False):
+            patch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
+        yield
 
 
 @pytest.fixture

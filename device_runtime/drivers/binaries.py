@@ -27,7 +27,7 @@ class Binaries:
         self._cap_bytes = cap_bytes
 
     def get(self, key: str) -> Optional[bytes]:
-        """The binary, or None when there is none that is whole."""
+        """The binary, or None when there is none that is whole; an empty one only says that it was built."""
         path = os.path.join(self._folder, key)
         try:
             with open(path, "rb") as file:
@@ -36,7 +36,7 @@ class Binaries:
         except OSError:
             return None
         digest, binary = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
-        return binary if hashlib.sha256(binary).digest() == digest else None
+        return binary if binary and hashlib.sha256(binary).digest() == digest else None
 
     def put(self, key: str, binary: bytes) -> None:
         """Keep it, if the disk has room; nothing depends on it."""
@@ -51,6 +51,13 @@ class Binaries:
             self._forget()
         except OSError:
             return
+
+    def first_time(self, key: str) -> bool:
+        """Whether nobody asked this, or kept a binary, before."""
+        if os.path.exists(os.path.join(self._folder, key)):
+            return False
+        self.put(key, b"")
+        return True
 
     def drop(self, key: str) -> None:
         """Forget one that the driver refused."""

@@ -148,6 +148,7 @@ class OpenClDevice(Device):
         profiling = cl.command_queue_properties.PROFILING_ENABLE
         self._queue = cl.CommandQueue(self._context, device, properties=profiling)
         self._binaries = binaries
+        self._slow_binaries = PLATFORM in device.platform.name
         self._unkept: Dict[str, Any] = {}
         self._programs: Dict[str, Any] = {}
 
@@ -209,8 +210,14 @@ class OpenClDevice(Device):
         return call
 
     def built(self) -> None:
-        """Keep the binaries of what was built from source: now they hold all that PoCL compiled, too."""
+        """Keep the binaries of what was built from source: now they hold all that PoCL compiled, too.
+
+        PoCL compiles each kernel once more for its binary, which takes longer than running it did: it is
+        asked for one when a program is built a second time.
+        """
         for key, program in self._unkept.items():
+            if self._slow_binaries and self._binaries.first_time(key):
+                continue
             with _typed(self._cl, "reading a binary"):
                 binaries = program.get_info(self._cl.program_info.BINARIES)
             self._binaries.put(key, bytes(binaries[0]))

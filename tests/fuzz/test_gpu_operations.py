@@ -31,7 +31,7 @@ ELEMENTS = 32
 
 def run(pocl: Pocl, output: Tensor, tensors: list[Tensor], inputs: list[NDArray[np.generic]]) -> None:
     """Compare one program on PoCL with the reference; its vectors are short, which compile in little time."""
-    pocl = replace(pocl, lanes=2, optimized=False)
+    pocl = replace(pocl, lanes=2)
     operator = Operator("operations", tuple(tensors), output)
     space = gpu_space(operator, pocl.narrowed(TARGET))
     nest = Programs(space).nest(space.default())

@@ -15,6 +15,7 @@ from device_runtime.drivers import opencl_driver, opencl_lanes, pocl
 from device_runtime.measure import board_facts
 from toolkit.measure.session import open_session
 
+POCL_OPTIMIZES = True
 TRIPLE = b"x86_64-unknown-linux-gnu"
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.torture.attack import Run, attacks, carry_out
 from toolkit.measure import emulation
 
+POCL_OPTIMIZES = True
 ATTACKS = attacks()
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 

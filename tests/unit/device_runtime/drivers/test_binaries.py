@@ -12,7 +12,10 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     binaries = Binaries(str(tmp_path / "kept"))
     key = key_of(["driver", "1.0", "source"])
     assert binaries.get(key) is None
+    assert [binaries.first_time(key) for _ in range(2)] == [True, False]
+    assert binaries.get(key) is None
     binaries.put(key, b"binary")
+    assert not binaries.first_time(key)
     assert Binaries(str(tmp_path / "kept")).get(key) == b"binary"
     binaries.drop(key)
     assert binaries.get(key) is None
