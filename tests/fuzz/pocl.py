@@ -6,8 +6,10 @@ import functools
 import mmap
 import os
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,7 +23,7 @@ from device_runtime.drivers.device import SMALLEST_BUFFER_BYTES, launch_argument
 from device_runtime.drivers.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, Folders
 from device_runtime.drivers.opencl_driver import open_opencl
 from device_runtime.measure.board_facts import probe
-from device_runtime.protocol import GpuKernel, MeasureFailure
+from device_runtime.protocol import GpuKernel, GpuModule, MeasureFailure
 from device_runtime.sandbox.guarded_memory import Region
 from device_runtime.sandbox.isolation import Limits, run_isolated
 from tests.model_libraries import run_on_device
@@ -50,6 +52,10 @@ class Pocl:
     lanes: int
     optimized: bool = False  # as the product builds; the compiler takes three times as long then
 
+    def teach(self, device_dir: Path) -> None:
+        """Let a new board with this device folder know the lanes: it compiles nothing to find them."""
+        shutil.copytree(Path(self.folders[0]) / "opencl" / "binaries", device_dir / "opencl" / "binaries")
+
     def narrowed(self, target: Target) -> Target:
         """The target with vectors that can be run here."""
         assert target.gpu is not None
@@ -64,7 +70,9 @@ class Pocl:
         """The outputs of several kernels, all built as one program and run in one child."""
         outputs = [_output(job) for job in jobs]
         begun = mmap.mmap(-1, 8)
-        failure = self._filled(outputs, functools.partial(_run_all, in_one_program(jobs), self, begun))
+        kernels = in_one_program([job.kernel for job in jobs])
+        merged = [replace(job, kernel=kernel) for job, kernel in zip(jobs, kernels, strict=True)]
+        failure = self._filled(outputs, functools.partial(_run_all, merged, self, begun))
         at = int.from_bytes(begun[:8], "little")
         assert failure is None, f"{failure}\n{jobs[at].kernel.code!s}"
         return outputs
@@ -75,7 +83,7 @@ class Pocl:
 
         def run(shared: mmap.mmap) -> dict[str, Any]:
             device = open_opencl(POCL, *self.folders, threads=1)
-            found = run_on_device(device, plan, inputs)
+            found = run_on_device(device, with_one_program(plan), inputs)
             shared.write(b"".join(found[name].tobytes() for name in outputs))
             return {}
 
@@ -108,25 +116,41 @@ def pocl(tmp_path_factory: pytest.TempPathFactory) -> Pocl:
 
 @functools.cache
 def _devices(folder: str) -> list[dict[str, Any]]:
-    """PoCL's devices, asked once in a process: the lanes that compile are found by compiling."""
-    return [device for device in probe(folder)["opencl"] if POCL in device["platform"]]
+    """PoCL's devices, asked once in a process: the lanes that compile are found by compiling, optimized."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("POCL_EXTRA_BUILD_FLAGS", raising=False)
+        return [device for device in probe(folder)["opencl"] if POCL in device["platform"]]
 
 
-def in_one_program(jobs: Sequence[PoclJob]) -> list[PoclJob]:
-    """The jobs with the sources of all as their code: PoCL takes longer to begin a program than to go on.
+def in_one_program(kernels: Sequence[GpuKernel]) -> list[GpuKernel]:
+    """The kernels with the sources of all as their code: PoCL takes longer to begin a program than to go on.
 
-    Functions and tables get the number of their job behind their names.
+    Functions and tables get the number of their kernel behind their names.
     """
     sources, renamed = [], []
-    for number, job in enumerate(jobs):
-        assert isinstance(job.kernel.code, str)
-        names = {*DEFINED.findall(job.kernel.code), *(launch.name for launch in job.kernel.launches)}
+    for number, kernel in enumerate(kernels):
+        assert isinstance(kernel.code, str)
+        names = {*DEFINED.findall(kernel.code), *(launch.name for launch in kernel.launches)}
         own = re.compile(rf"\b({'|'.join(sorted(names))})\b")
-        sources.append(own.sub(rf"\1_of_{number}", job.kernel.code))
-        launches = tuple(replace(launch, name=f"{launch.name}_of_{number}") for launch in job.kernel.launches)
-        renamed.append(replace(job, kernel=replace(job.kernel, launches=launches)))
+        sources.append(own.sub(rf"\1_of_{number}", kernel.code))
+        launches = tuple(replace(launch, name=f"{launch.name}_of_{number}") for launch in kernel.launches)
+        renamed.append(replace(kernel, launches=launches))
     code = "\n".join(sources)
-    return [replace(job, kernel=replace(job.kernel, code=code)) for job in renamed]
+    return [replace(kernel, code=code) for kernel in renamed]
+
+
+def with_one_program(plan: ModelPlan) -> ModelPlan:
+    """The plan of an OpenCL model with all its kernels in one program."""
+    modules = [GpuModule.from_bytes(item.code) for item in plan.kernels]
+    kernels = in_one_program(
+        [module.kernels[item.symbol] for module, item in zip(modules, plan.kernels, strict=True)]
+    )
+    codes = [
+        replace(module, kernels={item.symbol: kernel}).to_bytes()
+        for module, item, kernel in zip(modules, plan.kernels, kernels, strict=True)
+    ]
+    planned = (replace(item, code=code) for item, code in zip(plan.kernels, codes, strict=True))
+    return replace(plan, kernels=tuple(planned))
 
 
 def _output(job: PoclJob) -> Array:

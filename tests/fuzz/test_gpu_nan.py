@@ -5,6 +5,7 @@ The grammar's min and max keep a NaN, as numpy's do and as code for CPUs does; C
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def test_on_pocl(pocl: Pocl) -> None:
     target = pocl.narrowed(POCL)
     cases = [(operator, *drawn(operator, target, 0)) for operator in operators()]
     jobs = [PoclJob(kernel_of(nest, target), nest, inputs) for _, nest, inputs, _ in cases]
-    for (operator, nest, inputs, want), job, got in zip(cases, jobs, pocl.run_all(jobs), strict=True):
+    outputs = replace(pocl, optimized=True).run_all(jobs)  # an optimizer may take numbers for no NaN
+    for (operator, nest, inputs, want), job, got in zip(cases, jobs, outputs, strict=True):
         with np.errstate(invalid="ignore"):
             agree(f"{operator.name}, interpreted", interpret(nest, inputs), want)
         agree(f"{operator.name}\n{job.kernel.code!r}", got, want)

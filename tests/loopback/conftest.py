@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,17 +10,17 @@ import msgspec
 import pytest
 
 from boards.board import Board, load
-from boards.target import POCL
 from cross import native
 from cross.errors import CompileError, LinkError
 from cross.link import native_objects
 from cross.native.system_libraries import LIBRARIES
 from cross.native.toolchain import find_toolchain, run
+from tests.fuzz.pocl import Pocl, pocl
 from tests.targets import HOST
 from toolkit.measure import emulation
-from toolkit.measure.fit import with_compiled_vectors
-from toolkit.measure.replies import Probe
 from toolkit.measure.session import Session, open_session
+
+__all__ = ["pocl"]  # a fixture
 
 SOURCE = Path(__file__).with_name("fault_kernels.c")
 
@@ -80,25 +79,13 @@ BUSY_TIMEOUT_S = 90.0
 """For a measurement, which compiles first: the other tests take the cores meanwhile."""
 
 
-@pytest.fixture(scope="session")
-def probed_pocl(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Probe]:
-    """A folder that keeps which vectors PoCL compiles, and the board's answer; skipped without PoCL."""
-    device_dir = tmp_path_factory.mktemp("pocl") / "device"
-    with open_session(in_folder(load("pocl"), device_dir), lease=False) as session:
-        answer = session.probe()
-    if not any(POCL in device.platform for device in answer.opencl):
-        pytest.skip("PoCL is not installed; run `pip install -e .[pocl]`")
-    return device_dir / "opencl", answer
-
-
 @pytest.fixture(scope="module")
-def pocl_board(probed_pocl: tuple[Path, Probe], tmp_path_factory: pytest.TempPathFactory) -> Board:
+def pocl_board(pocl: Pocl, tmp_path_factory: pytest.TempPathFactory) -> Board:
     """OpenCL on this machine's CPU, with vectors that its compiler compiles; skipped without PoCL."""
-    binaries, answer = probed_pocl
     device_dir = tmp_path_factory.mktemp("pocl") / "device"
-    shutil.copytree(binaries, device_dir / "opencl")
+    pocl.teach(device_dir)
     board = in_folder(load("pocl"), device_dir)
-    targets = tuple(with_compiled_vectors(target, answer) for target in board.targets)
+    targets = tuple(pocl.narrowed(target) if target.gpu else target for target in board.targets)
     measure = msgspec.structs.replace(board.measure, timeout_s=BUSY_TIMEOUT_S)
     narrowed: Board = msgspec.structs.replace(board, targets=targets, measure=measure)
     return narrowed

@@ -14,7 +14,7 @@ from boards.board import load
 from cross.codegen.c import gpu_code
 from device_runtime.drivers.cuda_driver import CudaDevice
 from tests.cuda_on_cpu import Driver
-from tests.fuzz.pocl import Pocl, pocl
+from tests.fuzz.pocl import Pocl
 from tests.loopback.tune_board import POCL, board_file
 from tests.model_libraries import kernels, run_on_device
 from tests.onnx_models import Array, evaluator_values, onnxruntime_values, save
@@ -25,8 +25,6 @@ from toolkit.cli.main import main
 from toolkit.model.graph import Graph
 from toolkit.model.load import load_model
 from toolkit.model.reference import cut
-
-__all__ = ["pocl"]  # a fixture
 
 BOTH = {"direction": "bidirectional"}
 LAYERS = [
@@ -87,6 +85,7 @@ def test_a_model_with_loops_goes_the_whole_way_to_a_gpu(
         return json.loads(result.stdout)
 
     board = board_file(tmp_path, POCL)
+    pocl.teach(tmp_path / "device")
     proto = test_control.parsed(test_control.NESTED)
     run("tune", save(tmp_path, proto), "--records", "r.db", "--trials", 1, "-o", "m.tfb")
     assert run("flash", "m.tfb")["variant"]["kind"] == "opencl"

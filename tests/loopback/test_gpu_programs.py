@@ -19,7 +19,7 @@ from cross.codegen.c import gpu_code
 from tests.bundles import SmallModel, host_target, small_model
 from tests.compilers import host_compiler
 from tests.cuda_on_cpu import driver_library
-from tests.fuzz.pocl import Pocl, pocl
+from tests.fuzz.pocl import Pocl
 from tests.gpu_bundles import opencl_plan, opencl_target
 from tests.loopback.test_control_gpu import LAYERS, check, models
 from tests.model_libraries import kernels
@@ -30,7 +30,6 @@ from toolkit.bundle.gpu_model import gpu_model
 from toolkit.bundle.model_plan import ModelPlan
 from toolkit.model.load import load_model
 
-__all__ = ["pocl"]  # a fixture
 pytestmark = pytest.mark.slow
 
 APPLICATION = Path(__file__).parents[1] / "unit/toolkit/bundle/application.c"

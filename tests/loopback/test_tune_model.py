@@ -9,7 +9,6 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,10 +22,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import toolkit
-from boards.board import Board
 from boards.target import Target
 from cross import link
 from device_runtime.protocol import MeasureRequest, MeasureResult
+from tests.fuzz.pocl import Pocl
 from tests.loopback.tune_board import (
     EMULATED,
     HOST,
@@ -428,12 +427,13 @@ def test_the_whole_way_under_emulation(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_whole_way_by_opencl(
-    run: Run, tmp_path: Path, pocl_board: Board, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, pocl: Pocl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CPU's variant beside it takes what an earlier job on the same board recorded for the CPU."""
+    monkeypatch.delenv("POCL_EXTRA_BUILD_FLAGS")  # the whole way, with PoCL's optimizer
     write_network(tmp_path)
     board = board_file(tmp_path, POCL)
-    shutil.copytree(Path(pocl_board.link.device_dir) / "opencl", tmp_path / "device/opencl")
+    pocl.teach(tmp_path / "device")
     run(*tune(board, "--target", "cpu", "--trials", 2, "-o", "cpu.tfb"))
     report = json.loads(run(*tune(board, "--trials", 1, "--json")).stdout)
     assert (report["target"], report["kind"], report["pocl"]) == ("opencl", "opencl", True)

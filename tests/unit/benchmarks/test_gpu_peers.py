@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu_peers import NUMPY, Compared, lines, main
+from tests.fuzz.pocl import Pocl, pocl
 from tests.loopback.tune_board import POCL, board_file
+
+__all__ = ["pocl"]  # a fixture
 
 
 def test_ratios_are_taken_round_by_round_against_the_best_variant() -> None:
@@ -29,7 +32,8 @@ def test_ratios_are_taken_round_by_round_against_the_best_variant() -> None:
 
 
 @pytest.mark.slow
-def test_ours_on_pocl_beside_numpy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ours_on_pocl_beside_numpy(tmp_path: Path, pocl: Pocl, capsys: pytest.CaptureFixture[str]) -> None:
+    pocl.teach(tmp_path / "device")
     board = str(board_file(tmp_path, POCL))
     asked = ["--board", board, "--module", NUMPY, "--operators", "C11", "--trials", "1"]
     assert main([*asked, "--work", str(tmp_path / "work"), "--json", str(tmp_path / "all.json")]) == 0

@@ -10,7 +10,10 @@ import pytest
 
 from benchmarks.experiments.collect import LEARNED, RANDOM
 from benchmarks.gpu_search import Found, conclusion, main, row
+from tests.fuzz.pocl import Pocl, pocl
 from toolkit.records import Records
+
+__all__ = ["pocl"]  # a fixture
 
 
 def found(name: str, learned_s: list[float], random_s: list[float]) -> Found:
@@ -46,7 +49,10 @@ def test_unknown_operators_are_refused(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.slow
-def test_the_command_goes_on_where_it_was_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_goes_on_where_it_was_stopped(
+    tmp_path: Path, pocl: Pocl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pocl.teach(tmp_path / "device")
     for trials in (2, 3, 3):
         folders = ["--work", str(tmp_path), "--device-dir", str(tmp_path / "device")]
         arguments = ["--operators", "C11", "--trials", str(trials), "--timeout", "60", *folders]
