@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +38,10 @@ class GpuFlasher:
     def device_dir(self) -> Path:
         return Path(self.board.link.device_dir)
 
+    @property
+    def binaries(self) -> Path:
+        return self.device_dir / "opencl-models" / "binaries"
+
     def flash(self, contents: BundleContents | None = None) -> FlashReport:
         path = self.folder / "bundle.tfb"
         path.write_bytes(pack.pack(contents or gpu_contents(), self.key))
@@ -51,9 +57,18 @@ class GpuFlasher:
         return result
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The binaries of the tests before: theirs are the same few kernels."""
+    return tmp_path_factory.mktemp("binaries")
+
+
 @pytest.fixture
-def flasher(pocl_board: Board, tmp_path: Path) -> GpuFlasher:
-    return GpuFlasher(in_folder(pocl_board, tmp_path / "device"), tmp_path)
+def flasher(pocl_board: Board, tmp_path: Path, kept: Path) -> Iterator[GpuFlasher]:
+    found = GpuFlasher(in_folder(pocl_board, tmp_path / "device"), tmp_path)
+    shutil.copytree(kept, found.binaries)
+    yield found
+    shutil.copytree(found.binaries, kept, dirs_exist_ok=True)
 
 
 def test_the_variant_of_a_device_that_is_there_is_tested_and_runs(flasher: GpuFlasher) -> None:
@@ -156,8 +171,9 @@ def test_a_damaged_model_does_not_start(flasher: GpuFlasher) -> None:
 
 
 def test_binaries_are_kept_and_the_source_is_there_without_them(flasher: GpuFlasher) -> None:
+    shutil.rmtree(flasher.binaries)  # of the tests before
     flasher.flash()
-    kept = sorted((flasher.device_dir / "opencl-models" / "binaries").iterdir())
+    kept = sorted(flasher.binaries.iterdir())
     assert len(kept) == 2  # one for each kernel
     for path in kept:
         path.write_bytes(path.read_bytes()[:-1])
@@ -166,5 +182,5 @@ def test_binaries_are_kept_and_the_source_is_there_without_them(flasher: GpuFlas
     for path in kept:
         path.unlink()
     flasher.run()
-    assert sorted((flasher.device_dir / "opencl-models" / "binaries").iterdir()) == kept
+    assert sorted(flasher.binaries.iterdir()) == kept
     assert not list((flasher.device_dir / "opencl-models").glob("scratch-*"))
