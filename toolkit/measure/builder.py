@@ -3,16 +3,20 @@
 `Builder` keeps a few compiler processes (build_worker.py) that turn one nest each into an object file; the
 objects of a batch are linked together with one linker call. What goes wrong with one candidate is a value in
 its place: the compiler refused it, took too long, or killed its process, which is then replaced.
+A process that has nothing to do when its `Builder` is closed waits for the next one of this process: loading
+the compiler takes half a second of a core.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -31,6 +35,7 @@ NamedNest = tuple[str, LoopNest]
 _TEXT_LIMIT = 2000
 CODE_DIGITS = 24
 STARTING_S = 20.0  # a new process loads the compiler before its first job
+MOST_IDLE = 4  # processes, of some 100 MB each: two builders' at the usual number of workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class Builder:
         self._target = target
         self._timeout_s = timeout_s
         self._nice = nice
-        self._workers = [_Worker(target, nice) for _ in range(workers)]
+        self._workers = [_idle_worker(target, nice) or _Worker(target, nice) for _ in range(workers)]
 
     def __enter__(self) -> Builder:
         return self
@@ -65,10 +70,14 @@ class Builder:
         self.close()
 
     def close(self) -> None:
-        """End the worker processes, whatever they are doing."""
+        """Let idle workers wait for another builder, and end the others, whatever they are doing."""
         for worker in self._workers:
-            worker.kill()
+            if worker.lost() or worker.job is not None:
+                worker.kill()
+            else:
+                _IDLE.append(worker)
         self._workers = []
+        end_idle_workers(MOST_IDLE)
 
     def build(self, jobs: Sequence[NamedNest]) -> list[BuiltKernel | MeasureFailure]:
         """One entry for each (symbol, nest), in order; symbols must differ."""
@@ -140,6 +149,7 @@ class _Worker:
     """One compiler process and the job it has: its index in the batch, and until when it may take."""
 
     def __init__(self, target: Target, nice: int) -> None:
+        self.kind = _kind(target, nice)
         ours, theirs = socket.socketpair()
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `kill`
         with theirs:
@@ -200,3 +210,35 @@ class _Worker:
         self.connection.close()
         self._words.close()
         self.job = None
+
+
+# ------------------------------------------------------------------------- workers between two builders
+
+
+_IDLE: list[_Worker] = []  # those that have waited longest come first
+_TAKING = threading.Lock()
+
+
+def _kind(target: Target, nice: int) -> tuple[Target, int, int]:
+    """What a worker compiles for, how far it gives way, and whose child it is: a fork starts its own."""
+    return target, nice, os.getpid()
+
+
+def _idle_worker(target: Target, nice: int) -> _Worker | None:
+    """One that waits, and no longer does."""
+    with _TAKING:
+        for worker in _IDLE:
+            if worker.kind == _kind(target, nice) and not worker.lost():
+                _IDLE.remove(worker)
+                return worker
+    return None
+
+
+@atexit.register
+def end_idle_workers(most: int = 0) -> None:
+    """End the worker processes that wait for a builder, all but `most` of them."""
+    with _TAKING:
+        while len(_IDLE) > most:
+            worker = _IDLE.pop(0)
+            if worker.kind[-1] == os.getpid():
+                worker.kill()

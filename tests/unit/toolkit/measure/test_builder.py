@@ -22,7 +22,7 @@ from device_runtime.protocol import GpuModule, MeasureFailure
 from tests.nests import argument, elementwise, loop, matmul, nest
 from tests.nests import load as load_of
 from tests.nests import store as store_to
-from toolkit.measure.builder import Builder, BuiltKernel
+from toolkit.measure.builder import Builder, BuiltKernel, end_idle_workers
 
 TARGET = load("host").target()
 POCL = load("pocl").target()
@@ -131,11 +131,35 @@ def test_a_process_that_fails_says_why(builder: Builder) -> None:
     assert "the compiler process died of exit code 1; it printed: Traceback" in built[1].text
 
 
-def test_closing_ends_the_processes() -> None:
-    builder = Builder(TARGET, workers=2)
-    started = [worker.process for worker in builder._workers]
-    builder.close()
+def test_idle_processes_wait_for_the_next_builder() -> None:
+    """Of the same target and priority; those that died meanwhile are not among them."""
+    jobs = [("k", elementwise("exp", 16, 8))]
+    end_idle_workers()
+    with Builder(TARGET, workers=2) as builder:
+        first = pids(builder)
+        builder.build(jobs)
+    for target, nice in ((TARGET, 1), (POCL, 0)):
+        with Builder(target, workers=1, nice=nice) as builder:
+            assert not set(pids(builder)) & set(first)
+    with Builder(TARGET, workers=2) as builder:
+        assert set(pids(builder)) == set(first)
+        assert isinstance(builder.build(jobs)[0], BuiltKernel)
+        lost = builder._workers[0].process
+    lost.kill()
+    lost.wait()
+    with Builder(TARGET, workers=3) as builder:
+        assert set(first) & set(pids(builder)) == set(first) - {lost.pid}
+        started = [worker.process for worker in builder._workers]
+    end_idle_workers()
     assert all(process.poll() is not None for process in started)
+
+
+def test_closing_ends_busy_processes() -> None:
+    builder = Builder(TARGET, workers=1)
+    (worker,) = builder._workers
+    worker.start(0, [("k", elementwise("exp", 16, 8))], 30.0)
+    builder.close()
+    assert worker.process.poll() is not None
     builder.close()
 
 
