@@ -43,16 +43,15 @@ CHANNELS: Final = channels(CPU)
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """A loop that has a row: the row around it, and the chain whose context it shows."""
+    """A loop that has a row: the row around it, and the chain whose context it shows.
+
+    `path`: the variables of the chain's loops, which name it, as no two loops of a nest share one.
+    """
 
     loop: For
     parent: int
+    path: tuple[str, ...]
     chain: Chain
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """The variables of the chain's loops, which name it: no two loops of a nest share one."""
-        return tuple(loop.var for loop in self.chain.loops)
 
 
 class TreeFeatures(NestFeatures["_Structure"]):
@@ -84,13 +83,18 @@ class TreeFeatures(NestFeatures["_Structure"]):
 def tree_rows(nest: LoopNest) -> list[TreeRow]:
     """The loops of a parametric nest that have rows, parents first."""
     rows: list[TreeRow] = []
+    chains: dict[tuple[str, ...], Chain] = {}
     for loops, loop in nested(nest.body):
         if not isinstance(loop, For) or loop.extent == ONE:
             continue
         names = {row.loop.var: place for place, row in enumerate(rows)}
         parent = max((names[outer.var] for outer in loops if outer.var in names), default=-1)
         inner, store = main_store(loop)
-        rows.append(TreeRow(loop, parent, chain((*loops, *inner), store)))
+        around = (*loops, *inner)
+        path = tuple(item.var for item in around)
+        if path not in chains:
+            chains[path] = chain(around, store)
+        rows.append(TreeRow(loop, parent, path, chains[path]))
     return rows
 
 
