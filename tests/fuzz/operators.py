@@ -41,6 +41,7 @@ from tests.other_operators import conv2d_nchw, frobenius_norm
 
 MAX_POINTS = 60_000  # innermost iterations of one operator: the interpreter shall take well under a second
 WINOGRAD_POINTS = 400_000  # its algorithms are no choice for few channels or few tiles
+SEED_STRIDE = 1_000_000  # numbers of random cases between one --seed and the next
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 23, 24, 31, 32, 37, 48, 61, 64)
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 24, 32)

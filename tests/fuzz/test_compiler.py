@@ -28,7 +28,7 @@ from cross.expression.reference import evaluate
 from cross.loopnest import LoopNest, Programs, to_text, verify
 from cross.schedule import Configuration, ScheduleSpace, cpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
-from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
+from tests.fuzz.operators import FAMILIES, SEED_STRIDE, random_inputs, random_operator
 from tests.interpreter.interpreter import interpret
 from tests.targets import HOST, HOSTS
 from toolkit.measure import emulation
@@ -38,7 +38,6 @@ Array = NDArray[Any]
 TOLERANCE = 1e-4  # of the largest magnitude in the expected output
 SEED = 20261120
 BATCH = 100  # cases that are one shared object
-SEED_STRIDE = 1_000_000  # numbers of cases between one --seed and the next
 
 
 def named(target: Target) -> str:

@@ -26,7 +26,7 @@ from cross.schedule import ScheduleSpace, gpu_space
 from cross.schedule.gpu_operands import shared_size
 from cross.schedule.winograd.gpu import gpu_winograd_spaces
 from device_runtime.protocol import GpuKernel, GpuModule
-from tests.fuzz.operators import FAMILIES, random_inputs, random_operator
+from tests.fuzz.operators import FAMILIES, SEED_STRIDE, random_inputs, random_operator
 from tests.fuzz.pocl import Pocl, PoclJob, pocl
 from tests.interpreter.interpreter import interpret
 
@@ -35,7 +35,6 @@ __all__ = ["pocl"]  # a fixture
 Array = NDArray[Any]
 TOLERANCE = 1e-4  # of the largest magnitude in the expected output
 POCL = load("pocl").target(None)
-SEED_STRIDE = 1_000_000  # seeds of programs between one --seed and the next
 OPTIMIZED_EVERY = 4  # a build with PoCL's optimizer takes three times as long
 SEEDS_OF_A_PROGRAM = 4  # each program takes PoCL a second before its first kernel
 
