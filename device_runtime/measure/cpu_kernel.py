@@ -60,6 +60,9 @@ class _CpuTrial(Trial):
         self._timed = sets[0]
         self._wanted = Counter(region for data in sets for region in data)
         self._own: List[Region] = []
+        # Behind these addresses lie canaries, which are addresses of nothing, and then a guard page.
+        self._addresses = Region(len(request.buffers) * ctypes.sizeof(ctypes.c_void_p))
+        self._pointers = (ctypes.c_void_p * len(request.buffers)).from_address(self._addresses.address)
         self._at_start = False
         self._puts = 0
         self._mode = float_mode()
@@ -69,7 +72,7 @@ class _CpuTrial(Trial):
             self._allocate(data, at_start)
         else:
             self._exchange(data)
-        self._pointers = (ctypes.c_void_p * len(self._own))(*[region.address for region in self._own])
+        self._pointers[:] = [region.address for region in self._own]
         for buffer, region in zip(self._request.buffers, self._own):
             if buffer.role == "output":
                 region.fill(unwritten_byte(buffer.dtype))
@@ -159,6 +162,7 @@ class _CpuTrial(Trial):
     def strayed(self) -> str:
         regions = {f"buffer {place}": region for place, region in enumerate(self._own)}
         regions["the workspace"] = self._workspace
+        regions["the table of addresses"] = self._addresses
         found = [f"{region.strayed()} of {name}" for name, region in regions.items() if region.strayed()]
         return ", ".join(found)
 

@@ -308,6 +308,20 @@ KERNEL(reads_before_the_start) {
     return 0;
 }
 
+KERNEL(reads_beyond_its_addresses) { /* and makes no use of it */
+    UNUSED;
+    twice(buffers, 0, N);
+    (void)((void *const volatile *)buffers)[8];
+    return 0;
+}
+
+KERNEL(follows_an_address_beyond_its_own) {
+    UNUSED;
+    twice(buffers, 0, N);
+    (void)*(volatile const float *)((void *const volatile *)buffers)[2];
+    return 0;
+}
+
 KERNEL(leaves_its_workspace) { /* of 100 bytes */
     (void)pool;
     twice(buffers, 0, N);

@@ -54,6 +54,8 @@ CRASHES = [
     ("writes_to_every_descriptor", "something wrote over its answer", None),
     ("reads_after_the_end", "killed by SIGSEGV", signal.SIGSEGV),
     ("reads_before_the_start", "killed by SIGSEGV", signal.SIGSEGV),
+    ("reads_beyond_its_addresses", "killed by SIGSEGV", signal.SIGSEGV),
+    ("follows_an_address_beyond_its_own", "killed by SIGSEGV", signal.SIGSEGV),
     ("writes_after_the_end", "killed by SIGSEGV", signal.SIGSEGV),
     ("writes_before_the_start", "killed by SIGSEGV", signal.SIGSEGV),
     ("prints_for_ever", "killed by SIGXFSZ; it printed: ", signal.SIGXFSZ),
