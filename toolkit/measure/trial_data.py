@@ -135,6 +135,7 @@ def _changes(operator: Operator) -> list[Change]:
     factors = _factors(operator)
     peaks = 2 * turns // 3 if factors else 0
     classes = _prime(turns - peaks)
+    places = max((operator.inputs[at].shape[factor.dimension] for at, factor in factors.items()), default=1)
     return [
         _large,
         *named[:count],
@@ -142,36 +143,39 @@ def _changes(operator: Operator) -> list[Change]:
             _Turn(number % classes, classes, SCALES[number % len(SCALES)], extents[number % len(extents)])
             for number in range(turns - peaks)
         ),
-        *(_Peak(number, peaks, factors) for number in range(peaks)),
+        *(_Peak(number % places, min(peaks, places), factors) for number in range(peaks)),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Factor:
-    """Of an input: the dimension along which a maximum of sums is taken, and how many elements are summed."""
+    """Of an input: the dimension along which a maximum is taken, and of sums of how many products with its
+    elements; `summed`: whether it is one of sums at all, be it of one product each."""
 
     dimension: int
     length: int
+    summed: bool
 
 
 def _factors(operator: Operator) -> dict[int, _Factor]:
     """The inputs, by position, that the maximum of a softmax of sums runs along; empty without one."""
     found: dict[int, _Factor] = {}
 
-    def follow(tensor: Tensor, axis: Axis, length: int) -> None:
+    def follow(tensor: Tensor, axis: Axis, length: int, summed: bool) -> None:
         for read in reads_in(tensor.body) if tensor.body is not None else ():
             if axis in read.indices:
                 dimension = read.indices.index(axis)
                 if read.tensor in operator.inputs:
-                    found[operator.inputs.index(read.tensor)] = _Factor(dimension, length)
+                    found[operator.inputs.index(read.tensor)] = _Factor(dimension, length, summed)
                 else:
-                    follow(read.tensor, read.tensor.axes[dimension], length * _reduced(read.tensor))
+                    of_sum = summed or bool(read.tensor.reduce_axes)
+                    follow(read.tensor, read.tensor.axes[dimension], length * _reduced(read.tensor), of_sum)
 
     for stage in operator.stages:
         if _combiner(stage) == "max" and _is_subtracted(stage, operator):
             for axis in stage.reduce_axes:
-                follow(stage, axis, 1)
-    return found if any(factor.length > 1 for factor in found.values()) else {}
+                follow(stage, axis, 1, False)
+    return found if any(factor.summed for factor in found.values()) else {}
 
 
 def _is_subtracted(maximum: Tensor, operator: Operator) -> bool:
@@ -405,7 +409,7 @@ class _Peak:
         factor = self.factors.get(self.position)
         if factor is None:
             length = max(item.length for item in self.factors.values())
-            return (rng.random(plain.shape) ** (length / 2)).astype(plain.dtype)
+            return (rng.random(plain.shape) ** max(1.0, length / 2)).astype(plain.dtype)
         places = np.arange(plain.shape[factor.dimension]) % self.classes == self.turn
         shape = [-1 if place == factor.dimension else 1 for place in range(plain.ndim)]
         values = np.where(places.reshape(shape), PEAK, 1.0) * rng.uniform(0.5, 1.5, plain.shape)

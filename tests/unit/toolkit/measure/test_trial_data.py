@@ -146,7 +146,9 @@ def by_maxima(query: Array, key: Array, value: Array, row: int = -1, place: int 
         return np.asarray(powers / powers.sum(-1, keepdims=True) @ value)
 
 
-@pytest.mark.parametrize("sizes", [(3, 13, 24, 8), (2, 16, 16, 4), (1, 24, 5, 10), (1, 40, 8, 64)])
+@pytest.mark.parametrize(
+    "sizes", [(3, 13, 24, 8), (2, 16, 16, 4), (1, 24, 5, 10), (1, 40, 8, 64), (3, 12, 8, 1)]
+)
 def test_a_maximum_of_scores_with_a_wrong_element_is_seen(sizes: tuple[int, int, int, int]) -> None:
     """It cancels in what is divided, unless scores are far apart: without sets made for that, 14 to 75 of 100
     are believed. A right kernel is believed on all sets."""
