@@ -11,6 +11,7 @@ import os
 from typing import List, Optional, Sequence, Tuple
 
 CAP_BYTES = 64 << 20
+MOST_FILES = 4096  # all are looked at when one is added, which takes some 10 ms
 DIGEST_BYTES = 32
 
 
@@ -20,11 +21,12 @@ def key_of(parts: Sequence[str]) -> str:
 
 
 class Binaries:
-    """Files in `folder`, at most `cap_bytes` of them; those used longest ago go first."""
+    """Files in `folder`, at most `most_files` of `cap_bytes` together; those used longest ago go first."""
 
-    def __init__(self, folder: str, cap_bytes: int = CAP_BYTES) -> None:
+    def __init__(self, folder: str, cap_bytes: int = CAP_BYTES, most_files: int = MOST_FILES) -> None:
         self._folder = folder
         self._cap_bytes = cap_bytes
+        self._most_files = most_files
 
     def get(self, key: str) -> Optional[bytes]:
         """The binary, or None when there is none that is whole; an empty one only says that it was built."""
@@ -53,7 +55,7 @@ class Binaries:
             return
 
     def first_time(self, key: str) -> bool:
-        """Whether nobody asked this, or kept a binary, before."""
+        """Whether no program of this key is known to have been built; from now on one is."""
         if os.path.exists(os.path.join(self._folder, key)):
             return False
         self.put(key, b"")
@@ -72,8 +74,8 @@ class Binaries:
             status = entry.stat()
             files.append((status.st_mtime, status.st_size, entry.path))
         total_bytes = sum(size for _, size, _ in files)
-        for _, size, path in sorted(files):
-            if total_bytes <= self._cap_bytes:
+        for left, (_, size, path) in zip(range(len(files), 0, -1), sorted(files)):
+            if total_bytes <= self._cap_bytes and left <= self._most_files:
                 return
             os.unlink(path)
             total_bytes -= size

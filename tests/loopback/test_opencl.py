@@ -16,6 +16,7 @@ from tests.loopback.gpu_modules import BODIES, HEAD, by_way_of_workspace, measur
 from toolkit.measure.session import Session, open_session
 from toolkit.report.health import check_board
 
+POCL_OPTIMIZES = True
 pytestmark = pytest.mark.slow  # PoCL takes seconds to start, and for each kernel
 
 
@@ -55,7 +56,6 @@ def test_calls_grow_until_a_repeat_lasts_and_caches_are_flushed(session: Session
     assert result.number > 1
 
 
-POCL_OPTIMIZES = True
 FAILURES = [
     ("wrong", "wrong_answer", "max |error| 100 at index 7 of 1024"),
     ("clips", "wrong_answer", "(data set 2 of 3)"),

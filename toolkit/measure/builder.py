@@ -149,7 +149,7 @@ class _Worker:
     """One compiler process and the job it has: its index in the batch, and until when it may take."""
 
     def __init__(self, target: Target, nice: int) -> None:
-        self.kind = _kind(target, nice)
+        self.target, self.nice, self.parent = target, nice, os.getpid()
         ours, theirs = socket.socketpair()
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `kill`
         with theirs:
@@ -219,16 +219,12 @@ _IDLE: list[_Worker] = []  # those that have waited longest come first
 _TAKING = threading.Lock()
 
 
-def _kind(target: Target, nice: int) -> tuple[Target, int, int]:
-    """What a worker compiles for, how far it gives way, and whose child it is: a fork starts its own."""
-    return target, nice, os.getpid()
-
-
 def _idle_worker(target: Target, nice: int) -> _Worker | None:
-    """One that waits, and no longer does."""
+    """Take one that waits for a builder for this target, and gives way as far; None where none does."""
     with _TAKING:
         for worker in _IDLE:
-            if worker.kind == _kind(target, nice) and not worker.lost():
+            fits = (worker.target, worker.nice, worker.parent) == (target, nice, os.getpid())
+            if fits and not worker.lost():
                 _IDLE.remove(worker)
                 return worker
     return None
@@ -240,5 +236,5 @@ def end_idle_workers(most: int = 0) -> None:
     with _TAKING:
         while len(_IDLE) > most:
             worker = _IDLE.pop(0)
-            if worker.kind[-1] == os.getpid():
+            if worker.parent == os.getpid():  # and not of the process that this one was forked from
                 worker.kill()

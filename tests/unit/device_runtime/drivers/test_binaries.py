@@ -44,3 +44,13 @@ def test_the_one_used_longest_ago_goes_first(tmp_path: Path) -> None:
     assert binaries.get("used") == bytes(50)
     binaries.put("huge", bytes(1000))
     assert binaries.get("huge") is None
+
+
+def test_there_are_not_too_many(tmp_path: Path) -> None:
+    """Be they as small as the note that a program was built once."""
+    binaries = Binaries(str(tmp_path), most_files=2)
+    for age_s, key in ((20, "oldest"), (10, "older")):
+        assert binaries.first_time(key)
+        os.utime(tmp_path / key, (1e9 - age_s, 1e9 - age_s))
+    assert binaries.first_time("new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "older"]
