@@ -71,12 +71,12 @@ class Instruction(NamedTuple):
 
     def renamed(self, names: dict[str, str]) -> Instruction:
         """This instruction with operands renamed: old names to new ones."""
-        if not any(operand.text in names for operand in self.operands):
+        op, dtype, lanes, operands, detail = self  # `_replace` takes several times as long
+        new = [Value(names[name], kind, width) if name in names else None for name, kind, width in operands]
+        if not any(new):
             return self
-        return self._replace(
-            operands=tuple(
-                operand._replace(text=names.get(operand.text, operand.text)) for operand in self.operands
-            )
+        return Instruction(
+            op, dtype, lanes, tuple([value or old for value, old in zip(new, operands, strict=True)]), detail
         )
 
 

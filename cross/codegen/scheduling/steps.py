@@ -101,7 +101,7 @@ def counted_from_bases(lines: Sequence[Line], fresh: Callable[[str], str]) -> li
     ]
     for line in lines:
         if isinstance(line, Definition):
-            passed.append(line._replace(instruction=line.instruction.renamed(bases)))
+            passed.append(Definition(line.name, line.instruction.renamed(bases)))
         else:
             passed.append(line)
     return passed
