@@ -2,9 +2,11 @@
 
     for panel: for pass: for k:  C[pass, panel] += A[pass, k] * W[panel, k]
 
-Left alone, the first pass over each panel waits for memory, and memory is idle in the others. So every step
-of every pass fetches a few lines of the next panel: all passes together the whole of it. Packed constants lie
-in memory in the order of the loops. Fetching a place behind the end of a buffer does nothing.
+Left alone, the first pass over each panel waits for memory, and memory is idle in the others. So every pass
+fetches its part of the next panel: all at once where that is a few lines, else a part of it in every step of
+the outermost loop where that is. The inner loops have nothing of it: they run too often, and are too short.
+Packed constants lie in memory in the order of the loops. Fetching a place behind the end of a buffer does
+nothing.
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from boards.target import Target
-from cross.codegen.buffers import size_bytes
+from cross.codegen.buffers import bound_extent, size_bytes
 from cross.codegen.instructions import Value, binary, integer
 from cross.codegen.llvm.values import Values
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.terms import Int
-from cross.loopnest.nodes import Buffer, Expr, Scope, Statement, Var, loads, stores
+from cross.loopnest.nodes import Buffer, Expr, For, LoopKind, Scope, Statement, Var, loads, stores
 from cross.schedule.cycles import MOST_PASSES, PANEL_SHARE
 
 MOST_LINES = 16  # fetched at once: as many misses as a core's first cache can have open
+FEW_LINES = 4  # a quarter of them: the loads of a tile that begins find most of them free
 
 Moves = tuple[tuple[str, int], ...]
 """Loop variables, and bytes for each of their steps."""
@@ -29,11 +32,12 @@ Moves = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What a step fetches of a buffer: `lines` cache lines from `distance` bytes on.
+    """What the body of the loop over `var` fetches of a buffer: `lines` cache lines from `distance` bytes on.
 
     The panel and the pass move them by `around`, the place within the panel by `within` divided by `passes`.
     """
 
+    var: str
     distance: int
     around: Moves
     within: Moves
@@ -41,10 +45,21 @@ class Ahead:
     lines: int
 
 
-def fetch_ahead(body: Statement, loops: Sequence[tuple[str, int]], values: Values, target: Target) -> None:
-    """Write what the body of the innermost of some loops, (variable, extent) outermost first, fetches."""
+def fetch_ahead(
+    body: Statement, loops: Sequence[tuple[str, int]], together: int, values: Values, target: Target
+) -> None:
+    """Write what is fetched where the body of a loop begins.
+
+    Args:
+        body: of the innermost loop that runs.
+        loops: variable and extent of all that run, outermost first.
+        together: how many of the first run as one, so that nothing can be written between them.
+        values: with the variables of these loops.
+        target: whose caches they are.
+    """
     writer = values.writer
-    for buffer, indices in _large_constants(body, target).items():
+    here = [var for var, _ in (loops if len(loops) == together else loops[-1:])]
+    for buffer, (inner, indices) in _large_constants(body, target).items():
         terms, _ = values.offset(buffer, indices)
         item_bytes = ITEM_BYTES[buffer.dtype]
         steps = {
@@ -52,12 +67,17 @@ def fetch_ahead(body: Statement, loops: Sequence[tuple[str, int]], values: Value
             for term, step in terms.items()
             if isinstance(term, Var) and isinstance(step, Int)
         }
-        moving = [(var, extent, steps.get(var, 0)) for var, extent in loops if extent > 1]
-        ahead = planned(moving, target) if len(steps) == len(terms) else None
-        if ahead is None:
+        if len(steps) < len(terms):
             continue
-        part = writer.value(binary("udiv", _moved(values, ahead.within), integer(ahead.passes)))
-        place = writer.value(binary("add", _moved(values, ahead.around), part))
+        extents = [*loops, *((loop.var, bound_extent(loop.extent, loop.var)) for loop in inner)]
+        moving = [(var, extent, steps.get(var, 0)) for var, extent in extents]
+        ahead = planned(moving, together, target)
+        if ahead is None or ahead.var not in here:
+            continue
+        place = _moved(values, ahead.around)
+        if ahead.within:
+            part = writer.value(binary("udiv", _moved(values, ahead.within), integer(ahead.passes)))
+            place = writer.value(binary("add", place, part))
         writer.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for line in range(ahead.lines):
             distance = integer(ahead.distance + line * target.cache_line_bytes)
@@ -69,11 +89,15 @@ def fetch_ahead(body: Statement, loops: Sequence[tuple[str, int]], values: Value
             writer.emit(f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
 
 
-def planned(loops: Sequence[tuple[str, int, int]], target: Target) -> Ahead | None:
-    """What to fetch in the innermost of some loops, (variable, extent, bytes that a step moves the reading).
+def planned(loops: Sequence[tuple[str, int, int]], together: int, target: Target) -> Ahead | None:
+    """What to fetch, and in which of some loops, (variable, extent, bytes that a step moves the reading).
 
-    None where nothing is read a second time before the reading moves on, or too much.
+    The first `together` of them run as one. None where nothing is read a second time before the reading
+    moves on, or too much.
     """
+    begin = max((place for place, (_, extent, _) in enumerate(loops[:together]) if extent > 1), default=0)
+    outermost = sum(extent > 1 for _, extent, _ in loops[:begin])
+    loops = [loop for loop in loops if loop[1] > 1]
     repeats = [place for place, (_, _, step) in enumerate(loops) if step == 0]
     if not repeats or repeats[-1] == len(loops) - 1:
         return None
@@ -82,31 +106,39 @@ def planned(loops: Sequence[tuple[str, int, int]], target: Target) -> Ahead | No
         first -= 1
     if first == 0:
         return None
-    panel, step = loops[first - 1][2], loops[-1][2]
+    panel = loops[first - 1][2]
     passes, numbers = 1, []
     for var, extent, _ in reversed(loops[first : last + 1]):
         numbers.append((var, passes))
         passes *= extent
-    lines = -(-step // (passes * target.cache_line_bytes))
+    share = -(-panel // passes)
+    for place in range(max(last, outermost), len(loops)):
+        # The step behind which the next one begins may have been rounded down, and that one up.
+        step = share if place == last else -(-loops[place][2] // passes) + (loops[place][2] % passes > 0)
+        lines = -(-step // target.cache_line_bytes)
+        if lines <= FEW_LINES:
+            break
     if not 0 < panel <= PANEL_SHARE * target.l2_bytes or not 0 < lines <= MOST_LINES or passes > MOST_PASSES:
         return None
     outer = [(var, moved) for var, _, moved in loops[:first] if moved]
-    around = (*outer, *((var, number * (panel // passes)) for var, number in numbers))
-    within = tuple((var, moved) for var, _, moved in loops[last + 1 :])
-    return Ahead(panel, around, within, passes, lines)
+    around = (*outer, *((var, number * share) for var, number in numbers))
+    within = tuple((var, moved) for var, _, moved in loops[last + 1 : place + 1])
+    return Ahead(loops[place][0], panel, around, within, passes, lines)
 
 
-def _large_constants(body: Statement, target: Target) -> dict[Buffer, tuple[Expr, ...]]:
-    """A place where the body reads each packed constant that is larger than the first cache.
+def _large_constants(body: Statement, target: Target) -> dict[Buffer, tuple[list[For], tuple[Expr, ...]]]:
+    """Where the body reads each packed constant that is larger than the first cache: the loops that run
+    around the place, and the indices.
 
     Those that fit the second are in it when one kernel runs again and again, and seldom in a network.
     """
-    found: dict[Buffer, tuple[Expr, ...]] = {}
-    for _, store in stores(body):
+    found: dict[Buffer, tuple[list[For], tuple[Expr, ...]]] = {}
+    for loops, store in stores(body):
+        running = [loop for loop in loops if loop.kind not in (LoopKind.UNROLLED, LoopKind.VECTORIZED)]
         for load in loads(store.value):
             if load.buffer.scope is Scope.ARGUMENT and load.buffer.packing is not None:
-                found.setdefault(load.buffer, load.indices)
-    return {buffer: indices for buffer, indices in found.items() if size_bytes(buffer) > target.l1d_bytes}
+                found.setdefault(load.buffer, (running, load.indices))
+    return {buffer: place for buffer, place in found.items() if size_bytes(buffer) > target.l1d_bytes}
 
 
 def _moved(values: Values, moves: Moves) -> Value:

@@ -139,6 +139,7 @@ class Region(Stores):
         environment.running[self.collapsed.loops[0].var] = (rest, depth)
         for loop in self.collapsed.loops:
             environment.ranges[loop.var] = (0, bound_extent(loop.extent, loop.var) - 1)
+        self.fetch_ahead(self.collapsed.body)
         self.statement(self.collapsed.body)
         self.close_loop(index, "%end", [])
 
@@ -276,7 +277,7 @@ class Region(Stores):
         index = self.open_loop(loop.var, "0", carried)
         environment.running[loop.var] = (index, self.writer.depth)
         environment.ranges[loop.var] = (0, bound_extent(loop.extent, loop.var) - 1)
-        self.fetch_ahead(loop)
+        self.fetch_ahead(loop.body)
         skip = idle_unless(loop.body) if carried else None
         if skip is None:
             self.statement(loop.body)
@@ -285,16 +286,16 @@ class Region(Stores):
         self.close_loop(index, str(bound_extent(loop.extent, loop.var)), carried)
         del environment.running[loop.var], environment.ranges[loop.var]
 
-    def fetch_ahead(self, loop: For) -> None:
-        """What an innermost loop fetches for later; not where the code generator puts loads in order."""
-        inner = {item.kind for item in statements(loop.body) if isinstance(item, For)}
-        if LoopKind.SERIAL in inner or self.frame is None or self.target.cpu in IN_ORDER_CPUS:
+    def fetch_ahead(self, body: Statement) -> None:
+        """What the loop that begins with `body` fetches for later; not where the code generator puts loads in
+        order."""
+        if self.frame is None or self.target.cpu in IN_ORDER_CPUS:
             return
         environment = self.values.environment
-        outer = [item.var for item in self.collapsed.loops]
+        outer = [loop.var for loop in self.collapsed.loops]
         running = [*outer, *(var for var in environment.running if var not in outer)]
         loops = [(var, environment.ranges[var][1] + 1) for var in running]
-        fetch_ahead(loop.body, loops, self.values, self.target)
+        fetch_ahead(body, loops, len(outer), self.values, self.target)
 
     def where(self, condition: Expr, body: Statement, carried: Sequence[tuple[str, int, int]]) -> None:
         """The body, run where the condition holds: registers that it changes become phis after it."""

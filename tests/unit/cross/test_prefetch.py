@@ -15,7 +15,7 @@ import pytest
 from boards.target import Target
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.objects import compile_ir
-from cross.codegen.llvm.prefetch import planned
+from cross.codegen.llvm.prefetch import Ahead, planned
 from cross.compile import kernel_of
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d
@@ -56,23 +56,56 @@ def image(size: int, ci: int, co: int) -> Operator:
 
 
 @pytest.mark.parametrize(
-    "passes",
-    [[("row", 2, 0)], [("row", 4, 0)], [("row", 7, 0)], [("row", 16, 0)], [("y", 3, 0), ("x", 5, 0)]],
+    ("passes", "steps", "var", "lines"),
+    [
+        ([("row", 2, 0)], [STEP], "step", 8),
+        ([("row", 4, 0)], [STEP], "step", 4),
+        ([("row", 7, 0)], [STEP], "step", 3),  # of 147 bytes, and what rounding leaves between two
+        ([("row", 16, 0)], [STEP], "step", 1),
+        ([("y", 3, 0), ("x", 5, 0)], [STEP], "step", 2),
+        ([("row", 7, 0)], [("outer", 48, 2 * KIB), ("inner", 16, 128)], "inner", 1),
+        ([("row", 8, 0)], [("outer", 48, 2 * KIB), ("inner", 16, 128)], "outer", 4),
+        ([("row", 8, 0)], [("outer", 48, 2 * KIB), ("one", 1, KIB), ("inner", 16, 128)], "outer", 4),
+        ([("y", 8, 0), ("x", 8, 0)], [("outer", 3, 32 * KIB), ("inner", 32, KIB)], "inner", 1),
+    ],
     ids=str,
 )
-def test_all_passes_together_fetch_the_next_panel(passes: list[tuple[str, int, int]]) -> None:
-    ahead = planned([("other", 3, 0), PANEL, *passes, STEP], TARGET)
+def test_all_passes_together_fetch_the_next_panel(
+    passes: list[tuple[str, int, int]], steps: list[tuple[str, int, int]], var: str, lines: int
+) -> None:
+    ahead = planned([("other", 3, 0), PANEL, *passes, *steps], 2, TARGET)
     assert ahead is not None
+    assert (ahead.var, ahead.lines) == (var, lines)
+    check_whole_panel(ahead, PANEL, [*passes, *steps])
+
+
+def check_whole_panel(ahead: Ahead, panel: tuple[str, int, int], loops: list[tuple[str, int, int]]) -> None:
+    """Asserts that the loops of a panel fetch the next one, and next to nothing else."""
+    running = loops[: [name for name, _, _ in loops].index(ahead.var) + 1]
     step_bytes, lines = dict(ahead.around) | dict(ahead.within), set[int]()
-    repeats = [range(extent) for _, extent, _ in passes]
-    for here in itertools.product(*repeats, range(STEP[1])):
-        at = dict(zip([*(name for name, _, _ in passes), STEP[0]], here, strict=True)) | {"panel": 5}
+    for here in itertools.product(*(range(extent) for _, extent, _ in running)):
+        at = dict(zip([name for name, _, _ in running], here, strict=True)) | {"panel": 5}
         place = sum(step_bytes[name] * at[name] for name, _ in ahead.around)
         place += sum(step_bytes[name] * at[name] for name, _ in ahead.within) // ahead.passes
         lines |= {(place + ahead.distance) // 64 + line for line in range(ahead.lines)}
-    wanted = set(range(6 * PANEL[2] // 64, 7 * PANEL[2] // 64))
+    wanted = set(range(6 * panel[2] // 64, 7 * panel[2] // 64))
     assert wanted <= lines
     assert len(lines - wanted) <= 16
+
+
+def test_a_part_of_few_lines_is_fetched_once_a_pass() -> None:
+    small = ("panel", 64, 6 * KIB)
+    rows, steps = ("row", 40, 0), ("step", 96, 64)
+    ahead = planned([small, rows, steps], 2, TARGET)
+    assert ahead == Ahead("row", 6 * KIB, (("panel", 6 * KIB), ("row", 154)), (), 40, 3)
+    check_whole_panel(ahead, small, [rows, steps])
+    # Loops that run as one have nothing between them: the innermost fetches.
+    split = [small, rows, ("outer", 4, 24 * 64), ("inner", 24, 64)]
+    assert planned(split, 2, TARGET) == ahead
+    assert planned([small, rows, ("one", 1, 64), steps], 3, TARGET) == ahead
+    inner = planned(split, 3, TARGET)
+    assert inner is not None
+    assert (inner.var, inner.within, inner.lines) == ("outer", (("outer", 24 * 64),), 1)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +121,7 @@ def test_all_passes_together_fetch_the_next_panel(passes: list[tuple[str, int, i
     ids=str,
 )
 def test_nothing_is_fetched_where_it_cannot_help(loops: list[tuple[str, int, int]]) -> None:
-    assert planned(loops, TARGET) is None
+    assert planned(loops, 0, TARGET) is None
 
 
 def text_of(operator: Operator, target: Target = AVX2) -> str:
