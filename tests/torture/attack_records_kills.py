@@ -130,6 +130,7 @@ def kill_one_tuner(run: Run, folder: Path) -> None:
             or len(trials) != TRIALS
             or said & acknowledged
             or not acknowledged <= set(trials)
+            or {operator for operator, _ in trials} != {"dense", "other"}
         ):
             run.fails(f"{folder.name}, {name}: ended with {ended}, {len(trials)} trials, {wrong}")
         acknowledged |= said
@@ -274,7 +275,7 @@ ATTACKS = (
         name="tuner-kills",
         what="the tuner is killed at a random moment, and resumed",
         cases=200,
-        sample=3,
+        sample=6,
         run=tuner_kills,
     ),
     Attack(
