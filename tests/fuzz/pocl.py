@@ -54,7 +54,7 @@ class Pocl:
 
     def teach(self, device_dir: Path) -> None:
         """Let a new board with this device folder know the lanes: it compiles nothing to find them."""
-        shutil.copytree(Path(self.folders[0]) / "opencl" / "binaries", device_dir / "opencl" / "binaries")
+        _teach(self.folders[0], device_dir)
 
     def narrowed(self, target: Target) -> Target:
         """The target with vectors that can be run here."""
@@ -112,6 +112,18 @@ def pocl(tmp_path_factory: pytest.TempPathFactory) -> Pocl:
     if not devices:
         pytest.skip("no PoCL here; pip install 'tune-for-board[pocl]'")
     return Pocl((str(folder), str(folder)), devices[0]["vector_lanes"])
+
+
+@pytest.fixture(scope="module")
+def teach(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
+    """As `Pocl.teach`, for tests of more than OpenCL: without PoCL it teaches nothing."""
+    folder = tmp_path_factory.getbasetemp() / "pocl"
+    folder.mkdir(exist_ok=True)
+    return functools.partial(_teach, str(folder)) if _devices(str(folder)) else lambda device_dir: None
+
+
+def _teach(folder: str, device_dir: Path) -> None:
+    shutil.copytree(Path(folder) / "opencl" / "binaries", device_dir / "opencl" / "binaries")
 
 
 @functools.cache

@@ -15,12 +15,12 @@ from cross.errors import CompileError, LinkError
 from cross.link import native_objects
 from cross.native.system_libraries import LIBRARIES
 from cross.native.toolchain import find_toolchain, run
-from tests.fuzz.pocl import Pocl, pocl
+from tests.fuzz.pocl import Pocl, pocl, teach
 from tests.targets import HOST
 from toolkit.measure import emulation
 from toolkit.measure.session import Session, open_session
 
-__all__ = ["pocl"]  # a fixture
+__all__ = ["pocl", "teach"]  # fixtures
 
 SOURCE = Path(__file__).with_name("fault_kernels.c")
 

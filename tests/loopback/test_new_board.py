@@ -27,7 +27,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.mark.slow
-def test_this_machine_and_its_opencl(run: Run) -> None:
+def test_this_machine_and_its_opencl(run: Run, teach: Callable[[Path], None]) -> None:
+    teach(Path.cwd() / "device")
     done = run("here.toml", "--local", "--set", f"link.device_dir={Path.cwd() / 'device'}")
     assert done.exit_code == 0, done.stderr
     board, host = load("here.toml"), load("host").target()
@@ -40,7 +41,8 @@ def test_this_machine_and_its_opencl(run: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(SSHD is None, reason="needs OpenSSH's server (Debian: openssh-server)")
-def test_over_ssh(run: Run, tmp_path: Path) -> None:
+def test_over_ssh(run: Run, tmp_path: Path, teach: Callable[[Path], None]) -> None:
+    teach(tmp_path / "device")
     (tmp_path / "sshd").mkdir()
     with ssh_server(tmp_path / "sshd") as link:
         keys = {"identity_file": link.identity_file, "known_hosts_file": link.known_hosts_file,
@@ -56,7 +58,8 @@ def test_over_ssh(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_over_tcp(run: Run, tmp_path: Path) -> None:
+def test_over_tcp(run: Run, tmp_path: Path, teach: Callable[[Path], None]) -> None:
+    teach(tmp_path / "device")
     with listening(load("host"), tmp_path) as (reached, _):
         link = reached.link
         for address, words in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -27,7 +28,8 @@ from toolkit.report.health import check_board
 
 
 @pytest.mark.slow
-def test_a_probe_fills_in_the_peak(tmp_path: Path) -> None:
+def test_a_probe_fills_in_the_peak(tmp_path: Path, teach: Callable[[Path], None]) -> None:
+    teach(tmp_path / "device")
     path = board_file(tmp_path, HOST)
     before = load_board(path, cache_dir=tmp_path)
     assert before.target().peak_gflops is None
@@ -43,7 +45,8 @@ def test_a_probe_fills_in_the_peak(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_opencl_on_the_cpu_has_the_peak_of_the_cpu(tmp_path: Path) -> None:
+def test_opencl_on_the_cpu_has_the_peak_of_the_cpu(tmp_path: Path, teach: Callable[[Path], None]) -> None:
+    teach(tmp_path / "device")
     path = board_file(tmp_path, POCL)
     probe_board(load_board(path, cache_dir=tmp_path), cache_dir=tmp_path)
     board = load_board(path, cache_dir=tmp_path)

@@ -113,7 +113,7 @@ def test_what_a_kernel_forked_twice_is_gone_with_it(local_lab: Lab, symbol: str)
 @pytest.mark.parametrize("symbol", ["kills_its_parent", "kills_everybody"])
 def test_a_kernel_reaches_nobody_outside(local_lab: Lab, symbol: str) -> None:
     session, kernels = local_lab
-    if not session.probe().protection.namespaces:
+    if not session.probe(gpus=False).protection.namespaces:
         pytest.skip("this system allows no user namespaces")
     session.measure(kernels.request(symbol))
     assert_right(session, kernels)
@@ -146,7 +146,7 @@ def test_a_kernel_removes_no_file(
     board = in_folder(load("host"), tmp_path / "device")
     monkeypatch.setenv("TFB_TEST_VICTIM", str(victim))
     with open_session(board, cache_dir=tmp_path / "cache") as session:
-        if not session.probe().protection.landlock:
+        if not session.probe(gpus=False).protection.landlock:
             pytest.skip("this system has no Landlock")
         kernels = Kernels(session, compile_kernels(os.uname().machine))
         result = session.measure(kernels.request("removes_files"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +24,15 @@ COMMANDS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("terminal", [True, False])
-def test_no_row_is_wrapped(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_is_wrapped(
+    terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, teach: Callable[[Path], None]
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("toolkit.cli.answers.on_terminal", lambda: terminal)
+    for board in ("host", "here"):
+        teach(tmp_path / ".local/share/tune-for-board" / board)
     monkeypatch.setattr(bench_job, "PAIRS", 2)
     monkeypatch.setattr(bench_job, "ROUNDS", 1)
     key = open_key(tmp_path / ".config/tune-for-board/signing_key")

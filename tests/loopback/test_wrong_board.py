@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -58,7 +59,10 @@ WRONG = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", WRONG)
-def test_tuning_refuses_with_what_the_doctor_says_and_records_nothing(what: str, tmp_path: Path) -> None:
+def test_tuning_refuses_with_what_the_doctor_says_and_records_nothing(
+    what: str, tmp_path: Path, teach: Callable[[Path], None]
+) -> None:
+    teach(tmp_path / "device")
     target, words = WRONG[what]
     board, records = board_of(target, tmp_path), tmp_path / "records.db"
     with pytest.raises(UnfitBoard, match=words):

@@ -57,7 +57,7 @@ def on_cpu(run: Run) -> None:
     subprocess.run(command, check=True, capture_output=True)
     with _session(run, "host") as session:
         kernels = Kernels(session, code.read_bytes())
-        kinds = {**CPU, **(CONFINED if session.probe().protection.namespaces else {})}
+        kinds = {**CPU, **(CONFINED if session.probe(gpus=False).protection.namespaces else {})}
         names = sorted(kinds)
         for number in run:
             name = names[number % len(names)]
