@@ -35,6 +35,7 @@ class Arithmetic:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.saturates = False  # whether the target converts floats to the nearest integer in range
+        self.has_extremes = False  # whether it has instructions for the larger of two floats, or else a NaN
 
     def apply(self, name: str, operands: list[Value], depth: int | None = None) -> Value:
         """The value of an operation on values of one type.
@@ -88,12 +89,25 @@ class Arithmetic:
         return [self.writer.splat(value, lanes) for value in values], lanes
 
     def extreme(self, op: str, value: Value, bound: Value) -> Value:
-        """The minimum or maximum of floats with a literal, which is no NaN: a comparison, not an intrinsic.
+        """The minimum or maximum of floats with a `bound` that is no NaN, by a comparison.
 
         A NaN in `value` stays one: the comparison with it is false.
         """
         flags = self.writer.value(comparison(f"fcmp {'ogt' if op == 'max' else 'olt'}", bound, value))
         return self.writer.value(selection(flags, bound, value))
+
+    def extreme_of(self, op: str, left: Value, right: Value) -> Value:
+        """The minimum or maximum of two floats, a NaN on either side if there is one; of zeros any.
+
+        As comparisons where LLVM would order zeros of different signs, too, in five instructions for three.
+        What waits for `left` is one comparison and one choice: a reduction's accumulator is there.
+        """
+        if self.has_extremes:
+            return self.apply(op, [left, right])
+        found = self.extreme(op, left, right)  # `left` where either is a NaN
+        return self.writer.value(
+            selection(self.writer.value(comparison("fcmp uno", right, right)), right, found)
+        )
 
     def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c."""

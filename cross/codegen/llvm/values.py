@@ -40,6 +40,7 @@ class Values(Memory):
         super().__init__(writer, pointers, target.masks_lanes)
         self.functions = Functions(self.arithmetic)
         self.arithmetic.saturates = target.triple.startswith("aarch64")
+        self.arithmetic.has_extremes = not target.triple.startswith("x86_64")
         self.dot_products = DotProducts(self.arithmetic, target)
         self.fuses = self.arithmetic.saturates or fuses(target)
         self.rounded = False
@@ -212,8 +213,9 @@ class Values(Memory):
                 depth = max((self.running(name)[1] for name in names), default=0)
                 return self.arithmetic.apply(expr.op, [left, right], depth)
         operands, _ = self.arithmetic.together(left, right)
-        if expr.op in ("min", "max") and left.dtype in FLOATS and isinstance(expr.right, Const):
-            return self.arithmetic.extreme(expr.op, *operands)
+        if expr.op in ("min", "max") and left.dtype in FLOATS:
+            known = isinstance(expr.right, Const)
+            return (self.arithmetic.extreme if known else self.arithmetic.extreme_of)(expr.op, *operands)
         return self.arithmetic.apply(expr.op, operands)
 
     def multiply_add(self, addend: Expr, multiplied: Binary) -> Value | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from boards.board import load
 from cross.codegen.c.gpu_code import gpu_program
+from cross.codegen.llvm.module import llvm_module
+from cross.codegen.llvm.objects import assembly
 from cross.errors import ExpressionError
 from cross.expression import Operator, Tensor, compute, placeholder
 from cross.expression.families.elementwise import apply
@@ -22,6 +25,7 @@ from cross.loopnest import Programs, verify
 from cross.schedule import cpu_space, gpu_space
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.interpreter.interpreter import interpret
+from tests.targets import AVX2
 
 HOST = load("host").target(None)
 ELEMENTS = 21  # no multiple of any vector: whole vectors and a rest
@@ -143,3 +147,12 @@ def test_every_row_is_written_in_c(board: str) -> None:
 def test_a_dtype_that_a_row_does_not_take_is_refused(name: str, dtype: str) -> None:
     with pytest.raises(ExpressionError, match=f"works on .* values, found {dtype}"):
         operator(OPERATIONS[name], dtype)
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_an_extreme_of_floats_orders_no_zeros_where_that_takes_instructions(op: str) -> None:
+    space = cpu_space(operator(OPERATIONS[op], "float32"), AVX2)
+    nest = Programs(space).nest(space.default())
+    text = assembly(llvm_module("row", nest, AVX2), AVX2)
+    compared = {name: len(re.findall(rf"v{name}ps\s.*ymm", text)) for name in (op, "cmpunord", "blendv")}
+    assert set(compared.values()) == {ELEMENTS // 8}
