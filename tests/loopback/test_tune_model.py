@@ -247,7 +247,7 @@ def test_an_operator_of_ones_own(tmp_path: Path) -> None:
 def test_operators_begin_with_programs_of_others(run: Run, tmp_path: Path) -> None:
     save(tmp_path, related_convolutions(), "related.onnx")
     asked = ["tune", "related.onnx", "--board", board_file(tmp_path, HOST), "--records", "r.db"]
-    asked += ["--tuner", "reuse", "--no-winograd", "--trials", 90]
+    asked += ["--tuner", "reuse", "--no-winograd", "--trials", 64]
     plan = json.loads(run(*asked, "--dry-run", "--json").stdout)
     reusing = {item["name"]: item["reuses"] for item in plan["operators"] if item["reuses"]}
     assert len(reusing) == 2
@@ -333,11 +333,11 @@ def test_a_budget_that_is_too_small_names_one_that_is_not(run: Run, tmp_path: Pa
 def test_trials_shared_by_all_operators(run: Run, tmp_path: Path) -> None:
     write_network(tmp_path)
     board = board_file(tmp_path, HOST)
-    report = json.loads(run(*tune(board, "--total-trials", 60, "--json")).stdout)
-    assert report["measured"] == report["trials"] <= 60
-    again = json.loads(run(*tune(board, "--total-trials", 60, "--json")).stdout)
-    assert again["measured"] == 60 - report["trials"]
-    refused = run(*tune(board, "--total-trials", 60, "--trials", 3), code=2)
+    report = json.loads(run(*tune(board, "--total-trials", 24, "--json")).stdout)
+    assert report["measured"] == report["trials"] <= 24
+    again = json.loads(run(*tune(board, "--total-trials", 24, "--json")).stdout)
+    assert again["measured"] == 24 - report["trials"]
+    refused = run(*tune(board, "--total-trials", 24, "--trials", 3), code=2)
     assert "--trials, --total-trials and --budget exclude each other" in refused.stderr
 
 
@@ -345,7 +345,7 @@ def test_without_measurements_coverage_is_missed(run: Run, tmp_path: Path) -> No
     """A board that gives no kernel the time to run: the operators keep their default schedules.
 
     A kernel that is done before the runtime first looks at the clock counts all the same, so that one or two
-    of the eight may be measured.
+    of the five may be measured.
     """
     write_network(tmp_path)
     board = board_file(tmp_path, f"{HOST}timeout_s = 0.001\n")
@@ -434,7 +434,7 @@ def test_the_whole_way_by_opencl(
     write_network(tmp_path)
     board = board_file(tmp_path, POCL)
     pocl.teach(tmp_path / "device")
-    run(*tune(board, "--target", "cpu", "--trials", 2, "-o", "cpu.tfb"))
+    run(*tune(board, "--target", "cpu", "--trials", 1, "-o", "cpu.tfb"))
     report = json.loads(run(*tune(board, "--trials", 1, "--json")).stdout)
     assert (report["target"], report["kind"], report["pocl"]) == ("opencl", "opencl", True)
     assert all(item["tuned"] and not item["failures"] for item in report["operators"])
