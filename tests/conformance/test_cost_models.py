@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from tests.quick import others_slow
 from tests.synthetic_trees import CHANNELS, tree_features
 from toolkit.cost_model.base import Objective, Saveable
+from toolkit.cost_model.bootstrap import BootstrapEnsemble
 from toolkit.cost_model.choose import make_cost_model
+from toolkit.cost_model.gbt import GradientBoostedTrees
 from toolkit.cost_model.model_file import FeatureFacts, Provenance, SavedModel, from_bytes, to_bytes
 from toolkit.cost_model.names import COST_MODELS, TREE_MODELS
 from toolkit.cost_model.transfer import Transfer
@@ -20,10 +24,26 @@ Make = Callable[[int], Saveable]
 ORIGIN = Provenance((), "0", 0, 0.0, 0.0)
 
 
+@functools.cache
+def learnt(seed: int) -> Saveable:
+    """A model that has learnt something; nobody fits it again."""
+    model = make_cost_model("gbt", seed)
+    model.fit(tree_features(60, seed=9)[:, :100], data(60, seed=9)[1])
+    return model
+
+
 def transfer(seed: int) -> Saveable:
     """A transfer model whose global part has learnt something."""
-    model = Transfer(make_cost_model("gbt", seed), make_cost_model("gbt", seed + 1), columns=100)
-    model.global_model.fit(tree_features(60, seed=9)[:, :100], data(60, seed=9)[1])
+    return Transfer(learnt(seed), make_cost_model("gbt", seed + 1), columns=100)
+
+
+def named(name: str, seed: int) -> Saveable:
+    """The model of this name; the five members of an ensemble get a few trees each, not 100."""
+    model = make_cost_model(name, seed)
+    if isinstance(model, BootstrapEnsemble):
+        for member in model.members:
+            assert isinstance(member, GradientBoostedTrees)
+            member.options = replace(member.options, rounds=10)
     return model
 
 
@@ -34,11 +54,7 @@ def tree(objective: Objective, vanilla: bool) -> Make:
 
 
 MODELS: dict[str, Make] = {
-    **{
-        name: lambda seed, name=name: make_cost_model(name, seed)
-        for name in COST_MODELS
-        if name not in TREE_MODELS
-    },
+    **{name: functools.partial(named, name) for name in COST_MODELS if name not in TREE_MODELS},
     "treegru": tree("rank", vanilla=False),
     "treegru-regression": tree("regression", vanilla=False),
     "vanilla-treegru": tree("rank", vanilla=True),
