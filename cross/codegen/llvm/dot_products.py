@@ -34,8 +34,7 @@ _SHORT: Final = frozenset({"+avx512vnni", "+avx512vl"})  # with both, shorter ve
 _MULTIPLY_ADD_PAIRS: Final = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 _MULTIPLY_ADD_BYTES: Final = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw"}
 
-
-_FEW_REGISTERS: Final = 16
+_FEW_REGISTERS: Final = 16  # of vectors, up to AVX2: AVX-512 has twice as many
 MANY_ROWS: Final = 16
 """Rows from which weights widened in memory pay, if they stay in the second cache: others are waited for.
 Measured on one Zen 3: 1.06 to 1.15 times as fast up to 0.56 of that cache, 0.91 to 0.98 from 1.15 on."""

@@ -34,9 +34,11 @@ from cross.codegen.scheduling.byte_products import LANES, Fresh, Unit
 
 STEPS: Final = 4  # of a sum of 16 bits
 ISSUED: Final = 2  # instructions in a cycle
-AHEAD: Final = 30  # multiplications between the first load for an operand and its vector register
-SHIFTED_CYCLES: Final = 2  # of an instruction that shifts an operand
-SUMS: Final = 3  # of 16 bits, alive at a time
+AHEAD: Final = 30
+"""Multiplications between the first load for an operand and its vector register: by llvm-mca's model of a
+Cortex-A53 24 to 36 are alike, and 18, byte_loads.py's, take 4 % longer."""
+SHIFTED_CYCLES: Final = 2  # to what shifts an operand, where others take one (llvm-mca, Cortex-A53)
+SUMS: Final = 3  # of 16 bits, alive at a time: one is begun, one gets its products, one is added
 REGISTERS: Final = 32
 BOTH: Final = (0, 2, 1, 3)  # steps of both registers: two at a time enter different ones in one cycle
 ALONE: Final = " alone"  # of a number's name: without those beside it
