@@ -5,6 +5,7 @@ x [4, 8] -- scale (x * w) --> arena -- dense (times W, in parallel over rows) --
 
 from __future__ import annotations
 
+import collections
 import functools
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from boards.board import load
 from boards.target import Target
 from cross import link
-from toolkit.bundle.build import build
+from toolkit.bundle.build import BuiltModel, build
 from toolkit.bundle.manifest import KernelProvenance, TensorSpec
 from toolkit.bundle.model_plan import BufferRef, ModelPlan, PlannedKernel, Step
 from toolkit.bundle.pack import BundleContents, GoldenData, pack
@@ -160,6 +161,18 @@ def small_model(version: int = 1, scale: str = "scale", target: Target | None = 
     return SmallModel(plan, x, (x * w) @ weights)
 
 
+_BUILT: collections.deque[BuiltModel] = collections.deque(maxlen=32)
+
+
+def built(plan: ModelPlan, target: Target) -> BuiltModel:
+    """The plan compiled and linked once in a process: most tests take the same few models."""
+    found = next((item for item in _BUILT if (item.plan, item.target) == (plan, target)), None)
+    if found is None:
+        found = build(plan, target)
+        _BUILT.append(found)
+    return found
+
+
 def contents(
     model: SmallModel,
     target: Target | None = None,
@@ -171,7 +184,7 @@ def contents(
         name="small",
         tool_version="0.1.0",
         boards=boards,
-        models=(build(model.plan, target or host_target()),),
+        models=(built(model.plan, target or host_target()),),
         golden=GoldenData((model.x,), (model.y,)),
         counter=counter,
         notes={"seed": 7},

@@ -7,8 +7,7 @@ import dataclasses
 from boards.board import load
 from boards.target import Target
 from device_runtime.protocol import GPU_ALIGNMENT, WORKSPACE, GpuKernel, GpuModule, Launch
-from tests.bundles import COLUMNS, DEPTH, ROWS, SmallModel, host_target, provenance, small_model
-from toolkit.bundle.build import build
+from tests.bundles import COLUMNS, DEPTH, ROWS, SmallModel, built, host_target, provenance, small_model
 from toolkit.bundle.model_plan import BufferRef, ModelPlan, PlannedKernel, Step
 from toolkit.bundle.pack import BundleContents, GoldenData
 from toolkit.model.memory import ALIGNMENT_BYTES
@@ -75,9 +74,9 @@ def gpu_contents(
 ) -> BundleContents:
     """A bundle for the board pocl, whose OpenCL variant comes first."""
     model: SmallModel = small_model(version)
-    models = [build(opencl_plan(version, scale, threads), opencl_target())]
+    models = [built(opencl_plan(version, scale, threads), opencl_target())]
     if with_cpu:
-        models.append(build(model.plan, host_target()))
+        models.append(built(model.plan, host_target()))
     return BundleContents(
         name="small",
         tool_version="0.1.0",

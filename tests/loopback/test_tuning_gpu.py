@@ -25,8 +25,8 @@ from toolkit.measure.session import open_session
 from toolkit.records import Records
 from toolkit.tuning.on_board import open_task
 
-TRIALS = 8
-QUICK = TuningOptions(batch=4, search=SearchOptions(annealing=AnnealingOptions(chains=32, steps=8)))
+TRIALS = 4
+QUICK = TuningOptions(batch=2, search=SearchOptions(annealing=AnnealingOptions(chains=32, steps=8)))
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,8 @@ def test_a_convolution_is_tuned(tmp_path: Path, board: Board, tuner: str) -> Non
     assert all(record.max_abs_error is not None and record.max_abs_error < 1e-4 for record in found)
     assert list((Path(board.link.device_dir) / "opencl" / "binaries").iterdir())  # not built again at the end
     assert {record.target_key for record in found} == {f"pocl:{board.target().key}"}
-    again = tune_operator(small_conv(), board, Budget(TRIALS + 2), tuning=options, records=path)
-    assert (again.trials, again.measured) == (TRIALS + 2, 2)
+    again = tune_operator(small_conv(), board, Budget(TRIALS + 1), tuning=options, records=path)
+    assert (again.trials, again.measured) == (TRIALS + 1, 1)
 
 
 @pytest.mark.slow
