@@ -112,7 +112,8 @@ def test_the_loop_runs_under_emulation_and_is_marked(emulated_board: Board, tmp_
 
 
 @pytest.mark.slow
-def test_the_doctor_on_this_machine(local_board: Board) -> None:
+def test_the_doctor_on_this_machine(local_board: Board, teach: Callable[[Path], None]) -> None:
+    teach(Path(local_board.link.device_dir))
     health = check_board(local_board)
     assert health.reachable
     assert [check.name for check in health.checks[:3]] == ["link", "python", "machine"]

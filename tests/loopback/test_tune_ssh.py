@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -35,7 +36,8 @@ def test_tune_flash_and_run(ssh_board: Board, tmp_path: Path, monkeypatch: pytes
     assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-def test_the_doctor_finds_a_board_fit(ssh_board: Board) -> None:
+def test_the_doctor_finds_a_board_fit(ssh_board: Board, teach: Callable[[Path], None]) -> None:
+    teach(Path(ssh_board.link.device_dir))
     health = toolkit.check_board(ssh_board)
     assert health.reachable and health.fit
     assert health.checks[0].found.startswith("ssh ")

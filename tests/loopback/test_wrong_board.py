@@ -110,7 +110,8 @@ def test_flashing_refuses_before_anything_is_uploaded(what: str, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_peak_is_not_measured_on_another_machine(tmp_path: Path) -> None:
+def test_a_peak_is_not_measured_on_another_machine(tmp_path: Path, teach: Callable[[Path], None]) -> None:
+    teach(tmp_path / "device")
     with pytest.raises(UnfitBoard, match="this is another machine than mine"):
         probe_board(board_of(FOREIGN, tmp_path), cache_dir=tmp_path)
 
