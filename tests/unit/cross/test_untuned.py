@@ -11,18 +11,20 @@ import pytest
 
 from boards.board import load
 from boards.target import Target
+from cross.codegen.buffers import bound_extent
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.region import chunks
 from cross.expression import Operator, compute, placeholder, reduce_axis, sum
 from cross.expression.families.conv import conv2d
 from cross.expression.families.dense import batch_matmul, dense
+from cross.expression.families.pool import pool2d
 from cross.expression.families.window import Window
 from cross.expression.language.terms import Binary, Int
 from cross.expression.reference import evaluate
 from cross.inspection.cpu_loops import inspect
 from cross.loopnest import Programs, verify
 from cross.loopnest.affine import affine, rejoined
-from cross.loopnest.nodes import Var, add, mul
+from cross.loopnest.nodes import For, LoopKind, Var, add, mul, statements
 from cross.schedule import cpu_space
 from cross.schedule.cycles import L3_BYTES_PER_CYCLE, L3_HIDDEN, Machine, Nest, Operand, nest_cycles
 from cross.schedule.lane_packing import packed_steps, with_packed_lanes
@@ -317,3 +319,23 @@ def test_a_core_in_order_reads_weights_that_its_cache_cannot_hold_once(
 ) -> None:
     """1 MiB of weights behind 512 KiB of cache, against 16 KiB: every tile of rows would read all of them."""
     assert default(layer(m, k, n), A53)["space_order"] == turned
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512], ids=["avx2", "avx512"])
+@pytest.mark.parametrize(("size", "channels"), [(112, 64), (55, 128), (14, 512)])
+def test_a_pooling_reads_whole_lines(size: int, channels: int, target: Target) -> None:
+    def row(operator: Operator) -> int:
+        """Elements of a row of the register tile."""
+        space = cpu_space(operator, target)
+        nest = Programs(space).nest(space.default())
+        loops = [item for item in statements(nest.body) if isinstance(item, For)]
+        return max(bound_extent(loop.extent, "") for loop in loops if loop.kind is LoopKind.VECTORIZED)
+
+    window = Window(strides=(2, 2), pads=(1, 1, 1, 1))
+    assert row(pooled(size, channels, window)) >= 2 * target.cache_line_bytes // 4
+    assert row(pooled(size, 8, window)) == 8  # few channels are a row of their own
+
+
+def pooled(size: int, channels: int, window: Window) -> Operator:
+    data = placeholder((1, size, size, channels), "data")
+    return Operator("pool", (data,), pool2d(data, (3, 3), window, "max"))
