@@ -3,8 +3,8 @@
     for panel: for pass: for k:  C[pass, panel] += A[pass, k] * W[panel, k]
 
 Left alone, the first pass over each panel waits for memory, and memory is idle in the others. So every pass
-fetches its part of the next panel: all at once where that is a few lines, else a part of it in every step of
-the outermost loop where that is. The inner loops have nothing of it: they run too often, and are too short.
+fetches its part of the next panel: at once if these are few lines, otherwise a piece in every step of a loop
+in it, the outermost one whose pieces are few lines. Innermost loops, of few instructions, stay free of it.
 Packed constants lie in memory in the order of the loops. Fetching a place behind the end of a buffer does
 nothing.
 """
@@ -24,7 +24,7 @@ from cross.loopnest.nodes import Buffer, Expr, For, LoopKind, Scope, Statement, 
 from cross.schedule.cycles import MOST_PASSES, PANEL_SHARE
 
 MOST_LINES = 16  # fetched at once: as many misses as a core's first cache can have open
-FEW_LINES = 4  # a quarter of them: the loads of a tile that begins find most of them free
+FEW_LINES = 4  # a quarter of MOST_LINES: the loads of a tile that begins find the other places free
 
 Moves = tuple[tuple[str, int], ...]
 """Loop variables, and bytes for each of their steps."""
@@ -58,6 +58,7 @@ def fetch_ahead(
         target: whose caches they are.
     """
     writer = values.writer
+    # Loops that run as one have one body, whichever of them was chosen.
     here = [var for var, _ in (loops if len(loops) == together else loops[-1:])]
     for buffer, (inner, indices) in _large_constants(body, target).items():
         terms, _ = values.offset(buffer, indices)
@@ -95,8 +96,8 @@ def planned(loops: Sequence[tuple[str, int, int]], together: int, target: Target
     The first `together` of them run as one. None where nothing is read a second time before the reading
     moves on, or too much.
     """
-    begin = max((place for place, (_, extent, _) in enumerate(loops[:together]) if extent > 1), default=0)
-    outermost = sum(extent > 1 for _, extent, _ in loops[:begin])
+    # The first loop that has a body to write in: the last of those that run as one.
+    outermost = sum(extent > 1 for _, extent, _ in loops[:together]) - 1
     loops = [loop for loop in loops if loop[1] > 1]
     repeats = [place for place, (_, _, step) in enumerate(loops) if step == 0]
     if not repeats or repeats[-1] == len(loops) - 1:
@@ -112,17 +113,19 @@ def planned(loops: Sequence[tuple[str, int, int]], together: int, target: Target
         numbers.append((var, passes))
         passes *= extent
     share = -(-panel // passes)
+    # The outermost loop whose steps fetch few lines each, or else the innermost one.
     for place in range(max(last, outermost), len(loops)):
-        # The step behind which the next one begins may have been rounded down, and that one up.
-        step = share if place == last else -(-loops[place][2] // passes) + (loops[place][2] % passes > 0)
-        lines = -(-step // target.cache_line_bytes)
+        moved = loops[place][2]
+        # Places are rounded down: from one step to the next may be a byte more than the part of a step.
+        part = share if place == last else -(-moved // passes) + (moved % passes > 0)
+        lines = -(-part // target.cache_line_bytes)
         if lines <= FEW_LINES:
             break
     if not 0 < panel <= PANEL_SHARE * target.l2_bytes or not 0 < lines <= MOST_LINES or passes > MOST_PASSES:
         return None
-    outer = [(var, moved) for var, _, moved in loops[:first] if moved]
+    outer = [(var, step) for var, _, step in loops[:first] if step]
     around = (*outer, *((var, number * share) for var, number in numbers))
-    within = tuple((var, moved) for var, _, moved in loops[last + 1 : place + 1])
+    within = tuple((var, step) for var, _, step in loops[last + 1 : place + 1])
     return Ahead(loops[place][0], panel, around, within, passes, lines)
 
 

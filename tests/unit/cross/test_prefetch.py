@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,6 +136,17 @@ def test_only_constants_larger_than_the_first_cache_are_fetched() -> None:
     assert "llvm.prefetch" not in text_of(layer(64, 16, 320))  # 20 KiB
     assert "llvm.prefetch" not in text_of(operator, A53)  # loads have an order of their own there
     assert "llvm.prefetch" not in text_of(replace(operator, constants=frozenset()))
+
+
+@pytest.mark.parametrize(("inner", "loop"), [(16, 0), (96, 1)])
+def test_the_innermost_loop_fetches_nothing(inner: int, loop: int) -> None:
+    """Few weights are fetched once a tile, more of them in the loop around the innermost one."""
+    text = text_of(layer(35, inner, 650))
+    places = [
+        part.count("call void @llvm.prefetch") for part in re.split(r"^loop\d+:$", text, flags=re.M)[1:]
+    ]
+    assert [place for place, count in enumerate(places) if count] == [loop]
+    assert len(places) == 3
 
 
 def test_a_kernel_fetches_all_panels_but_the_first_and_computes_the_same(tmp_path: Path) -> None:
