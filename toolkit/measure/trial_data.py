@@ -135,6 +135,7 @@ def _changes(operator: Operator) -> list[Change]:
     factors = _factors(operator)
     peaks = 2 * turns // 3 if factors else 0
     classes = _prime(turns - peaks)
+    # Where a maximum is of few elements, each of them is the largest in several sets.
     places = max((operator.inputs[at].shape[factor.dimension] for at, factor in factors.items()), default=1)
     return [
         _large,

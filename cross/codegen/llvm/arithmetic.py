@@ -35,7 +35,7 @@ class Arithmetic:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.saturates = False  # whether the target converts floats to the nearest integer in range
-        self.has_extremes = False  # whether it has instructions for the larger of two floats, or else a NaN
+        self.has_extremes = False  # whether it has instructions for llvm.maximum and llvm.minimum
 
     def apply(self, name: str, operands: list[Value], depth: int | None = None) -> Value:
         """The value of an operation on values of one type.
@@ -97,14 +97,14 @@ class Arithmetic:
         return self.writer.value(selection(flags, bound, value))
 
     def extreme_of(self, op: str, left: Value, right: Value) -> Value:
-        """The minimum or maximum of two floats, a NaN on either side if there is one; of zeros any.
+        """The minimum or maximum of two floats; a NaN on either side is the result, of 0 and -0 either one.
 
-        As comparisons where LLVM would order zeros of different signs, too, in five instructions for three.
-        What waits for `left` is one comparison and one choice: a reduction's accumulator is there.
+        LLVM's intrinsics, which put -0 below 0, are five instructions on a target without ones for them;
+        these are three, of which one does not wait for `left`, where the accumulator of a reduction is.
         """
         if self.has_extremes:
             return self.apply(op, [left, right])
-        found = self.extreme(op, left, right)  # `left` where either is a NaN
+        found = self.extreme(op, left, right)  # `left` where one of them is a NaN
         return self.writer.value(
             selection(self.writer.value(comparison("fcmp uno", right, right)), right, found)
         )

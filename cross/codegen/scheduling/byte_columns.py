@@ -37,7 +37,7 @@ ISSUED: Final = 2  # instructions in a cycle
 AHEAD: Final = 30
 """Multiplications between the first load for an operand and its vector register: by llvm-mca's model of a
 Cortex-A53 24 to 36 are alike, and 18, byte_loads.py's, take 4 % longer."""
-SHIFTED_CYCLES: Final = 2  # to what shifts an operand, where others take one (llvm-mca, Cortex-A53)
+SHIFTED_CYCLES: Final = 2  # of an `orr` that shifts what it reads; of others one (llvm-mca, Cortex-A53)
 SUMS: Final = 3  # of 16 bits, alive at a time: one is begun, one gets its products, one is added
 REGISTERS: Final = 32
 BOTH: Final = (0, 2, 1, 3)  # steps of both registers: two at a time enter different ones in one cycle
