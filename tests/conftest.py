@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,18 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--board", default="", help="name or TOML file of a real board for the tests marked `board`"
     )
     parser.addoption(
-        "--graphs", type=int, default=100, help="random graphs that tests/fuzz/test_graph_models.py draws"
+        "--draws",
+        type=float,
+        default=1.0,
+        help="draw this many times as many random cases as `make test` does",
     )
-    parser.addoption(
-        "--node-cases", type=int, default=40, help="cases of onnx's that run on PoCL, and as many under qemu"
-    )
-    parser.addoption(
-        "--quantized", type=int, default=60, help="random quantized operators at each level of this machine"
-    )
-    parser.addoption(
-        "--pairs", type=int, default=270, help="random operators, each with a schedule, here and on PoCL"
-    )
-    parser.addoption("--seed", type=int, default=0, help="of what these options count, and of its schedules")
+    parser.addoption("--seed", type=int, default=0, help="of what --draws counts")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,6 +60,23 @@ def optimizer_of_pocl(request: pytest.FixtureRequest) -> Iterator[None]:
         if not getattr(request.module, "POCL_OPTIMIZES", False):
             patch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
         yield
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How many random cases to draw, and from which seed: --draws and --seed."""
+
+    factor: float
+    seed: int
+
+    def of(self, count: int) -> int:
+        """How many, where `make test` draws `count`."""
+        return max(1, round(count * self.factor))
+
+
+@pytest.fixture(scope="session")
+def draws(request: pytest.FixtureRequest) -> Draws:
+    return Draws(request.config.getoption("--draws"), request.config.getoption("--seed"))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@
 
 images.py and sequences.py have the networks, as common exporters write them; builder.py has their layers.
 Weights are scaled so that activations keep about their magnitude (He et al., 2015); the same seed gives the
-same bytes. `size` scales a network down for tests.
+same bytes. `size` and `most_blocks` scale a network down for tests.
 """
 
 from __future__ import annotations
@@ -33,9 +33,15 @@ NETWORKS: dict[str, Callable[..., str | tuple[str, ...]]] = {
 }
 
 
-def write(name: str, output: Path, seed: int, size: int | None = None) -> Path:
-    """Write a network to `output` and return it; `size` as the network's function says, None for its own."""
-    net = Network(np.random.default_rng(seed))
+def write(
+    name: str, output: Path, seed: int, size: int | None = None, most_blocks: int | None = None
+) -> Path:
+    """Write a network to `output` and return it.
+
+    `size`: as the network's function says, None for its own. `most_blocks`: how many equal blocks may follow
+    each other, None for all.
+    """
+    net = Network(np.random.default_rng(seed), most_blocks)
     found = NETWORKS[name](net, size) if size else NETWORKS[name](net)
     results = (found,) if isinstance(found, str) else found
     kinds = {dtype: helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype in ("float32", "int64")}

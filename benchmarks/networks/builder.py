@@ -18,10 +18,15 @@ class Network:
     """A network under construction. Methods append nodes and return the name of their result."""
 
     rng: np.random.Generator
+    most_blocks: int | None = None  # that follow each other and are equal but for their weights
     inputs: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)  # shape and dtype
     nodes: list[Any] = field(default_factory=list)
     weights: dict[str, Array] = field(default_factory=dict)
     channels: dict[str, int] = field(default_factory=dict)  # of images, by name
+
+    def blocks(self, count: int) -> range:
+        """The numbers of equal blocks in a row, of which the network has `count`."""
+        return range(count if self.most_blocks is None else min(count, self.most_blocks))
 
     def input(self, *shape: int, name: str = "input", dtype: str = "float32") -> str:
         """An input of the network; the second dimension of an image is its channels."""

@@ -53,7 +53,7 @@ def mobilenet_v2(net: Network, size: int = 224) -> str:
         (6, 320, 1, 1),
     )  # fmt: skip
     for expand, co, repeats, first_stride in blocks:
-        for position in range(repeats):
+        for position in net.blocks(repeats):
             stride = first_stride if position == 0 else 1
             ci, inner = net.channels[data], data
             wide = expand * ci
@@ -100,7 +100,8 @@ def efficientnet_b0(net: Network, size: int = 224) -> str:
         *((6, 5, 192, 4, 2), (6, 3, 320, 1, 1)),
     )
     for expand, k, co, repeats, first_stride in blocks:
-        for stride in (first_stride, *[1] * (repeats - 1)):
+        for block in net.blocks(repeats):
+            stride = 1 if block else first_stride
             ci = net.channels[data]
             wide = expand * ci
             inner = net.silu(net.conv_norm(data, wide, 1)) if expand > 1 else data
@@ -148,7 +149,8 @@ def resnet50(net: Network, size: int = 224) -> str:
     data = net.add("Relu", [net.conv_norm(image, 64, 7, 2)])
     data = net.add("MaxPool", [data], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     for co, blocks, first_stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
-        for stride in (first_stride, *[1] * (blocks - 1)):
+        for block in net.blocks(blocks):
+            stride = 1 if block else first_stride
             inner = net.add("Relu", [net.conv_norm(data, co, 1)])
             inner = net.add("Relu", [net.conv_norm(inner, co, 3, stride)])
             inner = net.batch_norm(net.conv(inner, 4 * co, 1), (0.1, 0.5))
@@ -247,7 +249,7 @@ def resnest50(net: Network, size: int = 224) -> str:
     data = act(act(act(net.input(1, 3, size, size), 32, 3, 2), 32, 3), 64, 3)
     data = net.add("MaxPool", [data], **half)
     for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
-        for block in range(blocks):
+        for block in net.blocks(blocks):
             inner = attention(act(data, width, 1), width)
             if not block:
                 if stage:
@@ -311,7 +313,7 @@ def swin(net: Network, size: int = 96) -> str:
             data = _written_out_norm(net, net.add("Concat", parts, axis=3), 4 * width)
             data = net.add("MatMul", [data, net.normal((4 * width, 2 * width), 4 * width, 1.0)])
             side, width = side // 2, 2 * width
-        for block in range(blocks):
+        for block in net.blocks(blocks):
             shifted = block % 2 == 1 and side > SWIN_WINDOW
             inner = _window_attention(
                 net, _written_out_norm(net, data, width), 3 << stage, shifted, (side, width)

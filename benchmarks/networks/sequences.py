@@ -56,7 +56,7 @@ def transformer(net: Network, size: int = 768) -> str:
     data = embedded(net, net.input(1, tokens, dtype="int64"), words, size)
     data = net.add("Add", [data, net.constant(net.rng.normal(0.0, 1.0, (1, tokens, size)))])
     data = net.layer_norm(data, size, 1e-12)
-    for _ in range(12):
+    for _ in net.blocks(12):
         data = encoder(net, data, size, 12)
     data = net.layer_norm(net.gelu(net.linear(data, size, size)), size, 1e-12)
     return net.linear(data, size, words)
@@ -69,7 +69,7 @@ def vit_tiny(net: Network, size: int = 224) -> str:
     data = net.transpose(net.reshape(data, 1, hidden, tokens), 0, 2, 1)
     data = net.add("Concat", [net.constant(net.rng.normal(0.0, 1.0, (1, 1, hidden))), data], axis=1)
     data = net.add("Add", [data, net.constant(net.rng.normal(0.0, 1.0, (1, tokens + 1, hidden)))])
-    for _ in range(12):
+    for _ in net.blocks(12):
         data = net.add("Add", [data, attention(net, net.layer_norm(data, hidden, 1e-6), hidden, 3)])
         inner = net.gelu(net.linear(net.layer_norm(data, hidden, 1e-6), hidden, 4 * hidden))
         data = net.add("Add", [data, net.linear(inner, 4 * hidden, hidden)])

@@ -56,8 +56,7 @@ def tree(objective: Objective, vanilla: bool) -> Make:
 MODELS: dict[str, Make] = {
     **{name: functools.partial(named, name) for name in COST_MODELS if name not in TREE_MODELS},
     "treegru": tree("rank", vanilla=False),
-    "treegru-regression": tree("regression", vanilla=False),
-    "vanilla-treegru": tree("rank", vanilla=True),
+    "vanilla-treegru": tree("regression", vanilla=True),  # two networks have both objectives and both kinds
     "transfer": transfer,
 }
 # networks take long to compile, and one kind of ensemble stands for the others

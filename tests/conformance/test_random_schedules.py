@@ -1,9 +1,10 @@
 """onnx's node cases with a random schedule of every operator: as aarch64 code under qemu, and on PoCL.
 
-    pytest tests/conformance/test_random_schedules.py --node-cases 300 --seed 1
+    pytest tests/conformance/test_random_schedules.py --draws 12 --seed 1
 
-takes so many of the cases that pass on this machine (test_onnx_node_cases.py), others and other schedules for
-another seed. Each operator computes what it is given when numpy runs the model, whose outputs are the case's.
+takes 12 times as many as `make test` of the cases that pass on this machine (test_onnx_node_cases.py), others
+and other schedules for another seed. Each operator computes what it is given when numpy runs the model, whose
+outputs are the case's.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from cross.loopnest import LoopNest, to_text, verify
 from device_runtime.protocol import GpuModule
 from tests.conformance.node_cases import Trial, difference, node_cases, variants
 from tests.conformance.test_onnx_node_cases import KNOWN
+from tests.conftest import Draws
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated
 from tests.fuzz.pocl import Pocl, PoclJob, pocl
 from tests.whole_models import scheduled
@@ -41,6 +43,7 @@ __all__ = ["pocl"]  # a fixture
 
 Array = NDArray[Any]
 
+CASES = 25
 MOST_OF_A_MODULE = 8  # cases: some operators have a hundred
 BATCH = 50  # operators that are one program for PoCL
 TOLERANCE = {"float16": 2e-3}  # of the largest element; 1e-4 of other floats
@@ -123,19 +126,20 @@ def drawn(trial: Trial, target: Target, rng: np.random.Generator) -> list[Drawn]
     return list(found.values())
 
 
-def operators(request: pytest.FixtureRequest, target: Target, folder: Path) -> list[Drawn]:
-    count, seed = request.config.getoption("--node-cases"), request.config.getoption("--seed")
-    rng = np.random.default_rng([5, seed])
-    return [item for case in sampled(count, rng) for item in drawn(imported(case, folder), target, rng)]
+def operators(draws: Draws, target: Target, folder: Path) -> list[Drawn]:
+    rng = np.random.default_rng([5, draws.seed])
+    return [
+        item for case in sampled(draws.of(CASES), rng) for item in drawn(imported(case, folder), target, rng)
+    ]
 
 
 @pytest.mark.emulated
-def test_node_cases_as_aarch64(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_node_cases_as_aarch64(draws: Draws, tmp_path: Path) -> None:
     board = load("emulated-a53")
     paths = emulation.find()
     if paths is None:
         pytest.skip("no emulation here; `make emulation` fetches it")
-    found = operators(request, board.target(None), tmp_path)
+    found = operators(draws, board.target(None), tmp_path)
     jobs = [Job(item.nest, item.operands) for item in found]
     artifact = compile_jobs(jobs, board.target(None))
     outputs = run_emulated(artifact, jobs, tmp_path, paths.command(board.link.command))
@@ -144,9 +148,9 @@ def test_node_cases_as_aarch64(request: pytest.FixtureRequest, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_node_cases_on_pocl(request: pytest.FixtureRequest, pocl: Pocl, tmp_path: Path) -> None:
+def test_node_cases_on_pocl(draws: Draws, pocl: Pocl, tmp_path: Path) -> None:
     target = pocl.narrowed(load("pocl").target("opencl"))
-    found = operators(request, target, tmp_path)
+    found = operators(draws, target, tmp_path)
     wrong = []
     for start in range(0, len(found), BATCH):
         batch = found[start : start + BATCH]

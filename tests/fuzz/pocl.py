@@ -77,17 +77,19 @@ class Pocl:
         assert failure is None, f"{failure}\n{jobs[at].kernel.code!s}"
         return outputs
 
-    def run_model(self, plan: ModelPlan, inputs: dict[str, Array]) -> dict[str, Array]:
-        """The outputs of a whole model, run in one child."""
-        outputs = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in plan.outputs}
+    def run_model(self, plan: ModelPlan, inputs: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:
+        """The outputs of a whole model for each of several inputs, run in one child."""
+        outputs = [{spec.name: np.zeros(spec.shape, spec.dtype) for spec in plan.outputs} for _ in inputs]
 
         def run(shared: mmap.mmap) -> dict[str, Any]:
             device = open_opencl(POCL, *self.folders, threads=1)
-            found = run_on_device(device, with_one_program(plan), inputs)
-            shared.write(b"".join(found[name].tobytes() for name in outputs))
+            merged = with_one_program(plan)
+            for given in inputs:
+                found = run_on_device(device, merged, given)
+                shared.write(b"".join(found[spec.name].tobytes() for spec in plan.outputs))
             return {}
 
-        failure = self._filled(list(outputs.values()), run)
+        failure = self._filled([array for found in outputs for array in found.values()], run)
         assert failure is None, failure
         return outputs
 

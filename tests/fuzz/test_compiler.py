@@ -4,12 +4,13 @@ A case is an operator of a random family and shape with a random configuration o
 the verifier before and after binding; the interpreter's output is compared with the numpy reference of
 the expression, and the machine code's with the interpreter's.
 
-    pytest tests/fuzz/test_compiler.py tests/fuzz/test_gpu.py --pairs 1000 --seed 1
+    pytest tests/fuzz/test_compiler.py tests/fuzz/test_gpu.py --draws 6 --seed 1
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,16 +28,20 @@ from cross.expression.families.data_movement import concat
 from cross.expression.reference import evaluate
 from cross.loopnest import LoopNest, Programs, to_text, verify
 from cross.schedule import Configuration, ScheduleSpace, cpu_space
+from tests.conftest import Draws
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
 from tests.fuzz.operators import FAMILIES, SEED_STRIDE, random_inputs, random_operator
 from tests.interpreter.interpreter import interpret
 from tests.targets import HOST, HOSTS
+from tests.unoptimized import unoptimized
 from toolkit.measure import emulation
 
 Array = NDArray[Any]
 
 TOLERANCE = 1e-4  # of the largest magnitude in the expected output
 SEED = 20261120
+PAIRS = 120
+OPTIMIZED_EVERY = 4  # the others take less time, and the code that LLVM is given is the same
 BATCH = 100  # cases that are one shared object
 
 
@@ -119,7 +124,7 @@ QUICK = settings(
 
 
 @pytest.mark.slow
-@settings(QUICK, max_examples=50)
+@settings(QUICK, max_examples=30)
 @given(SEEDS)
 def test_interpreter_equals_reference(seed: tuple[str, int]) -> None:
     interpreted(random_case(np.random.default_rng(seed[1]), HOST, seed[0]))
@@ -148,13 +153,17 @@ def test_the_untuned_program_of_every_family(family: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", range(len(HOSTS)), ids=map(named, HOSTS))
-def test_random_pairs_on_this_machine(level: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Each level of this machine gets its share of them, and other ones."""
-    count, seed = request.config.getoption("--pairs"), request.config.getoption("--seed")
-    numbers = [seed * SEED_STRIDE + number for number in range(level, count, len(HOSTS))]
-    for start in range(0, len(numbers), BATCH):
-        cases = [numbered_case(number, HOSTS[level]) for number in numbers[start : start + BATCH]]
-        check_machine_code(cases, HOSTS[level], tmp_path)
+def test_random_pairs_on_this_machine(level: int, draws: Draws, tmp_path: Path) -> None:
+    """Each level of this machine gets its share of them, and other ones. A quarter is compiled as the product
+    compiles, the others without LLVM's optimizations."""
+    last = draws.of(PAIRS)
+    numbers = [draws.seed * SEED_STRIDE + number for number in range(level, last, len(HOSTS))]
+    for part in range(OPTIMIZED_EVERY):
+        with nullcontext() if part == 0 else unoptimized():
+            mine = numbers[part::OPTIMIZED_EVERY]
+            for start in range(0, len(mine), BATCH):
+                cases = [numbered_case(number, HOSTS[level]) for number in mine[start : start + BATCH]]
+                check_machine_code(cases, HOSTS[level], tmp_path)
 
 
 @pytest.mark.emulated

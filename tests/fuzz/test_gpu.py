@@ -26,6 +26,7 @@ from cross.schedule import ScheduleSpace, gpu_space
 from cross.schedule.gpu_operands import shared_size
 from cross.schedule.winograd.gpu import gpu_winograd_spaces
 from device_runtime.protocol import GpuKernel, GpuModule
+from tests.conftest import Draws
 from tests.fuzz.operators import FAMILIES, SEED_STRIDE, random_inputs, random_operator
 from tests.fuzz.pocl import Pocl, PoclJob, pocl
 from tests.interpreter.interpreter import interpret
@@ -35,6 +36,7 @@ __all__ = ["pocl"]  # a fixture
 Array = NDArray[Any]
 TOLERANCE = 1e-4  # of the largest magnitude in the expected output
 POCL = load("pocl").target(None)
+PAIRS = 108
 OPTIMIZED_EVERY = 4  # a build with PoCL's optimizer takes three times as long
 SEEDS_OF_A_PROGRAM = 4  # each program takes PoCL a second before its first kernel
 
@@ -81,21 +83,12 @@ def compare(pocl: Pocl, cases: Sequence[Case], tolerance: float = TOLERANCE) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(3))
-def test_opencl_equals_interpreter_and_reference(pocl: Pocl, part: int) -> None:
-    target = pocl.narrowed(POCL)
-    cases = [random_case(family, 0, target) for family in sorted(FAMILIES)[part::3]]
-    compare(replace(pocl, optimized=True), cases)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(OPTIMIZED_EVERY))
-def test_random_pairs_on_pocl(pocl: Pocl, part: int, request: pytest.FixtureRequest) -> None:
+def test_random_pairs_on_pocl(pocl: Pocl, part: int, draws: Draws) -> None:
     """The first part is built as the product builds kernels, the others without PoCL's optimizer."""
     target, families = pocl.narrowed(POCL), sorted(FAMILIES)
-    count, seed = request.config.getoption("--pairs"), request.config.getoption("--seed")
-    last = max(OPTIMIZED_EVERY, count // len(families))
-    seeds = [seed * SEED_STRIDE + number for number in range(1, last + 1) if number % OPTIMIZED_EVERY == part]
+    last = max(OPTIMIZED_EVERY, draws.of(PAIRS) // len(families))
+    seeds = [draws.seed * SEED_STRIDE + number for number in range(last) if number % OPTIMIZED_EVERY == part]
     for start in range(0, len(seeds), SEEDS_OF_A_PROGRAM):
         compare(
             replace(pocl, optimized=part == 0),

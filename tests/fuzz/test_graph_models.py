@@ -1,8 +1,9 @@
 """Random graphs of several operators: import, reference, generated code against ONNX's reference evaluator.
 
-    pytest tests/fuzz/test_graph_models.py --graphs 2000 --seed 1
+    pytest tests/fuzz/test_graph_models.py --draws 30 --seed 1
 
-draws so many, those of another seed. Each runs under default schedules and under random ones.
+draws 30 times as many as `make test`, those of another seed. Each runs under default schedules and under
+random ones.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.conftest import Draws
 from tests.fuzz.graph_models import Known, Network, random_network
 from tests.onnx_models import save
+from tests.unoptimized import unoptimized
 from tests.whole_models import run_generated
 from toolkit.errors import ModelError
 from toolkit.model.graph import Graph
@@ -25,6 +28,7 @@ from toolkit.model.reference import run_reference
 
 Array = NDArray[Any]
 
+GRAPHS = 48
 PARTS = 4  # tests, which may run side by side
 BATCH = 50  # graphs whose kernels are one shared object
 ACCEPTED = 0.9  # of the graphs; others hold what docs/models.md says is refused
@@ -56,8 +60,10 @@ def failures(seeds: Sequence[tuple[int, int]], folder: Path, refused: list[str])
     ways = {
         "reference": (run_reference(*one) for one in given),
         "default schedules": run_generated(given, folder),
-        "random schedules": run_generated(given, folder, np.random.default_rng(list(seeds[0]))),
     }
+    with unoptimized():
+        drawn = run_generated(given, folder, np.random.default_rng(list(seeds[0])))
+        ways["random schedules"] = list(drawn)
     found = []
     for way, results in ways.items():
         for (seed, net, _), outputs in zip(models, results, strict=True):
@@ -68,9 +74,8 @@ def failures(seeds: Sequence[tuple[int, int]], folder: Path, refused: list[str])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_random_graphs_equal_onnx(part: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    count, seed = request.config.getoption("--graphs"), request.config.getoption("--seed")
-    seeds = [(seed, number) for number in range(part, count, PARTS)]
+def test_random_graphs_equal_onnx(part: int, draws: Draws, tmp_path: Path) -> None:
+    seeds = [(draws.seed, number) for number in range(part, draws.of(GRAPHS), PARTS)]
     found: list[str] = []
     refused: list[str] = []
     for start in range(0, len(seeds), BATCH):

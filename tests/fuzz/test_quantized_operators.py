@@ -1,11 +1,11 @@
 """Random quantized operators under random configurations: machine code against exact integers.
 
-    pytest tests/fuzz/test_quantized_operators.py --quantized 1000 --seed 1
+    pytest tests/fuzz/test_quantized_operators.py --draws 25 --seed 1
 
-draws so many at each level of this machine (with VNNI and without, as far as it has it) and under qemu as
-cores without and with dot products; a third as many run on PoCL or are compiled for CUDA by NVRTC. What each
-must compute, numpy says in exact integers; that the imported operators are onnxruntime's,
-tests/unit/toolkit/model/test_quantized.py checks.
+draws 25 times as many as `make test` at each level of this machine (with VNNI and without, as far as it has
+it) and under qemu as cores without and with dot products; a third as many run on PoCL or are compiled for
+CUDA by NVRTC. What each must compute, numpy says in exact integers; that the imported operators are
+onnxruntime's, tests/unit/toolkit/model/test_quantized.py checks.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from cross.expression.reference import evaluate
 from cross.loopnest import LoopNest, to_text
 from cross.nvrtc import usage
 from device_runtime.protocol import GpuModule
+from tests.conftest import Draws
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
 from tests.fuzz.pocl import Pocl, PoclJob, pocl
 from tests.fuzz.test_gpu import gpu_kernel
@@ -44,6 +45,7 @@ from toolkit.model.reference import run_reference
 __all__ = ["pocl"]  # a fixture
 
 Array = NDArray[Any]
+OPERATORS = 40
 IN_ONE_PROGRAM = 20  # kernels that PoCL builds at once
 
 A53 = load("emulated-a53").target(None)
@@ -110,37 +112,30 @@ def check(found: Sequence[Drawn], outputs: Sequence[Array]) -> None:
     assert not wrong, f"{len(wrong)} of {len(found)} are wrong, the first:\n{to_text(wrong[0].nest)}"
 
 
-def options(request: pytest.FixtureRequest) -> tuple[int, int]:
-    return request.config.getoption("--quantized"), request.config.getoption("--seed")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("target", EACH_HOST)
-def test_on_this_machine(target: Target, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    count, seed = options(request)
-    found = drawn(target, count, seed, tmp_path)
+def test_on_this_machine(target: Target, draws: Draws, tmp_path: Path) -> None:
+    found = drawn(target, draws.of(OPERATORS), draws.seed, tmp_path)
     jobs = [Job(item.nest, item.operands) for item in found]
     check(found, run_here(compile_jobs(jobs, target), jobs, tmp_path))
 
 
 @pytest.mark.emulated
 @pytest.mark.parametrize("target", [A53, A76], ids=["cortex-a53", "cortex-a76"])
-def test_as_aarch64(target: Target, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_as_aarch64(target: Target, draws: Draws, tmp_path: Path) -> None:
     paths = emulation.find()
     if paths is None:
         pytest.skip("no emulation here; `make emulation` fetches it")
-    count, seed = options(request)
-    found = drawn(target, count, seed, tmp_path)
+    found = drawn(target, draws.of(OPERATORS), draws.seed, tmp_path)
     jobs = [Job(item.nest, item.operands) for item in found]
     link = [part.replace("cortex-a53", "max") for part in load("emulated-a53").link.command]
     check(found, run_emulated(compile_jobs(jobs, target), jobs, tmp_path, paths.command(link)))
 
 
 @pytest.mark.slow
-def test_on_pocl(pocl: Pocl, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    count, seed = options(request)
+def test_on_pocl(pocl: Pocl, draws: Draws, tmp_path: Path) -> None:
     target = pocl.narrowed(load("pocl").target(None))
-    found = drawn(target, count // 3, seed, tmp_path)
+    found = drawn(target, draws.of(OPERATORS // 3), draws.seed, tmp_path)
     for start in range(0, len(found), IN_ONE_PROGRAM):
         part = found[start : start + IN_ONE_PROGRAM]
         jobs = [PoclJob(gpu_kernel(item.nest, target), item.nest, item.operands, 0) for item in part]
@@ -149,11 +144,10 @@ def test_on_pocl(pocl: Pocl, request: pytest.FixtureRequest, tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("board", ["jetson-nano", "jetson-orin-nano"])
-def test_compiled_by_nvrtc(board: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_compiled_by_nvrtc(board: str, draws: Draws, tmp_path: Path) -> None:
     """Without `__dp4a` and with it."""
-    count, seed = options(request)
     target = load(board).target("gpu")
-    found = drawn(target, count // 3, seed, tmp_path)
+    found = drawn(target, draws.of(OPERATORS // 3), draws.seed, tmp_path)
     jobs = [Job(item.nest, item.operands) for item in found]
     module = GpuModule.from_bytes(compile_jobs(jobs, target).code)
     codes = [kernel.code for kernel in module.kernels.values()]

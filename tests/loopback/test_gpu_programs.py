@@ -33,7 +33,7 @@ from toolkit.model.load import load_model
 pytestmark = pytest.mark.slow
 
 APPLICATION = Path(__file__).parents[1] / "unit/toolkit/bundle/application.c"
-MODELS = ["while", "nested-else", str(LAYERS[0]), str(LAYERS[-1])]
+MODELS = ["while", "nested-then", str(LAYERS[0]), str(LAYERS[-1])]
 KNOWS_THE_CPU = """
 import os, sys, pyopencl
 from device_runtime.drivers.pocl import PLATFORM, name_cpu
@@ -154,7 +154,9 @@ def test_loops_and_choices_on_opencl(name: str, pocl: Pocl, opencl: dict[str, st
     target = pocl.narrowed(load("pocl").target("opencl"))
     graph = load_model(save(tmp_path, proto))
     plan = assemble(graph, kernels(graph, target=target), target)
-    check(graph, called(installed(plan, target, tmp_path), inputs, opencl), proto, inputs)
+    folder = installed(plan, target, tmp_path)
+    for given in inputs:
+        check(graph, called(folder, given, opencl), proto, given)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -168,7 +170,8 @@ def test_loops_and_choices_on_cuda(name: str, monkeypatch: pytest.MonkeyPatch, t
     folder = installed(plan, target, tmp_path)
     environment: dict[str, Any] = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     driver_library(gpu_model(plan), "sm_53", tmp_path)
-    check(graph, called(folder, inputs, environment), proto, inputs)
+    for given in inputs:
+        check(graph, called(folder, given, environment), proto, given)
     driver_library(gpu_model(plan), "sm_62", tmp_path)
     assert "for another compute capability than the device has: stand-in (62)" in failure(folder, environment)
     (tmp_path / "libcuda.so.1").write_bytes(b"")

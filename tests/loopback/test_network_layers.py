@@ -24,17 +24,18 @@ LAYERS = {
     "mobilenet_v2": 20,
     "mobilenet_v3": 25,
     "r2plus1d_18": 20,
-    "resnest50": 100,
-    "resnet50": 50,
+    "resnest50": 80,
+    "resnet50": 28,
     "resnet18": 14,
     "squeezenet": 15,
     "ssd": 12,
-    "swin": 300,
-    "transformer": 60,
+    "swin": 100,
+    "transformer": 25,
     "vad": 10,
-    "vit_tiny": 40,
+    "vit_tiny": 25,
     "yolo": 16,
 }
+MOST_BLOCKS = 2  # more of equal blocks in a row have no operator that these do not have
 SMALLER = {
     "efficientnet_b0": 64,
     "r2plus1d_18": 56,
@@ -49,7 +50,7 @@ SMALLER = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_every_layer_of_a_network(name: str, local_board: Board, tmp_path: Path) -> None:
-    model = write(name, tmp_path / f"{name}.onnx", seed=3, size=SMALLER.get(name))
+    model = write(name, tmp_path / f"{name}.onnx", seed=3, size=SMALLER.get(name), most_blocks=MOST_BLOCKS)
     assert check_on_board(local_board, model, 13, tmp_path) >= LAYERS[name]
 
 
@@ -59,17 +60,15 @@ def test_every_layer_of_a_network_with_random_schedules(
     name: str, local_board: Board, tmp_path: Path
 ) -> None:
     size = {"bert": 24, "dcgan": 16, "vad": 256, "yolo": 64}[name]
-    model = write(name, tmp_path / f"{name}.onnx", seed=4, size=size)
+    model = write(name, tmp_path / f"{name}.onnx", seed=4, size=size, most_blocks=MOST_BLOCKS)
     assert check_on_board(local_board, model, 14, tmp_path, at_random) >= LAYERS[name]
 
 
 @pytest.mark.emulated
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "size"), [("bert", 16), ("dcgan", 8), ("lstm_lm", 24), ("mobilenet_v3", 64), ("yolo", 32)]
-)
+@pytest.mark.parametrize(("name", "size"), [("bert", 16), ("lstm_lm", 24), ("mobilenet_v3", 64)])
 def test_every_layer_of_a_network_on_an_emulated_board(
     name: str, size: int, emulated_board: Board, tmp_path: Path
 ) -> None:
-    model = write(name, tmp_path / f"{name}.onnx", seed=5, size=size)
+    model = write(name, tmp_path / f"{name}.onnx", seed=5, size=size, most_blocks=MOST_BLOCKS)
     assert check_on_board(emulated_board, model, 15, tmp_path) >= LAYERS[name]

@@ -16,7 +16,6 @@ from tests.loopback.gpu_modules import BODIES, HEAD, by_way_of_workspace, measur
 from toolkit.measure.session import Session, open_session
 from toolkit.report.health import check_board
 
-POCL_OPTIMIZES = True
 pytestmark = pytest.mark.slow  # PoCL takes seconds to start, and for each kernel
 
 

@@ -328,11 +328,11 @@ def test_the_plan_alone(run: Run, tmp_path: Path) -> None:
 def test_trials_shared_by_all_operators(run: Run, tmp_path: Path) -> None:
     write_network(tmp_path)
     board = board_file(tmp_path, HOST)
-    report = json.loads(run(*tune(board, "--total-trials", 24, "--json")).stdout)
-    assert report["measured"] == report["trials"] <= 24
-    again = json.loads(run(*tune(board, "--total-trials", 24, "--json")).stdout)
-    assert again["measured"] == 24 - report["trials"]
-    refused = run(*tune(board, "--total-trials", 24, "--trials", 3), code=2)
+    report = json.loads(run(*tune(board, "--total-trials", 16, "--json")).stdout)
+    assert report["measured"] == report["trials"] <= 16
+    again = json.loads(run(*tune(board, "--total-trials", 16, "--json")).stdout)
+    assert again["measured"] == 16 - report["trials"]
+    refused = run(*tune(board, "--total-trials", 16, "--trials", 3), code=2)
     assert "--trials, --total-trials and --budget exclude each other" in refused.stderr
 
 

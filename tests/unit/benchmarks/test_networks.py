@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.networks import write
 from tests.onnx_models import onnxruntime_values, random_inputs, worst_layer_error
+from toolkit.model.distinct import distinct_operators
 from toolkit.model.load import load_model
 from toolkit.model.reference import cut, run_reference
 
@@ -35,6 +36,14 @@ def test_network_layer_by_layer(name: str, size: int, tmp_path: Path) -> None:
     worst, compared = worst_layer_error(graph, onnx.load(str(path)), random_inputs(graph, seed=1))
     assert worst <= 1e-5
     assert compared >= len(graph.groups) // 3
+
+
+@pytest.mark.parametrize(("name", "size"), [("efficientnet_b0", 64), ("resnet50", 32), ("vit_tiny", 64)])
+def test_two_of_equal_blocks_have_the_operators_of_all(name: str, size: int, tmp_path: Path) -> None:
+    whole, short = (load_model(write(name, tmp_path / f"{most}.onnx", 3, size, most)) for most in (None, 2))
+    assert len(short.steps) < len(whole.steps)
+    keys = [{item.operator.key for item in distinct_operators(graph)} for graph in (whole, short)]
+    assert keys[0] == keys[1]
 
 
 def test_the_generator_is_its_convolutions(tmp_path: Path) -> None:

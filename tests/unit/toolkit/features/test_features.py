@@ -112,12 +112,12 @@ def test_vectorized_features_equal_the_plain_ones_of_any_operator(family: str, t
     programs = Programs(space_of(random_operator(rng, family), target))
     batch = of_every_structure(programs, rng, 60)
     for kind in KINDS:
-        check(make_features(kind, programs), programs, batch[rng.permutation(len(batch))[:8]])
+        check(make_features(kind, programs), programs, batch[rng.permutation(len(batch))[:4]])
 
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_vectorized_features_equal_the_plain_ones_of_random_cases(seed: int) -> None:
     rng = np.random.default_rng(seed)
     programs = Programs(cpu_space(random_operator(rng), TARGET))
