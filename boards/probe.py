@@ -38,7 +38,7 @@ ARM_CORES: Mapping[str, str] = {  # "CPU part" to LLVM's name (llvm/lib/TargetPa
     "0xd48": "cortex-x2", "0xd49": "neoverse-n2", "0xd4a": "neoverse-e1", "0xd4b": "cortex-a78c",
     "0xd4d": "cortex-a715", "0xd4e": "cortex-x3", "0xd4f": "neoverse-v2",
 }  # fmt: skip
-ARM_FEATURES = ("dotprod", "i8mm")  # products of bytes; named in targets, and kernels use the first
+ARM_FEATURES = ("dotprod", "i8mm")  # products of bytes; named in targets, as kernels use them
 
 
 @dataclass(frozen=True, slots=True)

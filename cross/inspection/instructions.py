@@ -132,7 +132,7 @@ _ARM_ARRANGEMENT: Final = re.compile(r"v\d+\.(\d*)([bhsd])")
 _ARM_LANES: Final = {"b": 1, "h": 2, "s": 4, "d": 8}
 _ARM_FMA: Final = re.compile(r"(fml[as]|fn?madd|fn?msub)$")
 _ARM_INTEGER_FMA: Final = re.compile(r"([su]ml[as]l2?|[su]mull2?|mla|mls|mul)$")  # a product a lane
-_ARM_DOT: Final = re.compile(r"([su]|us|su)dot$")  # four products a lane
+_ARM_DOT: Final = re.compile(r"([su]|us|su)(dot|mmla)$")  # four products a lane, or eight
 _ARM_FLOP: Final = re.compile(r"f(add|sub|mul|nmul|div|max|min|maxnm|minnm|abd)$")
 _ARM_LOAD: Final = re.compile(r"(ld[1-4]r?|ldu?r\w*|ldn?p\w*)$")
 _ARM_STORE: Final = re.compile(r"(st[1-4]|stu?r[bh]?|stn?p)$")
@@ -153,7 +153,8 @@ def _classify_aarch64(line: Line) -> Instruction:
     elif _ARM_FMA.match(line.mnemonic):
         kind, flops = Kind.FMA, 2 * _arm_lanes(line)
     elif _ARM_DOT.match(line.mnemonic) or _ARM_INTEGER_FMA.match(line.mnemonic):
-        kind, flops = Kind.FMA, (8 if "dot" in line.mnemonic else 2) * _arm_lanes(line)
+        dot = _ARM_DOT.match(line.mnemonic)
+        kind, flops = Kind.FMA, {None: 2, "dot": 8, "mmla": 16}[dot and dot[2]] * _arm_lanes(line)
     elif _ARM_MOVE.match(line.mnemonic):
         kind = Kind.MOVE
     else:

@@ -19,7 +19,7 @@ import numpy as np
 
 from boards.target import Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
-from cross.expression.language.operations import SHARED_STEPS
+from cross.expression.language.operations import EIGHTS, SHARED_STEPS
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis
 from cross.schedule.cycles import Machine, Nest, far_bytes, nest_cycles
@@ -58,7 +58,7 @@ Operands = Sequence[tuple[int, ...]]
 class Core:
     """What matters of a core: elements of a vector register, vector registers, its kind; whether a mask makes
     a vector of any rest; how many steps of a sum share an addition; registers that a vector operand takes,
-    and that a product takes before it is added."""
+    and that a product takes before it is added; rows that one instruction multiplies."""
 
     lanes: int
     registers: int
@@ -67,6 +67,7 @@ class Core:
     shared_steps: int = 0  # of products of pairs of bytes; 0: of others
     operand_registers: int = 1
     product_registers: int = 0
+    rows_together: int = 1
 
     def vectors(self, extent: int) -> int:
         """Vector registers that so many elements take."""
@@ -94,7 +95,9 @@ def core_of(target: Target, dtype: str, byte_products: frozenset[str] = frozense
     widened = "dot4" in byte_products and target.vector_registers == 16 and "+avxvnni" not in target.features
     in_order = target.cpu in IN_ORDER_CPUS
     apart = max((_PRODUCT_REGISTERS.get(function, 0) for function in byte_products), default=0)
-    return Core(lanes, target.vector_registers, in_order, masks, shared_steps, 2 if widened else 1, apart)
+    rows = 2 if byte_products & EIGHTS else 1  # and words of eight bytes, a register for every two columns
+    operand = 2 if widened or rows == 2 else 1
+    return Core(lanes, target.vector_registers, in_order, masks, shared_steps, operand, apart, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,7 @@ def fastest_tile(
         for order, vector_axis_first in orders.items():
             cycles = nest_cycles(nest, machine, tile, count, order)
             cycles *= REORDERED if vector_axis_first else 1.0
+            cycles *= waste(math.prod(tile[:-1]), core.rows_together)
             if cycles < best.cycles:
                 best = Tile(tile, vector_axis_first, cycles)
     return best

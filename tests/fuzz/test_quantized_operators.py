@@ -3,9 +3,9 @@
     pytest tests/fuzz/test_quantized_operators.py --draws 25 --seed 1
 
 draws 25 times as many as `make test` at each level of this machine (with VNNI and without, as far as it has
-it) and under qemu as cores without and with dot products; a third as many run on PoCL or are compiled for
-CUDA by NVRTC. What each must compute, numpy says in exact integers; that the imported operators are
-onnxruntime's, tests/unit/toolkit/model/test_quantized.py checks.
+it) and under qemu as cores without dot products, with them, and with products of matrices; a third as many
+run on PoCL or are compiled for CUDA by NVRTC. What each must compute, numpy says in exact integers; that the
+imported operators are onnxruntime's, tests/unit/toolkit/model/test_quantized.py checks.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ IN_ONE_PROGRAM = 20  # kernels that PoCL builds at once
 
 A53 = load("emulated-a53").target(None)
 A76 = msgspec.structs.replace(A53, cpu="cortex-a76", features=("+neon", "+dotprod"))
+N2 = msgspec.structs.replace(A53, cpu="neoverse-n2", features=("+neon", "+dotprod", "+i8mm"))
 FAMILIES = (convolution, convolution, product, product, of_activations, of_transposed, others)
 UNTUNED = 0.3  # of the operators: their loops are those that in-order cores have written in order
 NARROW = (128, 127, 64, 63)  # magnitudes of weights that cores without dot products treat differently
@@ -121,7 +122,7 @@ def test_on_this_machine(target: Target, draws: Draws, tmp_path: Path) -> None:
 
 
 @pytest.mark.emulated
-@pytest.mark.parametrize("target", [A53, A76], ids=["cortex-a53", "cortex-a76"])
+@pytest.mark.parametrize("target", [A53, A76, N2], ids=lambda target: target.cpu)
 def test_as_aarch64(target: Target, draws: Draws, tmp_path: Path) -> None:
     paths = emulation.find()
     if paths is None:

@@ -29,7 +29,7 @@ import numpy as np
 from boards.target import Target
 from cross.codegen.llvm.dot_products import product_of
 from cross.expression.language.dtypes import ITEM_BYTES
-from cross.expression.language.operations import DOT_BYTES, OPERATIONS
+from cross.expression.language.operations import DOT_BYTES, OPERATIONS, UNSIGNED_DATA
 from toolkit.model.fuse import fuse
 from toolkit.model.graph import Array, Attribute, Graph, GraphBuilder, Node, Value, verify
 from toolkit.model.weight_layout import phase_sums
@@ -147,12 +147,13 @@ def _product(graph: Graph, node: Node, target: Target) -> _Product | None:
         return None
     largest = int(np.abs(weight.data.astype(np.int16)).max(initial=0))
     rows = math.prod(graph.values[node.output].shape[:-1])
-    name = product_of(target, largest, rows, weight.data.nbytes)
+    signed = data.dtype == "int8"
+    name = product_of(target, largest, rows, weight.data.nbytes, data.shape[-1], signed)
     if name == "wide_dot2" and data.shape[-1] < _BYTES_OF_A_WORD:
         name = "dot4"  # three channels are words of an image
     count = DOT_BYTES[name]
     few = data.shape[-1] < count - 1  # most of a word would be filling
-    return None if few else _Product(name, count, name not in ("dot4", "narrow_dot4"))
+    return None if few else _Product(name, count, name not in UNSIGNED_DATA)
 
 
 def _ranks(node: Node) -> tuple[int, ...]:
@@ -218,7 +219,7 @@ def _pack_computed(
     """A product of two computed operands of bytes, each with a zero point."""
     left, right = (graph.values[name] for name in node.inputs)
     output, length, name = graph.values[node.output], left.shape[-1], product_of(target, _LARGEST)
-    count, signed = DOT_BYTES[name], name != "dot4"
+    count, signed = DOT_BYTES[name], name not in UNSIGNED_DATA
     if length < count - 1:  # most of a word would be filling
         build.nodes.append(node)
         return

@@ -5,6 +5,8 @@
   widened in memory, or of the even and the odd bytes of words. `pmaddubsw` takes bytes, but its sums of two
   saturate: it is for weights within +-64 alone, with which none does. Source: Intel 64 and IA-32
   Architectures Software Developer's Manual, volume 2.
+- aarch64 with products of matrices (Armv8.6, I8MM): `smmla` and `usmmla` multiply eight bytes of two rows by
+  those of two columns, see scheduling/matrix_products.py.
 - aarch64 with dot products (Armv8.2, DotProd): `sdot`, both operands with signs. Without, `smull` and
   `smlal` multiply bytes into 16-bit lanes, and `sadalp` adds pairs of those to 32-bit lanes: as many steps
   share the 16 bits as the weights allow, see scheduling/byte_products.py. Source: Arm Architecture Reference
@@ -22,8 +24,8 @@ from boards.target import Target
 from cross.codegen.instructions import Instruction, Value, binary, call, conversion, literal, shuffle
 from cross.codegen.llvm.arithmetic import Arithmetic
 from cross.codegen.llvm.objects import cpu_and_features
-from cross.codegen.scheduling.byte_products import DECLARATIONS, LANES, STEP
-from cross.expression.language.operations import BYTE_BOUNDS, WEIGHT_BOUNDS
+from cross.codegen.scheduling import byte_products, matrix_products
+from cross.expression.language.operations import BYTE_BOUNDS, EIGHTS, WEIGHT_BOUNDS
 from cross.expression.language.terms import Cast
 from cross.loopnest.nodes import Expr
 from cross.schedule.cycles import L2_SHARE
@@ -35,6 +37,7 @@ _MULTIPLY_ADD_PAIRS: Final = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx51
 _MULTIPLY_ADD_BYTES: Final = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw"}
 
 _FEW_REGISTERS: Final = 16  # of vectors, up to AVX2: AVX-512 has twice as many
+_EIGHT: Final = 8
 MANY_ROWS: Final = 16
 """Rows from which weights widened in memory pay, if they stay in the second cache: others are waited for.
 Measured on one Zen 3: 1.06 to 1.15 times as fast up to 0.56 of that cache, 0.91 to 0.98 from 1.15 on."""
@@ -52,11 +55,14 @@ def dot_lanes(target: Target) -> frozenset[int]:
     return frozenset(lanes | ({4, 8} if features >= _SHORT else set()))
 
 
-def product_of(target: Target, largest: int, rows: int = 1, weight_bytes: int = 0) -> str:
+def product_of(
+    target: Target, largest: int, rows: int = 1, weight_bytes: int = 0, channels: int = 0, signed: bool = True
+) -> str:
     """The operation, a row of OPERATIONS, by which a target multiplies bytes.
 
     `largest`: the magnitude that no weight exceeds, at most 128. `rows`: how many results read a weight;
-    `weight_bytes`: of all weights, as bytes.
+    `weight_bytes`: of all weights, as bytes; `channels`: bytes of data that lie together; `signed`: whether
+    these have signs.
     """
     if target.kind != "cpu":
         return "sdot4"  # their functions take both operands with signs
@@ -68,8 +74,25 @@ def product_of(target: Target, largest: int, rows: int = 1, weight_bytes: int = 
         near = 2 * weight_bytes <= L2_SHARE * target.l2_bytes
         return "wide_dot2" if rows >= MANY_ROWS and near else "dot4"
     if dot_lanes(target):
+        if rows > 1 and multiplies_matrices(target) and _fills_eights(channels):
+            return "sdot8" if signed else "dot8"
         return "sdot4"
     return min((bound, name) for name, bound in BYTE_BOUNDS.items() if largest <= bound)[1]
+
+
+def multiplies_matrices(target: Target) -> bool:
+    """Whether an aarch64 target has `smmla`.
+
+    Where a core has it, it multiplies twice as many bytes as `sdot` in the same time: both take either vector
+    unit of a Neoverse N2 for one cycle (Arm Neoverse N2 Software Optimization Guide, as LLVM's
+    AArch64SchedNeoverseN2.td has it). Not measured by us.
+    """
+    return target.triple.startswith("aarch64") and "+i8mm" in cpu_and_features(target)[1].split(",")
+
+
+def _fills_eights(channels: int) -> bool:
+    """Whether eight bytes need no more filling than four, which data are copied for."""
+    return channels >= _EIGHT and -channels % _EIGHT == -channels % (_EIGHT // 2)
 
 
 def _multiplies_bytes(target: Target) -> bool:
@@ -88,7 +111,13 @@ class DotProducts:
 
     def add(self, function: str, total: Value, words: Value, weights: Value) -> Value | None:
         """total + function(words, weights), lane by lane; None where the target has no instruction for it."""
+        row = words
         (total, words, weights), lanes = self.arithmetic.together(total, words, weights)
+        if function in EIGHTS:
+            by_rows = row.lanes == 1 and lanes in matrix_products.LANES
+            return (self._matrix_step if by_rows else self._eights)(
+                function, total, row if by_rows else words, weights
+            )
         if function in BYTE_BOUNDS:
             return self._pairs(function, total, words, weights)
         if lanes in dot_lanes(self.target) and function == ("dot4" if self.x86 else "sdot4"):
@@ -125,6 +154,31 @@ class DotProducts:
         bytes_ = [self._as(value, "int8", 4 * lanes) for value in (words, weights)]
         return self._called(f"aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8", total, total, *bytes_)
 
+    def _matrix_step(self, function: str, total: Value, row: Value, columns: Value) -> Value:
+        """Eight bytes of one row by those of several columns; which rows go together, the scheduler finds."""
+        self.arithmetic.writer.declare(matrix_products.declaration(function))
+        operands = (total, row, columns)
+        return self._write(Instruction(matrix_products.STEP, "int32", total.lanes, operands, function))
+
+    def _eights(self, function: str, total: Value, words: Value, weights: Value) -> Value:
+        """Eight bytes of each lane by eight others: the sums of either four, added up."""
+        lanes, name = total.lanes, "sdot" if function == "sdot8" else "usdot"
+        operands = [self._as(value, "int8", 8 * lanes) for value in (words, weights)]
+        size = min(8 * lanes, 16)  # bytes of a register
+        zeros = Value("zeroinitializer", "int32", size // 4)
+        sums = []
+        for start in range(0, 8 * lanes, size):
+            part = tuple(range(start, start + size))
+            parts = [
+                item if len(part) == item.lanes else self._write(shuffle(item, part)) for item in operands
+            ]
+            called = f"aarch64.neon.{name}.v{size // 4}i32.v{size}i8"
+            sums.append(self._called(called, zeros, zeros, *parts))
+        both = sums[0] if len(sums) == 1 else self._write(shuffle(sums[0], tuple(range(2 * lanes)), sums[1]))
+        for lane in (0, 1):
+            total = self._write(binary("add", total, self._every_other(both, lane)))
+        return total
+
     def _by_pairs_of_words(self, total: Value, words: Value, weights: Value) -> Value:
         """Of the even bytes, then of the odd ones: pairs of 16-bit numbers, none of whose sums overflow."""
         lanes = total.lanes
@@ -154,10 +208,11 @@ class DotProducts:
     def _pairs(self, function: str, total: Value, words: Value, weights: Value) -> Value:
         """Pairs of bytes with signs; on aarch64 the scheduler writes the instructions of full vectors."""
         lanes = total.lanes
-        if lanes == LANES and self.target.triple.startswith("aarch64"):
-            for declaration in DECLARATIONS:
+        if lanes == byte_products.LANES and self.target.triple.startswith("aarch64"):
+            for declaration in byte_products.DECLARATIONS:
                 self.arithmetic.writer.declare(declaration)
-            return self._write(Instruction(STEP, "int32", lanes, (total, words, weights), function))
+            operands = (total, words, weights)
+            return self._write(Instruction(byte_products.STEP, "int32", lanes, operands, function))
         wide = [
             self._write(conversion("sext", self._as(value, "int8", 2 * lanes), "int32"))
             for value in (words, weights)

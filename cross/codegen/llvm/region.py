@@ -31,7 +31,7 @@ from cross.codegen.llvm.uses import buffers, dtypes_together, free_variables, st
 from cross.codegen.llvm.values import Values
 from cross.codegen.llvm.writer import Block as OpenBlock
 from cross.codegen.llvm.writer import Writer
-from cross.codegen.scheduling.byte_products import with_instructions
+from cross.codegen.scheduling import byte_products, matrix_products
 from cross.codegen.scheduling.steps import ordered
 from cross.errors import CompileError
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
@@ -121,7 +121,10 @@ class Region(Stores):
 
     def text(self) -> list[str]:
         """What is written."""
-        return printed(with_instructions(self.writer.blocks[0].lines, self.writer.name))
+        lines: Sequence[Line] = self.writer.blocks[0].lines
+        for products in (byte_products, matrix_products):
+            lines = products.with_instructions(lines, self.writer.name)
+        return printed(lines)
 
     def loop_over_range(self) -> None:
         """begin <= index < end, each decoded into the collapsed loops' variables."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from cross.expression.language.operations import EIGHTS
+from cross.expression.language.terms import Call, walk
 from cross.loopnest.nodes import (
     Buffer,
+    Expr,
     For,
+    Load,
     LoopKind,
     Scope,
     Statement,
@@ -31,11 +35,15 @@ def buffers(statement: Statement) -> dict[str, Buffer]:
 
 def dtypes_together(statement: Statement) -> dict[str, set[str]]:
     """By the variable of each vectorized loop the dtypes of its buffers and of those of all loops that share
-    registers with it: what one loop puts into vectors another reads in the same ones.
+    registers with it: what one loop puts into vectors another reads in the same ones. Words of eight bytes do
+    not count: their products have as many lanes as the sums.
     """
     loops = [item for item in statements(statement) if isinstance(item, For)]
     used = {loop.var: buffers(loop.body).values() for loop in loops if loop.kind is LoopKind.VECTORIZED}
-    held = {var: {buffer.dtype for buffer in found} for var, found in used.items()}
+    words = {load.buffer.name for _, store in stores(statement) for load in _words_of_eight(store.value)}
+    held = {
+        var: {buffer.dtype for buffer in found if buffer.name not in words} for var, found in used.items()
+    }
     registers = {
         var: {buffer.name for buffer in found if buffer.scope is Scope.REGISTER}
         for var, found in used.items()
@@ -45,6 +53,11 @@ def dtypes_together(statement: Statement) -> dict[str, set[str]]:
         for one, other in pairs:
             held[one] = held[other] = held[one] | held[other]
     return held
+
+
+def _words_of_eight(expr: Expr) -> list[Load]:
+    products = [item for item in walk(expr) if isinstance(item, Call) and item.function in EIGHTS]
+    return [load for product in products for load in loads(product)]
 
 
 def free_variables(statement: Statement) -> set[str]:

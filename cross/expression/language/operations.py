@@ -143,6 +143,12 @@ def _pairs_by_shifts(call: Callable[..., Any], words: Any, weights: Any) -> Any:
     return call("+", call("*", *low), call("*", *high))
 
 
+def _eights(name: str, numpy: Callable[..., Any]) -> Operation:
+    """The products of eight bytes of each of two int64, which LLVM code has only."""
+    kinds = ("signed",)
+    return Operation(name=name, arity=2, kinds=kinds, only="int64", result="int32", numpy=numpy, cost=15)
+
+
 def _pairs(name: str) -> Operation:
     """A row of `BYTE_BOUNDS`: the products of two bytes of each of two int16, which LLVM code has only."""
     kinds = ("signed",)
@@ -157,8 +163,12 @@ WEIGHT_BOUNDS: Final = {**BYTE_BOUNDS, "narrow_dot4": 64}
 """How large the second operand's bytes may be. Of `narrow_dot4` two products fit 16 bits with a sign."""
 WIDENED_BOUND: Final = 255
 """How large numbers that were bytes are."""
-BYTE_PRODUCTS: Final = frozenset({"dot4", "sdot4", "wide_dot2", *WEIGHT_BOUNDS})
+EIGHTS: Final = frozenset({"dot8", "sdot8"})
+"""Products of eight bytes: of two rows with two columns at once, where a processor multiplies matrices."""
+BYTE_PRODUCTS: Final = frozenset({"dot4", "sdot4", "wide_dot2", *WEIGHT_BOUNDS, *EIGHTS})
 """Sums of products of the numbers that words hold: bytes; of `wide_dot2` bytes widened to 16 bits."""
+UNSIGNED_DATA: Final = frozenset({"dot4", "narrow_dot4", "dot8"})
+"""Those whose first operand's bytes have no sign."""
 
 _UNEVEN = "({0} % {1} != 0 && ({0} < 0) != ({1} < 0))"  # in C: 1 where a quotient was rounded up, else 0
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
@@ -265,12 +275,15 @@ OPERATIONS: Final = {
             expansion=_by_shifts,
         ),
         *map(_pairs, BYTE_BOUNDS),
+        _eights("dot8", _dot_of_bytes),
+        _eights("sdot8", _dot),
     )
 }  # fmt: skip
 """All rows by name."""
 
 DOT_BYTES: Final = {
     "dot4": 4, "sdot4": 4, "narrow_dot4": 4, "wide_dot2": 2, **dict.fromkeys(BYTE_BOUNDS, 2),
+    **dict.fromkeys(EIGHTS, 8),
 }  # fmt: skip
 """How many bytes of a word, widened or not, an operation multiplies and sums."""
 

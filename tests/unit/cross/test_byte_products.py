@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 
 import msgspec
@@ -20,7 +22,7 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor, placeholder
 from cross.expression.language.terms import Binary, Const, Term, call, cast
 from cross.inspection.cpu_loops import CodeReport, inspect
-from cross.loopnest import Programs
+from cross.loopnest import Programs, to_text
 from cross.schedule import space_of
 from tests.fuzz.kernels import Job, compile_jobs, run_emulated, run_here
 from tests.quick import others_slow
@@ -30,6 +32,7 @@ from toolkit.model.labels import short_name
 
 A53 = load("emulated-a53").target(None)
 A76 = msgspec.structs.replace(A53, cpu="cortex-a76", features=("+neon", "+dotprod"))
+N2 = msgspec.structs.replace(A53, cpu="neoverse-n2", features=("+neon", "+dotprod", "+i8mm"))
 SSE2 = msgspec.structs.replace(AVX2, cpu="x86-64", vector_bytes=16)
 VNNI = msgspec.structs.replace(AVX2, features=("+avxvnni",))
 
@@ -63,6 +66,7 @@ def report(target: Target, function: str, channels: int, kernel: int, size: int 
         (SSE2, 64, "wide_dot2", "pmaddwd"),
         (VNNI, 64, "dot4", "vpdpbusd"),
         (A76, 128, "sdot4", "sdot"),
+        (N2, 128, "sdot8", "smmla"),
         (A53, 128, "dot2", "sadalp"),
         (A53, 127, "dot2x2", "smlal"),
         pytest.param(A53, 63, "dot2x4", "smlal", marks=pytest.mark.slow),
@@ -71,7 +75,7 @@ def report(target: Target, function: str, channels: int, kernel: int, size: int 
 def test_each_target_has_its_instructions(
     target: Target, largest: int, product: str, instruction: str
 ) -> None:
-    assert product_of(target, largest, rows=28 * 28, weight_bytes=32 * 32 * 9) == product
+    assert product_of(target, largest, rows=28 * 28, weight_bytes=32 * 32 * 9, channels=32) == product
     hot = report(target, product, 32, 3).hot
     assert hot is not None and any(instruction in line for line in hot.lines)
 
@@ -81,6 +85,59 @@ def test_weights_that_are_waited_for_stay_bytes(rows: int, weight_bytes: int) ->
     assert product_of(AVX2, 128, rows, weight_bytes) == "dot4"
     hot = report(AVX2, "dot4", 32, 3).hot
     assert hot is not None and any("vpmaddwd" in line for line in hot.lines)
+
+
+@pytest.mark.parametrize(
+    ("rows", "channels", "signed", "product"),
+    [(2, 16, True, "sdot8"), (2, 16, False, "dot8"), (1, 16, True, "sdot4"), (9, 12, True, "sdot4")],
+)
+def test_matrices_are_multiplied_where_rows_and_channels_fill_them(
+    rows: int, channels: int, signed: bool, product: str
+) -> None:
+    assert product_of(N2, 128, rows, channels=channels, signed=signed) == product
+
+
+@pytest.mark.parametrize("product", ["sdot8", "dot8"])
+@pytest.mark.parametrize(("kernel", "size"), [(1, 28), (3, 28), (3, 7)])
+def test_sums_of_two_rows_stay_together_in_registers(product: str, kernel: int, size: int) -> None:
+    space = space_of(convolution(product, 64, kernel, size), N2)
+    nest = Programs(space).nest(space.default())
+    (tile,) = re.findall(r"allocate conv: int32\[(.*)\] in register", to_text(nest))
+    *rows, columns = map(int, tile.split(","))
+    hot = inspect("kernel", nest, N2).hot
+    assert hot is not None and hot.spills == 0
+    pairs = -(-math.prod(rows) // 2)
+    assert sum("mmla" in line for line in hot.lines) % (pairs * columns // 2) == 0
+    assert not any(line.startswith(("zip", "uzp", "ext", "dup", "mov\tv")) for line in hot.lines)
+
+
+@pytest.mark.slow
+@pytest.mark.emulated
+@pytest.mark.parametrize("product", ["sdot8", "dot8"])
+@pytest.mark.parametrize("columns", [1, 2, 7, 12])
+def test_rows_and_columns_that_fill_no_matrices(product: str, columns: int, tmp_path: Path) -> None:
+    paths = emulation.find()
+    if paths is None:
+        pytest.skip("no emulation here; `make emulation` fetches it")
+    rng = np.random.default_rng(columns)
+    byte = np.int8 if product == "sdot8" else np.uint8
+    ends = np.iinfo(byte)
+    image = rng.integers(ends.min, ends.max, (1, 5, 7, 24), byte, endpoint=True)
+    taps = rng.integers(-128, 127, (3, 3, columns, 24), np.int8, endpoint=True)
+    data, weight = placeholder((1, 5, 7, 3), "x", "int64"), placeholder((3, 3, 3, columns), "w", "int64")
+    window = Window((1, 1), (1,) * 4, (1, 1))
+    output = dense_conv(data, weight, window, product=lambda x, w: call(product, x, w))
+    space = space_of(Operator("conv", (data, weight), output, frozenset({1})), N2)
+    words = np.ascontiguousarray(np.moveaxis(taps.view(np.int64), -1, -2))
+    programs, operands = Programs(space), [image.view(np.int64), words]
+    drawn = [space.configuration(row) for row in space.sample(np.random.default_rng(0), 12)]
+    jobs = [Job(programs.nest(item), operands) for item in (space.default(), *drawn)]
+    padded = np.pad(image.astype(np.int32), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
+    want = np.einsum("nhwcij,ijoc->nhwo", windows, taps.astype(np.int32))
+    link = [part.replace("cortex-a53", "max") for part in load("emulated-a53").link.command]
+    for found in run_emulated(compile_jobs(jobs, N2), jobs, tmp_path, paths.command(link)):
+        assert np.array_equal(found, want)
 
 
 def test_sums_of_two_products_fit_16_bits_up_to_the_bound_of_narrow_weights() -> None:
