@@ -25,7 +25,13 @@ from cross.codegen.instructions import Instruction, Value, binary, call, convers
 from cross.codegen.llvm.arithmetic import Arithmetic
 from cross.codegen.llvm.objects import cpu_and_features
 from cross.codegen.scheduling import byte_products, matrix_products
-from cross.expression.language.operations import BYTE_BOUNDS, EIGHTS, WEIGHT_BOUNDS
+from cross.expression.language.operations import (
+    BYTE_BOUNDS,
+    DOT_BYTES,
+    EIGHTS,
+    UNSIGNED_DATA,
+    WEIGHT_BOUNDS,
+)
 from cross.expression.language.terms import Cast
 from cross.loopnest.nodes import Expr
 from cross.schedule.cycles import L2_SHARE
@@ -114,10 +120,9 @@ class DotProducts:
         row = words
         (total, words, weights), lanes = self.arithmetic.together(total, words, weights)
         if function in EIGHTS:
-            by_rows = row.lanes == 1 and lanes in matrix_products.LANES
-            return (self._matrix_step if by_rows else self._eights)(
-                function, total, row if by_rows else words, weights
-            )
+            if row.lanes == 1 and lanes in matrix_products.LANES and multiplies_matrices(self.target):
+                return self._matrix_step(function, total, row, weights)
+            return self._one_by_one(function, total, words, weights)
         if function in BYTE_BOUNDS:
             return self._pairs(function, total, words, weights)
         if lanes in dot_lanes(self.target) and function == ("dot4" if self.x86 else "sdot4"):
@@ -160,25 +165,6 @@ class DotProducts:
         operands = (total, row, columns)
         return self._write(Instruction(matrix_products.STEP, "int32", total.lanes, operands, function))
 
-    def _eights(self, function: str, total: Value, words: Value, weights: Value) -> Value:
-        """Eight bytes of each lane by eight others: the sums of either four, added up."""
-        lanes, name = total.lanes, "sdot" if function == "sdot8" else "usdot"
-        operands = [self._as(value, "int8", 8 * lanes) for value in (words, weights)]
-        size = min(8 * lanes, 16)  # bytes of a register
-        zeros = Value("zeroinitializer", "int32", size // 4)
-        sums = []
-        for start in range(0, 8 * lanes, size):
-            part = tuple(range(start, start + size))
-            parts = [
-                item if len(part) == item.lanes else self._write(shuffle(item, part)) for item in operands
-            ]
-            called = f"aarch64.neon.{name}.v{size // 4}i32.v{size}i8"
-            sums.append(self._called(called, zeros, zeros, *parts))
-        both = sums[0] if len(sums) == 1 else self._write(shuffle(sums[0], tuple(range(2 * lanes)), sums[1]))
-        for lane in (0, 1):
-            total = self._write(binary("add", total, self._every_other(both, lane)))
-        return total
-
     def _by_pairs_of_words(self, total: Value, words: Value, weights: Value) -> Value:
         """Of the even bytes, then of the odd ones: pairs of 16-bit numbers, none of whose sums overflow."""
         lanes = total.lanes
@@ -213,19 +199,27 @@ class DotProducts:
                 self.arithmetic.writer.declare(declaration)
             operands = (total, words, weights)
             return self._write(Instruction(byte_products.STEP, "int32", lanes, operands, function))
+        return self._one_by_one(function, total, words, weights)
+
+    def _one_by_one(self, function: str, total: Value, words: Value, weights: Value) -> Value:
+        """Bytes widened to 32 bits, their products, and as many additions."""
+        lanes, count = total.lanes, DOT_BYTES[function]
         wide = [
-            self._write(conversion("sext", self._as(value, "int8", 2 * lanes), "int32"))
-            for value in (words, weights)
+            self._write(conversion(extended, self._as(value, "int8", count * lanes), "int32"))
+            for extended, value in (
+                ("zext" if function in UNSIGNED_DATA else "sext", words),
+                ("sext", weights),
+            )
         ]
         products = self._write(binary("mul", *wide))
-        for lane in (0, 1):
-            total = self._write(binary("add", total, self._every_other(products, lane)))
+        for first in range(count):
+            part = (
+                self.arithmetic.writer.extract(products, first)
+                if lanes == 1
+                else self._write(shuffle(products, tuple(range(first, products.lanes, count))))
+            )
+            total = self._write(binary("add", total, part))
         return total
-
-    def _every_other(self, value: Value, first: int) -> Value:
-        if value.lanes == 2:
-            return self.arithmetic.writer.extract(value, first)
-        return self._write(shuffle(value, tuple(range(first, value.lanes, 2))))
 
     def _called(self, name: str, result: Value, *operands: Value) -> Value:
         writer, function = self.arithmetic.writer, f"llvm.{name}"
