@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -323,20 +323,21 @@ def _loops(asked: Asked) -> None:
     print(f"{asked.board} ({target.cpu}), products of bytes a cycle of the hottest loop by a model:")
     rows = [["", "", f"+-{FULL}", "spills", f"+-{NARROW}", "spills", ""]]
     for workload in _workloads(asked):
-        cells = [cell for bound in (FULL, NARROW) for cell in _rate(workload, bound, target)]
-        rows.append([workload.name, workload.text, *cells, ""])
+        found = [rate_and_spills(workload, bound, target) for bound in (FULL, NARROW)]
+        cells = [["-", "-"] if item is None else [f"{item[0]:.2f}", str(item[1])] for item in found]
+        rows.append([workload.name, workload.text, *cells[0], *cells[1], ""])
     print("\n".join(columns(rows)))
 
 
-def _rate(workload: Workload, bound: int, target: Target) -> Iterator[str]:
+def rate_and_spills(workload: Workload, bound: int, target: Target) -> tuple[float, int] | None:
+    """Products of bytes a cycle of the hottest loop, by the model of the core, and the registers it spills;
+    None without a model of it."""
     space = space_of(convolution(workload, bound, target)[1].operator, target)
     hot = inspect("kernel", Programs(space).nest(space.default()), target).hot
     if hot is None or not hot.predictions or not hot.flops:
-        yield from ("-", "-")
-        return
+        return None
     products, cycles = _products(hot)
-    yield f"{products / cycles:.2f}"
-    yield str(hot.spills)
+    return products / cycles, hot.spills
 
 
 def _products(hot: LoopReport) -> tuple[float, float]:

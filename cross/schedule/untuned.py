@@ -9,6 +9,7 @@ vector axis goes outermost around them where that reads much less from memory.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,16 +17,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from boards.target import Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.operations import EIGHTS, SHARED_STEPS
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Axis
+from cross.expression.language.tensor import Axis, reads_in
 from cross.schedule.cycles import Machine, Nest, far_bytes, nest_cycles
 from cross.schedule.plan import Group, Plan, operand_axes, wide_axes
 from cross.schedule.reads import nest_of, repeats_lanes
 from cross.schedule.tiles import WASTE, divisors, factors, vector_count, vector_tiles, waste
+from cross.schedule.vector_axis import stride
 
 OUT_OF_ORDER_STEPS = (
     8  # of a reduction loop written out at most: the loop's own instructions weigh little then
@@ -37,6 +40,9 @@ SIDES = 0.02  # price of a tile's sides: between tiles of one size the one neare
 IN_ORDER_LATENCY_CYCLES = 8  # between dependent multiply-adds of a Cortex-A53
 PRODUCT_LATENCY_CYCLES = 4  # between a product of bytes and what adds pairs of it: as many sums of 16 bits
 PAIRED_STEPS = 4  # that share 16 bits where tiles may be multiplied column by column
+LOADED_AHEAD = 2
+"""Times the registers of a core: sums and loads of a written-out window of integers that LLVM keeps in those
+of a Cortex-A53. Counted on depthwise convolutions of 3x3, of 32: up to 62 no spills, from 65 on 10 to 32."""
 WIDEST_TILE = 16  # rows of a register tile; more do not fit 32 registers with two vectors a row
 ONE_CORE_PREFERRED_FLOPS = 200_000  # below, waking another core takes longer than the whole operator
 ONE_CORE_PREFERRED_CYCLES = 7_000  # estimated, on one core; waking another takes half of that
@@ -121,7 +127,8 @@ def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
         vectors = vector_sizes(plan, group, core)
         nest, machine = nest_of(plan, group, core.lanes), Machine.of(target, core.lanes)
         if core.in_order:
-            sizes = best_register_tile(wide, core, vectors, operand_axes(plan, group))
+            windows = [] if group.dtype in FLOATS or group.byte_products else _windows(plan, group)
+            sizes = best_register_tile(wide, core, vectors, operand_axes(plan, group), windows)
             tiles[group.owner.name] = Tile(sizes, _saves_reads(nest, machine, sizes), 0.0)
         else:
             if len(nest.operands) == 1:
@@ -217,15 +224,21 @@ def fastest_tile(
 
 
 def best_register_tile(
-    axes: Sequence[Axis], core: Core, vectors: Sequence[int], operands: Operands
+    axes: Sequence[Axis],
+    core: Core,
+    vectors: Sequence[int],
+    operands: Operands,
+    windows: Sequence[Sequence[NDArray[np.int64]]] = (),
 ) -> tuple[int, ...]:
     """Sizes of the innermost loops, in axis order, with the largest merit on a core that runs in order.
 
-    Arguments as of `fastest_tile`; operands: what the innermost statement reads.
+    Arguments as of `fastest_tile`; operands: what the innermost statement reads; windows: see `_windows`.
     """
     best, best_merit = (1,) * len(axes), 0.0
     for tile, count in _register_tiles(axes, core, vectors, operands):
         counts = (*tile[:-1], count)
+        if any(_loads(window, counts) > LOADED_AHEAD * core.registers for window in windows):
+            continue
         merit = tile_merit(counts, operands, core.shared_steps) * tile[-1] / (count * core.lanes)
         for axis, size in zip(axes, tile, strict=True):
             merit /= waste(axis.extent, size)
@@ -234,6 +247,34 @@ def best_register_tile(
         if merit > best_merit:
             best, best_merit = tile, merit
     return best
+
+
+def _windows(plan: Plan, group: Group) -> list[list[NDArray[np.int64]]]:
+    """What a reduction of integers that is written out whole reads side by side: for each operand the places
+    of its elements, by the steps of the sum and by those of each space axis but the last.
+
+    The code generator orders no loads of such loops, and LLVM loads ahead as far as they go.
+    """
+    assert group.reduction is not None
+    axes, reduced = wide_axes(group.reduction.axes), group.reduction.reduce_axes
+    found = []
+    for read in reads_in(plan.body(group.reduction)):
+        strides = [(stride(read, axis), axis.extent) for axis in (*axes[:-1], *reduced)]
+        steps = [step * np.arange(extent) for step, extent in strides if step is not None]
+        if len(steps) == len(strides) and any(step[-1] for step in steps[: len(axes) - 1]):
+            taps = functools.reduce(np.add.outer, steps[len(axes) - 1 :], np.zeros(1, np.int64))
+            if taps.size <= WRITTEN_OUT:
+                found.append([taps.ravel(), *steps[: len(axes) - 1]])
+    return found
+
+
+def _loads(window: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> int:
+    """Registers of a tile's sums, and of all that it reads of a window; 0 if it is not written out."""
+    taps, *places = window
+    if taps.size * math.prod(counts) > WRITTEN_OUT:
+        return 0
+    first = [place[:count] for place, count in zip(places, counts[:-1], strict=True)]
+    return math.prod(counts) + counts[-1] * np.unique(functools.reduce(np.add.outer, first, taps)).size
 
 
 def _sensible(sizes: Sequence[int], axis: Axis) -> list[int]:
