@@ -16,5 +16,7 @@ def unoptimized() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(objects, "CODE_GENERATOR_EFFORT", 0)
         objects._machine.cache_clear()
-        yield
-    objects._machine.cache_clear()
+        try:
+            yield
+        finally:
+            objects._machine.cache_clear()

@@ -237,7 +237,7 @@ def best_register_tile(
     best, best_merit = (1,) * len(axes), 0.0
     for tile, count in _register_tiles(axes, core, vectors, operands):
         counts = (*tile[:-1], count)
-        if any(_loads(window, counts) > LOADED_AHEAD * core.registers for window in windows):
+        if any(_registers(window, counts) > LOADED_AHEAD * core.registers for window in windows):
             continue
         merit = tile_merit(counts, operands, core.shared_steps) * tile[-1] / (count * core.lanes)
         for axis, size in zip(axes, tile, strict=True):
@@ -257,19 +257,20 @@ def _windows(plan: Plan, group: Group) -> list[list[NDArray[np.int64]]]:
     """
     assert group.reduction is not None
     axes, reduced = wide_axes(group.reduction.axes), group.reduction.reduce_axes
+    if math.prod(axis.extent for axis in reduced) > WRITTEN_OUT:
+        return []
     found = []
     for read in reads_in(plan.body(group.reduction)):
         strides = [(stride(read, axis), axis.extent) for axis in (*axes[:-1], *reduced)]
         steps = [step * np.arange(extent) for step, extent in strides if step is not None]
         if len(steps) == len(strides) and any(step[-1] for step in steps[: len(axes) - 1]):
             taps = functools.reduce(np.add.outer, steps[len(axes) - 1 :], np.zeros(1, np.int64))
-            if taps.size <= WRITTEN_OUT:
-                found.append([taps.ravel(), *steps[: len(axes) - 1]])
+            found.append([taps.ravel(), *steps[: len(axes) - 1]])
     return found
 
 
-def _loads(window: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> int:
-    """Registers of a tile's sums, and of all that it reads of a window; 0 if it is not written out."""
+def _registers(window: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> int:
+    """Registers that a tile's sums and all that it reads of a window take; 0 if it is not written out."""
     taps, *places = window
     if taps.size * math.prod(counts) > WRITTEN_OUT:
         return 0

@@ -43,7 +43,6 @@ _MULTIPLY_ADD_PAIRS: Final = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx51
 _MULTIPLY_ADD_BYTES: Final = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw"}
 
 _FEW_REGISTERS: Final = 16  # of vectors, up to AVX2: AVX-512 has twice as many
-_EIGHT: Final = 8
 MANY_ROWS: Final = 16
 """Rows from which weights widened in memory pay, if they stay in the second cache: others are waited for.
 Measured on one Zen 3: 1.06 to 1.15 times as fast up to 0.56 of that cache, 0.91 to 0.98 from 1.15 on."""
@@ -86,6 +85,7 @@ def product_of(
     return min((bound, name) for name, bound in BYTE_BOUNDS.items() if largest <= bound)[1]
 
 
+@functools.cache
 def multiplies_matrices(target: Target) -> bool:
     """Whether an aarch64 target has `smmla`.
 
@@ -98,7 +98,8 @@ def multiplies_matrices(target: Target) -> bool:
 
 def _fills_eights(channels: int) -> bool:
     """Whether eight bytes need no more filling than four, which data are copied for."""
-    return channels >= _EIGHT and -channels % _EIGHT == -channels % (_EIGHT // 2)
+    eight, four = DOT_BYTES["sdot8"], DOT_BYTES["sdot4"]
+    return channels >= eight and -channels % eight == -channels % four
 
 
 def _multiplies_bytes(target: Target) -> bool:
