@@ -167,6 +167,7 @@ class Region(Stores):
 
     def allocated(self, statement: Allocate) -> None:
         """The body of a buffer; a register tile in two versions where guards can be asked once for all."""
+        self.store_waiting()
         split = versions(statement, self.values.environment.ranges) if self.may_split(statement) else None
         if split is None:
             self.allocate(statement.buffer)
@@ -233,6 +234,7 @@ class Region(Stores):
             self.statement(loop.body)
         del integers[loop.var]
         if not integers:
+            self.store_waiting()
             self.put_in_order(body, first)
 
     def put_in_order(self, body: list[Line], first: int) -> None:
@@ -257,6 +259,8 @@ class Region(Stores):
             environment.vector, environment.used = (loop.var, first, lanes), used
             self.statement(loop.body)
             environment.vector = None
+        if not environment.integers:
+            self.store_waiting()
 
     def chunks(self, loop: For) -> list[tuple[int, int, int]]:
         """Those of a loop; kept, because each iteration of an unrolled loop around it asks for them."""
@@ -308,12 +312,14 @@ class Region(Stores):
                 self.statement(body)
             return
         writer, registers = self.writer, self.values.environment.registers
+        self.store_waiting()
         before, label = writer.label, writer.fresh_label("where")
         untouched = {key: registers[key] for key in carried}
         writer.emit(f"  br i1 {holds.text}, label %{label}, label %{label}.done")
         writer.blocks.append(OpenBlock(label, [f"{label}:"]))
         writer.label = label
         self.statement(body)
+        self.store_waiting()
         writer.emit(f"  br label %{label}.done")
         inside = writer.blocks.pop()
         writer.blocks[-1].body += [*inside.lines, f"{label}.done:"]
@@ -327,6 +333,7 @@ class Region(Stores):
 
     def open_loop(self, hint: str, start: str, carried: Sequence[tuple[str, int, int]] = ()) -> Value:
         """Starts a loop that tests at its end; its extent is at least one."""
+        self.store_waiting()
         writer, registers = self.writer, self.values.environment.registers
         label = writer.fresh_label("loop")
         writer.emit(f"  br label %{label}")
@@ -349,6 +356,7 @@ class Region(Stores):
         return index
 
     def close_loop(self, index: Value, end: str, carried: Sequence[tuple[str, int, int]]) -> None:
+        self.store_waiting()
         writer, registers = self.writer, self.values.environment.registers
         block = writer.blocks.pop()
         label = block.label

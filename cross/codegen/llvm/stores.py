@@ -1,8 +1,14 @@
-"""Stores of a bound loop nest as LLVM instructions: whole vectors, parts, lane by lane, and under guards."""
+"""Stores of a bound loop nest as LLVM instructions: whole vectors, parts, lane by lane, and under guards.
+
+Rounded bytes wait for others on x86-64, until there are as many as make a vector of them, see
+packed_bytes.py: until a loop begins or ends, or something reads their buffer or writes it in another way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 
 from boards.target import Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT
@@ -12,11 +18,27 @@ from cross.codegen.instructions import (
     conversion,
     masked_store_function,
     selection,
+    shuffle,
 )
 from cross.codegen.llvm.memory import Place
+from cross.codegen.llvm.packed_bytes import VECTORS
+from cross.codegen.llvm.rounded_bytes import rounded_byte
 from cross.codegen.llvm.values import Values
 from cross.codegen.llvm.writer import Writer
-from cross.loopnest.nodes import Buffer, Expr, Scope
+from cross.loopnest.nodes import Buffer, Expr, Scope, loads
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A vector of bytes to be stored: as int32, what is added to these, where, and which row at which
+    element it is: those of one row lie together."""
+
+    buffer: Buffer
+    integers: Value
+    zero: int
+    place: Place
+    row: Hashable
+    first: int
 
 
 class Stores:
@@ -27,10 +49,20 @@ class Stores:
         self.values = values
         self.rounded = rounded  # names of buffers: rounded_buffers of buffers.py
         self.target = target
+        self.waiting: dict[int, list[_Waiting]] = {}  # by lanes, of one buffer
+        self._read: dict[int, tuple[Expr, frozenset[str]]] = {}
 
     def store(self, buffer: Buffer, indices: tuple[Expr, ...], expr: Expr, guard: Expr | None = None) -> None:
         values = self.values
         values.rounded = buffer.name in self.rounded
+        if self.waiting:
+            name = next(iter(self.waiting.values()))[0].buffer.name
+            if any(name in self.names_read(part) for part in (*indices, expr, guard) if part is not None):
+                self.store_waiting()
+        if guard is None and self.waits(buffer, indices, expr):
+            return
+        if any(alike[0].buffer == buffer for alike in self.waiting.values()):
+            self.store_waiting()
         value = values.of_statement(expr)
         holds = None if guard is None else values.of_statement(guard)
         if buffer.scope is Scope.REGISTER:
@@ -52,6 +84,58 @@ class Stores:
             self.write(buffer, value, place, holds)
             return
         self.scatter(buffer, indices, value, holds)
+
+    def waits(self, buffer: Buffer, indices: tuple[Expr, ...], expr: Expr) -> bool:
+        """Whether it is a vector of rounded bytes, which is stored with others later."""
+        values, byte = self.values, rounded_byte(expr)
+        environment = values.environment
+        if byte is None or buffer.scope is Scope.REGISTER or values.lanes not in values.packed_bytes.lanes:
+            return False
+        place = values.place(buffer, indices)
+        if place is None or place.stride != 1 or environment.vector is None or values.masks():
+            return False
+        shared = rounded_byte(values.sharing.begin(expr))
+        assert shared is not None
+        integers = values.integers(shared)
+        environment.versions[buffer.name] = environment.versions.get(buffer.name, 0) + 1
+        if any(alike[0].buffer != buffer for alike in self.waiting.values()):
+            self.store_waiting()
+        row = id(indices), *environment.integers.items()
+        alike = self.waiting.setdefault(values.lanes, [])
+        if alike and alike[-1].zero != byte.zero:
+            self.store_together(self.waiting.pop(values.lanes))
+            alike = self.waiting.setdefault(values.lanes, [])
+        alike.append(_Waiting(buffer, integers, byte.zero, place, row, environment.vector[1]))
+        if len(alike) == VECTORS:
+            self.store_together(self.waiting.pop(values.lanes))
+        return True
+
+    def names_read(self, expr: Expr) -> frozenset[str]:
+        """Names of the buffers that an expression reads."""
+        found = self._read.get(id(expr))
+        if found is None:
+            found = self._read[id(expr)] = expr, frozenset(item.buffer.name for item in loads(expr))
+        return found[1]
+
+    def store_waiting(self) -> None:
+        """Stores all that waits."""
+        for alike in self.waiting.values():
+            self.store_together(alike)
+        self.waiting = {}
+
+    def store_together(self, waiting: list[_Waiting]) -> None:
+        """Stores vectors of as many lanes, those that lie together at once."""
+        first, lanes = waiting[0], waiting[0].integers.lanes
+        integers = [item.integers for item in waiting]
+        whole = self.values.packed_bytes.packed(integers, first.zero, first.buffer.dtype)
+        numbered = [(place * lanes, item) for place, item in enumerate(waiting)]
+        for _, group in itertools.groupby(numbered, lambda item: (item[1].row, item[1].first - item[0])):
+            items = list(group)
+            begin, end = items[0][0], items[-1][0] + lanes
+            part = whole
+            if end - begin < whole.lanes:
+                part = self.writer.value(shuffle(whole, tuple(range(begin, end))))
+            self.write(first.buffer, part, items[0][1].place)
 
     def scatter(
         self, buffer: Buffer, indices: tuple[Expr, ...], value: Value, holds: Value | None = None

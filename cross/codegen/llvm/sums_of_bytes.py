@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cross.codegen.llvm.packed_bytes import WITHIN
 from cross.codegen.llvm.rounded_bytes import LEAST, MOST, RoundedByte, fused
 from cross.expression.language.terms import Binary, Cast, Const
 from cross.loopnest.nodes import Expr
@@ -83,7 +84,7 @@ def factors(
     left: tuple[int, int, float], right: tuple[int, int, float], divisor: float, low: int, high: int
 ) -> tuple[float, float, float] | None:
     """(A, B, C) for all pairs of bytes, within low to high; None where none of those tried is right
-    or scales are far from 1.
+    or scales are far from 1. No sum of those found is further from 0 than `WITHIN`.
 
     left, right: the least of the 256 integers that an operand may be, what is added to it, its scale.
     """
@@ -100,6 +101,8 @@ def factors(
     ratios = [np.float32(scale / divisor) for _, _, scale in (left, right)]
     constant = np.float32(sum(added * scale / divisor for _, added, scale in (left, right)))
     largest = 256.0 * float(ratios[0] + ratios[1]) + abs(float(constant))
+    if largest > WITHIN:
+        return None
     near = np.abs(quotient - np.floor(quotient) - 0.5) < ERRORS * np.spacing(np.float32(largest))
     rows, columns = np.nonzero(near & (quotient > low - 1) & (quotient < high + 1))
     unit = np.spacing(np.float32(max(abs(float(constant)), 2.0**-8)))

@@ -14,13 +14,14 @@ import numpy as np
 
 from boards.target import Target
 from cross.codegen.buffers import rounds
-from cross.codegen.instructions import Value, binary, conversion, literal, selection
+from cross.codegen.instructions import Value, binary, comparison, conversion, literal, selection
 from cross.codegen.llvm.dot_products import DotProducts
 from cross.codegen.llvm.functions import Functions
 from cross.codegen.llvm.integers import scalar_variables
 from cross.codegen.llvm.lookup import add_multiple, known_element, known_factor, load_element
 from cross.codegen.llvm.memory import Memory
 from cross.codegen.llvm.objects import fuses
+from cross.codegen.llvm.packed_bytes import WITHIN, PackedBytes
 from cross.codegen.llvm.rounded_bytes import RoundedByte, dequantized, reciprocal, rounded_byte, rounder
 from cross.codegen.llvm.sharing import Sharing
 from cross.codegen.llvm.sums_of_bytes import factors, sum_of_bytes
@@ -42,6 +43,7 @@ class Values(Memory):
         self.arithmetic.saturates = target.triple.startswith("aarch64")
         self.arithmetic.has_extremes = not target.triple.startswith("x86_64")
         self.dot_products = DotProducts(self.arithmetic, target)
+        self.packed_bytes = PackedBytes(self.arithmetic, target)
         self.fuses = self.arithmetic.saturates or fuses(target)
         self.rounded = False
         """Whether the result is rounded to integers: a fused multiply-add would choose other ones."""
@@ -126,21 +128,45 @@ class Values(Memory):
             return number
         return self.writer.value(binary("fadd", number, self._splat(float(byte.zero + added), number)))
 
+    def integers(self, byte: RoundedByte) -> Value:
+        """round(number) as int32, or what lies beyond the same end of the byte's range as it does; a NaN is
+        what becomes 0. In all lanes here, as many as `PackedBytes` has."""
+        value = self.sum_of_bytes(byte)
+        if value is None and self._dividend(byte) is not None:
+            value = self.clamped(byte)
+        if value is not None:
+            return self.packed_bytes.rounded(self.writer.splat(value, self.lanes))
+        number = self.writer.splat(self.rounded_value(byte.number), self.lanes)
+        value = self.arithmetic.extreme("min", number, self._splat(WITHIN, number))
+        found = self.packed_bytes.rounded(value)
+        if byte.dtype == "uint8":  # of which 0 is the end where the least int32 is, too
+            return found
+        exists = self.writer.value(comparison("fcmp ord", number, number))
+        return self.writer.value(selection(exists, found, self._splat(-byte.zero, found)))
+
+    def rounded_value(self, number: Expr) -> Value:
+        """The value of an expression that is about to be rounded."""
+        outside, self.rounded = self.rounded, True
+        value = self.evaluate(number)
+        self.rounded = outside
+        return value
+
+    def _dividend(self, byte: RoundedByte) -> tuple[Expr, float, tuple[float, float]] | None:
+        """What is rounded as dividend and divisor, and the factors that stand for the division."""
+        match byte.number:
+            case Binary("/", dividend, Const(divisor, "float32")) if self.fuses:
+                factors = reciprocal(divisor, *byte.ends)
+                return None if factors is None else (dividend, divisor, factors)
+        return None
+
     def clamped(self, byte: RoundedByte) -> Value:
         """A float32 that becomes a byte, within the range of the byte; a NaN is what becomes 0."""
-        (low, high), outside = byte.ends, self.rounded
+        low, high = byte.ends
         value = self.sum_of_bytes(byte)
         if value is not None:
             return self.arithmetic.clamped(value, float(low), float(high), float(low))
-        match byte.number:
-            case Binary("/", dividend, Const(divisor, "float32")) if self.fuses:
-                factors = reciprocal(divisor, low, high)
-            case _:
-                factors = None
-        number, scale = (byte.number, 1.0) if factors is None else (dividend, divisor)
-        self.rounded = True
-        value = self.evaluate(number)
-        self.rounded = outside
+        number, scale, factors = self._dividend(byte) or (byte.number, 1.0, None)
+        value = self.rounded_value(number)
         least, most, zero = (float(np.float32(end * scale)) for end in (low, high, -byte.zero))
         value = self.arithmetic.clamped(value, least, most, zero)
         if factors is None:
