@@ -253,6 +253,9 @@ def _windowed(layout: _Layout, node: Node) -> None:
     inputs = [layout.get(node.inputs[0], order)]
     if node.op == "Conv":
         inputs.append(_conv_weight(layout, node))
+        if len(order) == 5 and layout.build.values[inputs[1]].data is not None:
+            _convolution_of_volumes(layout, node, inputs)
+            return
     if node.op == "ConvTranspose":
         image = layout.shape(node.inputs[0])[2:]
         arranged = transposed_weight(node, _known_weight(layout, node), image)
@@ -261,6 +264,54 @@ def _windowed(layout: _Layout, node: Node) -> None:
             offsets = np.asarray(node.integer("padding") * phase_sums(node, arranged, image), np.int32)
             inputs.append(layout.build.constant(f"{node.inputs[1]}.offsets", offsets))
     layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
+
+
+def _convolution_of_volumes(layout: _Layout, node: Node, inputs: Sequence[str]) -> None:
+    """A convolution over three dimensions, as one over images where a window goes along one or two of them.
+
+    A kernel of 1 along the depth sees every slice for itself, as if it were an image of the batch; one of 1
+    along rows and columns sees all pixels of a slice alike. The channels lie together, so joining the
+    dimensions moves nothing.
+    """
+    order = channels_last(5)
+    joined: tuple[tuple[int, ...], ...]
+    plain = [_is_plain(node, dimension) for dimension in range(3)]
+    if plain[0]:
+        joined, kept = ((0, 1), (2,), (3,), (4,)), (1, 2)
+    elif plain[1] and plain[2]:
+        joined, kept = ((0,), (1,), (2, 3), (4,)), (0, 1)
+    else:
+        layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
+        return
+    attributes: dict[str, Attribute] = dict(node.attributes)
+    for name in ("kernel", "strides", "dilations", "pads"):
+        given = node.integers(name)
+        places = [*kept, *(3 + dimension for dimension in kept)] if name == "pads" else kept
+        attributes[name] = tuple(given[place] for place in places)
+
+    def as_images(shape: Sequence[int]) -> tuple[int, ...]:
+        return tuple(int(np.prod([shape[axis] for axis in run])) for run in joined)
+
+    held = layout.build.values[inputs[0]]
+    data = Value(layout.build.fresh(f"{held.name}.images"), as_images(held.shape), held.dtype)
+    weight = layout.build.values[inputs[1]]
+    assert weight.data is not None
+    first = int(weight.data.ndim == 6)  # with a dimension for groups in front
+    (gone,) = {0, 1, 2} - set(kept)
+    result = layout.graph.values[node.output]
+    shape = as_images([result.shape[axis] for axis in order])
+    made = Value(layout.build.fresh(f"{node.output}.images"), shape, result.dtype)
+    images = layout.build.emit("Reshape", [inputs[0]], data)
+    plane = layout.build.constant(f"{node.inputs[1]}.plane", weight.data.squeeze(first + gone))
+    layout.build.emit(node.op, [images, plane], made, attributes, node.name)
+    layout.emit("Reshape", [made.name], node.output, order)
+
+
+def _is_plain(node: Node, dimension: int) -> bool:
+    """Whether a window of three dimensions sees one element at a time along one of them, and each once."""
+    pads = node.integers("pads")
+    once = node.integers("kernel")[dimension] == node.integers("strides")[dimension] == 1
+    return once and pads[dimension] == pads[dimension + 3] == 0
 
 
 def _conv_weight(layout: _Layout, node: Node) -> str:

@@ -126,6 +126,44 @@ def test_values_remember_what_they_stand_for(tmp_path: Path) -> None:
     assert held.shape == (1, 6, 6, 4)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("kernel", "settings", "data"),
+    [
+        ((1, 3, 3), {"pads": [0, 1, 1, 0, 1, 1]}, (6, 5, 7, 4)),
+        ((1, 3, 2), {"strides": [1, 2, 1], "pads": [0, 1, 0, 0, 0, 1]}, (6, 5, 7, 4)),
+        ((1, 3, 3), {"dilations": [1, 2, 1], "pads": [0, 2, 1, 0, 2, 1]}, (6, 5, 7, 4)),
+        ((3, 1, 1), {"pads": [2, 0, 0, 1, 0, 0]}, (2, 3, 35, 4)),
+        ((3, 1, 1), {"strides": [2, 1, 1], "dilations": [1, 1, 1]}, (2, 3, 35, 4)),
+        ((1, 1, 1), {}, (6, 5, 7, 4)),
+        ((2, 1, 2), {}, (2, 3, 5, 7, 4)),
+        ((1, 1, 1), {"strides": [2, 1, 2]}, (2, 3, 5, 7, 4)),
+        ((3, 1, 1), {"pads": [1, 1, 0, 1, 0, 0]}, (2, 3, 5, 7, 4)),
+        ((1, 3, 3), {"pads": [1, 1, 1, 0, 1, 1]}, (2, 3, 5, 7, 4)),
+    ],
+)
+def test_windows_along_some_dimensions_are_convolutions_of_images(
+    tmp_path: Path, kernel: tuple[int, ...], settings: dict[str, Any], data: tuple[int, ...], groups: int
+) -> None:
+    """Of volumes; the bias, the residual sum and the activation behind them stay in their operator."""
+    weights = {"w": weight(4, 4 // groups, *kernel), "b": weight(4)}
+    nodes = [
+        node("Conv", ["x", "w", "b"], "a", kernel_shape=kernel, group=groups, **settings),
+        node("Sigmoid", ["a"], "s"),
+        node("Mul", ["a", "s"], "m"),
+        node("Conv", ["m", "v"], "c"),
+        node("Add", ["c", "a"], "d"),
+        node("Relu", ["d"], "y"),
+    ]
+    weights["v"] = weight(4, 4, 1, 1, 1)
+    graph = loaded(tmp_path, nodes, {"x": (2, 4, 3, 5, 7)}, ["y"], weights)
+    _, second = (group for group in graph.groups if group.operator.name == "conv")
+    read, flat = (graph.values[item.inputs[0]].shape for item in graph.nodes if item.op == "Conv")
+    assert read == data and len(flat) == 4
+    assert len(second.operator.inputs) == 3 and len(second.operator.inputs[2].shape) == 4
+    assert len(graph.groups) <= 5  # two convolutions, the edges, and what both read of the first
+
+
 @pytest.mark.parametrize(
     ("shape", "moved", "expected"),
     [
