@@ -2,7 +2,7 @@
 
 The rules, in the order in which they are asked (Ansor's, for CPUs):
 
-0. A 3x3 convolution has Winograd's algorithms beside the direct one (winograd/cpu.py, alternatives.py).
+0. A convolution has Winograd's algorithms beside the direct one (winograd/cpu.py, alternatives.py).
    A reduction that would leave vectors empty is cut in two along memory (vector_axis.py), or runs several of
    its steps side by side in one vector (lane_packing.py).
 1. Elementwise stages are inlined into their consumers, but for long functions that several nests read. A

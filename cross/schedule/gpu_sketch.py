@@ -10,7 +10,7 @@ The rules, in the order in which they are asked (Ansor's, for GPUs):
 3. Any other stage is split over blocks and threads (gpu_two_level.py), each thread a vector of elements. A
    sum of many terms may also be cut in two, another algorithm: the threads of a block share it, or, without
    shared memory on the chip, a first launch makes partial sums and a second adds them up.
-4. A 3x3 convolution has Winograd's algorithms beside the direct one (winograd/gpu.py).
+4. A convolution has Winograd's algorithms beside the direct one (winograd/gpu.py).
 
 What no launch may exceed (boards.target.GpuLimits) is a constraint of the space. Start at `gpu_space`.
 """

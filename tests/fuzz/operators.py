@@ -158,7 +158,8 @@ def winograd(rng: np.random.Generator) -> Operator:
     n, h, w = _pick(rng, (1, 1, 2)), _pick(rng, IMAGES[2:]), _pick(rng, IMAGES[2:])
     ci, co = _pick(rng, (16, 16, 17, 24)), _pick(rng, (16, 19, 32))
     window = Window(pads=tuple(_pick(rng, (0, 1, 2)) for _ in range(4)))
-    data, weight = placeholder((n, h, w, ci), "X"), placeholder((3, 3, ci, co), "W")
+    kernel = _pick(rng, ((3, 3), (3, 3), (5, 5), (3, 1), (1, 3), (2, 2), (1, 5)))
+    data, weight = placeholder((n, h, w, ci), "X"), placeholder((*kernel, ci, co), "W")
     return _operator("conv_winograd", _epilogue(rng, conv2d(data, weight, window)), ("W",))
 
 

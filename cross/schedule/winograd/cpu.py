@@ -41,12 +41,16 @@ from cross.schedule.primitives import (
 )
 from cross.schedule.space import Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, waste
-from cross.schedule.winograd.cycles import PREFERRED_VECTORS, handed_bytes, preferred_block
+from cross.schedule.winograd.cycles import (
+    LARGEST_BLOCK,
+    PREFERRED_VECTORS,
+    handed_bytes,
+    preferred_block,
+)
 from cross.schedule.winograd.stages import WinogradStages, algorithms, transform, winograd_stages
 
 LOCAL_BYTES = 1 << 20  # at most: V and M of a block are on the stack of a thread, which has a few MiB
 MOST_STATEMENTS = 640  # of the unrolled inner loop of the products, in vector operations
-LARGEST_BLOCK = 64  # tiles in one dimension
 LARGEST_TILE = 14  # of registers, in one dimension
 BLOCK_WASTE = 1.25  # tiles computed to tiles needed: blocks that overlap more are left out of the space
 
@@ -203,8 +207,8 @@ def _output(stages: WinogradStages) -> list[Primitive]:
     outer = (b, f"{h}.0", f"{w}.0", f"{h}.1", f"{w}.1", f"{c}.0", *stages.phases)
     order = (*outer, f"{h}.2", f"{w}.2", f"{c}.1")
     return [
-        Split(name, h, ("block.h", stages.size), whole_tiles=True),
-        Split(name, w, ("block.w", stages.size), whole_tiles=True),
+        Split(name, h, ("block.h", stages.size[0]), whole_tiles=True),
+        Split(name, w, ("block.w", stages.size[1]), whole_tiles=True),
         Split(name, c, ("output.c",)),
         Reorder(name, order),
         *(Parallel(name, loop) for loop in order[:3]),

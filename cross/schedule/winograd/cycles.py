@@ -29,6 +29,7 @@ from cross.schedule.winograd.stages import WinogradStages
 
 PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
 PREFERRED_VECTORS = 2  # of channels, for every tile in registers
+LARGEST_BLOCK = 64  # tiles in one dimension, but for a block of whole rows
 TRANSFORM_CYCLES = 7.0  # of a vector of channels at one position; measured 6.4 to 7.2 on a Sapphire Rapids
 
 
@@ -56,11 +57,15 @@ def preferred_block(stages: WinogradStages, target: Target, most_bytes: int) -> 
 
 
 def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
-    """Whole rows, as few as keep a tile of registers busy, or more of them; a tile of registers leaves room
-    for what holds operands."""
+    """Whole rows, as few as keep a tile of registers busy, or more of them, and parts of long ones; a tile of
+    registers leaves room for what holds operands."""
     height, columns = stages.grid
     most = max(1, min(PREFERRED_TILE, (target.vector_registers - 3) // PREFERRED_VECTORS))
     tile_of = _even_tile if most == PREFERRED_TILE else _busy_tile
+    if columns > LARGEST_BLOCK:
+        for part in (LARGEST_BLOCK // 4, LARGEST_BLOCK):
+            _, width = _even_tile(1, columns, part)
+            yield Block(False, (1, width), tile_of(1, width, most), 0.0)
     fewest = min(height, -(-(most - 1) // columns))
     for rows in sorted({fewest, min(2 * fewest, height), height}):
         registers = tile_of(rows, columns, most)

@@ -121,7 +121,9 @@ def _sketch(program: Operator, stages: WinogradStages, limits: GpuLimits) -> _Sk
     products = contraction(plan, Group(stages.products, stages.products, True), limits)
     maps = {stages.weights: stages.weight_maps}
     height, width = (axis.name for axis in stages.image)
-    tiles_down, tiles_across = (-(-axis.extent // stages.size) for axis in stages.image)
+    tiles_down, tiles_across = (
+        -(-axis.extent // size) for axis, size in zip(stages.image, stages.size, strict=True)
+    )
     return _Sketch(
         plan,
         stages,
@@ -255,7 +257,10 @@ def _output(item: _Transform, stages: WinogradStages) -> list[Primitive]:
     h, w = (axis.name for axis in stages.image)
     blocks, threads = (b, *stages.phases, f"{h}.0", f"{w}.0", f"{c}.0"), (f"{h}.1", f"{w}.1", f"{c}.1")
     return [
-        *(Split(name, axis, (item.field(axis), stages.size), whole_tiles=True) for axis in (h, w)),
+        *(
+            Split(name, axis, (item.field(axis), size), whole_tiles=True)
+            for axis, size in zip((h, w), stages.size, strict=True)
+        ),
         Split(name, c, (item.field("channels"), item.vector)),
         Reorder(name, (*blocks, *threads, f"{h}.2", f"{w}.2", f"{c}.2")),
         *(Bind(name, loop, "block") for loop in blocks),

@@ -19,7 +19,7 @@ from cross.expression.language.tensor import Axis, Tensor
 from cross.expression.language.terms import Lookup, Select, walk
 from cross.expression.rewrites.winograd.flat import with_flat_tiles
 from cross.expression.rewrites.winograd.form import winograd_form
-from cross.expression.rewrites.winograd.matrices import TILES
+from cross.expression.rewrites.winograd.matrices import TILES, Planar
 from cross.schedule.packing import Maps
 from cross.schedule.primitives import Primitive, Reorder, Unroll, Vectorize
 
@@ -45,9 +45,9 @@ class WinogradStages:
     weight_maps: Maps = ()
 
     @property
-    def size(self) -> int:
-        """m: outputs in one dimension of a tile, of every phase."""
-        return self.tile.shape[-2]
+    def size(self) -> tuple[int, int]:
+        """m and m': outputs of a tile in (height, width), of every phase."""
+        return self.tile.shape[-3], self.tile.shape[-2]
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -90,8 +90,12 @@ def algorithms(
             continue
         program = with_flat_tiles(form.operator) if flat else form.operator
         stages = winograd_stages(program, FLAT_RANKS if flat else RANKS)
-        if stages is not None and is_worth_a_look(stages, form.algorithm.taps, target):
-            maps = tuple((dimension, form.algorithm.weight) for dimension in (form.first, form.first + 1))
+        if stages is not None and is_worth_a_look(stages, form.algorithm, target):
+            maps = tuple(
+                (dimension, item.weight)
+                for dimension, item in enumerate(form.algorithm.both, start=form.first)
+                if item.taps > 1
+            )
             yield form.algorithm.name, program, replace(stages, weight_maps=maps)
 
 
@@ -142,13 +146,13 @@ def _pads(stage: Tensor, rows: Tensor) -> bool:
     return guards and any(read.tensor.name == stage.name for read in reads(rows))
 
 
-def is_worth_a_look(stages: WinogradStages, taps: int, target: Target) -> bool:
+def is_worth_a_look(stages: WinogradStages, algorithm: Planar, target: Target) -> bool:
     """Whether channels fill vectors, and there is clearly less to do than directly.
 
     There are more weights than directly. With few tiles each is used too seldom to be worth reading.
     """
     lanes = target.vector_lanes(ITEM_BYTES[stages.output.dtype])
     channels = min(stages.data.shape[-1], stages.output.shape[-1])
-    direct = taps**2 * math.prod(stages.output.shape[:-1])
+    direct = math.prod(item.taps for item in algorithm.both) * math.prod(stages.output.shape[:-1])
     multiplications = max(stages.tiles, WEIGHT_COST) * stages.multiplications
     return channels >= lanes and direct >= LEAST_GAIN * multiplications

@@ -78,6 +78,8 @@ OPERATORS = {
     "residual": residual(),
     "unpadded": unpadded(),
     "no padding": without_any_padding(),
+    "3x1": convolution((2, 9, 11, 16), 19, (1, 0, 1, 0), (3, 1)),
+    "1x3": convolution((1, 1, 40, 16), 17, (0, 2, 0, 1), (1, 3)),
 }
 
 
@@ -109,6 +111,13 @@ def check(operator: Operator, space: ScheduleSpace, configurations: Sequence[Con
         verify(nest)
         assert relative_error(interpret(nest, inputs), want) < LIMIT
         assert gpu_program("kernel", nest, space.target).functions
+
+
+def test_windows_of_five_have_one_algorithm() -> None:
+    operator = convolution((1, 8, 9, 16), 16, (2, 2, 2, 2), (5, 5))
+    found = spaces(operator)
+    assert list(found) == ["F(2x2,5x5)"]
+    check(operator, found["F(2x2,5x5)"], [found["F(2x2,5x5)"].default()])
 
 
 @pytest.mark.slow

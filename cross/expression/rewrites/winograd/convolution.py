@@ -1,10 +1,11 @@
-"""Convolutions by Winograd's algorithm F(m x m, r x r) (Lavin and Gray, "Fast Algorithms for Convolutional
-Neural Networks"): Y = A^T [(G w G^T) * (B^T d B)] A for every m x m tile of the output.
+"""Convolutions by Winograd's algorithms F(m x m', r x r') (Lavin and Gray, "Fast Algorithms for Convolutional
+Neural Networks"): Y = A^T [(G w G'^T) * (B^T d B')] A' for every m x m' tile of the output. Matrices without
+a prime are of the rows, those with one of the columns.
 
-    d [n, h, w, ci]  -- B^T d B -->  V [x, y, tile, ci]  -- times U [x, y, ci, co] -->  M [x, y, tile, co]
-                     -- A^T M A -->  out [n, h, w, co]
+    d [n, h, w, ci]  -- B^T d B' -->  V [x, y, tile, ci]  -- times U [x, y, ci, co] -->  M [x, y, tile, co]
+                     -- A^T M A' -->  out [n, h, w, co]
 
-U = G w G^T is computed ahead of time in float64 (`transform_weights`). x and y run over the m + r - 1
+U = G w G'^T is computed ahead of time in float64 (`transform_weights`). x and y run over the m + r - 1
 positions of a transformed tile. Both transforms are separable, so each is two sums over one matrix of
 literals. The tiles are rounded up: the last ones read zeros beyond the padding, and nobody reads what they
 compute there.
@@ -31,9 +32,8 @@ from cross.expression.families.window import Window
 from cross.expression.language.functions import reduce_axis, sum
 from cross.expression.language.tensor import Tensor, compute
 from cross.expression.language.terms import Term, lookup
-from cross.expression.rewrites.winograd.matrices import TILES, Filtering, Matrix, filtering
+from cross.expression.rewrites.winograd.matrices import Filtering, Matrix, Planar
 
-KERNEL = 3
 PHASES, POSITIONS, TILE = ("py", "px"), ("x", "y"), ("b", "ty", "tx")  # names of axes
 
 
@@ -51,29 +51,31 @@ class PhaseReads:
     step: int
 
 
-def transform_weights(weight: NDArray[Any], algorithm: Filtering, first: int = 0) -> NDArray[Any]:
-    """U = G w G^T along the dimensions `first` and the next: taps -> side, rounded once to the dtype.
+def transform_weights(weight: NDArray[Any], algorithm: Planar, first: int = 0) -> NDArray[Any]:
+    """U = G w G'^T along the dimensions `first` and the next: taps -> side, rounded once to the dtype.
 
     Weights [3, 3, ci, co] -> [m + 2, m + 2, ci, co]; phases [a, b, 2, 2, ci, co] with `first` = 2.
     """
-    matrix = np.array(algorithm.weight, np.float64)
     result = weight.astype(np.float64)
-    for dimension in (first, first + 1):
+    for dimension, item in enumerate(algorithm.both, start=first):
+        matrix = np.array(item.weight, np.float64)
         result = np.moveaxis(np.tensordot(matrix, result, axes=(1, dimension)), 0, dimension)
     return np.ascontiguousarray(result.astype(weight.dtype))
 
 
-def winograd_conv2d(data: Tensor, weights: Tensor, window: Window, name: str = "conv") -> Tensor:
-    """3x3 convolution of data [n, h, w, ci] by transformed weights [m + 2, m + 2, ci, co] -> [n, oh, ow, co].
+def winograd_conv2d(
+    data: Tensor, weights: Tensor, algorithm: Planar, window: Window, name: str = "conv"
+) -> Tensor:
+    """Convolution of data [n, h, w, ci] by transformed weights [side, side', ci, co] -> [n, oh, ow, co].
 
     Raises:
         ExpressionError: strides or dilations other than 1, or shapes that do not fit.
     """
-    tile = weights.shape[0] - KERNEL + 1 if len(weights.shape) == 4 else 0
-    if tile not in TILES or weights.shape[1] != weights.shape[0] or len(data.shape) != 4:
+    sides = tuple(item.side for item in algorithm.both)
+    if len(data.shape) != 4 or len(weights.shape) != 4 or weights.shape[:2] != sides:
         raise ExpressionError(
-            f"winograd_conv2d {name}: expected data of rank 4 and weights [m + 2, m + 2, ci, co] with m of "
-            f"{TILES}, found shapes {data.shape} and {weights.shape}"
+            f"winograd_conv2d {name}: expected data of rank 4 and weights [{sides[0]}, {sides[1]}, ci, co] "
+            f"of {algorithm.name}, found shapes {data.shape} and {weights.shape}"
         )
     if data.shape[3] != weights.shape[2]:
         raise ExpressionError(
@@ -85,25 +87,26 @@ def winograd_conv2d(data: Tensor, weights: Tensor, window: Window, name: str = "
             f"winograd_conv2d {name}: expected strides and dilations of 1, found {window.strides} and "
             f"{window.dilations}; use conv2d"
         )
-    counts = window.output(data.shape[1:3], (KERNEL, KERNEL))
+    counts = window.output(data.shape[1:3], tuple(item.taps for item in algorithm.both))
     reads = [PhaseReads(count, 1, -before, 0) for count, before in zip(counts, window.before, strict=True)]
-    return _convolution(data, weights, reads, filtering(tile, KERNEL), name)
+    return _convolution(data, weights, reads, algorithm, name)
 
 
 def winograd_transposed_conv2d(
     data: Tensor,
     weights: Tensor,
     reads: Sequence[PhaseReads],
-    algorithm: Filtering,
+    algorithm: Planar,
     name: str = "transposed_conv",
 ) -> Tensor:
-    """Transposed convolution of data [n, h, w, ci] by transformed weights [phases..., side, side, ci, co]
+    """Transposed convolution of data [n, h, w, ci] by transformed weights [phases..., side, side', ci, co]
     -> [n, count, phase, count, phase, co].
 
     Raises:
         ExpressionError: shapes that do not fit.
     """
-    expected = (*(item.phases for item in reads), algorithm.side, algorithm.side, *data.shape[3:])
+    sides = (item.side for item in algorithm.both)
+    expected = (*(item.phases for item in reads), *sides, *data.shape[3:])
     if len(data.shape) != 4 or len(weights.shape) != 6 or weights.shape[:5] != expected:
         raise ExpressionError(
             f"winograd_transposed_conv2d {name}: expected data of rank 4 and weights [phases..., side, side, "
@@ -113,30 +116,31 @@ def winograd_transposed_conv2d(
 
 
 def _convolution(
-    data: Tensor, weights: Tensor, reads: Sequence[PhaseReads], algorithm: Filtering, name: str
+    data: Tensor, weights: Tensor, reads: Sequence[PhaseReads], algorithm: Planar, name: str
 ) -> Tensor:
     """The stages of a convolution; with axes for the phases where the weights have them."""
-    phases, tile = weights.shape[:-4], algorithm.outputs
-    tiles = [-(-item.count // tile) for item in reads]
-    shared = [shared_positions(algorithm, item) for item in reads]
+    phases, steps = weights.shape[:-4], [item.outputs for item in algorithm.both]
+    tiles = [-(-item.count // step) for item, step in zip(reads, steps, strict=True)]
+    shared = [shared_positions(*item) for item in zip(algorithm.both, reads, strict=True)]
     before = [max(0, -item.first) for item in reads]
     starts = [max(0, item.first) for item in reads]
     # Tiles that reach beyond the padded image read zeros there.
-    ends = [(tiles[i] - 1) * tile + starts[i] + len(shared[i][0]) for i in range(2)]
+    ends = [(tiles[i] - 1) * steps[i] + starts[i] + len(shared[i][0]) for i in range(2)]
     after = [max(0, ends[i] - before[i] - data.shape[1 + i]) for i in range(2)]
     padded = pad(data, (0, *before, 0), (0, *after, 0))
-    transformed = _data_transform(padded, tiles, tile, [matrix for matrix, _ in shared], starts, name)
+    transformed = _data_transform(padded, tiles, steps, [matrix for matrix, _ in shared], starts, name)
     products = _products(transformed, weights, [shift for _, shift in shared], name)
     inverse = _inverse_transform(products, algorithm, name)
+    high, wide = steps
     if not phases:
         return compute(
             (data.shape[0], reads[0].count, reads[1].count, weights.shape[-1]),
-            lambda b, y, x, c: inverse[b, y // tile, x // tile, y % tile, x % tile, c],
+            lambda b, y, x, c: inverse[b, y // high, x // wide, y % high, x % wide, c],
             name=name,
         )
     return compute(
         (data.shape[0], reads[0].count, phases[0], reads[1].count, phases[1], weights.shape[-1]),
-        lambda b, y, py, x, px, c: inverse[b, y // tile, x // tile, py, px, y % tile, x % tile, c],
+        lambda b, y, py, x, px, c: inverse[b, y // high, x // wide, py, px, y % high, x % wide, c],
         name=name,
     )
 
@@ -170,15 +174,17 @@ def _columns(algorithm: Filtering, reads: PhaseReads, shift: int) -> list[tuple[
 def _data_transform(
     data: Tensor,
     tiles: Sequence[int],
-    step: int,
+    steps: Sequence[int],
     matrices: Sequence[Matrix],
     starts: Sequence[int],
     name: str,
 ) -> Tensor:
-    """V[x, y, b, ty, tx, c] = sum over i, j of B[i, x] B'[j, y] d[b, ty step + i + s, tx step + j + s', c].
+    """V[x, y, b, ty, tx, c] = sum over i, j of B[i, x] B'[j, y] d[b, ty m + i + s, tx m' + j + s', c].
 
-    `matrices` are B and B', [inputs of a tile, positions], `starts` s and s', of the rows and the columns.
+    `steps` are m and m', `matrices` B and B', [inputs of a tile, positions], `starts` s and s', of the rows
+    and the columns.
     """
+    high, wide = steps
     heights, widths = matrices
     n, channels = data.shape[0], data.shape[3]
     i, j = reduce_axis(len(heights), "i"), reduce_axis(len(widths), "j")
@@ -186,7 +192,7 @@ def _data_transform(
         (n, *tiles, len(heights[0]), len(widths), channels),
         lambda b, ty, tx, x, q, c: sum(
             lookup(heights, i, x, data.dtype)
-            * data[b, ty * step + i + starts[0], tx * step + q + starts[1], c],
+            * data[b, ty * high + i + starts[0], tx * wide + q + starts[1], c],
             i,
         ),
         name=f"{name}.rows",
@@ -216,25 +222,31 @@ def _products(data: Tensor, weights: Tensor, shifts: Sequence[int], name: str) -
     return compute(shape, body, f"{name}.products", (*phases, *POSITIONS, *TILE, "c"))
 
 
-def _inverse_transform(products: Tensor, algorithm: Filtering, name: str) -> Tensor:
-    """Y[b, ty, tx, py, px, u, v, c] = sum over x, y of A[x, u] A[y, v] M[py, px, x, y, b, ty, tx, c]."""
-    tile, side, matrix = algorithm.outputs, algorithm.side, algorithm.output
+def _inverse_transform(products: Tensor, algorithm: Planar, name: str) -> Tensor:
+    """Y[b, ty, tx, py, px, u, v, c] = sum over x, y of A[x, u] A'[y, v] M[py, px, x, y, b, ty, tx, c]."""
+    rows, columns = algorithm.both
     grid, channels = products.shape[-4:-1], products.shape[-1]
     shape, phases = products.shape[:-6], PHASES if len(products.shape) == 8 else ()
-    i, j = reduce_axis(side, "i"), reduce_axis(side, "j")
+    i, j = reduce_axis(rows.side, "i"), reduce_axis(columns.side, "j")
 
     def half_of(b: Term, ty: Term, tx: Term, *axes: Term) -> Term:
         *phase, u, y, c = axes
-        return sum(lookup(matrix, i, u, products.dtype) * products[(*phase, i, y, b, ty, tx, c)], i)
+        return sum(lookup(rows.output, i, u, products.dtype) * products[(*phase, i, y, b, ty, tx, c)], i)
 
     half = compute(
-        (*grid, *shape, tile, side, channels), half_of, f"{name}.half", (*TILE, *phases, "u", "y", "c")
+        (*grid, *shape, rows.outputs, columns.side, channels),
+        half_of,
+        f"{name}.half",
+        (*TILE, *phases, "u", "y", "c"),
     )
 
     def whole(*axes: Term) -> Term:
         *outer, v, c = axes
-        return sum(lookup(matrix, j, v, products.dtype) * half[(*outer, j, c)], j)
+        return sum(lookup(columns.output, j, v, products.dtype) * half[(*outer, j, c)], j)
 
     return compute(
-        (*grid, *shape, tile, tile, channels), whole, f"{name}.tile", (*TILE, *phases, "u", "v", "c")
+        (*grid, *shape, rows.outputs, columns.outputs, channels),
+        whole,
+        f"{name}.tile",
+        (*TILE, *phases, "u", "v", "c"),
     )

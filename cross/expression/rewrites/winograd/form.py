@@ -1,7 +1,7 @@
 """Rewriting an operator whose reduction is a convolution so that Winograd's algorithm computes it.
 
-Start at `winograd_form`. What is recognized is the expression, whoever wrote it: the 3x3 windows of conv.py
-and the phases of transposed.py with 2x2 or 3x3 taps.
+Start at `winograd_form`. What is recognized is the expression, whoever wrote it: the windows of conv.py with
+2, 3 or 5 taps along one or both dimensions, and the phases of transposed.py with 2x2 or 3x3.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from cross.expression.language.operator import Operator, reads, to_text
 from cross.expression.language.tensor import Axis, Read, Reduce, Tensor, placeholder
 from cross.expression.language.terms import Binary, Int, Select, Term
 from cross.expression.rewrites.winograd.convolution import (
-    KERNEL,
     PhaseReads,
     transform_weights,
     winograd_conv2d,
     winograd_transposed_conv2d,
 )
-from cross.expression.rewrites.winograd.matrices import TAPS, Filtering, filtering
+from cross.expression.rewrites.winograd.matrices import Planar, planar
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class WinogradForm:
 
     operator: Operator
     weight: int
-    algorithm: Filtering
+    algorithm: Planar
     first: int
 
     def inputs(self, direct: list[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -67,18 +66,20 @@ class _Convolution:
         return 0 if self.reads is None else 2
 
     @property
-    def taps(self) -> int:
-        return self.weight.shape[self.first]
+    def taps(self) -> tuple[int, int]:
+        """Along rows and columns."""
+        return self.weight.shape[self.first], self.weight.shape[self.first + 1]
 
-    def by(self, algorithm: Filtering, weights: Tensor) -> Tensor:
+    def by(self, algorithm: Planar, weights: Tensor) -> Tensor:
         """What the convolution computes, computed by an algorithm."""
         if self.reads is None:
-            return winograd_conv2d(self.data, weights, self.window, self.stage.name)
+            return winograd_conv2d(self.data, weights, algorithm, self.window, self.stage.name)
         return winograd_transposed_conv2d(self.data, weights, self.reads, algorithm, self.stage.name)
 
 
 def winograd_form(operator: Operator, tile: int) -> WinogradForm | None:
-    """The same operator by F(tile x tile, r x r), None where its reduction is no such convolution.
+    """The same operator by the algorithm with `tile` outputs along each dimension that has several taps, None
+    where its reduction is no such convolution.
 
     It must be the operator's only reduction: NHWC, stride and dilation 1 of the window or of every phase,
     constant float32 weights.
@@ -91,8 +92,11 @@ def winograd_form(operator: Operator, tile: int) -> WinogradForm | None:
     position = operator.inputs.index(weight)
     if position not in operator.constants or weight.dtype != "float32" or _uses(operator, weight) != 1:
         return None
-    algorithm = filtering(tile, found.taps)
-    shape = (*weight.shape[:first], algorithm.side, algorithm.side, *weight.shape[first + 2 :])
+    algorithm = planar(tile, found.taps)
+    if algorithm is None:
+        return None
+    sides = (item.side for item in algorithm.both)
+    shape = (*weight.shape[:first], *sides, *weight.shape[first + 2 :])
     weights = placeholder(shape, weight.name, weight.dtype)
     inputs = tuple(weights if item is weight else item for item in operator.inputs)
     output = _replaced(operator, found.stage, found.by(algorithm, weights))
@@ -116,11 +120,8 @@ def _convolution(stage: Tensor) -> _Convolution | None:
         plain = all(
             index == axis + tap for index, axis, tap in zip(seen, stage.axes[1:3], axes, strict=False)
         )
-        known = weight.shape[:2] == (KERNEL, KERNEL)
-        return _Convolution(stage, source, weight, window) if plain and known else None
+        return _Convolution(stage, source, weight, window) if plain else None
     if len(stage.axes) == 6 and places == (stage.axes[2], stage.axes[4], *axes, stage.axes[5]):
-        if weight.shape[2] != weight.shape[3] or weight.shape[2] not in TAPS:
-            return None
         rows = _phase_reads(seen[0], stage.axes[1], stage.axes[2], axes[0], window.before[0])
         columns = _phase_reads(seen[1], stage.axes[3], stage.axes[4], axes[1], window.before[1])
         if rows is not None and columns is not None:

@@ -5,6 +5,9 @@
 They interpolate at 0, 1, -1, 2, -2 as far as needed and at infinity (Winograd, "Arithmetic Complexity of
 Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"). Denominators stand
 in G, which is applied ahead of time, so that the other two hold small integers.
+
+A window of two dimensions has one for its rows and one for its columns (`Planar`): along a dimension with one
+tap there is nothing to save, and F(1, 1) does nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 Matrix = tuple[tuple[float, ...], ...]
 
 TILES = (2, 4)  # m
-TAPS = (2, 3)  # r
+TAPS = (2, 3, 5)  # r; of 5 with m = 2 alone: more outputs need points that round more
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +35,55 @@ class Filtering:
         """Inputs of a tile, and products."""
         return self.outputs + self.taps - 1
 
+
+@dataclass(frozen=True, slots=True)
+class Planar:
+    """An algorithm for the rows of a window and one for its columns."""
+
+    rows: Filtering
+    columns: Filtering
+
+    @property
+    def both(self) -> tuple[Filtering, Filtering]:
+        """Of the rows, then of the columns."""
+        return self.rows, self.columns
+
     @property
     def name(self) -> str:
-        """Of the two-dimensional algorithm, such as F(2x2,3x3)."""
-        return f"F({self.outputs}x{self.outputs},{self.taps}x{self.taps})"
+        """Such as F(2x2,3x3)."""
+        rows, columns = self.both
+        return f"F({rows.outputs}x{columns.outputs},{rows.taps}x{columns.taps})"
+
+
+def planar(outputs: int, taps: tuple[int, int]) -> Planar | None:
+    """The algorithm with so many outputs along each dimension, rows and columns, that has several taps.
+
+    None where there is none: both have one tap, or one has more than are known.
+    """
+    found = [_FILTERINGS.get((outputs if extent > 1 else 1, extent)) for extent in taps]
+    rows, columns = found
+    return None if rows is None or columns is None or taps == (1, 1) else Planar(rows, columns)
 
 
 def filtering(outputs: int, taps: int) -> Filtering:
-    """F(outputs, taps) for outputs of TILES and taps of TAPS."""
+    """F(outputs, taps) for outputs of TILES and taps of TAPS. Raises KeyError for one that is not there."""
     return _FILTERINGS[outputs, taps]
 
+
+_SIX_POINTS: Matrix = (
+    (4, 0, 0, 0, 0, 0),
+    (0, -4, 4, -2, 2, 4),
+    (-5, -4, -4, -1, -1, 0),
+    (0, 1, -1, 2, -2, -5),
+    (1, 1, 1, 1, 1, 0),
+    (0, 0, 0, 0, 0, 1),
+)
+"""B of every F(m, r) with m + r = 7: 0, 1, -1, 2, -2 and infinity."""
 
 _FILTERINGS = {
     (item.outputs, item.taps): item
     for item in (
+        Filtering(1, 1, data=((1,),), weight=((1,),), output=((1,),)),
         Filtering(
             2,
             2,
@@ -76,14 +114,7 @@ _FILTERINGS = {
         Filtering(
             4,
             3,
-            data=(
-                (4, 0, 0, 0, 0, 0),
-                (0, -4, 4, -2, 2, 4),
-                (-5, -4, -4, -1, -1, 0),
-                (0, 1, -1, 2, -2, -5),
-                (1, 1, 1, 1, 1, 0),
-                (0, 0, 0, 0, 0, 1),
-            ),
+            data=_SIX_POINTS,
             weight=(
                 (1 / 4, 0, 0),
                 (-1 / 6, -1 / 6, -1 / 6),
@@ -93,6 +124,20 @@ _FILTERINGS = {
                 (0, 0, 1),
             ),
             output=((1, 0, 0, 0), (1, 1, 1, 1), (1, -1, 1, -1), (1, 2, 4, 8), (1, -2, 4, -8), (0, 0, 0, 1)),
+        ),
+        Filtering(
+            2,
+            5,
+            data=_SIX_POINTS,
+            weight=(
+                (1 / 4, 0, 0, 0, 0),
+                (-1 / 6, -1 / 6, -1 / 6, -1 / 6, -1 / 6),
+                (-1 / 6, 1 / 6, -1 / 6, 1 / 6, -1 / 6),
+                (1 / 24, 1 / 12, 1 / 6, 1 / 3, 2 / 3),
+                (1 / 24, -1 / 12, 1 / 6, -1 / 3, 2 / 3),
+                (0, 0, 0, 0, 1),
+            ),
+            output=((1, 0), (1, 1), (1, -1), (1, 2), (1, -2), (0, 1)),
         ),
     )
 }

@@ -81,7 +81,7 @@ BOARDS = {"pocl": "opencl", "jetson-nano": "gpu", "rock960": "mali"}
 def spaces(names: str, board: str = "jetson-nano") -> tuple[ScheduleSpace, ScheduleSpace]:
     target = load(board).target(BOARDS[board])
     one, other = PAIRS[names]
-    return gpu_space(one, target), gpu_space(other, target)
+    return gpu_space(one, target, winograd=False), gpu_space(other, target, winograd=False)
 
 
 def untuned(space: ScheduleSpace) -> Program:
