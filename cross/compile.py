@@ -18,7 +18,7 @@ from pathlib import Path
 
 from boards.target import Target
 from cross.backends import backend_of
-from cross.codegen.buffers import workspace_offsets
+from cross.codegen.buffers import local_bytes, workspace_offsets
 from cross.errors import CompileError
 from cross.expression.language.terms import Int
 from cross.link import DEFAULT_CACHE_DIR
@@ -49,6 +49,8 @@ class Kernel:
     symbol: str
     arguments: tuple[Argument, ...]
     workspace_bytes: int
+    local_bytes: int
+    """What it keeps on the stack of each thread, but for registers that do not fit; on a CPU."""
     flops: int
 
 
@@ -111,9 +113,8 @@ def kernel_of(symbol: str, nest: LoopNest) -> Kernel:
     Raises:
         CompileError: the nest is not bound.
     """
-    return Kernel(
-        symbol, tuple(_argument(buffer) for buffer in nest.arguments), workspace_offsets(nest)[""], nest.flops
-    )
+    arguments = tuple(_argument(buffer) for buffer in nest.arguments)
+    return Kernel(symbol, arguments, workspace_offsets(nest)[""], local_bytes(nest), nest.flops)
 
 
 def _argument(buffer: Buffer) -> Argument:

@@ -7,7 +7,7 @@ import math
 from cross.errors import CompileError
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.terms import Call, Int, walk
-from cross.loopnest.nodes import Buffer, Expr, LoopNest, loads, stores
+from cross.loopnest.nodes import Allocate, Buffer, Expr, LoopNest, Scope, loads, statements, stores
 
 BUFFER_ALIGNMENT = 64  # bytes: a cache line, and the widest vector of x86-64
 
@@ -32,6 +32,21 @@ def workspace_offsets(nest: LoopNest) -> dict[str, int]:
         total += -(-size_bytes(buffer) // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
     offsets[""] = total
     return offsets
+
+
+def local_bytes(nest: LoopNest) -> int:
+    """What buffers take on the stack of a thread in the statement where they take most."""
+    return max(
+        (
+            sum(
+                -(-size_bytes(part.buffer) // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
+                for part in statements(statement)
+                if isinstance(part, Allocate) and part.buffer.scope is Scope.LOCAL
+            )
+            for statement in nest.body.statements
+        ),
+        default=0,
+    )
 
 
 def rounded_buffers(nest: LoopNest) -> frozenset[str]:

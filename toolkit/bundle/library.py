@@ -3,7 +3,7 @@
 The generated C is only glue: it calls the kernels in order (`tfb_model`, same ABI as a kernel, so that a
 whole model is checked and timed like one) and wraps that in create, run, destroy for applications (model.c).
 All memory is allocated in create. Parameters are a read-only section: the loader maps it, processes share it,
-and create touches it, so that the first run finds every page.
+and create touches it, so that the first run finds every page; the pages of stacks, too.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def source(model_plan: ModelPlan) -> str:
         '#include "tfb.h"',
         f"#define ALIGNMENT {ALIGNMENT_BYTES}",
         f"#define WORKSPACE_BYTES INT64_C({model_plan.workspace_bytes})",
+        f"#define LOCAL_BYTES {max((kernel.local_bytes for kernel in model_plan.kernels), default=0)}",
         f"#define TUNED_THREADS {model_plan.threads}",
         f"#define TUNED_CORES {len(model_plan.cores)}",
         f"static const int32_t tuned_cores[] = {{{cores}}};",

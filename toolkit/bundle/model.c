@@ -1,7 +1,7 @@
 /* create, run and destroy around `tfb_model`: the part of a model library that is the same for every model.
  *
- * library.py puts these before it: the header, model_about.c, ALIGNMENT, WORKSPACE_BYTES, TUNED_THREADS, TUNED_CORES,
- * tuned_cores, the tensor tables `inputs` and `outputs`, the weights `tfb_parameters` and PARAMETERS_BYTES of them, and
+ * library.py puts these before it: the header, model_about.c, ALIGNMENT, WORKSPACE_BYTES, LOCAL_BYTES, TUNED_THREADS,
+ * TUNED_CORES, tuned_cores, the tensor tables `inputs` and `outputs`, the weights `tfb_parameters` and PARAMETERS_BYTES of them, and
  * the function tfb_model itself.
  */
 #include "tfb.h"
@@ -55,6 +55,18 @@ static void map_parameters(void)
 static void map_parameters(void) {}
 #endif
 
+/* Have the pages of a thread's stack there that kernels keep their blocks on. The bytes beside those are for registers
+ * that do not fit and for the calls down to a kernel: a few KiB. A page of 4 KiB is the smallest that Linux has. */
+#define STACK_BYTES (LOCAL_BYTES + 16384)
+
+__attribute__((noinline)) static void touch_stack(void *closure, int64_t begin, int64_t end)
+{
+    volatile unsigned char pages[STACK_BYTES];
+
+    (void)closure, (void)begin, (void)end;
+    for (size_t at = 0; at < STACK_BYTES; at += 4096) pages[STACK_BYTES - 1 - at] = 0;
+}
+
 int64_t tfb_model_workspace_bytes(void)
 {
     return WORKSPACE_BYTES;
@@ -99,6 +111,7 @@ int32_t tfb_model_create_on(tfb_instance **instance, int32_t threads, const int3
             return TFB_MODEL_ERROR_MEMORY;
         }
     }
+    tfb_parallel_for(made->pool, touch_stack, NULL, tfb_pool_threads(made->pool)); /* each thread takes one part */
     *instance = made;
     return TFB_MODEL_OK;
 }

@@ -107,12 +107,14 @@ def leaves(
 @dataclass(frozen=True, slots=True)
 class PlannedKernel:
     """One compiled kernel: `code` is a relocatable ELF object that defines `provenance.symbol`, or for a GPU
-    a GpuModule with that one kernel; `argument_bytes` are the sizes of what it is called with (GPUs only)."""
+    a GpuModule with that one kernel; `argument_bytes` are the sizes of what it is called with (GPUs only),
+    `local_bytes` what it keeps on the stack of each thread (CPUs only)."""
 
     code: bytes
     workspace_bytes: int
     provenance: KernelProvenance
     argument_bytes: tuple[int, ...] = ()
+    local_bytes: int = 0
 
     @property
     def symbol(self) -> str:

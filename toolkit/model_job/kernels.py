@@ -81,6 +81,7 @@ def plan_model(
             argument_bytes=()
             if on_cpu
             else tuple(item.elements * np.dtype(item.dtype).itemsize for item in kernel.arguments),
+            local_bytes=kernel.local_bytes if on_cpu else 0,
         )
         kernels[item.task.key.operator_key] = OperatorKernel(planned, packings)
     return assemble(graph, kernels, target)

@@ -264,6 +264,48 @@ def test_the_first_run_finds_all_weights_mapped(model: SmallModel, tmp_path: Pat
     loaded.tfb_model_destroy(instance)
 
 
+ON_STACKS = """
+#include "tfb.h"
+#define PAGES 256
+static void body(void *closure, int64_t begin, int64_t end) {
+    volatile unsigned char block[4096 * PAGES];
+    (void)closure, (void)begin, (void)end;
+    for (int page = 0; page < PAGES; page++) block[4096 * page] = 1;
+}
+TFB_EXPORT int32_t k_scale(void *const *buffers, void *workspace, struct tfb_pool *pool) {
+    (void)buffers, (void)workspace;
+    return tfb_parallel_for(pool, body, 0, tfb_pool_threads(pool));
+}
+"""
+
+FIRST_RUN = """
+import ctypes, resource, sys
+loaded, instance, memory = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p(), ctypes.create_string_buffer(4096)
+assert loaded.tfb_model_create_on(ctypes.byref(instance), 2, None, 0) == 0
+buffers = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+before = faults()
+assert loaded.tfb_model_run(instance, buffers, buffers) == 0
+print(faults() - before)
+"""
+
+
+@pytest.mark.parametrize(("local_bytes", "fewest", "most"), [(0, 256, 600), (1 << 20, 0, 60)])
+def test_the_first_run_finds_the_stacks_of_all_threads(
+    local_bytes: int, fewest: int, most: int, tmp_path: Path
+) -> None:
+    """Two threads with 256 pages each: the calling one may have had some of its own before."""
+    code = compile_c(ON_STACKS, host_target())
+    kernel = dataclasses.replace(small_model().plan.kernels[0], code=code, local_bytes=local_bytes)
+    plan = _changed(kernels=(kernel,), steps=(Step("k_scale", (BufferRef("output", 0),), "stacks"),))
+    path = tmp_path / "stacks.so"
+    path.write_bytes(library.build(plan, host_target()).shared_object)
+    command = [sys.executable, "-c", FIRST_RUN, str(path)]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert fewest <= int(found) <= most
+
+
 def test_a_failing_kernel_is_an_error_code(folder: Path) -> None:
     model = small_model(scale="failing")
     path = folder / "failing.so"
