@@ -30,10 +30,11 @@ from cross.loopnest.nodes import Buffer, Expr, Scope, loads
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A vector of bytes to be stored: as int32, what is added to these, where, and which row at which
-    element it is: those of one row lie together."""
+    """A vector of bytes that a statement stores: as int32, what is added to these, where, and of which
+    unrolled row it has which element first: those of one row lie together."""
 
     buffer: Buffer
+    indices: tuple[Expr, ...]
     integers: Value
     zero: int
     place: Place
@@ -49,20 +50,20 @@ class Stores:
         self.values = values
         self.rounded = rounded  # names of buffers: rounded_buffers of buffers.py
         self.target = target
-        self.waiting: dict[int, list[_Waiting]] = {}  # by lanes, of one buffer
+        self.waiting: dict[int, list[_Waiting]] = {}  # by lanes, of one statement
         self._read: dict[int, tuple[Expr, frozenset[str]]] = {}
 
     def store(self, buffer: Buffer, indices: tuple[Expr, ...], expr: Expr, guard: Expr | None = None) -> None:
         values = self.values
         values.rounded = buffer.name in self.rounded
-        if self.waiting:
-            name = next(iter(self.waiting.values()))[0].buffer.name
-            if any(name in self.names_read(part) for part in (*indices, expr, guard) if part is not None):
+        first = self.first_waiting
+        if first is not None:
+            read = [part for part in (*indices, expr, guard) if part is not None]
+            is_read = any(first.buffer.name in self.names_read(part) for part in read)
+            if is_read or (first.buffer == buffer and first.indices is not indices):
                 self.store_waiting()
         if guard is None and self.waits(buffer, indices, expr):
             return
-        if any(alike[0].buffer == buffer for alike in self.waiting.values()):
-            self.store_waiting()
         value = values.of_statement(expr)
         holds = None if guard is None else values.of_statement(guard)
         if buffer.scope is Scope.REGISTER:
@@ -98,17 +99,22 @@ class Stores:
         assert shared is not None
         integers = values.integers(shared)
         environment.versions[buffer.name] = environment.versions.get(buffer.name, 0) + 1
-        if any(alike[0].buffer != buffer for alike in self.waiting.values()):
+        if self.first_waiting is not None and self.first_waiting.indices is not indices:
             self.store_waiting()
-        row = id(indices), *environment.integers.items()
+        row = tuple(environment.integers.items())
         alike = self.waiting.setdefault(values.lanes, [])
         if alike and alike[-1].zero != byte.zero:
             self.store_together(self.waiting.pop(values.lanes))
             alike = self.waiting.setdefault(values.lanes, [])
-        alike.append(_Waiting(buffer, integers, byte.zero, place, row, environment.vector[1]))
+        alike.append(_Waiting(buffer, indices, integers, byte.zero, place, row, environment.vector[1]))
         if len(alike) == VECTORS:
             self.store_together(self.waiting.pop(values.lanes))
         return True
+
+    @property
+    def first_waiting(self) -> _Waiting | None:
+        """One of those that wait, if any do: all are of one statement."""
+        return next((alike[0] for alike in self.waiting.values()), None)
 
     def names_read(self, expr: Expr) -> frozenset[str]:
         """Names of the buffers that an expression reads."""

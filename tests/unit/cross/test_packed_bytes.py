@@ -13,7 +13,7 @@ from boards.target import Target
 from cross.codegen.llvm.module import llvm_module
 from cross.codegen.llvm.objects import assembly
 from cross.expression.language.terms import Binary, Call, Cast, Const
-from cross.loopnest.nodes import Allocate, Block, Buffer, Expr, LoopNest, Scope
+from cross.loopnest.nodes import Allocate, Block, Buffer, Expr, LoopNest, Scope, Statement
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.nests import argument, load, local, loop, nest, plus, store, unrolled, vectorized
 from tests.targets import AVX2, EACH_HOST
@@ -99,6 +99,25 @@ def test_what_is_written_later_stays(target: Target, tmp_path: Path) -> None:
     job = Job(made, [data, other])
     (got,) = run_here(compile_jobs([job], target), [job], tmp_path)
     np.testing.assert_array_equal(got, np.hstack([rounded(data[:, :1], "int8", 5), other]))
+
+
+@pytest.mark.parametrize("target", EACH_HOST)
+def test_statements_keep_their_order(target: Target, tmp_path: Path) -> None:
+    """Three that write rounded bytes to places that overlap, in vectors of different lengths."""
+    x, y = argument("x", (3, 16), "input"), argument("y", (16,), "output", "int8")
+
+    def write(number: int, first: int, extent: int) -> Statement:
+        name = f"j{number}"
+        value = byte_of(load(x, number, plus(first, name)), "int8", number)
+        return vectorized(name, extent, store(y, (plus(first, name),), value))
+
+    inside = Block((write(0, 0, 8), write(1, 0, 16), write(2, 4, 8)))
+    data = np.arange(48, dtype=np.float32).reshape(3, 16)
+    job = Job(nest((x, y), unrolled("i", 1, inside)), [data])
+    (got,) = run_here(compile_jobs([job], target), [job], tmp_path)
+    want = data[1] + 1
+    want[4:12] = data[2, 4:12] + 2
+    np.testing.assert_array_equal(got, want)
 
 
 def test_four_vectors_share_their_instructions() -> None:
