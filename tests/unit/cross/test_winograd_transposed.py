@@ -30,7 +30,7 @@ from cross.expression.rewrites.winograd.convolution import (
     winograd_transposed_conv2d,
 )
 from cross.expression.rewrites.winograd.form import winograd_form
-from cross.expression.rewrites.winograd.matrices import TILES, filtering, planar
+from cross.expression.rewrites.winograd.matrices import TILES, planar
 from cross.loopnest import Programs
 from cross.schedule import cpu_space
 from cross.schedule.winograd.cpu import winograd_spaces
@@ -120,9 +120,10 @@ def _in_float64(found: list[Phases], batch: int) -> Operator:
     ],
 )
 def test_phases_share_positions(tile: int, taps: int, step: int, positions: int, shift: int) -> None:
-    matrix, found = shared_positions(filtering(tile, taps), PhaseReads(8, 2, -1, step))
+    algorithm = by(tile, taps, taps).rows
+    matrix, found = shared_positions(algorithm, PhaseReads(8, 2, -1, step))
     assert found == shift
-    assert (len(matrix), len(matrix[0])) == (filtering(tile, taps).side + step, positions)
+    assert (len(matrix), len(matrix[0])) == (algorithm.side + step, positions)
 
 
 def test_what_does_not_fit_is_refused() -> None:

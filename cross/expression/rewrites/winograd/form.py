@@ -1,7 +1,7 @@
 """Rewriting an operator whose reduction is a convolution so that Winograd's algorithm computes it.
 
 Start at `winograd_form`. What is recognized is the expression, whoever wrote it: the windows of conv.py with
-2, 3 or 5 taps along one or both dimensions, and the phases of transposed.py with 2x2 or 3x3.
+2, 3 or 5 taps along one or both dimensions, and the phases of transposed.py with as many.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 Matrix = tuple[tuple[float, ...], ...]
 
 TILES = (2, 4)  # m
-TAPS = (2, 3, 5)  # r; of 5 with m = 2 alone: more outputs need points that round more
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +55,13 @@ class Planar:
 
 
 def planar(outputs: int, taps: tuple[int, int]) -> Planar | None:
-    """The algorithm with so many outputs along each dimension, rows and columns, that has several taps.
+    """The algorithm with so many outputs, of TILES, along each of the (rows, columns) that has several taps.
 
-    None where there is none: both have one tap, or one has more than are known.
+    Known are 2 and 3 taps, and 5 with two outputs: more of them need points that round more. None where there
+    is none, or both dimensions have one tap.
     """
-    found = [_FILTERINGS.get((outputs if extent > 1 else 1, extent)) for extent in taps]
-    rows, columns = found
+    rows, columns = (_FILTERINGS.get((outputs if extent > 1 else 1, extent)) for extent in taps)
     return None if rows is None or columns is None or taps == (1, 1) else Planar(rows, columns)
-
-
-def filtering(outputs: int, taps: int) -> Filtering:
-    """F(outputs, taps) for outputs of TILES and taps of TAPS. Raises KeyError for one that is not there."""
-    return _FILTERINGS[outputs, taps]
 
 
 _SIX_POINTS: Matrix = (
