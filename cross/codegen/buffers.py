@@ -29,7 +29,7 @@ def workspace_offsets(nest: LoopNest) -> dict[str, int]:
     offsets, total = {}, 0
     for buffer in nest.workspace:
         offsets[buffer.name] = total
-        total += -(-size_bytes(buffer) // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
+        total += _room(buffer)
     offsets[""] = total
     return offsets
 
@@ -39,7 +39,7 @@ def local_bytes(nest: LoopNest) -> int:
     return max(
         (
             sum(
-                -(-size_bytes(part.buffer) // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
+                _room(part.buffer)
                 for part in statements(statement)
                 if isinstance(part, Allocate) and part.buffer.scope is Scope.LOCAL
             )
@@ -47,6 +47,11 @@ def local_bytes(nest: LoopNest) -> int:
         ),
         default=0,
     )
+
+
+def _room(buffer: Buffer) -> int:
+    """Bytes of a bound buffer up to where the next may begin."""
+    return -(-size_bytes(buffer) // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
 
 
 def rounded_buffers(nest: LoopNest) -> frozenset[str]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from cross.errors import ExpressionError
 from cross.expression.families.data_movement import split_dimensions
 from cross.expression.families.transposed import Phases, split_phases
@@ -25,6 +23,7 @@ from toolkit.model.chains import MOVES, Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression
 from toolkit.model.graph import STORED, Graph, Group, Node, Region, computed_in
 from toolkit.model.parts import cut_axes, share_memory
+from toolkit.model.shapes import merged_shape
 from toolkit.model.weight_layout import group_count, packed_shape, phases_of
 
 
@@ -129,11 +128,6 @@ def _goes_on(shape: tuple[int, ...], base: tuple[int, ...], run: list[int], dime
     """Whether an operand treats a dimension as it treats a run: both whole, or both repeated."""
     wide = [item for item in (*run, dimension) if base[item] != 1]
     return len({shape[item] == base[item] for item in wide}) <= 1
-
-
-def merged_shape(shape: tuple[int, ...], runs: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape with each run of dimensions as one."""
-    return tuple(int(np.prod([shape[dimension] for dimension in run])) for run in runs)
 
 
 def split_channels(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:

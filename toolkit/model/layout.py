@@ -16,6 +16,8 @@ import numpy as np
 
 from toolkit.errors import ModelError
 from toolkit.model.graph import Array, Attribute, Graph, GraphBuilder, Node, Value
+from toolkit.model.shapes import Permutation, merge_axes, moves_units_only, reshape_groups
+from toolkit.model.volumes import AsImages, as_images
 from toolkit.model.weight_layout import (
     channels_last,
     grouped_weight,
@@ -44,8 +46,6 @@ INDEXED = frozenset(
 )
 RECURRENT = frozenset({"LstmCell", "LstmOutput", "GruReset", "GruOutput"})
 REDUCTIONS = frozenset({"ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"})
-
-Permutation = tuple[int, ...]
 
 
 def assign_layout(graph: Graph) -> Graph:
@@ -189,58 +189,6 @@ def _suffix(permutation: Permutation) -> str:
     return "nhwc" if permutation == NHWC else "p" + "".join(str(axis) for axis in permutation)
 
 
-def moves_units_only(shape: Sequence[int], before: Permutation, after: Permutation) -> bool:
-    """Whether going from one order to the other leaves the elements where they are in memory."""
-    return [axis for axis in before if shape[axis] != 1] == [axis for axis in after if shape[axis] != 1]
-
-
-def merge_axes(shape: Sequence[int], moved: Permutation) -> tuple[tuple[int, ...], Permutation]:
-    """The smallest equal transpose: (shape, permutation) without unit axes, neighbours merged.
-
-    >>> merge_axes((1, 13, 13, 1000), (0, 3, 1, 2))
-    ((169, 1000), (1, 0))
-    """
-    order = [axis for axis in moved if shape[axis] != 1]
-    runs: list[list[int]] = []
-    kept = sorted(order)
-    for axis in order:
-        if runs and kept.index(axis) == kept.index(runs[-1][-1]) + 1:
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
-    ranked = sorted(runs)
-    merged = tuple(int(np.prod([shape[axis] for axis in run])) for run in ranked)
-    return merged, tuple(ranked.index(run) for run in runs)
-
-
-def reshape_groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """The finest split of both shapes into runs of dimensions with equal products.
-
-    >>> reshape_groups((1, 6, 4), (1, 2, 3, 4))
-    [([0], [0]), ([1], [1, 2]), ([2], [3])]
-    """
-    groups: list[tuple[list[int], list[int]]] = []
-    i = j = 0
-    while i < len(before) or j < len(after):
-        left: list[int] = []
-        right: list[int] = []
-        left_size = right_size = 1
-        while not (left or right) or left_size != right_size:
-            if (left_size <= right_size and i < len(before)) or j >= len(after):
-                left_size *= before[i]
-                left.append(i)
-                i += 1
-            else:
-                right_size *= after[j]
-                right.append(j)
-                j += 1
-            if left_size == right_size == 1 and not right and j < len(after) and after[j] == 1:
-                right.append(j)
-                j += 1
-        groups.append((left, right))
-    return groups
-
-
 def _elementwise(layout: _Layout, node: Node) -> None:
     rank = len(layout.shape(node.output))
     order = layout.leading_form(node.inputs, rank)
@@ -253,8 +201,10 @@ def _windowed(layout: _Layout, node: Node) -> None:
     inputs = [layout.get(node.inputs[0], order)]
     if node.op == "Conv":
         inputs.append(_conv_weight(layout, node))
-        if len(order) == 5 and layout.build.values[inputs[1]].data is not None:
-            _convolution_of_volumes(layout, node, inputs)
+        weight = layout.build.values[inputs[1]].data
+        images = as_images(node) if len(order) == 5 else None
+        if images is not None and weight is not None:
+            _of_images(layout, node, inputs, images, weight)
             return
     if node.op == "ConvTranspose":
         image = layout.shape(node.inputs[0])[2:]
@@ -266,52 +216,19 @@ def _windowed(layout: _Layout, node: Node) -> None:
     layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
 
 
-def _convolution_of_volumes(layout: _Layout, node: Node, inputs: Sequence[str]) -> None:
-    """A convolution over three dimensions, as one over images where a window goes along one or two of them.
-
-    A kernel of 1 along the depth sees every slice for itself, as if it were an image of the batch; one of 1
-    along rows and columns sees all pixels of a slice alike. The channels lie together, so joining the
-    dimensions moves nothing.
-    """
-    order = channels_last(5)
-    joined: tuple[tuple[int, ...], ...]
-    plain = [_is_plain(node, dimension) for dimension in range(3)]
-    if plain[0]:
-        joined, kept = ((0, 1), (2,), (3,), (4,)), (1, 2)
-    elif plain[1] and plain[2]:
-        joined, kept = ((0,), (1,), (2, 3), (4,)), (0, 1)
-    else:
-        layout.emit(node.op, inputs, node.output, order, node.attributes, node.name)
-        return
-    attributes: dict[str, Attribute] = dict(node.attributes)
-    for name in ("kernel", "strides", "dilations", "pads"):
-        given = node.integers(name)
-        places = [*kept, *(3 + dimension for dimension in kept)] if name == "pads" else kept
-        attributes[name] = tuple(given[place] for place in places)
-
-    def as_images(shape: Sequence[int]) -> tuple[int, ...]:
-        return tuple(int(np.prod([shape[axis] for axis in run])) for run in joined)
-
+def _of_images(layout: _Layout, node: Node, inputs: Sequence[str], images: AsImages, weight: Array) -> None:
+    """A convolution of volumes as one of images, of data and arranged weights."""
+    order, result = channels_last(5), layout.graph.values[node.output]
     held = layout.build.values[inputs[0]]
-    data = Value(layout.build.fresh(f"{held.name}.images"), as_images(held.shape), held.dtype)
-    weight = layout.build.values[inputs[1]]
-    assert weight.data is not None
-    first = int(weight.data.ndim == 6)  # with a dimension for groups in front
-    (gone,) = {0, 1, 2} - set(kept)
-    result = layout.graph.values[node.output]
-    shape = as_images([result.shape[axis] for axis in order])
+    data = Value(layout.build.fresh(f"{held.name}.images"), images.shape(held.shape), held.dtype)
+    shape = images.shape([result.shape[axis] for axis in order])
     made = Value(layout.build.fresh(f"{node.output}.images"), shape, result.dtype)
-    images = layout.build.emit("Reshape", [inputs[0]], data)
-    plane = layout.build.constant(f"{node.inputs[1]}.plane", weight.data.squeeze(first + gone))
-    layout.build.emit(node.op, [images, plane], made, attributes, node.name)
+    read = [
+        layout.build.emit("Reshape", inputs[:1], data),
+        layout.build.constant(f"{node.inputs[1]}.plane", images.weight(weight)),
+    ]
+    layout.build.emit(node.op, read, made, images.attributes(node), node.name)
     layout.emit("Reshape", [made.name], node.output, order)
-
-
-def _is_plain(node: Node, dimension: int) -> bool:
-    """Whether a window of three dimensions sees one element at a time along one of them, and each once."""
-    pads = node.integers("pads")
-    once = node.integers("kernel")[dimension] == node.integers("strides")[dimension] == 1
-    return once and pads[dimension] == pads[dimension + 3] == 0
 
 
 def _conv_weight(layout: _Layout, node: Node) -> str:

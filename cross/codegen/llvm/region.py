@@ -167,7 +167,6 @@ class Region(Stores):
 
     def allocated(self, statement: Allocate) -> None:
         """The body of a buffer; a register tile in two versions where guards can be asked once for all."""
-        self.store_waiting()
         split = versions(statement, self.values.environment.ranges) if self.may_split(statement) else None
         if split is None:
             self.allocate(statement.buffer)
@@ -312,7 +311,6 @@ class Region(Stores):
                 self.statement(body)
             return
         writer, registers = self.writer, self.values.environment.registers
-        self.store_waiting()
         before, label = writer.label, writer.fresh_label("where")
         untouched = {key: registers[key] for key in carried}
         writer.emit(f"  br i1 {holds.text}, label %{label}, label %{label}.done")

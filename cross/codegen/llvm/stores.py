@@ -60,7 +60,7 @@ class Stores:
         if first is not None:
             read = [part for part in (*indices, expr, guard) if part is not None]
             is_read = any(first.buffer.name in self.names_read(part) for part in read)
-            if is_read or (first.buffer == buffer and first.indices is not indices):
+            if is_read or (first.indices is not indices and first.buffer.name == buffer.name):
                 self.store_waiting()
         if guard is None and self.waits(buffer, indices, expr):
             return
@@ -88,16 +88,18 @@ class Stores:
 
     def waits(self, buffer: Buffer, indices: tuple[Expr, ...], expr: Expr) -> bool:
         """Whether it is a vector of rounded bytes, which is stored with others later."""
-        values, byte = self.values, rounded_byte(expr)
-        environment = values.environment
-        if byte is None or buffer.scope is Scope.REGISTER or values.lanes not in values.packed_bytes.lanes:
+        values, environment = self.values, self.values.environment
+        if buffer.scope is Scope.REGISTER or values.lanes not in values.packed_bytes.lanes:
+            return False
+        byte = rounded_byte(expr)
+        if byte is None:
             return False
         place = values.place(buffer, indices)
         if place is None or place.stride != 1 or environment.vector is None or values.masks():
             return False
         shared = rounded_byte(values.sharing.begin(expr))
         assert shared is not None
-        integers = values.integers(shared)
+        integers = values.rounded_integers(shared)
         environment.versions[buffer.name] = environment.versions.get(buffer.name, 0) + 1
         if self.first_waiting is not None and self.first_waiting.indices is not indices:
             self.store_waiting()

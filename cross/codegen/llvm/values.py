@@ -128,7 +128,7 @@ class Values(Memory):
             return number
         return self.writer.value(binary("fadd", number, self._splat(float(byte.zero + added), number)))
 
-    def integers(self, byte: RoundedByte) -> Value:
+    def rounded_integers(self, byte: RoundedByte) -> Value:
         """round(number) as int32, or what lies beyond the same end of the byte's range as it does; a NaN is
         what becomes 0. In all lanes here, as many as `PackedBytes` has."""
         value = self.sum_of_bytes(byte)

@@ -63,7 +63,10 @@ def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
     most = max(1, min(PREFERRED_TILE, (target.vector_registers - 3) // PREFERRED_VECTORS))
     tile_of = _even_tile if most == PREFERRED_TILE else _busy_tile
     if columns > LARGEST_BLOCK:
-        for part in (LARGEST_BLOCK // 4, LARGEST_BLOCK):
+        for part in (
+            2 * PREFERRED_TILE,
+            LARGEST_BLOCK,
+        ):  # the smallest that is worth a block, and the largest
             _, width = _even_tile(1, columns, part)
             yield Block(False, (1, width), tile_of(1, width, most), 0.0)
     fewest = min(height, -(-(most - 1) // columns))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.onnx_models import model, node, random_inputs, save, worst_layer_error
 from toolkit.model.graph import Graph
-from toolkit.model.layout import merge_axes, moves_units_only, reshape_groups
 from toolkit.model.load import load_model
+from toolkit.model.shapes import merge_axes, moves_units_only, reshape_groups
 
 RNG = np.random.default_rng(5)
 
