@@ -18,7 +18,7 @@ import msgspec
 
 from boards.errors import UnknownLevel, UnsupportedHost
 from boards.features import LEVELS, flag_of, missing_flags
-from boards.target import Target
+from boards.target import TILE_FEATURES, Target
 
 NATIVE = "native"
 _FALLBACK_CLOCK_HZ = 1e9
@@ -125,7 +125,7 @@ def cpu_facts(
         clock_hz=float(cpu.get("cpu MHz", "0") or 0) * 1e6,
         memory_bytes=_FALLBACK_MEMORY_BYTES,
         flags=flags,
-        features=_NAMED_VNNI if "avx_vnni" in flags and vectors.registers == 16 else (),
+        features=_named(flags, vectors),
     )
 
 
@@ -242,9 +242,14 @@ def _machine(cpu: Mapping[str, str]) -> str:
     return "-".join(part for part in (x86 if x86[0] else arm) if part) or "unknown"
 
 
-# Named, though "native" has it anyhow: schedules see the target alone and take larger tiles of bytes with it;
-# they ask for no name on CPUs with AVX-512 (32 vector registers).
-_NAMED_VNNI = ("+avxvnni",)
+def _named(flags: frozenset[str], vectors: Vectors) -> tuple[str, ...]:
+    """Features that a target names although "native" has them anyhow: schedules see the target alone.
+
+    With AVX-VNNI they take larger tiles of bytes; they ask for no name on CPUs with AVX-512 (32 vector
+    registers). With AMX they take tile registers.
+    """
+    vnni = ("+avxvnni",) if "avx_vnni" in flags and vectors.registers == 16 else ()
+    return (*vnni, *(TILE_FEATURES if flags >= {"amx_tile", "amx_int8"} else ()))
 
 
 def _x86_vectors(cpu: Mapping[str, str]) -> Vectors:

@@ -12,6 +12,7 @@ import msgspec
 Kind = Literal["cpu", "opencl", "cuda"]
 Storage = Literal["float32", "float16"]
 LONGEST_VECTOR = 16  # lanes: OpenCL C has no longer type
+TILE_FEATURES = ("+amx-tile", "+amx-int8")  # tile registers of x86-64, and products of bytes in them
 POCL = "Portable Computing Language"  # what the platform calls itself: OpenCL on the CPU
 
 
@@ -105,6 +106,11 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def masks_lanes(self) -> bool:
         """Whether loading or storing a part of a vector costs no more than all of it (AVX-512's masks)."""
         return self.kind == "cpu" and self.triple.startswith("x86_64") and self.vector_bytes == 64
+
+    @property
+    def has_tiles(self) -> bool:
+        """Whether matrices of bytes are multiplied in tile registers (AMX)."""
+        return self.kind == "cpu" and set(TILE_FEATURES) <= set(self.features)
 
     @property
     def estimated_peak_gflops(self) -> float:

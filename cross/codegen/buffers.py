@@ -41,7 +41,7 @@ def local_bytes(nest: LoopNest) -> int:
             sum(
                 _room(part.buffer)
                 for part in statements(statement)
-                if isinstance(part, Allocate) and part.buffer.scope is Scope.LOCAL
+                if isinstance(part, Allocate) and part.buffer.scope in (Scope.LOCAL, Scope.TILE)
             )
             for statement in nest.body.statements
         ),

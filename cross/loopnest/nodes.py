@@ -47,6 +47,7 @@ class Scope(enum.Enum):
     SHARED = "shared"  # GPU: memory on chip that the threads of a block share
     LOCAL = "local"  # stack of the thread that runs a parallel iteration
     REGISTER = "register"  # SSA values; every index is a constant after unrolling
+    TILE = "tile"  # tile registers of x86-64 (AMX) while a sum runs, then LOCAL; indices as of REGISTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ class _Verifier:
                 for item in statements:
                     self.statement(item, place)
             case Allocate(buffer, body):
-                self.declare(buffer, (Scope.LOCAL, Scope.REGISTER, Scope.SHARED), place)
+                self.declare(buffer, (Scope.LOCAL, Scope.REGISTER, Scope.TILE, Scope.SHARED), place)
                 if any(loop.kind is LoopKind.VECTORIZED for loop in place.loops):
                     self.fail("loop-kinds", f"allocation of {buffer.name} inside a vectorized loop", place)
                 self.statement(body, place.declaring(buffer))
@@ -265,7 +265,7 @@ class _Verifier:
                 self.fail("dtypes", f"index {_excerpt(index)} is {index.dtype}, expected int64", place)
         if self.parametric or declared is None:
             return
-        if buffer.scope is Scope.REGISTER:
+        if buffer.scope in (Scope.REGISTER, Scope.TILE):
             self.register(buffer, indices, place.loops[declared[1] :], place)
         for position, index in enumerate(indices):
             self.in_bounds(buffer, position, index, place)

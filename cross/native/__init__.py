@@ -1,4 +1,4 @@
-"""The C that every CPU artifact carries: thread pool, timing loop, checked calls, comparison, half floats.
+"""The C of every CPU artifact: thread pool, timing, checked calls, tile registers, comparison, half floats.
 
 tfb.h is the interface between kernels, this code and whoever loads an artifact. `cross.link` compiles it.
 """
@@ -7,7 +7,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 HEADER = FOLDER / "tfb.h"
-SOURCES = tuple(FOLDER / f"{name}.c" for name in ("pool", "timing", "calls", "check", "half"))
+SOURCES = tuple(FOLDER / f"{name}.c" for name in ("pool", "timing", "calls", "tiles", "check", "half"))
 ABI_VERSION = 2  # TFB_ABI_VERSION of tfb.h
 
 EXPORTS = (

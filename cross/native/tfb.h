@@ -39,7 +39,8 @@ enum {
     TFB_ERROR_ARGUMENT = -2, /* a null pointer or a count out of range */
     TFB_ERROR_MEMORY = -3,   /* no memory */
     TFB_ERROR_STRAYED = -4,  /* the kernel wrote to the stack above its own */
-    TFB_ERROR_MET = -5       /* iterations of a parallel loop wrote different values to one place */
+    TFB_ERROR_MET = -5,      /* iterations of a parallel loop wrote different values to one place */
+    TFB_ERROR_TILES = -6     /* the kernel needs tile registers, which this system does not let it use */
 };
 
 /* The TFB_ABI_VERSION that the artifact was built with. */
@@ -113,6 +114,11 @@ typedef struct {
  * says how iterations are halved. */
 TFB_EXPORT int32_t tfb_call(tfb_kernel kernel, void *const *buffers, void *workspace, struct tfb_pool *pool,
                             const tfb_written *written, int32_t n_written, int32_t partition);
+
+/* ---- tiles.c --------------------------------------------------------------------------------------- */
+
+/* What a kernel with tile registers calls first: 0, or TFB_ERROR_TILES. */
+int32_t tfb_allow_tiles(void);
 
 /* ---- check.c --------------------------------------------------------------------------------------- */
 

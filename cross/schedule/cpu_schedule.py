@@ -36,8 +36,13 @@ def tile_field(stage: str, axis: Axis, level: int) -> str:
     return f"{stage}.{axis.name}.{level}"
 
 
-def cpu_schedule(plan: Plan, target: Target, structure: Mapping[str, int]) -> Schedule:
-    """The schedule of a plan for values of its structural knobs; tile sizes stay open."""
+def cpu_schedule(
+    plan: Plan, target: Target, structure: Mapping[str, int], in_tiles: frozenset[str] = frozenset()
+) -> Schedule:
+    """The schedule of a plan for values of its structural knobs; tile sizes stay open.
+
+    in_tiles: the owners of groups whose sums are in tile registers.
+    """
     padding_inlined = structure.get("padding", 0) == 1
     chain = chain_of(plan) if structure.get("chain", 0) == 1 else None
     result: list[Primitive] = [Inline(name) for name in plan.inlined]
@@ -57,7 +62,8 @@ def cpu_schedule(plan: Plan, target: Target, structure: Mapping[str, int]) -> Sc
             crossed = crossed_axis(plan.body(group.owner), group.owner)
             result += _two_level(group.owner, target, None, crossed)
         elif wide_axes(group.owner.axes):
-            result += _multi_level(plan, group, structure, padding_inlined)
+            scope = "tile" if group.owner.name in in_tiles else ""
+            result += _multi_level(plan, group, structure, padding_inlined, scope=scope)
         else:
             result += _only_reduction(group)
     if structure.get("cores", 0) == 1:
@@ -115,8 +121,12 @@ def _multi_level(
     structure: Mapping[str, int],
     padding_inlined: bool,
     outer: Sequence[Axis] = (),
+    scope: str = "",
 ) -> list[Primitive]:
-    """Rule 3: SSRSRS with the register tile innermost; with `outer` axes, blocks of those outermost."""
+    """Rule 3: SSRSRS with the register tile innermost; with `outer` axes, blocks of those outermost.
+
+    `scope`: where sums are, if not as the structure says.
+    """
     owner, name = group.owner, group.reduction_name
     reduction = group.reduction
     assert reduction is not None
@@ -136,11 +146,17 @@ def _multi_level(
     result.append(Vectorize(owner.name, f"{wide[-1].name}.3"))
     local = structure.get("tiling", 0) == 1
     level = 1 if local else 2
-    scope = "local" if local else "register"
+    in_tiles, scope = scope == "tile", scope or ("local" if local else "register")
     result.append(ComputeAt(name, owner.name, f"{ordered[-1].name}.{level}", scope))
-    result += _reduction_loops(group, structure, local)
+    loops_of_sum = _reduction_loops(group, structure, local)
+    result += [item for item in loops_of_sum if not (in_tiles and _is_written_out(item))]
     body = plan.body(reduction, padding_inlined)
     return result + [Pack(tensor, name) for tensor in packable(plan, body)]
+
+
+def _is_written_out(primitive: Primitive) -> bool:
+    """Whether a loop of a reduction becomes straight code, by a knob."""
+    return isinstance(primitive, Unroll) and primitive.limit == "unroll"
 
 
 def _blocks(plan: Plan, chain: Chain, structure: Mapping[str, int]) -> list[Primitive]:

@@ -2,7 +2,8 @@
 
 The rules, in the order in which they are asked (Ansor's, for CPUs):
 
-0. A convolution has Winograd's algorithms beside the direct one (winograd/cpu.py, alternatives.py).
+0. A convolution has Winograd's algorithms beside the direct one (winograd/cpu.py, alternatives.py), and
+   products of bytes have sums in tile registers beside those in vectors (matrix_tiles.py).
    A reduction that would leave vectors empty is cut in two along memory (vector_axis.py), or runs several of
    its steps side by side in one vector (lane_packing.py).
 1. Elementwise stages are inlined into their consumers, but for long functions that several nests read. A
@@ -34,12 +35,14 @@ from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Tensor
+from cross.schedule import matrix_tiles
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.chain import Chain, chain_of
 from cross.schedule.chain_cost import Block, best_block
 from cross.schedule.cpu_schedule import cpu_schedule, tile_field
 from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.lane_packing import with_packed_lanes
+from cross.schedule.matrix_tiles import tiled_groups
 from cross.schedule.plan import Group, Plan, make_plan, operand_axes, wide_axes
 from cross.schedule.reads import repeats_lanes
 from cross.schedule.space import DIRECT, Constraint, ScheduleSpace, Values
@@ -64,6 +67,7 @@ UNROLL_LIMITS = (0, 16, 64)  # and what the core takes at most
 LOCAL_TILE_BYTES = 128 * 1024
 BLOCK_BYTES = 1 << 20  # of what a chain hands over: it is on the stack of a thread, which has a few MiB
 ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
+TILES = "tiles"  # the algorithm that sums in tile registers
 SHORT_REDUCTION = 32  # steps: of windows, such as 5 x 5 in a depthwise convolution
 
 
@@ -75,24 +79,36 @@ def cpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> S
     found = winograd_space(operator, target)
     if found is not None:
         return found
-    direct = _direct_space(operator, target)
+    direct = _direct_space(operator, target, with_packed_lanes(with_vector_axes(operator, target), target))
     others = winograd_spaces(operator, target) if winograd else {}
+    in_tiles = tiled_groups(make_plan(operator), target)
+    if in_tiles:
+        others[TILES] = _direct_space(operator, target, operator, in_tiles)
     return AlternativeSpaces(operator, target, {DIRECT: direct, **others}) if others else direct
 
 
-def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
-    program = with_packed_lanes(with_vector_axes(operator, target), target)
+def _direct_space(
+    operator: Operator, target: Target, program: Operator, in_tiles: frozenset[str] = frozenset()
+) -> ScheduleSpace:
+    """The space of the sums as the program has them, those of the owners `in_tiles` in tile registers."""
     plan = make_plan(program)
     constraints: list[Constraint] = []
     tiles = untuned_tiles(plan, target)
-    chain = chain_of(plan)
+    for group in plan.groups:
+        if group.owner.name in in_tiles:
+            tiles[group.owner.name] = matrix_tiles.fastest_tile(plan, group, target)
+    chain = None if in_tiles else chain_of(plan)
     block = None if chain is None else best_block(plan, chain, target, tiles)
-    knobs: list[Knob] = _structural_knobs(plan, target, tiles)
+    knobs: list[Knob] = _structural_knobs(plan, target, tiles, in_tiles)
     if target.threads > 1 and operator.flops < ONE_CORE_FLOPS:
         knobs.append(
             structural("cores", ("all", "one"), int(one_core_is_enough(operator, plan, target, tiles)))
         )
     for group in plan.groups:
+        if group.owner.name in in_tiles:
+            knobs += _matrix_tile_knobs(group, tiles[group.owner.name])
+            constraints.append(_fits_tile_registers(group))
+            continue
         knobs += _tile_knobs(plan, group, target, tiles)
         if group.reduction is not None:
             constraints += _constraints(plan, group, target)
@@ -102,12 +118,12 @@ def _direct_space(operator: Operator, target: Target) -> ScheduleSpace:
     if chain is not None and block is not None:
         wanted = _in_blocks(chain, block, tiles)
         knobs = [replace(knob, preferred=wanted.get(knob.name, knob.preferred)) for knob in knobs]
-    if any(group.reduction is not None for group in plan.groups):
+    if any(group.reduction is not None and group.owner.name not in in_tiles for group in plan.groups):
         whole = target.cpu in IN_ORDER_CPUS or _reductions_are_short(plan)
         most = max(written_out(core_of(target, group.dtype, group.byte_products)) for group in plan.groups)
         limits = (*UNROLL_LIMITS, most)
         knobs.append(single("unroll", limits, limits[-1 if whole else 1]))
-    build = partial(cpu_schedule, plan, target)
+    build = partial(cpu_schedule, plan, target, in_tiles=in_tiles)
     tiled = [_tiled(group) for group in plan.groups if group.reduction is not None]
     rules = tuple(constraints)
     space = ScheduleSpace(operator, target, tuple(knobs), rules, build, program=program, tiled=tiled)
@@ -124,23 +140,27 @@ def _cycles(plan: Plan, tiles: Mapping[str, Tile]) -> float:
 # ------------------------------------------------------------------------------------------------ knobs
 
 
-def _structural_knobs(plan: Plan, target: Target, tiles: Mapping[str, Tile]) -> list[Knob]:
+def _structural_knobs(
+    plan: Plan, target: Target, tiles: Mapping[str, Tile], in_tiles: frozenset[str]
+) -> list[Knob]:
+    """Tile registers are loaded from memory as it is, and hold the words of a reduction's last axis."""
     knobs = []
     reductions = [group for group in plan.groups if group.reduction is not None]
-    if plan.paddings:
+    if plan.paddings and not in_tiles:
         in_order = target.cpu in IN_ORDER_CPUS
         # words of bytes take a quarter of the time to copy, and tiles at borders more than their products
         words = any(group.byte_products for group in reductions)
         rows = not in_order and not words and _tiles_are_rows(tiles)
         inlined = int(rows or _reductions_are_short(plan))
         knobs.append(structural("padding", ("materialized", "inlined"), inlined))
-    if any(wide_axes(group.owner.axes) for group in reductions):
+    if any(wide_axes(group.owner.axes) for group in reductions) and not in_tiles:
         knobs.append(structural("tiling", ("registers", "local")))
     if any(len(wide_axes(group.owner.axes)) > 1 for group in reductions):
         slowest = max(tiles.values(), key=lambda tile: tile.cycles)
         order = int(slowest.vector_axis_first)
         knobs.append(structural("space_order", ("in order", "vector axis first"), order))
-    if any(group.reduction and len(wide_axes(group.reduction.reduce_axes)) > 1 for group in reductions):
+    long = any(group.reduction and len(wide_axes(group.reduction.reduce_axes)) > 1 for group in reductions)
+    if long and not in_tiles:
         knobs.append(structural("reduce_order", ("in order", "last axis first")))
     return knobs
 
@@ -254,6 +274,29 @@ def _constraints(plan: Plan, group: Group, target: Target) -> list[Constraint]:
         ),
         Constraint(f"{owner.name}.local", f"a local tile takes at most {LOCAL_TILE_BYTES} bytes", fits_local),
     ]
+
+
+def _matrix_tile_knobs(group: Group, tile: Tile) -> list[Knob]:
+    """Of a group whose sums are in tile registers."""
+    owner, reduction = group.owner, group.reduction
+    assert reduction is not None
+    *rows, columns = wide_axes(owner.axes)
+    inner = [*matrix_tiles.row_sizes(rows), matrix_tiles.column_sizes(columns)]
+    knobs = []
+    for axis, sizes, wanted in zip((*rows, columns), inner, tile.sizes, strict=True):
+        fields = tuple(tile_field(owner.name, axis, level) for level in (1, 2, 3))
+        choices = space_tiles(axis.extent, sizes)
+        knobs.append(Knob(_knob(owner.name, axis), fields, choices, preferred=(1, 1, wanted)))
+    name, reduce = group.reduction_name, wide_axes(reduction.reduce_axes)
+    for axis, steps in zip(reduce, matrix_tiles.word_sizes(reduce), strict=True):
+        knobs.append(single(_knob(name, axis), steps, steps[-1], tile_field(name, axis, 1)))
+    return knobs
+
+
+def _fits_tile_registers(group: Group) -> Constraint:
+    fields = [tile_field(group.owner.name, axis, 3) for axis in wide_axes(group.owner.axes)]
+    rule = f"sums and what is multiplied fit in {matrix_tiles.REGISTERS} tile registers"
+    return Constraint(f"{group.owner.name}.tiles", rule, matrix_tiles.fits(fields))
 
 
 def _chain_knobs(chain: Chain, block: Block | None, tiles: Mapping[str, Tile]) -> list[Knob]:

@@ -86,7 +86,12 @@ class Machine:
 
 
 def nest_cycles(
-    nest: Nest, machine: Machine, tile: Sequence[int], vectors: int, order: Sequence[int]
+    nest: Nest,
+    machine: Machine,
+    tile: Sequence[int],
+    vectors: int,
+    order: Sequence[int],
+    step: float | None = None,
 ) -> float:
     """Cycles of one core for all tiles, on the thread that has the most of them.
 
@@ -96,11 +101,12 @@ def nest_cycles(
         tile: sizes of the register tile, one for each space axis.
         vectors: registers that the tile's vector axis takes.
         order: the space axes from the outermost to the innermost of the loops around the tile.
+        step: cycles of a step of the reduction, if not those of multiply-adds in vectors.
     """
     counts = [-(-extent // size) for extent, size in zip(nest.extents, tile, strict=True)]
     tiles = -(-math.prod(counts) // machine.threads)
     registers = math.prod(tile[:-1]) * vectors
-    arithmetic = nest.steps * _step_cycles(nest, machine, tile, vectors)
+    arithmetic = nest.steps * (_step_cycles(nest, machine, tile, vectors) if step is None else step)
     transfers = [_transfer_cycles(nest, machine, tile, counts, order, item) for item in nest.operands]
     near, far = (math.fsum(part) for part in zip(*transfers, strict=True))
     waits = (1.0 - L2_HIDDEN) * min(near, arithmetic) + (1.0 - L3_HIDDEN) * min(far, arithmetic)

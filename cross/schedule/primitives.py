@@ -145,7 +145,7 @@ class ComputeAt:
     stage: str
     consumer: str
     loop: str
-    scope: str  # "register", "local" or "shared"
+    scope: str  # "register", "tile", "local" or "shared"
     clamped: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
 

@@ -35,6 +35,7 @@ PLACES: Final = {
     Scope.SHARED: "shared memory",
     Scope.LOCAL: "memory of the thread",
     Scope.REGISTER: "registers",
+    Scope.TILE: "tile registers",
 }
 
 

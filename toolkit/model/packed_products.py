@@ -6,7 +6,7 @@ the data are the same bytes. Which products a target has, cross/codegen/llvm/dot
 
 Instructions of x86-64 take data without sign, those of Arm with one, and weights have one. Data of the other
 kind have their highest bits flipped where they are read: that moves each by 128, and 128 times the weights
-is added or taken away behind the sum.
+is added or taken away behind the sum. Tile registers (AMX) take either kind, and data as they lie in memory.
 
 x86-64 without VNNI multiplies 16-bit numbers. There data and weights are such numbers, two in a word: the
 weights of all times, and data are widened by whoever computes them.

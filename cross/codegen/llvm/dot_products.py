@@ -1,5 +1,6 @@
 """Sums of products of bytes by the instructions that processors have for them.
 
+- x86-64 with AMX multiplies rows by columns, with signs or without, see llvm/matrix_tiles.py.
 - x86-64 with VNNI: `vpdpbusd` multiplies bytes without sign by bytes with one, and adds four products to each
   32-bit lane. Without, `pmaddwd` multiplies 16-bit numbers and adds up pairs: of data and weights that are
   widened in memory, or of the even and the odd bytes of words. `pmaddubsw` takes bytes, but its sums of two
@@ -35,6 +36,7 @@ from cross.expression.language.operations import (
 from cross.expression.language.terms import Cast
 from cross.loopnest.nodes import Expr
 from cross.schedule.cycles import L2_SHARE
+from cross.schedule.matrix_tiles import FEWEST_WORDS, ROWS
 
 _LANES: Final = {"+avx512vnni": (16,), "+avxvnni": (4, 8)}
 """Features and the vectors, in 32-bit lanes, that they multiply."""
@@ -73,7 +75,8 @@ def product_of(
         return "sdot4"  # their functions take both operands with signs
     if not target.triple.startswith("aarch64"):
         if target.vector_registers > _FEW_REGISTERS or dot_lanes(target):
-            return "dot4"
+            tiles = target.has_tiles and rows >= ROWS and channels >= DOT_BYTES["sdot4"] * FEWEST_WORDS
+            return "sdot4" if tiles and signed else "dot4"
         if largest <= WEIGHT_BOUNDS["narrow_dot4"] and _multiplies_bytes(target):
             return "narrow_dot4"
         near = 2 * weight_bytes <= L2_SHARE * target.l2_bytes
@@ -130,6 +133,8 @@ class DotProducts:
             return self._fours(total, words, weights)
         if not self.x86:
             return None
+        if lanes in dot_lanes(self.target) and function == "sdot4":
+            return self._signed_fours(total, words, weights)
         if function == "wide_dot2" and lanes in _MULTIPLY_ADD_PAIRS:
             pairs = (self._as(value, "int16", 2 * lanes) for value in (words, weights))
             return self._added_pairs(total, *pairs)
@@ -159,6 +164,12 @@ class DotProducts:
             return self._called(f"x86.avx512.vpdpbusd.{32 * lanes}", total, total, words, weights)
         bytes_ = [self._as(value, "int8", 4 * lanes) for value in (words, weights)]
         return self._called(f"aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8", total, total, *bytes_)
+
+    def _signed_fours(self, total: Value, words: Value, weights: Value) -> Value:
+        """By the instruction for data without sign: these are 128 more, and so is a sum by 128 weights."""
+        flip = self._splat(-0x7F7F7F80, words)  # 0x80 in each byte
+        moved = self._fours(total, self._write(binary("xor", words, flip)), weights)
+        return self._write(binary("sub", moved, self._fours(self._splat(0, total), flip, weights)))
 
     def _matrix_step(self, function: str, total: Value, row: Value, columns: Value) -> Value:
         """Eight bytes of one row by those of several columns; which rows go together, the scheduler finds."""

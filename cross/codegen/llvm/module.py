@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from boards.target import Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT, workspace_offsets
 from cross.codegen.llvm.begun_sums import with_begun_sums
+from cross.codegen.llvm.matrix_tiles import ALLOW as ALLOW_TILES
 from cross.codegen.llvm.memory import ZERO_BYTES, ZEROS
 from cross.codegen.llvm.region import Region
 from cross.loopnest.nodes import LoopNest, Scope
@@ -39,6 +40,7 @@ def llvm_module(symbol: str, nest: LoopNest, target: Target) -> str:
     declarations = {"declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)"}
     functions: list[str] = []
     calls: list[str] = []
+    tiles = False
     offsets = workspace_offsets(nest)
     for position, statement in enumerate(nest.body.statements):
         region = Region(f"{symbol}.region{position}", statement, nest, target)
@@ -46,6 +48,10 @@ def llvm_module(symbol: str, nest: LoopNest, target: Target) -> str:
         functions.append(_entry(region, nest, offsets))
         calls.append(_call(region))
         declarations |= region.writer.declarations
+        tiles |= bool(region.tile_configuration)
+    if tiles:
+        declarations.add(f"declare {ALLOW_TILES}")
+        calls.insert(0, f"  %status = call {ALLOW_TILES}")
     if any(ZEROS.text in text for text in functions):
         pieces.append(
             f"{ZEROS.text} = internal constant [{ZERO_BYTES} x i8] zeroinitializer, align {BUFFER_ALIGNMENT}"
@@ -62,7 +68,7 @@ def _kernel(symbol: str, calls: Sequence[str]) -> str:
     for position, call in enumerate(calls):
         following = f"done{position}"
         lines.append(call.replace("%status", f"%status{position}"))
-        if "tfb_parallel_for" in call:
+        if "%status" in call:
             lines.append(f"  %bad{position} = icmp ne i32 %status{position}, 0")
             lines.append(f"  br i1 %bad{position}, label %failed{position}, label %{following}")
             lines += [f"failed{position}:", f"  ret i32 %status{position}", f"{following}:"]

@@ -23,6 +23,7 @@ from cross.codegen.instructions import (
 )
 from cross.codegen.llvm.frame import POINTER as FRAME
 from cross.codegen.llvm.frame import Frame
+from cross.codegen.llvm.matrix_tiles import CONFIGURE, RELEASE, TileCode
 from cross.codegen.llvm.memory import stored_dtype
 from cross.codegen.llvm.prefetch import fetch_ahead
 from cross.codegen.llvm.stores import Stores
@@ -100,6 +101,8 @@ class Region(Stores):
         self.held = dtypes_together(statement)  # what decides how many lanes vectors have
         self.frame: Frame | None = Frame(writer)
         self.borders: list[str] = []  # functions that this one calls
+        self.tile_configuration = b""  # of tile registers, if there are sums in any
+        self.tile_steps: dict[str, TileCode] = {}  # by the variable of a loop: what it is one step of
         self._chunks: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
 
     @property
@@ -117,7 +120,15 @@ class Region(Stores):
         )
         head = f"define internal void @{self.name}({parameters}i64 %begin, i64 %end) {ATTRIBUTES} {{"
         frame = [] if self.frame is None else self.frame.lines
-        return "\n".join([*self.borders, head, "entry:", *frame, *self.text(), "  ret void", "}", ""])
+        body = [*frame, *self.text()]
+        before = []
+        if self.tile_configuration:
+            name = f"@{self.name}.tiles"
+            content = "".join(f"\\{byte:02x}" for byte in self.tile_configuration)
+            size = len(self.tile_configuration)
+            before.append(f'{name} = internal constant [{size} x i8] c"{content}", align {size}')
+            body = [f"  call {CONFIGURE.replace('ptr', f'ptr {name}')}", *body, f"  call {RELEASE}"]
+        return "\n".join([*before, *self.borders, head, "entry:", *body, "  ret void", "}", ""])
 
     def text(self) -> list[str]:
         """What is written."""
@@ -151,7 +162,9 @@ class Region(Stores):
     def statement(self, statement: Statement) -> None:
         match statement:
             case For():
-                if statement.kind is LoopKind.VECTORIZED:
+                if statement.var in self.tile_steps:
+                    self.tile_steps[statement.var].step()
+                elif statement.kind is LoopKind.VECTORIZED:
                     self.vectorized(statement)
                 elif statement.kind is LoopKind.UNROLLED:
                     self.unrolled(statement)
@@ -167,6 +180,9 @@ class Region(Stores):
 
     def allocated(self, statement: Allocate) -> None:
         """The body of a buffer; a register tile in two versions where guards can be asked once for all."""
+        if statement.buffer.scope is Scope.TILE:
+            self.summed_in_tiles(statement)
+            return
         split = versions(statement, self.values.environment.ranges) if self.may_split(statement) else None
         if split is None:
             self.allocate(statement.buffer)
@@ -192,6 +208,20 @@ class Region(Stores):
         writer.emit(f"{label}.done:")
         writer.label = f"{label}.done"
 
+    def summed_in_tiles(self, statement: Allocate) -> None:
+        """Sums in tile registers, then what reads them from memory."""
+        self.allocate(statement.buffer)
+        code = TileCode(statement, self.values)
+        if self.tile_configuration not in (b"", code.configuration):
+            raise CompileError(f"{self.name}: sums in tile registers of different shapes in one region")
+        self.tile_configuration = code.configuration
+        code.begin()
+        self.tile_steps[code.step_loop] = code
+        self.statement(code.update)
+        code.end()
+        for item in code.rest:
+            self.statement(item)
+
     def may_split(self, statement: Allocate) -> bool:
         """Whether a tile may have a version at the border: it shares no registers with anything."""
         if self.frame is None or statement.buffer.scope is not Scope.REGISTER:
@@ -210,7 +240,7 @@ class Region(Stores):
         self.writer.emit(f"  call {Border.CONVENTION} void @{name}(ptr {FRAME.text})")
 
     def allocate(self, buffer: Buffer) -> None:
-        if buffer.scope is Scope.LOCAL:
+        if buffer.scope in (Scope.LOCAL, Scope.TILE):
             element = TYPES[stored_dtype(buffer.dtype)]
             count = size_bytes(buffer) // ITEM_BYTES[buffer.dtype]
             pointer = self.writer.name("local")
