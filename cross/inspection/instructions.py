@@ -67,7 +67,20 @@ _X86_MOVE: Final = re.compile(
 )
 
 
+_X86_TILES: Final = {  # of full registers, as the line does not say how they are configured
+    "tdpbusd": (Kind.FMA, 2 * 16 * 16 * 64, 0),
+    "tdpbssd": (Kind.FMA, 2 * 16 * 16 * 64, 0),
+    "tilezero": (Kind.VECTOR, 0, 0),
+    "tileloadd": (Kind.VECTOR_LOAD, 0, 1024),
+    "tilestored": (Kind.STORE, 0, 1024),
+}
+
+
 def _classify_x86(line: Line) -> Instruction:
+    if line.mnemonic in _X86_TILES:
+        kind, flops, moved = _X86_TILES[line.mnemonic]
+        loaded, stored = (0, moved) if kind is Kind.STORE else (moved, 0)
+        return Instruction(line, kind, loaded, stored, flops, vector=True)
     widths = [_X86_BYTES[found] for operand in line.operands for found in _X86_REGISTER.findall(operand)]
     memory = [position for position, operand in enumerate(line.operands) if _is_x86_memory(operand)]
     stores = bool(memory) and memory[-1] == len(line.operands) - 1

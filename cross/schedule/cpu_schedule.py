@@ -144,9 +144,10 @@ def _multi_level(
     result += [Parallel(owner.name, loop) for loop in parallel]
     result += [Unroll(owner.name, f"{axis.name}.3") for axis in wide[:-1]]
     result.append(Vectorize(owner.name, f"{wide[-1].name}.3"))
-    local = structure.get("tiling", 0) == 1
+    in_tiles = scope == "tile"
+    local = structure.get("tiling", 0) == 1 and not in_tiles
     level = 1 if local else 2
-    in_tiles, scope = scope == "tile", scope or ("local" if local else "register")
+    scope = scope or ("local" if local else "register")
     result.append(ComputeAt(name, owner.name, f"{ordered[-1].name}.{level}", scope))
     loops_of_sum = _reduction_loops(group, structure, local)
     result += [item for item in loops_of_sum if not (in_tiles and _is_written_out(item))]

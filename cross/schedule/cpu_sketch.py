@@ -153,7 +153,7 @@ def _structural_knobs(
         rows = not in_order and not words and _tiles_are_rows(tiles)
         inlined = int(rows or _reductions_are_short(plan))
         knobs.append(structural("padding", ("materialized", "inlined"), inlined))
-    if any(wide_axes(group.owner.axes) for group in reductions) and not in_tiles:
+    if any(wide_axes(group.owner.axes) for group in reductions if group.owner.name not in in_tiles):
         knobs.append(structural("tiling", ("registers", "local")))
     if any(len(wide_axes(group.owner.axes)) > 1 for group in reductions):
         slowest = max(tiles.values(), key=lambda tile: tile.cycles)

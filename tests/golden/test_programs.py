@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from boards.target import Target
+from boards.target import TILE_FEATURES, Target
 from cross.codegen.llvm.module import llvm_module
-from cross.expression import Operator, maximum, placeholder
+from cross.expression import Operator, compute, maximum, placeholder, reduce_axis
+from cross.expression import sum as summed
 from cross.expression.families.conv import conv2d
 from cross.expression.families.dense import dense
 from cross.expression.families.elementwise import apply, bias_add, relu
 from cross.expression.families.norm import softmax
 from cross.expression.families.window import Window
+from cross.expression.language.terms import call
 from cross.loopnest import ParametricNest, Programs, bind, lower, to_text, verify
 from cross.schedule import cpu_space
 from cross.schedule.primitives import (
@@ -139,6 +142,19 @@ def test_stages_that_are_not_fused_follow_one_another(golden: Golden) -> None:
     nest = Programs(space).nest(space.default())
     verify(nest)
     golden("nests/softmax_bound.txt", to_text(nest))
+
+
+def test_sums_in_tile_registers(golden: Golden) -> None:
+    """20 rows of 8 words, 32 columns: two registers of ten rows, two of columns."""
+    a, b = placeholder((20, 8), "A", "int32"), placeholder((8, 32), "B", "int32")
+    k = reduce_axis(8, "k")
+    output = compute((20, 32), lambda i, j: summed(call("dot4", a[i, k], b[k, j]), axis=k), name="C")
+    target = msgspec.structs.replace(TARGETS["x86_64"], features=TILE_FEATURES)
+    space = cpu_space(Operator("product", (a, b), output, frozenset({1})), target)
+    nest = Programs(space).nest(space.default())
+    verify(nest)
+    golden("nests/product_in_tiles_bound.txt", to_text(nest))
+    golden("llvm/product_in_tiles.ll", llvm_module("product_0", nest, target))
 
 
 @pytest.mark.parametrize("architecture", sorted(TARGETS))

@@ -107,8 +107,11 @@ class TileCode:
         columns = bound_extent(self.product.columns.extent, "columns")
         self.columns = list(range(0, columns, COLUMNS))
         self.sums = len(self.places) * len(self.columns)
-        self.rows_held = len(self.places) <= len(self.columns)
-        self.held = min(len(self.places), len(self.columns))
+        # Products of the same columns in a row take a cycle for each row, of others 16 whatever the rows: if
+        # registers suffice, those of the rows stay, and columns come one after the other (measured on one
+        # Xeon: 7 rows 1.25 times as fast, 13 rows 1.1, 16 alike).
+        self.rows_held = self.sums + len(self.places) < REGISTERS
+        self.held = len(self.places if self.rows_held else self.columns)
         fits = self.shape.words <= WORDS and self.shape.rows <= ROWS and columns % COLUMNS == 0
         if rows % self.shape.rows or not fits or self.sums + self.held >= REGISTERS:
             raise CompileError(f"tile of {rows} x {columns} x {self.shape.words}: it does not fit registers")

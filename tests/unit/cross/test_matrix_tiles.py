@@ -82,11 +82,20 @@ def product(function: str, rows: int, words: int, columns: int) -> Operator:
     return Operator("product", (a, b), c, frozenset({1}))
 
 
+def with_column_sums(of: Operator) -> Operator:
+    """A product, and a reduction of its results that tile registers do not take."""
+    rows, columns = of.output.shape
+    m = reduce_axis(rows, "m")
+    sums = compute((columns,), lambda j: summed(of.output[m, j], axis=m), name="sums")
+    return Operator("sums", of.inputs, sums, of.constants)
+
+
 def drawn(rng: np.random.Generator) -> Operator:
     function, words = str(rng.choice(FUNCTIONS)), int(rng.choice((4, 8, 12, 16, 20, 32, 48)))
     columns = int(rng.choice((16, 32, 40, 48, 64, 100)))
     if rng.integers(2):
-        return product(function, int(rng.integers(2, 70)), words, columns)
+        of = product(function, int(rng.integers(2, 70)), words, columns)
+        return with_column_sums(of) if rng.integers(3) == 0 else of
     image = tuple(int(item) for item in rng.integers(3, 20, 2))
     return convolution(
         function, (image[0], image[1]), words, columns, int(rng.choice((1, 3))), int(rng.choice((1, 2)))
