@@ -33,6 +33,9 @@ L3_HIDDEN = 0.4
 """Fitted on that Xeon to products of 35 and 128 rows with 7 to 94 MB of weights, tiles of 5 to 14 rows."""
 COLD_BYTES_PER_CYCLE = 3.7
 """Measured on that Xeon: 262 KB to 1 MB of weights that other layers had displaced, unless fetched ahead."""
+OTHER_CORES_BYTES_PER_CYCLE = 1.5
+"""Of data that another core has written and still holds. Measured on two cores of one Xeon (480 MiB of L3) on
+six quantized convolutions whose threads share columns, or rows, of what both have padded: 0.8 to 2.4."""
 PANEL_SHARE = 0.4  # of the second cache: two panels, and room for the other operands
 MOST_PASSES = 64  # of more, one that waits costs less than fetching in all of them (measured up to 171)
 CACHE_SHARE = 0.8  # of the first cache, and of the ways of one of its sets, that one nest can count on
@@ -112,7 +115,8 @@ def nest_cycles(
     waits = (1.0 - L2_HIDDEN) * min(near, arithmetic) + (1.0 - L3_HIDDEN) * min(far, arithmetic)
     stores = STORE_CYCLES * registers * _straddling(tile[-1], machine.lanes, vectors, nest.stores_straddle)
     cold = math.fsum(_cold_cycles(nest, machine, tile, counts, order, item) for item in nest.operands)
-    return tiles * (max(arithmetic, near + far) + waits + stores + TILE_CYCLES) + cold
+    foreign = _foreign_cycles(nest, machine, order)
+    return tiles * (max(arithmetic, near + far) + waits + stores + TILE_CYCLES) + cold + foreign
 
 
 def first_read_cycles(size_bytes: float, machine: Machine) -> float:
@@ -196,6 +200,20 @@ def _cold_cycles(
     passes = math.prod(counts[:-1])
     ahead = order[0] == last and 1 < passes <= MOST_PASSES and panel <= PANEL_SHARE * machine.l2_bytes
     return 0.0 if ahead else size / COLD_BYTES_PER_CYCLE
+
+
+def _foreign_cycles(nest: Nest, machine: Machine, order: Sequence[int]) -> float:
+    """Cycles in which threads that share the vector axis wait for what other cores have written: each reads
+    all of the data, which threads of the operator before wrote in parts."""
+    last = len(order) - 1
+    if order[0] != last or machine.threads == 1:
+        return 0.0
+    data = [operand for operand in nest.operands if last not in operand.axes]
+    size = math.fsum(
+        operand.bytes_each * math.prod(nest.extents[position] for position in operand.axes)
+        for operand in data
+    )
+    return (1.0 - 1.0 / machine.threads) * size / OTHER_CORES_BYTES_PER_CYCLE
 
 
 def _transfer_cycles(

@@ -174,8 +174,10 @@ def test_the_interpreter_reads_sums_in_tiles_as_any_others() -> None:
 
 def test_a_step_is_loads_and_products_of_whole_registers() -> None:
     """28 pixels of 32 columns: two registers of 14 rows, two of columns, four of sums."""
-    operator = convolution("dot4", (28, 28), 32, 128)
-    text = llvm_module("k", Programs(space := in_tiles(operator)).nest(space.default()), TARGET)
+    space = in_tiles(convolution("dot4", (28, 28), 32, 128))
+    sizes = {"scaled.i1": [1, 1, 1], "scaled.i2": [1, 1, 28], "scaled.i3": [1, 1, 32]}
+    configuration = space.parse(space.describe(space.default()) | sizes)
+    text = llvm_module("k", Programs(space).nest(configuration), TARGET)
     assert text.count("call void @llvm.x86.tdpbusd") == 4
     assert text.count("call void @llvm.x86.tileloadd64") == 4
     assert text.count("call void @llvm.x86.tilezero") == text.count("call void @llvm.x86.tilestored64") == 4
