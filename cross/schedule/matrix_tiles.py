@@ -35,6 +35,11 @@ WORDS: Final = 16  # of four bytes, of each row and column
 REGISTERS: Final = 8
 FEWEST_WORDS: Final = 4  # below, most of a register is empty: vectors are as fast
 MOST_SUMS: Final = 4  # registers of rows, or of columns, in a tile
+PRODUCT_CYCLES: Final = 14.0  # of an instruction, and for each row of its sums:
+ROW_CYCLES: Final = 1 / 8
+ROWS_LOADED_PER_CYCLE: Final = 1.25
+"""Measured on one Xeon with AMX (480 MiB of L3), one to four registers of rows and of columns: with 7 rows an
+instruction takes 14.4 to 16 cycles, with 16 it takes 16; beside 64 cycles of them 80 rows are loaded."""
 FUNCTIONS: Final = frozenset({"dot4", "sdot4"})
 """Products of four bytes: of data without sign and weights with one, of both with signs."""
 
@@ -134,14 +139,13 @@ def fastest_tile(plan: Plan, group: Group, target: Target) -> Tile:
 
 
 def _step_cycles(sizes: Sequence[int], words: int) -> float:
-    """Of one word of the reduction: a row of a register is multiplied in a cycle, two are loaded in one.
-
-    Products measured on one Xeon with AMX (family 6, 480 MiB of L3): 16 cycles of a full register.
-    """
+    """Of one word of the reduction."""
     rows, columns = math.prod(sizes[:-1]), sizes[-1] // COLUMNS
-    multiplied = rows * columns
-    loaded = (rows + words * columns) / 2
-    return max(multiplied, loaded) / words
+    registers = math.prod(sizes[:-2]) * registers_of(sizes[-2])
+    multiplied = registers * columns * (PRODUCT_CYCLES + ROW_CYCLES * rows / registers)
+    loaded = rows + words * columns
+    # Of two equally good tiles the one that loads less wins.
+    return (max(multiplied, loaded / ROWS_LOADED_PER_CYCLE) + 0.05 * loaded) / words
 
 
 def fits(fields: Sequence[str]) -> Any:

@@ -27,6 +27,7 @@ CALL_ERRORS = {
     -3: ("out_of_memory", "no memory for the copies of a call with its iterations apart"),
     -4: ("wrong_answer", "it wrote to the stack above its own"),
     -5: ("wrong_answer", "iterations of a parallel loop wrote different values to one place"),
+    -6: ("launch", "it needs tile registers (AMX), which the system does not let this process use"),
 }
 
 

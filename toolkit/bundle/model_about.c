@@ -31,7 +31,7 @@ const char *tfb_model_error_text(int32_t code)
     case TFB_MODEL_OK:
         return "no error";
     case TFB_MODEL_ERROR_KERNEL:
-        return "a kernel reported a failure";
+        return "a kernel reported a failure, such as that the system refuses it tile registers (AMX)";
     case TFB_MODEL_ERROR_ARGUMENT:
         return "a null pointer or a number out of range was passed";
     case TFB_MODEL_ERROR_MEMORY:

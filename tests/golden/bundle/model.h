@@ -35,7 +35,7 @@ extern "C" {
 
 enum {
     TFB_MODEL_OK = 0,
-    TFB_MODEL_ERROR_KERNEL = -1,   /* a kernel reported a failure */
+    TFB_MODEL_ERROR_KERNEL = -1,   /* a kernel reported a failure: the system refuses it tile registers (AMX) */
     TFB_MODEL_ERROR_ARGUMENT = -2, /* a null pointer or a number out of range */
     TFB_MODEL_ERROR_MEMORY = -3,   /* no memory for the instance */
     TFB_MODEL_ERROR_DEVICE = -4    /* a GPU's model: no such device, or its driver failed */

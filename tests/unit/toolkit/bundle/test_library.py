@@ -319,7 +319,9 @@ def test_a_failing_kernel_is_an_error_code(folder: Path) -> None:
     x, y = model.x.copy(), np.zeros_like(model.y)
     inputs, outputs = (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data)
     assert loaded.tfb_model_run(instance, inputs, outputs) == -1
-    assert loaded.tfb_model_error_text(-1) == b"a kernel reported a failure"
+    assert loaded.tfb_model_error_text(-1) == (
+        b"a kernel reported a failure, such as that the system refuses it tile registers (AMX)"
+    )
     loaded.tfb_model_destroy(instance)
 
 
