@@ -5,6 +5,8 @@ Everywhere the instructions are C functions (tests/tiles_on_cpu.py); where the p
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.choose import space_of
 from cross.schedule.cpu_sketch import TILES
 from cross.schedule.space import ScheduleSpace
+from device_runtime.measure.cpu_kernel import CALL_ERRORS
 from tests.conftest import Draws
 from tests.fuzz.kernels import Job, run_here
 from tests.interpreter.interpreter import interpret
@@ -162,6 +165,30 @@ def test_a_processor_with_tiles_computes_them(threads: int, draws: Draws, tmp_pa
     jobs, want = jobs_of(draws.of(OPERATORS), draws.seed + 10 + threads)
     artifact = compile([(f"kernel{place}", job.nest) for place, job in enumerate(jobs)], HOST)
     check(jobs, run_here(artifact, jobs, tmp_path, threads), want)
+
+
+REFUSED = """
+import ctypes, mmap, sys
+class Stack(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+memory = ctypes.create_string_buffer(4096)
+stack = Stack(ctypes.addressof(memory), 0, 4096)
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
+buffers = [mmap.mmap(-1, 1 << 16) for _ in range(3)]
+pointers = (ctypes.c_void_p * 3)(*(ctypes.addressof(ctypes.c_char.from_buffer(item)) for item in buffers))
+print(ctypes.CDLL(sys.argv[1]).kernel0(pointers, None, None))
+"""
+
+
+@X86
+def test_a_kernel_returns_where_the_system_refuses_tiles(tmp_path: Path) -> None:
+    """Linux does where a signal's stack has no room for them, and where the processor has none."""
+    space = in_tiles(product("dot4", 32, 16, 32))
+    artifact = compile([("kernel0", Programs(space).nest(space.default()))], TARGET)
+    (tmp_path / "kernels.so").write_bytes(artifact.code)
+    command = [sys.executable, "-c", REFUSED, str(tmp_path / "kernels.so")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert int(done.stdout) in CALL_ERRORS and "AMX" in CALL_ERRORS[int(done.stdout)][1]
 
 
 def test_the_interpreter_reads_sums_in_tiles_as_any_others() -> None:
