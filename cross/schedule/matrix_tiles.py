@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import Target
-from cross.expression.language.tensor import Axis, Read, Reduce
+from cross.expression.language.tensor import Axis, Read, Reduce, reads_in
 from cross.expression.language.terms import Call
-from cross.schedule.cycles import Machine, nest_cycles
+from cross.schedule.cycles import CACHE_SHARE, L2_BYTES_PER_CYCLE, WAY_BYTES, Machine, nest_cycles
 from cross.schedule.plan import Group, Plan, packable, varying_axes, wide_axes
 from cross.schedule.reads import nest_of
 from cross.schedule.tiles import WASTE, divisors, factors, waste
@@ -31,7 +31,8 @@ from cross.schedule.vector_axis import stride
 
 ROWS: Final = 16
 COLUMNS: Final = 16
-WORDS: Final = 16  # of four bytes, of each row and column
+WORDS: Final = 16  # of each row and column
+WORD_BYTES: Final = 4
 REGISTERS: Final = 8
 FEWEST_WORDS: Final = 4  # below, most of a register is empty: vectors are as fast
 MOST_SUMS: Final = 4  # registers of rows, or of columns, in a tile
@@ -119,8 +120,9 @@ def fits_registers(sizes: Sequence[Any]) -> Any:
 def fastest_tile(plan: Plan, group: Group, target: Target) -> Tile:
     """The tile of a group, and the order of the loops around it, with the fewest estimated cycles."""
     assert group.reduction is not None
-    axes = wide_axes(group.reduction.axes)
-    words = max(_word_sizes(wide_axes(group.reduction.reduce_axes)[-1]))
+    axes, reduced = wide_axes(group.reduction.axes), wide_axes(group.reduction.reduce_axes)
+    words = max(_word_sizes(reduced[-1]))
+    (data,) = (read for read in reads_in(plan.body(group.reduction)) if stride(read, axes[-1]) == 0)
     nest, machine = nest_of(plan, group, COLUMNS), Machine.of(target, COLUMNS)
     last = len(axes) - 1
     orders = {tuple(range(last + 1)): False, (last, *range(last)): True}
@@ -129,7 +131,10 @@ def fastest_tile(plan: Plan, group: Group, target: Target) -> Tile:
         sensible = all(waste(axis.extent, size) <= WASTE for axis, size in zip(axes, sizes, strict=True))
         if not sensible or not fits_registers(sizes):
             continue
-        step = _step_cycles(sizes, words)
+        window = [(axis, size) for axis, size in zip(axes[:-1], sizes[:-1], strict=True)]
+        window += [(axis, axis.extent) for axis in reduced[:-1]]
+        stay = _stay_near(data, window, math.prod(axis.extent for axis in reduced[:-1]) * sizes[-1], target)
+        step = _step_cycles(sizes, words, stay)
         for order, columns_first in orders.items():
             cycles = nest_cycles(nest, machine, sizes, sizes[-1] // COLUMNS, order, step)
             cycles *= REORDERED if columns_first else 1.0
@@ -138,14 +143,29 @@ def fastest_tile(plan: Plan, group: Group, target: Target) -> Tile:
     return best
 
 
-def _step_cycles(sizes: Sequence[int], words: int) -> float:
-    """Of one word of the reduction."""
+def _stay_near(data: Read, window: Sequence[tuple[Axis, int]], weights: int, target: Target) -> bool:
+    """Whether the first cache keeps what a tile reads of one register's words, for all steps of a window.
+
+    Pixels lie so far apart that they share few of its sets; as many lines of weights lie side by side.
+    """
+    places = np.zeros(1, np.int64)
+    for axis, size in window:
+        places = np.add.outer(places, (stride(data, axis) or 0) * np.arange(size)).ravel()
+    lines = np.unique(places * WORD_BYTES // target.cache_line_bytes)
+    sets, ways = WAY_BYTES // target.cache_line_bytes, target.l1d_bytes / WAY_BYTES
+    fullest = np.bincount(lines % sets).max() + weights * WORD_BYTES * WORDS / WAY_BYTES
+    return bool(fullest <= CACHE_SHARE * ways)
+
+
+def _step_cycles(sizes: Sequence[int], words: int, stay: bool) -> float:
+    """Of one word of the reduction. `stay`: data come from the first cache, else from the second."""
     rows, columns = math.prod(sizes[:-1]), sizes[-1] // COLUMNS
     registers = math.prod(sizes[:-2]) * registers_of(sizes[-2])
     multiplied = registers * columns * (PRODUCT_CYCLES + ROW_CYCLES * rows / registers)
-    loaded = rows + words * columns
+    loading = rows / (ROWS_LOADED_PER_CYCLE if stay else L2_BYTES_PER_CYCLE / (WORDS * WORD_BYTES))
+    loading += words * columns / ROWS_LOADED_PER_CYCLE
     # Of two equally good tiles the one that loads less wins.
-    return (max(multiplied, loaded / ROWS_LOADED_PER_CYCLE) + 0.05 * loaded) / words
+    return (max(multiplied, loading) + 0.05 * loading) / words
 
 
 def fits(fields: Sequence[str]) -> Any:

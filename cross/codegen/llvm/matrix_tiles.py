@@ -35,7 +35,7 @@ from cross.loopnest.nodes import (
     Store,
     stores,
 )
-from cross.schedule.matrix_tiles import COLUMNS, REGISTERS, ROWS, WORDS, registers_of
+from cross.schedule.matrix_tiles import COLUMNS, REGISTERS, ROWS, WORD_BYTES, WORDS, registers_of
 
 INSTRUCTIONS: Final = {"dot4": "tdpbusd", "sdot4": "tdpbssd"}
 ALLOW: Final = "i32 @tfb_allow_tiles()"
@@ -47,7 +47,6 @@ _OTHERS: Final = (
     "void @llvm.x86.tilestored64(i8, ptr, i64)",
     *(f"void @llvm.x86.{name}(i8, i8, i8)" for name in INSTRUCTIONS.values()),
 )
-_WORD_BYTES: Final = 4
 _CONFIGURATION_BYTES: Final = 64
 
 
@@ -60,10 +59,10 @@ class Shape:
 
     def configuration(self, sums: int, rows_held: bool, held: int) -> bytes:
         """What `ldtilecfg` reads: palette 1, then bytes of a row and rows, register by register."""
-        data, weights = (self.rows, _WORD_BYTES * self.words), (self.words, _WORD_BYTES * COLUMNS)
+        data, weights = (self.rows, WORD_BYTES * self.words), (self.words, WORD_BYTES * COLUMNS)
         first, second = (data, weights) if rows_held else (weights, data)
         streamed = REGISTERS - sums - held
-        shapes = [(self.rows, _WORD_BYTES * COLUMNS)] * sums + [first] * held + [second] * streamed
+        shapes = [(self.rows, WORD_BYTES * COLUMNS)] * sums + [first] * held + [second] * streamed
         found = bytearray(_CONFIGURATION_BYTES)
         found[0] = 1
         for number, (rows, row_bytes) in enumerate(shapes):
@@ -116,7 +115,7 @@ class TileCode:
         if rows % self.shape.rows or not fits or self.sums + self.held >= REGISTERS:
             raise CompileError(f"tile of {rows} x {columns} x {self.shape.words}: it does not fit registers")
         side_by_side = ((self.product.data, self.product.words), (self.product.weights, self.product.columns))
-        if any(self._stride(load, (loop,)) != _WORD_BYTES for load, loop in side_by_side):
+        if any(self._stride(load, (loop,)) != WORD_BYTES for load, loop in side_by_side):
             raise CompileError(f"{self.buffer.name}: words that tile registers take do not lie side by side")
         self.configuration = self.shape.configuration(self.sums, self.rows_held, self.held)
         for declaration in (CONFIGURE, RELEASE, *_OTHERS):
@@ -159,7 +158,7 @@ class TileCode:
     def end(self) -> None:
         """All sums to memory."""
         columns = len(self.columns) * COLUMNS
-        row_bytes = columns * _WORD_BYTES
+        row_bytes = columns * WORD_BYTES
         for number in range(self.sums):
             row, column = divmod(number, len(self.columns))
             place = row * self.shape.rows * columns + column * COLUMNS

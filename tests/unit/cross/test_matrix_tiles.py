@@ -36,7 +36,7 @@ from device_runtime.measure.cpu_kernel import CALL_ERRORS
 from tests.conftest import Draws
 from tests.fuzz.kernels import Job, run_here
 from tests.interpreter.interpreter import interpret
-from tests.targets import HOST
+from tests.targets import HOST, HOSTS
 from tests.tiles_on_cpu import run_on_cpu
 
 Array = NDArray[Any]
@@ -105,9 +105,9 @@ def drawn(rng: np.random.Generator) -> Operator:
     )
 
 
-def in_tiles(operator: Operator) -> ScheduleSpace:
+def in_tiles(operator: Operator, target: Target = TARGET) -> ScheduleSpace:
     """The space of an operator with its sums in tile registers."""
-    space = space_of(operator, TARGET)
+    space = space_of(operator, target)
     assert isinstance(space, AlternativeSpaces)
     (found,) = (part.space for part in space.parts if part.label == TILES)
     return found
@@ -122,9 +122,11 @@ def operands(operator: Operator, rng: np.random.Generator) -> list[Array]:
     ]
 
 
-def nests(operator: Operator, rng: np.random.Generator, count: int) -> list[LoopNest]:
+def nests(
+    operator: Operator, rng: np.random.Generator, count: int, target: Target = TARGET
+) -> list[LoopNest]:
     """The untuned program and drawn ones."""
-    space = in_tiles(operator)
+    space = in_tiles(operator, target)
     rows = [space.default(), *map(space.configuration, space.sample(rng, count))]
     programs = Programs(space)
     found = [programs.nest(row) for row in rows]
@@ -134,14 +136,14 @@ def nests(operator: Operator, rng: np.random.Generator, count: int) -> list[Loop
     return found
 
 
-def jobs_of(count: int, seed: int) -> tuple[list[Job], list[Array]]:
+def jobs_of(count: int, seed: int, target: Target) -> tuple[list[Job], list[Array]]:
     rng = np.random.default_rng([31, seed])
     jobs, want = [], []
     for _ in range(count):
         operator = drawn(rng)
         given = operands(operator, rng)
         expected = evaluate(operator, given)
-        for nest in nests(operator, rng, 2):
+        for nest in nests(operator, rng, 2, target):
             jobs.append(Job(nest, given))
             want.append(expected)
     return jobs, want
@@ -153,16 +155,21 @@ def check(jobs: list[Job], got: list[Array], want: list[Array]) -> None:
 
 
 @X86
-@pytest.mark.parametrize("threads", [1, 2])
-def test_any_x86_64_computes_them_by_functions(threads: int, draws: Draws, tmp_path: Path) -> None:
-    jobs, want = jobs_of(draws.of(OPERATORS // 2), draws.seed + threads)
-    check(jobs, run_on_cpu(jobs, TARGET, tmp_path, threads), want)
+@pytest.mark.parametrize(
+    ("target", "threads"), [(TARGET, 1), (with_tiles(HOSTS[1 % len(HOSTS)]), 2)], ids=["one", "two"]
+)
+def test_any_x86_64_computes_them_by_functions(
+    target: Target, threads: int, draws: Draws, tmp_path: Path
+) -> None:
+    """As this machine is, and narrowed to its lowest level, whose vectors are shorter."""
+    jobs, want = jobs_of(draws.of(OPERATORS // 2), draws.seed + threads, target)
+    check(jobs, run_on_cpu(jobs, target, tmp_path, threads), want)
 
 
 @pytest.mark.skipif(not HOST.has_tiles, reason="this processor has no tile registers")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_processor_with_tiles_computes_them(threads: int, draws: Draws, tmp_path: Path) -> None:
-    jobs, want = jobs_of(draws.of(OPERATORS), draws.seed + 10 + threads)
+    jobs, want = jobs_of(draws.of(OPERATORS), draws.seed + 10 + threads, HOST)
     artifact = compile([(f"kernel{place}", job.nest) for place, job in enumerate(jobs)], HOST)
     check(jobs, run_here(artifact, jobs, tmp_path, threads), want)
 
