@@ -213,13 +213,13 @@ def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Ti
         return _elementwise_knobs(plan, owner, core.lanes)
     vectors = vector_sizes(plan, group, core)
     knobs = []
-    sizes = tiles[owner.name].sizes
-    for axis, size in zip(wide, sizes, strict=True):
+    tile = tiles[owner.name]
+    for place, axis in enumerate(wide):
         inner = vectors if axis is wide[-1] else factors(axis.extent, MOST_FACTORS)
         fields = tuple(tile_field(owner.name, axis, level) for level in (1, 2, 3))
         choices = space_tiles(axis.extent, inner)
-        knobs.append(Knob(_knob(owner.name, axis), fields, choices, preferred=(1, 1, size)))
-    return knobs + _reduce_knobs(group, core, math.prod(sizes[:-1]))
+        knobs.append(Knob(_knob(owner.name, axis), fields, choices, preferred=tile.choice(place)))
+    return knobs + _reduce_knobs(group, core, math.prod(tile.sizes[:-1]))
 
 
 def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
@@ -283,10 +283,10 @@ def _matrix_tile_knobs(group: Group, tile: Tile) -> list[Knob]:
     *rows, columns = wide_axes(owner.axes)
     inner = [*matrix_tiles.row_sizes(rows), matrix_tiles.column_sizes(columns)]
     knobs = []
-    for axis, sizes, wanted in zip((*rows, columns), inner, tile.sizes, strict=True):
+    for place, (axis, sizes) in enumerate(zip((*rows, columns), inner, strict=True)):
         fields = tuple(tile_field(owner.name, axis, level) for level in (1, 2, 3))
         choices = space_tiles(axis.extent, sizes)
-        knobs.append(Knob(_knob(owner.name, axis), fields, choices, preferred=(1, 1, wanted)))
+        knobs.append(Knob(_knob(owner.name, axis), fields, choices, preferred=tile.choice(place)))
     name, reduce = group.reduction_name, wide_axes(reduction.reduce_axes)
     for axis, steps in zip(reduce, matrix_tiles.word_sizes(reduce), strict=True):
         knobs.append(single(_knob(name, axis), steps, steps[-1], tile_field(name, axis, 1)))

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from boards.target import Target
 from cross.expression.language.tensor import Axis, Read, Reduce, reads_in
 from cross.expression.language.terms import Call
-from cross.schedule.cycles import CACHE_SHARE, L2_BYTES_PER_CYCLE, WAY_BYTES, Machine, nest_cycles
+from cross.schedule.cycles import CACHE_SHARE, L2_BYTES_PER_CYCLE, WAY_BYTES, Machine
 from cross.schedule.plan import Group, Plan, packable, varying_axes, wide_axes
 from cross.schedule.reads import nest_of
 from cross.schedule.tiles import WASTE, divisors, factors, waste
-from cross.schedule.untuned import REORDERED, Tile
+from cross.schedule.untuned import Tile, ordered_tiles
 from cross.schedule.vector_axis import stride
 
 ROWS: Final = 16
@@ -135,11 +135,8 @@ def fastest_tile(plan: Plan, group: Group, target: Target) -> Tile:
         window += [(axis, axis.extent) for axis in reduced[:-1]]
         stay = _stay_near(data, window, math.prod(axis.extent for axis in reduced[:-1]) * sizes[-1], target)
         step = _step_cycles(sizes, words, stay)
-        for order, columns_first in orders.items():
-            cycles = nest_cycles(nest, machine, sizes, sizes[-1] // COLUMNS, order, step)
-            cycles *= REORDERED if columns_first else 1.0
-            if cycles < best.cycles:
-                best = Tile(sizes, columns_first, cycles)
+        found = ordered_tiles(nest, machine, sizes, sizes[-1] // COLUMNS, orders, step)
+        best = min(best, *found, key=lambda tile: tile.cycles)
     return best
 
 

@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from cross.expression.language.tensor import Axis, reads_in
 from cross.schedule.cycles import Machine, Nest, far_bytes, nest_cycles
 from cross.schedule.plan import Group, Plan, operand_axes, wide_axes
 from cross.schedule.reads import nest_of, repeats_lanes
-from cross.schedule.tiles import WASTE, divisors, factors, vector_count, vector_tiles, waste
+from cross.schedule.tiles import MOST_FACTORS, WASTE, divisors, factors, vector_count, vector_tiles, waste
 from cross.schedule.vector_axis import stride
 
 OUT_OF_ORDER_STEPS = (
@@ -109,11 +109,20 @@ def core_of(target: Target, dtype: str, byte_products: frozenset[str] = frozense
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A choice for an untuned nest: sizes of the innermost loops, in axis order, and whether the loops
-    around them start with the vector axis; the cycles it is estimated to take (0: not estimated)."""
+    around them start with the vector axis; the cycles it is estimated to take (0: not estimated).
+
+    `block`: how many of the tiles along the first axis come one after the other, before the vector axis moves
+    on: one thread's share where threads share rows, and each takes panel by panel of the weights for its own.
+    """
 
     sizes: tuple[int, ...]
     vector_axis_first: bool
     cycles: float
+    block: int = 1
+
+    def choice(self, position: int) -> tuple[int, int, int]:
+        """Of the knob of an axis: tiles of a block, and the size of a tile."""
+        return (self.block if position == 0 else 1, 1, self.sizes[position])
 
 
 def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
@@ -214,13 +223,46 @@ def fastest_tile(
         orders[(last, *range(last))] = True
     best = Tile((1,) * len(axes), False, math.inf)
     for tile, count in _register_tiles(axes, core, vectors, operands, repeats):
-        for order, vector_axis_first in orders.items():
-            cycles = nest_cycles(nest, machine, tile, count, order)
-            cycles *= REORDERED if vector_axis_first else 1.0
-            cycles *= waste(math.prod(tile[:-1]), core.rows_together)
+        for found in ordered_tiles(nest, machine, tile, count, orders):
+            cycles = found.cycles * waste(math.prod(tile[:-1]), core.rows_together)
             if cycles < best.cycles:
-                best = Tile(tile, vector_axis_first, cycles)
+                best = replace(found, cycles=cycles)
     return best
+
+
+def ordered_tiles(
+    nest: Nest,
+    machine: Machine,
+    sizes: tuple[int, ...],
+    vectors: int,
+    orders: Mapping[tuple[int, ...], bool],
+    step: float | None = None,
+) -> Iterator[Tile]:
+    """A tile of registers under each order of the loops around it, with estimated cycles.
+
+    orders: of the space axes, and whether they begin with the vector axis. Where one does and there are
+    several threads, these may share the rows as well. Other arguments are those of `nest_cycles`.
+    """
+    for order, vector_axis_first in orders.items():
+        cycles = nest_cycles(nest, machine, sizes, vectors, order, step)
+        cycles *= REORDERED if vector_axis_first else 1.0
+        yield Tile(sizes, vector_axis_first, cycles)
+        block = _thread_block(nest, machine, sizes) if vector_axis_first else 1
+        if block > 1:
+            own = replace(nest, extents=(block * sizes[0], *nest.extents[1:]))
+            cycles = nest_cycles(own, replace(machine, threads=1), sizes, vectors, order, step)
+            yield Tile(sizes, False, REORDERED * cycles, block)
+
+
+def _thread_block(nest: Nest, machine: Machine, sizes: Sequence[int]) -> int:
+    """How many tiles along the first axis are one thread's share; 1 where there is one thread, or too few
+    tiles, or a space has no such block."""
+    extent, size = nest.extents[0], sizes[0]
+    tiles = -(-extent // size)
+    block = -(-tiles // machine.threads)
+    rows = block * size
+    fits = machine.threads > 1 and len(sizes) > 1 and rows <= extent and waste(extent, rows) <= WASTE
+    return block if fits and block in factors(extent, MOST_FACTORS) else 1
 
 
 def best_register_tile(

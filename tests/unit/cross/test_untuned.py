@@ -26,7 +26,15 @@ from cross.loopnest import Programs, verify
 from cross.loopnest.affine import affine, rejoined
 from cross.loopnest.nodes import For, LoopKind, Var, add, mul, statements
 from cross.schedule import cpu_space
-from cross.schedule.cycles import L3_BYTES_PER_CYCLE, L3_HIDDEN, Machine, Nest, Operand, nest_cycles
+from cross.schedule.cycles import (
+    L3_BYTES_PER_CYCLE,
+    L3_HIDDEN,
+    OTHER_CORES_BYTES_PER_CYCLE,
+    Machine,
+    Nest,
+    Operand,
+    nest_cycles,
+)
 from cross.schedule.lane_packing import packed_steps, with_packed_lanes
 from cross.schedule.plan import make_plan
 from cross.schedule.reads import nest_of
@@ -228,7 +236,26 @@ def test_the_thread_with_the_most_tiles_counts() -> None:
     assert cycles(nest, 16, 48, threads=2) == pytest.approx(cycles(nest, 16, 48) * 2 / 3)
 
 
+def test_threads_that_share_columns_wait_for_what_others_wrote() -> None:
+    nest = matmul_nest(48, 64, 96)
+    waits = cycles(nest, 8, 48, (1, 0), threads=2) - cycles(nest, 8, 48, (0, 1), threads=2)
+    assert waits == pytest.approx(48 * 64 * 4 / 2 / OTHER_CORES_BYTES_PER_CYCLE, rel=0.1)
+    assert cycles(nest, 8, 48, (1, 0)) == pytest.approx(cycles(nest, 8, 48, (0, 1)), rel=0.1)
+
+
 # ------------------------------------------------------------------------------------------ the choices
+
+
+@pytest.mark.parametrize(("cores", "block"), [(1, 1), (2, 14), (4, 7)])
+def test_threads_share_rows_and_each_takes_panel_by_panel_for_its_own(cores: int, block: int) -> None:
+    """A 3x3 convolution of 28x28 images whose weights of 1.2 MB are larger than the second cache."""
+    images, weights = placeholder((1, 30, 30, 128), "X"), placeholder((3, 3, 128, 256), "W")
+    operator = Operator("conv", (images, weights), conv2d(images, weights, Window()), frozenset({1}))
+    target = msgspec.structs.replace(AVX512, cores=tuple(range(cores)))
+    space = cpu_space(operator, target, winograd=False)
+    chosen = space.describe(space.default())
+    assert chosen["conv.y"] == [block, 1, 1]
+    assert chosen["space_order"] == [int(cores == 1)]  # one thread takes panels outermost
 
 
 def test_a_batch_is_not_tiled_where_rows_can_be() -> None:
