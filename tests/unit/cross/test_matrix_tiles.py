@@ -36,7 +36,7 @@ from device_runtime.measure.cpu_kernel import CALL_ERRORS
 from tests.conftest import Draws
 from tests.fuzz.kernels import Job, run_here
 from tests.interpreter.interpreter import interpret
-from tests.targets import HOST, HOSTS
+from tests.targets import AVX2, HOST, HOSTS
 from tests.tiles_on_cpu import run_on_cpu
 
 Array = NDArray[Any]
@@ -51,6 +51,12 @@ def with_tiles(target: Target) -> Target:
 
 
 TARGET = with_tiles(HOST)
+XEON = with_tiles(
+    msgspec.structs.replace(
+        AVX2, cpu="x86-64-v4", features=("+avx512vnni",), vector_bytes=64, vector_registers=32
+    )
+)
+"""Of no machine in particular, for what is only written, not run."""
 
 
 def convolution(
@@ -208,10 +214,10 @@ def test_the_interpreter_reads_sums_in_tiles_as_any_others() -> None:
 
 def test_a_step_is_loads_and_products_of_whole_registers() -> None:
     """28 pixels of 32 columns: two registers of 14 rows, two of columns, four of sums."""
-    space = in_tiles(convolution("dot4", (28, 28), 32, 128))
+    space = in_tiles(convolution("dot4", (28, 28), 32, 128), XEON)
     sizes = {"scaled.i1": [1, 1, 1], "scaled.i2": [1, 1, 28], "scaled.i3": [1, 1, 32]}
     configuration = space.parse(space.describe(space.default()) | sizes)
-    text = llvm_module("k", Programs(space).nest(configuration), TARGET)
+    text = llvm_module("k", Programs(space).nest(configuration), XEON)
     assert text.count("call void @llvm.x86.tdpbusd") == 4
     assert text.count("call void @llvm.x86.tileloadd64") == 4
     assert text.count("call void @llvm.x86.tilezero") == text.count("call void @llvm.x86.tilestored64") == 4
@@ -221,9 +227,9 @@ def test_a_step_is_loads_and_products_of_whole_registers() -> None:
 
 def test_untuned_programs_take_tiles_where_there_are_any() -> None:
     operator = convolution("dot4", (28, 28), 32, 128)
-    space = space_of(operator, TARGET)
+    space = space_of(operator, XEON)
     assert space.part_of(space.batch([space.default()])[0]).label == TILES
-    without = msgspec.structs.replace(TARGET, features=())
+    without = msgspec.structs.replace(XEON, features=())
     assert not isinstance(space_of(operator, without), AlternativeSpaces)
 
 
@@ -238,12 +244,12 @@ def test_untuned_programs_take_tiles_where_there_are_any() -> None:
     ids=["row", "words", "columns", "function"],
 )
 def test_others_have_no_tiles(operator: Operator) -> None:
-    assert not isinstance(space_of(operator, TARGET), AlternativeSpaces)
+    assert not isinstance(space_of(operator, XEON), AlternativeSpaces)
 
 
 def test_data_with_signs_are_multiplied_as_they_are() -> None:
-    assert product_of(TARGET, 127, 196, 1 << 16, 64, signed=True) == "sdot4"
-    assert product_of(TARGET, 127, 196, 1 << 16, 64, signed=False) == "dot4"
-    assert product_of(TARGET, 127, 1, 1 << 16, 64, signed=True) == "dot4"  # one row: vectors
-    assert product_of(TARGET, 127, 196, 1 << 10, 3, signed=True) == "dot4"
+    assert product_of(XEON, 127, 196, 1 << 16, 64, signed=True) == "sdot4"
+    assert product_of(XEON, 127, 196, 1 << 16, 64, signed=False) == "dot4"
+    assert product_of(XEON, 127, 1, 1 << 16, 64, signed=True) == "dot4"  # one row: vectors
+    assert product_of(XEON, 127, 196, 1 << 10, 3, signed=True) == "dot4"
     assert OPERATIONS["sdot4"].only == "int32"
