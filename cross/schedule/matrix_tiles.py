@@ -34,7 +34,9 @@ COLUMNS: Final = 16
 WORDS: Final = 16  # of each row and column
 WORD_BYTES: Final = 4
 REGISTERS: Final = 8
-FEWEST_WORDS: Final = 4  # below, most of a register is empty: vectors are as fast
+FEWEST_WORDS: Final = (
+    4  # below, three quarters of a register are empty; an estimate of where vectors do as well
+)
 MOST_SUMS: Final = 4  # registers of rows, or of columns, in a tile
 PRODUCT_CYCLES: Final = 14.0  # of an instruction, and for each row of its sums:
 ROW_CYCLES: Final = 1 / 8
@@ -82,7 +84,7 @@ def row_sizes(axes: Sequence[Axis]) -> list[list[int]]:
     """What each axis but that of the columns may have of a tile: the last, whole registers of equal rows."""
     *others, rows = axes
     last = [size for size in factors(rows.extent, MOST_SUMS * ROWS) if size % registers_of(size) == 0]
-    return [*([factors(axis.extent, MOST_SUMS) for axis in others]), last]
+    return [*(factors(axis.extent, MOST_SUMS) for axis in others), last]
 
 
 def column_sizes(axis: Axis) -> list[int]:
@@ -101,8 +103,8 @@ def _word_sizes(axis: Axis) -> tuple[int, ...]:
     return tuple(size for size in divisors(axis.extent) if FEWEST_WORDS <= size <= WORDS)
 
 
-def registers_of(rows: int) -> int:
-    """Registers that rows along one axis take."""
+def registers_of(rows: Any) -> Any:
+    """Registers that rows along one axis take; for numbers or arrays."""
     return -(-rows // ROWS)
 
 
@@ -112,7 +114,7 @@ def fits_registers(sizes: Sequence[Any]) -> Any:
     sizes: of the tile, the rows of a register last but one, columns last. Of the operand with fewer
     registers all are there at a time, and one of the other.
     """
-    rows = math.prod(sizes[:-2]) * -(-sizes[-2] // ROWS)
+    rows = math.prod(sizes[:-2]) * registers_of(sizes[-2])
     columns = sizes[-1] // COLUMNS
     return rows * columns + np.minimum(rows, columns) + 1 <= REGISTERS
 
@@ -131,9 +133,9 @@ def fastest_tile(plan: Plan, group: Group, target: Target) -> Tile:
         sensible = all(waste(axis.extent, size) <= WASTE for axis, size in zip(axes, sizes, strict=True))
         if not sensible or not fits_registers(sizes):
             continue
-        window = [(axis, size) for axis, size in zip(axes[:-1], sizes[:-1], strict=True)]
-        window += [(axis, axis.extent) for axis in reduced[:-1]]
-        stay = _stay_near(data, window, math.prod(axis.extent for axis in reduced[:-1]) * sizes[-1], target)
+        taps = [(axis, axis.extent) for axis in reduced[:-1]]
+        window = [*zip(axes[:-1], sizes[:-1], strict=True), *taps]
+        stay = _stay_near(data, window, math.prod(extent for _, extent in taps) * sizes[-1], target)
         step = _step_cycles(sizes, words, stay)
         found = ordered_tiles(nest, machine, sizes, sizes[-1] // COLUMNS, orders, step)
         best = min(best, *found, key=lambda tile: tile.cycles)
@@ -143,7 +145,8 @@ def fastest_tile(plan: Plan, group: Group, target: Target) -> Tile:
 def _stay_near(data: Read, window: Sequence[tuple[Axis, int]], weights: int, target: Target) -> bool:
     """Whether the first cache keeps what a tile reads of one register's words, for all steps of a window.
 
-    Pixels lie so far apart that they share few of its sets; as many lines of weights lie side by side.
+    Pixels lie a power of two apart as a rule, so that their lines fall into few of its sets; the lines of the
+    weights lie side by side and take a part of every set.
     """
     places = np.zeros(1, np.int64)
     for axis, size in window:
