@@ -160,7 +160,7 @@ def _stay_near(data: Read, window: Sequence[tuple[Axis, int]], weights: int, tar
 def _step_cycles(sizes: Sequence[int], words: int, stay: bool) -> float:
     """Of one word of the reduction. `stay`: data come from the first cache, else from the second."""
     rows, columns = math.prod(sizes[:-1]), sizes[-1] // COLUMNS
-    registers = math.prod(sizes[:-2]) * registers_of(sizes[-2])
+    registers: int = math.prod(sizes[:-2]) * registers_of(sizes[-2])
     multiplied = registers * columns * (PRODUCT_CYCLES + ROW_CYCLES * rows / registers)
     loading = rows / (ROWS_LOADED_PER_CYCLE if stay else L2_BYTES_PER_CYCLE / (WORDS * WORD_BYTES))
     loading += words * columns / ROWS_LOADED_PER_CYCLE
