@@ -80,6 +80,7 @@ OPERATORS = {
     "no padding": without_any_padding(),
     "3x1": convolution((2, 9, 11, 16), 19, (1, 0, 1, 0), (3, 1)),
     "1x3": convolution((1, 1, 40, 16), 17, (0, 2, 0, 1), (1, 3)),
+    "stride 2": convolution((2, 15, 17, 16), 17, (1, 1, 1, 1), (3, 3), (2, 2)),
 }
 
 

@@ -34,7 +34,8 @@ from tests.targets import AVX2
 Array = NDArray[Any]
 
 HOST = load("host").target(None)
-KNOWN = [(2, 2), (2, 3), (2, 5), (4, 2), (4, 3)]  # outputs and taps
+KNOWN = [(2, 2, 1), (2, 3, 1), (2, 5, 1), (4, 2, 1), (4, 3, 1)]  # outputs, taps and stride
+KNOWN += [(tile, taps, 2) for tile in TILES for taps in (3, 5)]
 LANES = HOST.vector_lanes()
 LIMIT = 1e-4  # of the largest magnitude in the result, as for every kernel
 SHAPES = st.tuples(
@@ -52,11 +53,12 @@ def convolution(
     co: int,
     pads: tuple[int, ...] = (1, 1, 1, 1),
     kernel: tuple[int, int] = (3, 3),
+    strides: tuple[int, int] = (1, 1),
 ) -> Operator:
     """Convolution with bias and ReLU; image is [n, h, w, ci]."""
     data, weight = placeholder(image, "X"), placeholder((*kernel, image[3], co), "W")
     bias = placeholder((co,), "b")
-    biased = bias_add(conv2d(data, weight, Window(pads=pads)), bias)
+    biased = bias_add(conv2d(data, weight, Window(strides, pads)), bias)
     output = apply(lambda value: maximum(value, 0.0), biased, "relu")
     return Operator("conv", (data, weight, bias), output, frozenset({1, 2}))
 
@@ -73,17 +75,17 @@ def relative_error(got: Array, want: Array) -> float:
 # ------------------------------------------------------------------------------------------- the algorithm
 
 
-def by(tile: int, rows: int, columns: int) -> Planar:
+def by(tile: int, rows: int, columns: int, strides: tuple[int, int] = (1, 1)) -> Planar:
     """The algorithm for a window of so many rows and columns."""
-    found = planar(tile, (rows, columns))
+    found = planar(tile, (rows, columns), strides)
     assert found is not None
     return found
 
 
-@pytest.mark.parametrize(("tile", "taps"), KNOWN)
-def test_one_dimension_is_exact_in_fractions(tile: int, taps: int) -> None:
+@pytest.mark.parametrize(("tile", "taps", "stride"), KNOWN)
+def test_one_dimension_is_exact_in_fractions(tile: int, taps: int, stride: int) -> None:
     """A^T [(G g) * (B^T d)] is the correlation of d and g, for values no rounding touches."""
-    algorithm, rng = by(tile, taps, 1).rows, np.random.default_rng(tile)
+    algorithm, rng = by(tile, taps, 1, (stride, 1)).rows, np.random.default_rng(tile)
     side = range(algorithm.side)
     data = [Fraction(int(value)) for value in rng.integers(-9, 10, len(side))]
     kernel = [Fraction(int(value)) for value in rng.integers(-9, 10, taps)]
@@ -91,20 +93,35 @@ def test_one_dimension_is_exact_in_fractions(tile: int, taps: int) -> None:
     weights = [sum(exact[x][i] * kernel[i] for i in range(taps)) for x in side]
     products = [sum(int(algorithm.data[i][x]) * data[i] for i in side) * weights[x] for x in side]
     got = [sum(int(algorithm.output[x][u]) * products[x] for x in side) for u in range(tile)]
-    assert got == [sum(data[u + i] * kernel[i] for i in range(taps)) for u in range(tile)]
+    assert got == [sum(data[stride * u + i] * kernel[i] for i in range(taps)) for u in range(tile)]
+
+
+def test_strides_save_as_many_multiplications_as_their_phases() -> None:
+    sides = {(tile, taps): by(tile, taps, 1, (2, 1)).rows.side for tile in TILES for taps in (3, 5)}
+    assert sides == {(2, 3): 3 + 2, (4, 3): 5 + 4, (2, 5): 4 + 3, (4, 5): 6 + 5}
 
 
 @pytest.mark.parametrize("tile", TILES)
 @settings(max_examples=60, deadline=None)
-@given(SHAPES, st.sampled_from([1, 2, 3, 5]), st.sampled_from([1, 2, 3, 5]))
+@given(
+    SHAPES,
+    st.sampled_from([1, 2, 3, 5]),
+    st.sampled_from([1, 2, 3, 5]),
+    st.tuples(st.integers(1, 2), st.integers(1, 2)),
+)
 def test_expression_equals_direct_convolution(
-    tile: int, shape: tuple[int, int, int, int, int, tuple[int, int, int, int]], rows: int, columns: int
+    tile: int,
+    shape: tuple[int, int, int, int, int, tuple[int, int, int, int]],
+    rows: int,
+    columns: int,
+    strides: tuple[int, int],
 ) -> None:
     """In float64, for sizes that no tile divides, paddings that differ side by side, and every window."""
     n, height, width, ci, co, pads = shape
-    algorithm = planar(tile, (rows, columns))
+    algorithm = planar(tile, (rows, columns), strides)
     if algorithm is None:
-        assert rows == columns == 1 or (tile == 4 and 5 in (rows, columns))
+        both = list(zip((rows, columns), strides, strict=True))
+        assert rows == columns == 1 or (2, 2) in both or (tile == 4 and (5, 1) in both)
         return
     data, weight = (
         placeholder((n, height + 2, width + 2, ci), "X", "float64"),
@@ -112,7 +129,7 @@ def test_expression_equals_direct_convolution(
     )
     sides = (algorithm.rows.side, algorithm.columns.side)
     transformed = placeholder((*sides, ci, co), "U", "float64")
-    window = Window(pads=pads)
+    window = Window(strides, pads)
     direct = Operator("conv", (data, weight), conv2d(data, weight, window))
     winograd = Operator(
         "winograd", (data, transformed), winograd_conv2d(data, transformed, algorithm, window)
@@ -138,8 +155,8 @@ def test_weights_are_rounded_once() -> None:
         ((1, 8, 8, 3), (3, 3, 3, 5), Window(), "expected data of rank 4 and weights"),
         ((1, 8, 8, 3), (4, 6, 3, 5), Window(), "expected data of rank 4 and weights"),
         ((1, 8, 8, 3), (4, 4, 2, 5), Window(), "3 input channels, the weights are for 2"),
-        ((1, 8, 8, 3), (4, 4, 3, 5), Window(strides=(2, 1)), "strides and dilations of 1"),
-        ((1, 8, 8, 3), (4, 4, 3, 5), Window(dilations=(1, 2)), "strides and dilations of 1"),
+        ((1, 8, 8, 3), (4, 4, 3, 5), Window(strides=(2, 1)), r"strides \(1, 1\) of F\(2x2,3x3\)"),
+        ((1, 8, 8, 3), (4, 4, 3, 5), Window(dilations=(1, 2)), "dilations of 1, found"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -168,8 +185,10 @@ def _squared() -> Operator:
 @pytest.mark.parametrize(
     "operator",
     [
-        _conv(Window(strides=(2, 2))),
-        _conv(Window(strides=(1, 2))),
+        _conv(Window(strides=(3, 3))),
+        _conv(Window(strides=(1, 3))),
+        _conv(Window(strides=(2, 2)), kernel=(2, 2)),
+        _conv(Window(strides=(2, 2)), kernel=(1, 1)),
         _conv(Window(dilations=(2, 2))),
         _conv(Window(), kernel=(7, 7)),
         _conv(Window(), kernel=(3, 4)),
@@ -240,23 +259,27 @@ def test_every_structure_computes_the_convolution(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("image", "kernel", "pads", "names"),
+    ("image", "kernel", "pads", "strides", "names"),
     [
-        ((1, 8, 67, LANES), (3, 1), (1, 0, 1, 0), ["F(2x1,3x1)", "F(4x1,3x1)"]),
-        ((1, 1, 270, LANES), (1, 3), (0, 2, 0, 1), ["F(1x2,1x3)", "F(1x4,1x3)"]),
-        ((2, 9, 5, LANES), (5, 5), (2, 2, 2, 2), ["F(2x2,5x5)"]),
-        ((1, 6, 9, LANES), (3, 5), (1, 2, 1, 0), ["F(2x2,3x5)"]),
-        ((1, 9, 9, LANES), (2, 2), (0, 0, 1, 1), ["F(2x2,2x2)", "F(4x4,2x2)"]),
+        ((1, 8, 67, LANES), (3, 1), (1, 0, 1, 0), (1, 1), ["F(2x1,3x1)", "F(4x1,3x1)"]),
+        ((1, 1, 270, LANES), (1, 3), (0, 2, 0, 1), (1, 1), ["F(1x2,1x3)", "F(1x4,1x3)"]),
+        ((2, 9, 5, LANES), (5, 5), (2, 2, 2, 2), (1, 1), ["F(2x2,5x5)"]),
+        ((1, 6, 9, LANES), (3, 5), (1, 2, 1, 0), (1, 1), ["F(2x2,3x5)"]),
+        ((1, 9, 9, LANES), (2, 2), (0, 0, 1, 1), (1, 1), ["F(2x2,2x2)", "F(4x4,2x2)"]),
+        ((1, 15, 31, LANES), (3, 3), (1, 1, 1, 1), (2, 2), ["F(2x2,3x3)/2x2", "F(4x4,3x3)/2x2"]),
+        ((1, 8, 17, LANES), (3, 3), (1, 0, 1, 1), (1, 2), ["F(2x2,3x3)/1x2", "F(4x4,3x3)/1x2"]),
+        ((1, 16, 15, LANES), (5, 5), (2, 1, 2, 2), (2, 2), ["F(2x2,5x5)/2x2", "F(4x4,5x5)/2x2"]),
     ],
 )
 def test_every_structure_of_other_windows_computes_the_convolution(
     image: tuple[int, ...],
     kernel: tuple[int, int],
     pads: tuple[int, ...],
+    strides: tuple[int, int],
     names: list[str],
     tmp_path: Path,
 ) -> None:
-    operator = convolution(image, LANES + 3, pads, kernel)
+    operator = convolution(image, LANES + 3, pads, kernel, strides)
     spaces = winograd_spaces(operator, HOST)
     assert list(spaces) == names
     for space in spaces.values():
@@ -353,18 +376,23 @@ def _like_activations(operator: Operator, seed: int) -> list[Array]:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "name", "stated"),
+    ("kernel", "stride", "name", "stated"),
     [
-        ((3, 3), "F(2x2,3x3)", 3e-6),
-        ((3, 3), "F(4x4,3x3)", 3e-5),
-        ((3, 1), "F(2x1,3x1)", 3e-6),
-        ((1, 3), "F(1x4,1x3)", 1e-5),
-        ((5, 5), "F(2x2,5x5)", 3e-5),
+        ((3, 3), 1, "F(2x2,3x3)", 3e-6),
+        ((3, 3), 1, "F(4x4,3x3)", 3e-5),
+        ((3, 1), 1, "F(2x1,3x1)", 3e-6),
+        ((1, 3), 1, "F(1x4,1x3)", 1e-5),
+        ((5, 5), 1, "F(2x2,5x5)", 3e-5),
+        ((3, 3), 2, "F(2x2,3x3)/2x2", 3e-6),
+        ((3, 3), 2, "F(4x4,3x3)/2x2", 1e-5),
+        ((5, 5), 2, "F(4x4,5x5)/2x2", 3e-5),
     ],
 )
-def test_accuracy_of_a_wide_layer(kernel: tuple[int, int], name: str, stated: float, tmp_path: Path) -> None:
+def test_accuracy_of_a_wide_layer(
+    kernel: tuple[int, int], stride: int, name: str, stated: float, tmp_path: Path
+) -> None:
     """Against float64, with 256 channels: within what docs/accuracy.md states, and far within the limit."""
-    operator = convolution((1, 14, 14, 256), 64, kernel=kernel)
+    operator = convolution((1, 14 * stride, 14 * stride, 256), 64, kernel=kernel, strides=(stride, stride))
     space = winograd_spaces(operator, HOST)[name]
     nest = Programs(space).nest(space.default())
     jobs = [Job(nest, uniform(operator)), Job(nest, _like_activations(operator, 7))]

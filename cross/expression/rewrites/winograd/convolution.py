@@ -10,6 +10,9 @@ positions of a transformed tile. Both transforms are separable, so each is two s
 literals. The tiles are rounded up: the last ones read zeros beyond the padding, and nobody reads what they
 compute there.
 
+With stride 2 the algorithms along rows and columns are those of matrices.py for it, and neighbouring tiles of
+m x m' outputs read inputs that lie 2 m rows or 2 m' columns apart.
+
 Of a transposed convolution every phase (families/transposed.py) is a convolution with stride 1 and a small
 kernel of its own: 2 x 2 taps for a 4x4 kernel with stride 2. U, M and the output then have two more axes,
 for the phases (a, b) of rows and columns, and a tile is the m x m outputs of all phases over the same input
@@ -82,10 +85,11 @@ def winograd_conv2d(
             f"winograd_conv2d {name}: the data has {data.shape[3]} input channels, the weights are for "
             f"{weights.shape[2]}"
         )
-    if window.strides != (1, 1) or window.dilations != (1, 1):
+    strides = tuple(item.stride for item in algorithm.both)
+    if window.strides != strides or window.dilations != (1, 1):
         raise ExpressionError(
-            f"winograd_conv2d {name}: expected strides and dilations of 1, found {window.strides} and "
-            f"{window.dilations}; use conv2d"
+            f"winograd_conv2d {name}: expected strides {strides} of {algorithm.name} and dilations of 1, "
+            f"found {window.strides} and {window.dilations}; use conv2d"
         )
     counts = window.output(data.shape[1:3], tuple(item.taps for item in algorithm.both))
     reads = [PhaseReads(count, 1, -before, 0) for count, before in zip(counts, window.before, strict=True)]
@@ -119,8 +123,9 @@ def _convolution(
     data: Tensor, weights: Tensor, reads: Sequence[PhaseReads], algorithm: Planar, name: str
 ) -> Tensor:
     """The stages of a convolution; with axes for the phases where the weights have them."""
-    phases, steps = weights.shape[:-4], [item.outputs for item in algorithm.both]
-    tiles = [-(-item.count // step) for item, step in zip(reads, steps, strict=True)]
+    phases, steps = weights.shape[:-4], [item.step for item in algorithm.both]
+    high, wide = (item.outputs for item in algorithm.both)
+    tiles = [-(-item.count // size) for item, size in zip(reads, (high, wide), strict=True)]
     shared = [shared_positions(*item) for item in zip(algorithm.both, reads, strict=True)]
     before = [max(0, -item.first) for item in reads]
     starts = [max(0, item.first) for item in reads]
@@ -131,7 +136,6 @@ def _convolution(
     transformed = _data_transform(padded, tiles, steps, [matrix for matrix, _ in shared], starts, name)
     products = _products(transformed, weights, [shift for _, shift in shared], name)
     inverse = _inverse_transform(products, algorithm, name)
-    high, wide = steps
     if not phases:
         return compute(
             (data.shape[0], reads[0].count, reads[1].count, weights.shape[-1]),
@@ -181,8 +185,8 @@ def _data_transform(
 ) -> Tensor:
     """V[x, y, b, ty, tx, c] = sum over i, j of B[i, x] B'[j, y] d[b, ty m + i + s, tx m' + j + s', c].
 
-    `steps` are m and m', `matrices` B and B', [inputs of a tile, positions], `starts` s and s', of the rows
-    and the columns.
+    `steps` are m and m' (times the strides), `matrices` B and B', [inputs of a tile, positions], `starts` s
+    and s', of the rows and the columns.
     """
     high, wide = steps
     heights, widths = matrices

@@ -1,7 +1,7 @@
 """Rewriting an operator whose reduction is a convolution so that Winograd's algorithm computes it.
 
 Start at `winograd_form`. What is recognized is the expression, whoever wrote it: the windows of conv.py with
-2, 3 or 5 taps along one or both dimensions, and the phases of transposed.py with as many.
+2, 3 or 5 taps along one or both dimensions, with stride 2 those with 3 or 5, and the phases of transposed.py.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def winograd_form(operator: Operator, tile: int) -> WinogradForm | None:
     """The same operator by the algorithm with `tile` outputs along each dimension that has several taps, None
     where its reduction is no such convolution.
 
-    It must be the operator's only reduction: NHWC, stride and dilation 1 of the window or of every phase,
-    constant float32 weights.
+    It must be the operator's only reduction: NHWC, strides of 1 or 2 and no dilation of the window, stride 1
+    of every phase, constant float32 weights.
     """
     reductions = [stage for stage in operator.stages if stage.reduce_axes]
     found = _convolution(reductions[0]) if len(reductions) == 1 else None
@@ -92,7 +92,8 @@ def winograd_form(operator: Operator, tile: int) -> WinogradForm | None:
     position = operator.inputs.index(weight)
     if position not in operator.constants or weight.dtype != "float32" or _uses(operator, weight) != 1:
         return None
-    algorithm = planar(tile, found.taps)
+    high, wide = found.window.strides
+    algorithm = planar(tile, found.taps, (high, wide))
     if algorithm is None:
         return None
     sides = (item.side for item in algorithm.both)
@@ -117,10 +118,8 @@ def _convolution(stage: Tensor) -> _Convolution | None:
     source, window = _unpadded(data)
     seen = at[1], at[2]
     if len(stage.axes) == 4 and places == (*axes, stage.axes[3]):
-        plain = all(
-            index == axis + tap for index, axis, tap in zip(seen, stage.axes[1:3], axes, strict=False)
-        )
-        return _Convolution(stage, source, weight, window) if plain else None
+        strides = tuple(map(_stride, seen, stage.axes[1:3], axes))
+        return _Convolution(stage, source, weight, replace(window, strides=strides)) if all(strides) else None
     if len(stage.axes) == 6 and places == (stage.axes[2], stage.axes[4], *axes, stage.axes[5]):
         rows = _phase_reads(seen[0], stage.axes[1], stage.axes[2], axes[0], window.before[0])
         columns = _phase_reads(seen[1], stage.axes[3], stage.axes[4], axes[1], window.before[1])
@@ -132,6 +131,14 @@ def _convolution(stage: Tensor) -> _Convolution | None:
 def _batch(axis: Axis) -> tuple[Term, ...]:
     """How an index may be written that runs over a batch."""
     return (axis, Int(0)) if axis.extent == 1 else (axis,)
+
+
+def _stride(index: Term, axis: Axis, tap: Axis) -> int:
+    """s of axis * s + tap; 0 for any other index."""
+    found = affine(index)
+    if found is None or found[1] != 0 or found[0].keys() != {axis, tap} or found[0][tap] != 1:
+        return 0
+    return found[0][axis]
 
 
 def _phase_reads(index: Term, count: Axis, phase: Axis, tap: Axis, padding: int) -> PhaseReads | None:

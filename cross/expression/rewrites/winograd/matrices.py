@@ -8,11 +8,14 @@ in G, which is applied ahead of time, so that the other two hold small integers.
 
 A window of two dimensions has one for its rows and one for its columns (`Planar`): along a dimension with one
 tap there is nothing to save, and F(1, 1) does nothing.
+
+With stride 2 the even inputs meet the even taps, the odd inputs the odd taps: two filters with stride 1,
+whose outputs are added up (`_interleaved`). Of 3 taps there are 2 and 1: 4 outputs take 5 + 4 products.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -28,11 +31,17 @@ class Filtering:
     data: Matrix
     weight: Matrix
     output: Matrix
+    stride: int = 1
 
     @property
     def side(self) -> int:
         """Inputs of a tile, and products."""
-        return self.outputs + self.taps - 1
+        return self.stride * (self.outputs - 1) + self.taps
+
+    @property
+    def step(self) -> int:
+        """Inputs from one tile to the next."""
+        return self.stride * self.outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +58,46 @@ class Planar:
 
     @property
     def name(self) -> str:
-        """Such as F(2x2,3x3)."""
+        """Such as F(2x2,3x3); with strides F(2x2,3x3)/2x2."""
         rows, columns = self.both
-        return f"F({rows.outputs}x{columns.outputs},{rows.taps}x{columns.taps})"
+        strides = "" if rows.stride == columns.stride == 1 else f"/{rows.stride}x{columns.stride}"
+        return f"F({rows.outputs}x{columns.outputs},{rows.taps}x{columns.taps}){strides}"
 
 
-def planar(outputs: int, taps: tuple[int, int]) -> Planar | None:
+def planar(outputs: int, taps: tuple[int, int], strides: tuple[int, int] = (1, 1)) -> Planar | None:
     """The algorithm with so many outputs, of TILES, along each of the (rows, columns) that has several taps.
 
-    Known are 2 and 3 taps, and 5 with two outputs: more of them need points that round more. None where there
-    is none, or both dimensions have one tap.
+    Known are 2 and 3 taps, and 5 with two outputs: more of them need points that round more. With stride 2, 3
+    and 5 taps. None where there is none, or both dimensions have one tap.
     """
-    rows, columns = (_FILTERINGS.get((outputs if extent > 1 else 1, extent)) for extent in taps)
+    rows, columns = (
+        _FILTERINGS.get((outputs if extent > 1 else 1, extent, stride))
+        for extent, stride in zip(taps, strides, strict=True)
+    )
     return None if rows is None or columns is None or taps == (1, 1) else Planar(rows, columns)
+
+
+def _of_one_tap(outputs: int) -> Filtering:
+    """F(outputs, 1): a product for each output."""
+    same = tuple(tuple(float(row == column) for column in range(outputs)) for row in range(outputs))
+    return Filtering(outputs, 1, data=same, weight=((1.0,),) * outputs, output=same)
+
+
+def _interleaved(even: Filtering, odd: Filtering) -> Filtering:
+    """The algorithm with stride 2 from those of the even taps and of the odd taps, of as many outputs."""
+    taps = even.taps + odd.taps
+    side = 2 * (even.outputs - 1) + taps
+    data = [[0.0] * side for _ in range(side)]
+    weight = [[0.0] * taps for _ in range(side)]
+    for phase, item in enumerate((even, odd)):
+        first = phase * even.side
+        for position in range(item.side):
+            for number in range(item.side):
+                data[2 * number + phase][first + position] = item.data[number][position]
+            for number in range(item.taps):
+                weight[first + position][2 * number + phase] = item.weight[position][number]
+    inputs, kernel = (tuple(map(tuple, matrix)) for matrix in (data, weight))
+    return Filtering(even.outputs, taps, inputs, kernel, even.output + odd.output, stride=2)
 
 
 _SIX_POINTS: Matrix = (
@@ -74,10 +110,10 @@ _SIX_POINTS: Matrix = (
 )
 """B of every F(m, r) with m + r = 7: 0, 1, -1, 2, -2 and infinity."""
 
-_FILTERINGS = {
+_WITH_STRIDE_1 = {
     (item.outputs, item.taps): item
     for item in (
-        Filtering(1, 1, data=((1,),), weight=((1,),), output=((1,),)),
+        *map(_of_one_tap, (1, *TILES)),
         Filtering(
             2,
             2,
@@ -135,3 +171,16 @@ _FILTERINGS = {
         ),
     )
 }
+
+_FILTERINGS = {
+    **{(*key, 1): item for key, item in _WITH_STRIDE_1.items() if item.taps > 1 or item.outputs == 1},
+    (1, 1, 2): replace(_WITH_STRIDE_1[1, 1], stride=2),
+    **{
+        (outputs, taps, 2): _interleaved(
+            _WITH_STRIDE_1[outputs, -(-taps // 2)], _WITH_STRIDE_1[outputs, taps // 2]
+        )
+        for outputs in TILES
+        for taps in (3, 5)
+    },
+}
+"""By outputs, taps and stride."""
