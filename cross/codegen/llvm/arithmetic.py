@@ -20,6 +20,7 @@ from cross.codegen.instructions import (
     conversion,
     intrinsic_suffix,
     literal,
+    poison,
     selection,
     vector_type,
 )
@@ -27,6 +28,8 @@ from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.dtypes import DTYPES, FLOATS
 from cross.expression.language.operations import OPERATIONS
+
+ESTIMATE, ESTIMATED_LANES = "llvm.x86.avx512.rcp14.ps.512", 16
 
 
 class Arithmetic:
@@ -36,6 +39,7 @@ class Arithmetic:
         self.writer = writer
         self.saturates = False  # whether the target converts floats to the nearest integer in range
         self.has_extremes = False  # whether it has instructions for llvm.maximum and llvm.minimum
+        self.estimates_reciprocals = False  # whether AVX-512's estimate of a reciprocal is there
 
     def apply(self, name: str, operands: list[Value], depth: int | None = None) -> Value:
         """The value of an operation on values of one type.
@@ -112,6 +116,25 @@ class Arithmetic:
     def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c."""
         return self.intrinsic(MULTIPLY_ADD, [a, b, c])
+
+    def negative(self, value: Value) -> Value:
+        """-value."""
+        return self.writer.value(Instruction("fneg", value.dtype, value.lanes, (value,)))
+
+    def reciprocal(self, value: Value) -> Value:
+        """1 / value, for a float32 from 1 to 2^126; NaN of a NaN.
+
+        A division of 16 lanes takes 16 cycles on Intel's cores. An estimate of 14 bits with one step of
+        Newton's method takes five operations, and its error is below one and a half units in the last place.
+        """
+        one = self.writer.splat(literal(1.0, value.dtype), value.lanes)
+        if not self.estimates_reciprocals or value.lanes != ESTIMATED_LANES:
+            return self.apply("/", [one, value])
+        operands = (value, poison(value.dtype, value.lanes), Value("-1", "int16"))
+        self.writer.declare(f"{value.type} @{ESTIMATE}({', '.join(item.type for item in operands)})")
+        estimate = self.writer.value(call(ESTIMATE, value.dtype, value.lanes, operands))
+        rest = self.multiply_add(self.negative(value), estimate, one)
+        return self.multiply_add(estimate, rest, estimate)
 
     def negated(self, condition: Value) -> Value:
         ones = self.writer.splat(literal(True, "bool"), condition.lanes)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from cross.codegen.instructions import (
     TYPES,
-    Instruction,
     Value,
     binary,
     element_pointer,
@@ -64,7 +63,7 @@ def add_multiple(arithmetic: Arithmetic, start: Value, factor: float, value: Val
         return value if start == zero else writer.value(binary("fadd", start, value))
     if factor == -1:
         if start == zero:
-            return writer.value(Instruction("fneg", value.dtype, lanes, (value,)))
+            return arithmetic.negative(value)
         return writer.value(binary("fsub", start, value))
     multiple = writer.splat(literal(factor, value.dtype), lanes)
     if start == zero:
