@@ -17,6 +17,7 @@ from toolkit.model.packed_products import packed_for
 from toolkit.model.packed_weights import pack_weights
 from toolkit.model.recognize import recognize_normalization
 from toolkit.model.reference import run_reference
+from toolkit.model.scaled_weights import scale_weights
 from toolkit.model.simplify import fold_affine, fold_padding, remove_identities
 from toolkit.model.tables import tabulate
 
@@ -30,6 +31,7 @@ PASSES: tuple[Pass, ...] = (
     fold_padding,
     assign_layout,
     pack_weights,
+    scale_weights,
     tabulate,
     fuse,
 )

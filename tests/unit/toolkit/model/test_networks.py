@@ -64,6 +64,7 @@ def test_passes_can_be_watched(squeezenet: Path) -> None:
         "fold_padding",
         "assign_layout",
         "pack_weights",
+        "scale_weights",
         "tabulate",
         "fuse",
     ]
