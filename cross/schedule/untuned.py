@@ -46,6 +46,9 @@ of a Cortex-A53. Counted on depthwise convolutions of 3x3, of 32: up to 62 no sp
 WIDEST_TILE = 16  # rows of a register tile; more do not fit 32 registers with two vectors a row
 ONE_CORE_PREFERRED_FLOPS = 200_000  # below, waking another core takes longer than the whole operator
 ONE_CORE_PREFERRED_CYCLES = 7_000  # estimated, on one core; waking another takes half of that
+ONE_CORE_PREFERRED_BYTES = 48 * 1024
+"""Of all operands: more come from farther than a core's own caches when the operator's turn comes in a network,
+half of them from another core, and two cores wait for half as long."""
 POOLED_LINES = 2  # cache lines in a row of a pooling's tile: with one, 55x55x128 gained 1.2 in place of 1.4
 MUCH_LESS = 0.8  # of the bytes read in the natural order
 REORDERED = 1.07
@@ -178,6 +181,8 @@ def vector_sizes(plan: Plan, group: Group, core: Core) -> list[int]:
 
 def one_core_is_enough(operator: Operator, plan: Plan, target: Target, tiles: Mapping[str, Tile]) -> bool:
     """Whether waking other cores would take longer than they save."""
+    if sum(item.size_bytes for item in (*operator.inputs, operator.output)) > ONE_CORE_PREFERRED_BYTES:
+        return False
     if operator.flops < ONE_CORE_PREFERRED_FLOPS:
         return True
     cycles = [tiles[group.owner.name].cycles for group in plan.groups if group.owner.name in tiles]
