@@ -52,6 +52,7 @@ from cross.schedule.untuned import (
     IN_ORDER_CPUS,
     Core,
     Tile,
+    combines_lanes,
     core_of,
     fits_registers,
     inner_reduction,
@@ -240,6 +241,8 @@ def _reduce_knobs(group: Group, core: Core, rows: int) -> list[Knob]:
     knobs = []
     reduce = wide_axes(group.reduction.reduce_axes)
     name, sizes = group.reduction_name, inner_reduction([axis.extent for axis in reduce], core, rows)
+    if combines_lanes(group, core):
+        sizes = [core.lanes]
     for axis, wanted in zip(reduce, sizes, strict=True):
         knobs.append(single(_knob(name, axis), divisors(axis.extent), wanted, tile_field(name, axis, 1)))
     return knobs

@@ -21,6 +21,7 @@ from cross.codegen.instructions import (
     integer,
     printed,
 )
+from cross.codegen.llvm.across_lanes import combine_across
 from cross.codegen.llvm.frame import POINTER as FRAME
 from cross.codegen.llvm.frame import Frame
 from cross.codegen.llvm.matrix_tiles import CONFIGURE, RELEASE, TileCode
@@ -166,6 +167,8 @@ class Region(Stores):
                     self.tile_steps[statement.var].step()
                 elif statement.kind is LoopKind.VECTORIZED:
                     self.vectorized(statement)
+                elif combine_across(statement, self.values, self.target):
+                    pass
                 elif statement.kind is LoopKind.UNROLLED:
                     self.unrolled(statement)
                 else:
