@@ -88,7 +88,7 @@ class Functions:
         power = self._power(self.arithmetic.negative(most))
         # Times 0, because the bits of a power of what is not a number may be those of one.
         total = self._float("+", power, self._fma(most, zero, one))
-        found = self.arithmetic.reciprocal(total)
+        found = self.arithmetic.quotient(one, total)
         return self._choose(self._float("<", x, self._constant(EXP_SMALLEST, x)), zero, found)
 
     def _power(self, x: Value) -> Value:
@@ -161,9 +161,8 @@ class Functions:
         """x above(x^2) / below(x^2), and exactly 1 with the sign of x beyond +-most: GELU multiplies its
         distance from 1 by x."""
         square = self._float("*", x, x)
-        near = self._float(
-            "/", self._float("*", x, self._polynomial(square, above)), self._polynomial(square, below)
-        )
+        product = self._float("*", x, self._polynomial(square, above))
+        near = self.arithmetic.quotient(product, self._polynomial(square, below))
         one = self.arithmetic.intrinsic("llvm.copysign", [self._constant(1.0, x), x])
         size = self.arithmetic.intrinsic("llvm.fabs", [x])
         return self._choose(self._float("<", self._constant(most, x), size), one, near)
