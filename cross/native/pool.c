@@ -45,25 +45,30 @@ struct worker {
     uint32_t generation; /* of the last loop this worker took part in */
 };
 
+/* What one thread writes and another waits for or reads then is in as few cache lines as can be: each costs a
+ * transfer between cores, of which a loop that does nothing takes four. */
 struct tfb_pool {
-    /* What workers wait for, on a line of its own: they spin on it. */
+    /* What workers wait for, and the loop that they find then. */
     alignas(CACHE_LINE) _Atomic uint32_t generation;
     _Atomic int32_t sleeping; /* workers asleep, or about to be, on generation */
-
-    /* What the caller waits for. */
-    alignas(CACHE_LINE) _Atomic uint32_t pending;
-    _Atomic int32_t caller_sleeps;
-
-    /* The loop being run; `stop` ends the workers instead. */
-    alignas(CACHE_LINE) tfb_body body;
+    int32_t threads;          /* that really run, the caller included */
+    bool stop;                /* ends the workers instead of a loop */
+    tfb_body body;
     void *closure;
     int64_t extent;
-    int32_t threads; /* that really run, the caller included */
-    bool stop;
+    _Atomic uint32_t pending_of_one; /* `pending` of a pool with one worker, which does not wait meanwhile */
 
+    /* `pending` of others: workers that wait already, on the line above, would slow down those that lower it. */
+    alignas(CACHE_LINE) _Atomic uint32_t pending_of_several;
+
+    /* The caller's. */
     alignas(CACHE_LINE) _Atomic int32_t busy; /* 1 while a loop runs */
     _Atomic int32_t owner; /* process the workers belong to; -pid while that process starts them */
-    int32_t wanted;        /* threads asked for */
+
+    /* Hardly ever written: every thread keeps these. */
+    alignas(CACHE_LINE) _Atomic uint32_t *pending; /* what the caller waits for: workers that are not done */
+    _Atomic int32_t caller_sleeps;
+    int32_t wanted; /* threads asked for */
     int64_t spin_ns;
     pthread_t creator;
     cpu_set_t creator_cores; /* to give back */
@@ -179,8 +184,8 @@ static void *work(void *argument) {
         if (pool->stop) return NULL;
         run_chunk(pool, worker->index);
         /* seq_cst: news ... does anyone sleep? Also the release that hands the results to the caller. */
-        if (atomic_fetch_sub(&pool->pending, 1) == 1 && atomic_load(&pool->caller_sleeps))
-            futex_wake(&pool->pending, 1);
+        if (atomic_fetch_sub(pool->pending, 1) == 1 && atomic_load(&pool->caller_sleeps))
+            futex_wake(pool->pending, 1);
     }
 }
 
@@ -191,9 +196,9 @@ static void raise_generation(struct tfb_pool *pool) {
 }
 
 static void wait_for_workers(struct tfb_pool *pool) {
-    if (spin(&pool->pending, 0, true, pool->spin_ns)) return;
+    if (spin(pool->pending, 0, true, pool->spin_ns)) return;
     atomic_store(&pool->caller_sleeps, 1);
-    for (uint32_t left; (left = atomic_load(&pool->pending)) != 0;) futex_wait(&pool->pending, left);
+    for (uint32_t left; (left = atomic_load(pool->pending)) != 0;) futex_wait(pool->pending, left);
     atomic_store(&pool->caller_sleeps, 0);
 }
 
@@ -203,7 +208,7 @@ static void start_workers(struct tfb_pool *pool) {
     sigset_t all, before;
     atomic_store(&pool->generation, 0);
     atomic_store(&pool->sleeping, 0);
-    atomic_store(&pool->pending, 0);
+    atomic_store(pool->pending, 0);
     atomic_store(&pool->caller_sleeps, 0);
     pool->stop = false;
     sigfillset(&all);
@@ -240,6 +245,7 @@ struct tfb_pool *tfb_pool_create(int32_t threads, const int32_t *cores, int32_t 
     if (posix_memalign(&memory, CACHE_LINE, sizeof(struct tfb_pool)) != 0) return NULL;
     struct tfb_pool *pool = memset(memory, 0, sizeof *pool);
     pool->wanted = threads;
+    pool->pending = threads == 2 ? &pool->pending_of_one : &pool->pending_of_several;
     pool->n_cores = n_cores;
     pool->cores = calloc((size_t)n_cores + 1, sizeof *pool->cores);
     pool->workers = calloc((size_t)threads, sizeof *pool->workers);
@@ -300,7 +306,7 @@ int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, in
     pool->body = body;
     pool->closure = closure;
     pool->extent = extent;
-    atomic_store_explicit(&pool->pending, (uint32_t)(pool->threads - 1), memory_order_relaxed);
+    atomic_store_explicit(pool->pending, (uint32_t)(pool->threads - 1), memory_order_relaxed);
     raise_generation(pool);
     run_chunk(pool, 0);
     wait_for_workers(pool);
