@@ -197,6 +197,8 @@ def softmax(source: Source, build: GraphBuilder) -> None:
     """Softmax and LogSoftmax. Before opset 13 every dimension from `axis` on was one."""
     data = source.input(0)
     axis = source.integer("axis", -1 if source.opset >= 13 else 1)
+    if not -data.rank <= axis < data.rank:
+        raise source.invalid(f"axis {axis} (1 where it is left out) is none of its {data.rank} dimensions")
     axis = axis + data.rank if axis < 0 else axis
     if source.opset >= 13 or all(extent == 1 for extent in data.shape[axis + 1 :]):
         source.emit(build, source.op, [data.name], {"axis": axis})

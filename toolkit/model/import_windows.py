@@ -293,7 +293,9 @@ def average_pool(source: Source, build: GraphBuilder) -> None:
     for i in range(geometry.rank):
         counted = np.multiply.outer(counted, _counts(geometry, i, image[i], result[i], padded))
     scale = (1.0 / counted).astype(computed_in(operand.dtype))
-    if np.all(scale == scale.flat[0]):
+    if not scale.size and 0 not in source.output.shape:
+        raise source.invalid(f"no window of it fits its image of {list(image)}")
+    if scale.size and np.all(scale == scale.flat[0]):
         scale = scale.reshape(-1)[:1].reshape(())
     factor = build.constant(f"{source.output.name}/scale", scale)
     steps = [Step("SumPool", (), geometry.attributes()), Step("Mul", (factor,))]

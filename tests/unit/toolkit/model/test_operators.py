@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save
+from toolkit.errors import ModelError
 from toolkit.model.importers import IMPORTERS
 from toolkit.model.load import load_model
 from toolkit.model.reference import run_reference
@@ -314,3 +315,20 @@ def test_constants_stand_before_what_is_computed(op: str, want: float, tmp_path:
     proto = model([node(op, ["low", "high", "x"], "y")], {"x": (2, 3)}, ["y"], weights)
     found = run_reference(load_model(save(tmp_path, proto)), {"x": np.full((2, 3), 2.0, np.float32)})
     np.testing.assert_allclose(found["y"], np.full((2, 3), want), rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_an_axis_that_is_none_is_refused(op: str, tmp_path: Path) -> None:
+    """Of a vector, the axis that counted before opset 13 where none was named."""
+    proto = model([node(op, ["x"], "y")], {"x": (8,)}, ["y"], opset=7)
+    proto.graph.output[0].type.tensor_type.shape.dim.add().dim_value = 8
+    with pytest.raises(ModelError, match="axis 1 .* is none of its 1 dimensions"):
+        load_model(save(tmp_path, proto))
+
+
+def test_a_pooling_without_any_window_is_refused(tmp_path: Path) -> None:
+    """Three taps, three apart, do not fit three elements."""
+    pooled = node("AveragePool", ["x"], "y", kernel_shape=[3, 3], dilations=[1, 3], ceil_mode=1)
+    proto = model([pooled], {"x": (1, 2, 6, 3)}, ["y"], opset=19)
+    with pytest.raises(ModelError, match=r"no window of it fits its image of \[6, 3\]"):
+        load_model(save(tmp_path, proto))
