@@ -44,15 +44,18 @@ LOADED_AHEAD = 2
 """Times the registers of a core: sums and loads of a written-out window of integers that LLVM keeps in those
 of a Cortex-A53. Counted on depthwise convolutions of 3x3, of 32: up to 62 no spills, from 65 on 10 to 32."""
 WIDEST_TILE = 16  # rows of a register tile; more do not fit 32 registers with two vectors a row
+COMBINED_BYTES = (
+    4  # of an element at least, for whole vectors to be combined in registers; bools are left out
+)
 COMBINING_CYCLES = 12.0
-"""Of a vector whose lanes are combined: four halvings are about that many instructions, and those of the next
-vector do not wait for them."""
+"""Of a vector whose lanes are combined, an estimate: four halvings are about that many instructions, and what
+the next vector takes does not wait for them."""
 ONE_CORE_PREFERRED_FLOPS = 200_000  # below, waking another core takes longer than the whole operator
 ONE_CORE_PREFERRED_CYCLES = 7_000  # estimated, on one core; waking another takes half of that
 ONE_CORE_PREFERRED_BYTES = 48 * 1024
-"""Of all operands: in a network more come from farther than a core's own caches, half of them from another
-core, and two cores wait for half as long. Measured on one Xeon as alternatives to 16 KiB (no difference) and
-to none (EfficientNet-B0 1.07 times as fast, a YOLO 1.03)."""
+"""Of all operands. In a network, operands come from memory or were written by several cores, and two cores
+wait for half of them each. Measured on two threads of one Xeon: EfficientNet-B0 1.07 times as fast as without
+this limit, a YOLO 1.03; with 16 KiB no difference to 48."""
 POOLED_LINES = 2  # cache lines in a row of a pooling's tile: with one, 55x55x128 gained 1.2 in place of 1.4
 MUCH_LESS = 0.8  # of the bytes read in the natural order
 REORDERED = 1.07
@@ -166,7 +169,8 @@ def combines_lanes(group: Group, core: Core) -> bool:
     reduction = group.reduction
     match reduction.body if reduction is not None else None:
         case Reduce(_, Read(_, indices), (lane,)):
-            return not core.in_order and indices[-1] is lane and lane.extent in (core.lanes, 2 * core.lanes)
+            side_by_side = indices[-1] is lane and lane.extent in (core.lanes, 2 * core.lanes)
+            return side_by_side and not core.in_order and ITEM_BYTES[group.dtype] >= COMBINED_BYTES
     return False
 
 

@@ -12,14 +12,13 @@ from boards.target import Target
 from cross.codegen.buffers import bound_extent
 from cross.codegen.instructions import Value, shuffle
 from cross.codegen.llvm.values import Values
-from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.terms import Binary, walk
 from cross.loopnest.nodes import For, Load, Scope, Store, Var
-from cross.schedule.untuned import IN_ORDER_CPUS
+from cross.schedule.untuned import COMBINED_BYTES, IN_ORDER_CPUS
 
 COMBINED = frozenset({"+", "*", "max", "min"})
-FEWEST = 4  # elements: fewer are as fast one by one
-DTYPE = "float32"
+FEWEST = 4  # elements; an estimate: of fewer, the shuffles are as many instructions as are saved
 
 
 def combine_across(loop: For, values: Values, target: Target) -> bool:
@@ -33,8 +32,8 @@ def combine_across(loop: For, values: Values, target: Target) -> bool:
         return False
     store, op, element = found
     extent = bound_extent(loop.extent, loop.var)
-    whole = extent >= FEWEST and extent & (extent - 1) == 0
-    if not whole or extent > target.vector_lanes(ITEM_BYTES[DTYPE]):
+    power_of_two = extent & (extent - 1) == 0
+    if not power_of_two or not FEWEST <= extent <= target.vector_lanes(ITEM_BYTES[store.buffer.dtype]):
         return False
     environment.vector, environment.used = (loop.var, 0, extent), extent
     place = values.place(element.buffer, element.indices)
@@ -58,7 +57,8 @@ def _combined(loop: For) -> tuple[Store, str, Load] | None:
         case _:
             return None
     registers = buffer.scope is Scope.REGISTER and source.scope is not Scope.REGISTER
-    same = (register, places) == (buffer, indices) and buffer.dtype == source.dtype == DTYPE
+    same = (register, places) == (buffer, indices) and buffer.dtype == source.dtype
+    same = same and ITEM_BYTES[buffer.dtype] >= COMBINED_BYTES
     moves = any(term == Var(loop.var) for index in indices for term in walk(index))
     return (loop.body, op, element) if registers and same and not moves else None
 
@@ -73,6 +73,6 @@ def _halved(values: Values, op: str, vector: Value) -> Value:
 
 
 def _of_two(values: Values, op: str, left: Value, right: Value) -> Value:
-    if op in ("min", "max"):
+    if op in ("min", "max") and left.dtype in FLOATS:
         return values.arithmetic.extreme_of(op, left, right)
     return values.arithmetic.apply(op, [left, right])

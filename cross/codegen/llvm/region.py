@@ -167,12 +167,9 @@ class Region(Stores):
                     self.tile_steps[statement.var].step()
                 elif statement.kind is LoopKind.VECTORIZED:
                     self.vectorized(statement)
-                elif combine_across(statement, self.values, self.target):
-                    pass
-                elif statement.kind is LoopKind.UNROLLED:
-                    self.unrolled(statement)
-                else:
-                    self.serial(statement)
+                elif not combine_across(statement, self.values, self.target):
+                    run = self.unrolled if statement.kind is LoopKind.UNROLLED else self.serial
+                    run(statement)
             case Store(buffer, indices, value, guard):
                 self.store(buffer, indices, value, guard)
             case Block(items):

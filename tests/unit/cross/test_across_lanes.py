@@ -9,6 +9,7 @@ import pytest
 
 from boards.board import load
 from boards.target import Target
+from cross.codegen.llvm.across_lanes import FEWEST
 from cross.codegen.llvm.module import llvm_module
 from cross.expression import Operator, placeholder
 from cross.expression.families.norm import softmax
@@ -70,13 +71,21 @@ def test_vectors_are_halved_where_rows_come_one_by_one(lanes_of_rows: int, tmp_p
     np.testing.assert_allclose(got, data.sum(axis=-1, dtype=np.float64), atol=2e-5)
 
 
-def test_integers_and_cores_in_order_keep_their_loops() -> None:
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float64"])
+@pytest.mark.parametrize("combiner", ["sum", "max", "min"])
+def test_numbers_of_other_dtypes_are_halved_as_well(combiner: str, dtype: str, tmp_path: Path) -> None:
+    data = np.random.default_rng(7).integers(-1000, 1000, (40, 192)).astype(dtype)
+    nest = untuned(reduction(combiner, data.shape, dtype))
+    if HOST.vector_lanes(data.itemsize) >= FEWEST:
+        assert "extractelement" in llvm_module("k", nest, HOST)
+    job = Job(nest, [data])
+    (got,) = run_here(compile_jobs([job], HOST), [job], tmp_path)
+    np.testing.assert_array_equal(got, FUNCTIONS[combiner](data, axis=-1))
+
+
+def test_cores_in_order_keep_their_loops() -> None:
     board = load("rpi3b").target(None)
-    for operator, target in (
-        (reduction("sum", (40, 192), "int32"), HOST),
-        (reduction("sum", (40, 192)), board),
-    ):
-        assert "extractelement" not in llvm_module("k", untuned(operator, target), target)
+    assert "extractelement" not in llvm_module("k", untuned(reduction("sum", (40, 192)), board), board)
 
 
 def test_a_softmax_is_exact(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from cross.schedule.lane_packing import packed_steps, with_packed_lanes
 from cross.schedule.plan import make_plan
 from cross.schedule.reads import nest_of
 from cross.schedule.tiles import vector_count, vector_tiles
-from cross.schedule.untuned import core_of, fastest_tile
+from cross.schedule.untuned import ONE_CORE_PREFERRED_FLOPS, core_of, fastest_tile
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.interpreter.interpreter import interpret
 from tests.targets import AVX2
@@ -338,6 +338,14 @@ def test_what_is_done_before_another_core_wakes_runs_on_one() -> None:
     target = msgspec.structs.replace(AVX512, cores=(0, 1))
     cores = [default(layer(24, 31, columns), target)["cores"] for columns in (191, 191 * 8)]
     assert cores == [1, 0]  # one core; all of them
+
+
+def test_what_reads_much_runs_on_all_cores() -> None:
+    """Of two products that are small enough for one core, one has 332 KB of weights."""
+    target = msgspec.structs.replace(AVX512, cores=(0, 1))
+    products = [layer(1, inner, 144) for inner in (64, 576)]
+    assert all(item.flops < ONE_CORE_PREFERRED_FLOPS for item in products)
+    assert [default(item, target)["cores"] for item in products] == [1, 0]
 
 
 @pytest.mark.parametrize(("m", "k", "n", "turned"), [(196, 512, 512, 1), (196, 64, 64, 0)])
