@@ -45,8 +45,8 @@ struct worker {
     uint32_t generation; /* of the last loop this worker took part in */
 };
 
-/* What one thread writes and another waits for or reads then is in as few cache lines as can be: each costs a
- * transfer between cores, of which a loop that does nothing takes four. */
+/* Each cache line that one thread writes and another reads costs a transfer between cores. So what is written for
+ * one reader is in one line, and apart from what others write. */
 struct tfb_pool {
     /* What workers wait for, and the loop that they find then. */
     alignas(CACHE_LINE) _Atomic uint32_t generation;

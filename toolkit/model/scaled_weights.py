@@ -13,9 +13,8 @@ from dataclasses import replace
 
 from toolkit.model.graph import Graph, GraphBuilder, Node, Value
 
-FEWER = (
-    2  # times as many elements as weights, at least: a convolution reads weights that are computed unpacked
-)
+FEWER = 2
+"""Times as many elements as weights, at least: weights that are computed are not packed. An estimate."""
 BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Tanh"})
 _KEEPS_BOUNDS = frozenset({"Add", "Sub", "Mul", "Div"})  # by a constant
 

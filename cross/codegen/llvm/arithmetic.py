@@ -29,7 +29,7 @@ from cross.errors import CompileError
 from cross.expression.language.dtypes import DTYPES, FLOATS
 from cross.expression.language.operations import OPERATIONS
 
-ESTIMATE, ESTIMATED_LANES = "llvm.x86.avx512.rcp14.ps.512", 16
+ESTIMATE, ESTIMATED_LANES = "llvm.x86.avx512.rcp14.ps.512", 16  # of the reciprocal of a whole vector
 
 
 class Arithmetic:
@@ -122,11 +122,10 @@ class Arithmetic:
         return self.writer.value(Instruction("fneg", value.dtype, value.lanes, (value,)))
 
     def quotient(self, dividend: Value, divisor: Value) -> Value:
-        """dividend / divisor for float32 from 2^-126 to 2^126 in size, as is the quotient; NaN of a NaN.
+        """dividend / divisor of float32, for a divisor from 2^-126 to 2^126 in size; NaN of a NaN.
 
-        A division of 16 lanes takes 16 cycles on Intel's cores. An estimate of the reciprocal, 14 bits, and
-        a step of Newton's method take six operations, with an error below one and a half units in the last
-        place.
+        A division of 16 lanes takes 16 cycles on Intel's cores. An estimate of the reciprocal and a step of
+        Newton's method take six operations: the estimate's error of 2^-14 becomes 2^-28, below the rounding.
         """
         if not self.estimates_reciprocals or divisor.lanes != ESTIMATED_LANES:
             return self.apply("/", [dividend, divisor])

@@ -84,10 +84,10 @@ class Functions:
     def sigmoid(self, x: Value) -> Value:
         """1 / (1 + e^-x), where the power has a range of its own; 0 below."""
         zero, one = self._constant(0.0, x), self._constant(1.0, x)
-        most = self.arithmetic.extreme("min", x, self._constant(-EXP_SMALLEST, x))
-        power = self._power(self.arithmetic.negative(most))
-        # Times 0, because the bits of a power of what is not a number may be those of one.
-        total = self._float("+", power, self._fma(most, zero, one))
+        limited = self.arithmetic.extreme("min", x, self._constant(-EXP_SMALLEST, x))
+        power = self._power(self.arithmetic.negative(limited))
+        # 0 times a NaN is added, because `_power` of a NaN may be a number.
+        total = self._float("+", power, self._fma(limited, zero, one))
         found = self.arithmetic.quotient(one, total)
         return self._choose(self._float("<", x, self._constant(EXP_SMALLEST, x)), zero, found)
 

@@ -173,7 +173,7 @@ _WITH_STRIDE_1 = {
 }
 
 _FILTERINGS = {
-    **{(*key, 1): item for key, item in _WITH_STRIDE_1.items() if item.taps > 1 or item.outputs == 1},
+    **{(*key, 1): item for key, item in _WITH_STRIDE_1.items()},
     (1, 1, 2): replace(_WITH_STRIDE_1[1, 1], stride=2),
     **{
         (outputs, taps, 2): _interleaved(
