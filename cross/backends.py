@@ -7,63 +7,110 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_module
-from cross.codegen.llvm.module import llvm_module
+from cross.codegen.llvm.module import Caller, caller_of, callers_module, llvm_module, piece_module, pieces
 from cross.codegen.llvm.objects import compile_ir
+from cross.codegen.llvm.region import Piece
 from cross.inspection.fingerprint import code_hash
 from cross.link import link, native_objects
 from cross.loopnest.nodes import LoopNest
 from device_runtime.protocol import GpuModule, merged
 
+Unit = LoopNest | Piece | tuple[Caller, ...]
+"""What is compiled to one object: a kernel, a part of kernels, or what is left of a batch of them."""
+CALLERS = "callers"  # what the last of these is called
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A kernel in units by name, and what calls them where none of them is the kernel itself."""
+
+    symbol: str
+    units: Mapping[str, Unit]
+    caller: Caller | None = None
+
+
+Named = Callable[[Piece], str]
+"""Gives equal pieces one name, others another."""
+
 
 class Backend(ABC):
-    """From one bound nest to an object, and from a batch's objects to what a board loads."""
+    """From one bound nest to an object, and from a batch's objects to what a board loads.
+
+    A nest, or what `split` makes of it, is a unit: what is compiled to one object.
+    """
 
     @abstractmethod
-    def object_of(self, symbol: str, nest: LoopNest, target: Target) -> bytes:
-        """The code of one kernel. Raises CompileError."""
+    def object_of(self, symbol: str, unit: Unit, target: Target) -> bytes:
+        """The code of one unit under its name. Raises CompileError."""
+
+    @abstractmethod
+    def split(self, symbol: str, nest: LoopNest, target: Target, named: Named) -> Split:
+        """A kernel in units that other kernels can share. Raises CompileError."""
 
     @abstractmethod
     def linked(self, objects: Sequence[bytes], target: Target, cache_dir: Path) -> bytes:
         """One artifact of several objects. Raises LinkError."""
 
     @abstractmethod
-    def fingerprint(self, code: bytes, symbol: str) -> str:
-        """SHA-256 in hex, equal for objects that do the same; the kernel's name does not count."""
+    def fingerprint(self, split: Split, objects: Sequence[bytes]) -> str:
+        """SHA-256 in hex, equal for kernels whose objects do the same; no name counts."""
 
 
 class CpuBackend(Backend):
     """LLVM text to ELF objects, linked with the native code. The text is written as it should run: LLVM's
     passes are off, only its code generator runs."""
 
-    def object_of(self, symbol: str, nest: LoopNest, target: Target) -> bytes:
-        return compile_ir(llvm_module(symbol, nest, target), target)
+    def object_of(self, symbol: str, unit: Unit, target: Target) -> bytes:
+        match unit:
+            case LoopNest():
+                text = llvm_module(symbol, unit, target)
+            case Piece():
+                text = piece_module(symbol, unit, target)
+            case _:
+                text = callers_module(unit)
+        return compile_ir(text, target)
+
+    def split(self, symbol: str, nest: LoopNest, target: Target, named: Named) -> Split:
+        found = pieces(nest, target)
+        names = [named(piece) for piece in found]
+        units = dict(zip(names, found, strict=True))
+        return Split(symbol, units, caller_of(symbol, nest, found, names))
 
     def linked(self, objects: Sequence[bytes], target: Target, cache_dir: Path) -> bytes:
         return link(objects, target, extra_objects=native_objects(target, cache_dir), cache_dir=cache_dir)
 
-    def fingerprint(self, code: bytes, symbol: str) -> str:
-        return code_hash(code, symbol)
+    def fingerprint(self, split: Split, objects: Sequence[bytes]) -> str:
+        assert split.caller is not None
+        codes = {name: code_hash(code, name) for name, code in zip(split.units, objects, strict=True)}
+        calls = [replace(call, region=codes[call.region]) for call in split.caller.calls]
+        return hashlib.sha256(repr(calls).encode()).hexdigest()
 
 
 class GpuBackend(Backend):
     """C text, compiled here where its dialect can be, to a GpuModule for each kernel; merged into one."""
 
-    def object_of(self, symbol: str, nest: LoopNest, target: Target) -> bytes:
-        return gpu_module(symbol, nest, target).to_bytes()
+    def object_of(self, symbol: str, unit: Unit, target: Target) -> bytes:
+        assert isinstance(unit, LoopNest)
+        return gpu_module(symbol, unit, target).to_bytes()
+
+    def split(self, symbol: str, nest: LoopNest, target: Target, named: Named) -> Split:
+        return Split(symbol, {symbol: nest})
 
     def linked(self, objects: Sequence[bytes], target: Target, cache_dir: Path) -> bytes:
         return merged([GpuModule.from_bytes(item) for item in objects]).to_bytes()
 
-    def fingerprint(self, code: bytes, symbol: str) -> str:
-        kernel = GpuModule.from_bytes(code).kernels[symbol]
+    def fingerprint(self, split: Split, objects: Sequence[bytes]) -> str:
+        (code,) = objects
+        kernel = GpuModule.from_bytes(code).kernels[split.symbol]
         program = kernel.code if isinstance(kernel.code, bytes) else kernel.code.encode()
         launches = repr((kernel.workspace_bytes, kernel.launches)).encode()
-        return hashlib.sha256((program + launches).replace(symbol.encode(), b"kernel")).hexdigest()
+        return hashlib.sha256((program + launches).replace(split.symbol.encode(), b"kernel")).hexdigest()
 
 
 _CPU, _GPU = CpuBackend(), GpuBackend()

@@ -4,20 +4,20 @@
 
 A batch of kernels for a CPU becomes one shared object with one linker call; for a GPU, a module of OpenCL C
 or of cubins (device_runtime/wire/gpu_module.py). `compile_object` and `link` are its two halves, for builders
-that spread the first over processes.
+that spread the first over processes; `Backend.split` is for those that compile what kernels share once.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from boards.target import Target
-from cross.backends import backend_of
+from cross.backends import CALLERS, Unit, backend_of
 from cross.codegen.buffers import local_bytes, workspace_offsets
 from cross.errors import CompileError
 from cross.expression.language.terms import Int
@@ -71,25 +71,34 @@ class Artifact:
 def compile(
     nests: Sequence[tuple[str, LoopNest]], target: Target, *, cache_dir: Path = DEFAULT_CACHE_DIR
 ) -> Artifact:
-    """One artifact with a kernel per (symbol, bound nest).
+    """One artifact with a kernel per (symbol, bound nest); pieces that kernels share are in it once.
 
     Raises:
         CompileError: a nest is not bound, or LLVM or NVRTC refuses its code.
         LinkError: the linker refuses the objects.
     """
-    objects = [compile_object(symbol, nest, target) for symbol, nest in nests]
+    names: dict[Hashable, str] = {}
+
+    def named(piece: Hashable) -> str:
+        return names.setdefault(piece, f"tfb_piece{len(names)}")
+
+    splits = [backend_of(target).split(symbol, nest, target, named) for symbol, nest in nests]
+    units = {name: unit for split in splits for name, unit in split.units.items()}
+    if callers := tuple(split.caller for split in splits if split.caller is not None):
+        units[CALLERS] = callers
+    objects = [compile_object(name, unit, target) for name, unit in units.items()]
     kernels = [kernel_of(symbol, nest) for symbol, nest in nests]
     return link(objects, kernels, target, cache_dir=cache_dir)
 
 
-def compile_object(symbol: str, nest: LoopNest, target: Target) -> bytes:
-    """One kernel as an ELF object, or as a module of its own for a GPU.
+def compile_object(symbol: str, unit: Unit, target: Target) -> bytes:
+    """One kernel, or another unit of backends.py, as an ELF object; a kernel of a GPU as a module of its own.
 
     Raises:
-        CompileError: the nest is not bound, asks for more than the board has, or LLVM or NVRTC refuses its
+        CompileError: a nest is not bound, asks for more than the board has, or LLVM or NVRTC refuses its
             code; NvrtcMissing where a CUDA target needs it.
     """
-    return backend_of(target).object_of(symbol, nest, target)
+    return backend_of(target).object_of(symbol, unit, target)
 
 
 def link(

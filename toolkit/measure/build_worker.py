@@ -1,7 +1,7 @@
 """The process that compiles: started by builder.py, spoken to over the socket that is its first argument.
 
 The second argument says how far it gives way to other processes (nice). It receives the target once, then
-(symbol, nest) again and again, and answers each with the bytes of an object file or a MeasureFailure. It ends
+(symbol, unit) again and again, and answers each with the bytes of an object file or a MeasureFailure. It ends
 when the other side closes.
 """
 
@@ -28,11 +28,11 @@ def serve(connection: Connection) -> None:
     gc.set_threshold(NEW_OBJECTS)
     while True:
         try:
-            symbol, nest = connection.recv()
+            symbol, unit = connection.recv()
         except EOFError:
             return
         try:
-            connection.send(compile_object(symbol, nest, target))
+            connection.send(compile_object(symbol, unit, target))
         except CrossError as error:
             connection.send(MeasureFailure("build", str(error)[:TEXT_LIMIT]))
 

@@ -1,8 +1,9 @@
 """Compiling a batch: loop nests in, one linked shared object out.
 
-`Builder` keeps a few compiler processes (build_worker.py) that turn one nest each into an object file; the
-objects of a batch are linked together with one linker call. What goes wrong with one candidate is a value in
-its place: the compiler refused it, took too long, or killed its process, which is then replaced.
+`Builder` keeps a few compiler processes (build_worker.py) that turn one unit each into an object file: a
+piece that kernels share (cross/backends.py), or a whole kernel. The objects of a batch are linked together
+with one linker call. What goes wrong with one candidate is a value in its place: the compiler refused it,
+took too long, or killed its process, which is then replaced.
 A process that has nothing to do when its `Builder` is closed waits for the next one of this process: loading
 the compiler takes half a second of a core.
 """
@@ -19,14 +20,15 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
 from boards.target import Target
-from cross.backends import backend_of
+from cross.backends import CALLERS, Split, Unit, backend_of
+from cross.codegen.llvm.module import Caller
 from cross.compile import Artifact, Kernel, kernel_of, link
-from cross.errors import LinkError
+from cross.errors import CrossError, LinkError
 from cross.loopnest.nodes import LoopNest
 from device_runtime.protocol import MeasureFailure
 
@@ -35,6 +37,7 @@ NamedNest = tuple[str, LoopNest]
 _TEXT_LIMIT = 2000
 CODE_DIGITS = 24
 STARTING_S = 20.0  # a new process loads the compiler before its first job
+MOST_KEPT = 512  # pieces, of some 20 KB of code and as much of nest each
 MOST_IDLE = 4  # processes, of some 100 MB each: two builders' at the usual number of workers
 
 
@@ -61,6 +64,8 @@ class Builder:
         self._target = target
         self._timeout_s = timeout_s
         self._nice = nice
+        self._names = _Names()
+        self._objects: dict[str, bytes] = {}  # of pieces, by name
         self._workers = [_idle_worker(target, nice) or _Worker(target, nice) for _ in range(workers)]
 
     def __enter__(self) -> Builder:
@@ -80,29 +85,68 @@ class Builder:
         end_idle_workers(MOST_IDLE)
 
     def build(self, jobs: Sequence[NamedNest]) -> list[BuiltKernel | MeasureFailure]:
-        """One entry for each (symbol, nest), in order; symbols must differ."""
-        compiled = self.compile(jobs)
-        objects = [code for code in compiled if isinstance(code, bytes)]
-        kernels = [
-            kernel_of(symbol, nest)
-            for (symbol, nest), code in zip(jobs, compiled, strict=True)
-            if isinstance(code, bytes)
-        ]
-        if not objects:
-            return [code for code in compiled if isinstance(code, MeasureFailure)]
+        """One entry for each (symbol, nest), in order. What kernels have in common, with each other or with
+        those of batches before, is compiled once. Raises ValueError where two have one symbol."""
+        nests = dict(jobs)
+        if len(nests) < len(jobs):
+            raise ValueError("two kernels of a batch have one symbol")
+        answers: dict[str, BuiltKernel | MeasureFailure] = {}
+        splits: list[Split] = []
+        for symbol, nest in jobs:
+            try:
+                splits.append(backend_of(self._target).split(symbol, nest, self._target, self._names.of))
+            except CrossError as error:
+                answers[symbol] = MeasureFailure("build", str(error)[:_TEXT_LIMIT])
+        codes = self._compiled_units(splits)
+        for split in splits:
+            for name in split.units:
+                if isinstance(code := codes[name], MeasureFailure):
+                    answers.setdefault(split.symbol, code)
+        good = [split for split in splits if split.symbol not in answers]
+        objects = {
+            name: code for split in good for name in split.units if isinstance(code := codes[name], bytes)
+        }
+        kernels = [kernel_of(split.symbol, nests[split.symbol]) for split in good]
+        answers |= self._linked(good, objects, kernels) if good else {}
+        return [answers[symbol] for symbol, _ in jobs]
+
+    def _compiled_units(self, splits: Sequence[Split]) -> dict[str, bytes | MeasureFailure]:
+        """By name; those that are kept are not compiled again."""
+        units = {name: unit for split in splits for name, unit in split.units.items()}
+        missing = [(name, unit) for name, unit in units.items() if name not in self._objects]
+        compiled = dict(zip((name for name, _ in missing), self.compile(missing), strict=True))
+        found = {name: compiled.get(name) or self._objects[name] for name in units}
+        self._objects |= {name: code for name, code in found.items() if isinstance(code, bytes)}
+        kept = self._names.newest(MOST_KEPT)
+        self._objects = {name: code for name, code in self._objects.items() if name in kept}
+        return found
+
+    def _linked(
+        self, splits: Sequence[Split], objects: dict[str, bytes], kernels: Sequence[Kernel]
+    ) -> dict[str, BuiltKernel | MeasureFailure]:
+        callers = tuple(split.caller for split in splits if split.caller is not None)
         try:
-            artifact = link(objects, kernels, self._target)
+            called = self._callers(callers) if callers else []
+            artifact = link([*objects.values(), *called], kernels, self._target)
         except LinkError as error:
             refused = MeasureFailure("link", str(error)[:_TEXT_LIMIT])
-            return [code if isinstance(code, MeasureFailure) else refused for code in compiled]
-        built = iter(kernels)
-        return [
-            code if isinstance(code, MeasureFailure) else _built(artifact, next(built), code)
-            for code in compiled
-        ]
+            return dict.fromkeys((split.symbol for split in splits), refused)
+        return {
+            split.symbol: _built(artifact, kernel, split, [objects[name] for name in split.units])
+            for split, kernel in zip(splits, kernels, strict=True)
+        }
 
-    def compile(self, jobs: Sequence[NamedNest]) -> list[bytes | MeasureFailure]:
-        """The object file of each nest, in order, or why there is none."""
+    def _callers(self, callers: tuple[Caller, ...]) -> list[bytes]:
+        """What is left of the kernels of a batch, in an object for each worker."""
+        parts = [callers[first :: len(self._workers)] for first in range(len(self._workers))]
+        compiled = self.compile([(CALLERS, part) for part in parts if part])
+        for code in compiled:
+            if isinstance(code, MeasureFailure):
+                raise LinkError(code.text)
+        return [code for code in compiled if isinstance(code, bytes)]
+
+    def compile(self, jobs: Sequence[tuple[str, Unit]]) -> list[bytes | MeasureFailure]:
+        """The object file of each nest or other unit under its name, in order, or why there is none."""
         answers: dict[int, bytes | MeasureFailure] = {}
         waiting = deque(range(len(jobs)))
         self._restart(_Worker.lost)
@@ -139,10 +183,50 @@ class Builder:
                 self._workers[place] = _Worker(self._target, self._nice)
 
 
-def _built(artifact: Artifact, kernel: Kernel, code: bytes) -> BuiltKernel:
+def _built(artifact: Artifact, kernel: Kernel, split: Split, objects: Sequence[bytes]) -> BuiltKernel:
     called = repr((kernel.arguments, kernel.workspace_bytes))
-    content = f"{backend_of(artifact.target).fingerprint(code, kernel.symbol)} {called}"
+    content = f"{backend_of(artifact.target).fingerprint(split, objects)} {called}"
     return BuiltKernel(artifact, kernel, hashlib.sha256(content.encode()).hexdigest()[:CODE_DIGITS])
+
+
+class HashedOnce:
+    """Values that are equal where all of them are. Hashed once: that walks whole nests, and a key is looked
+    up often."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, *parts: Hashable) -> None:
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HashedOnce) and self._hash == other._hash and self._parts == other._parts
+
+
+class _Names:
+    """Names for what kernels share, by what it is, and which of them was asked for last."""
+
+    def __init__(self) -> None:
+        self._names: dict[HashedOnce, str] = {}
+        self._given = 0
+
+    def of(self, piece: Hashable) -> str:
+        """The name of an equal piece, or a new one."""
+        key = HashedOnce(piece)
+        name = self._names.pop(key, "")
+        if not name:
+            name, self._given = f"tfb_piece{self._given}", self._given + 1
+        self._names[key] = name
+        return name
+
+    def newest(self, most: int) -> set[str]:
+        """So many names that were asked for last; all others are forgotten."""
+        for key in list(self._names)[: max(0, len(self._names) - most)]:
+            del self._names[key]
+        return set(self._names.values())
 
 
 class _Worker:
@@ -172,7 +256,7 @@ class _Worker:
         self.deadline = 0.0
         self._starting_s = STARTING_S
 
-    def start(self, job: int, jobs: Sequence[NamedNest], timeout_s: float) -> None:
+    def start(self, job: int, jobs: Sequence[tuple[str, Unit]], timeout_s: float) -> None:
         """Hand over one of the jobs; `answer` must be read before the next."""
         self.job = job
         self.deadline = time.monotonic() + timeout_s + self._starting_s

@@ -24,6 +24,7 @@ from cross.loopnest.nodes import (
     Statement,
     Var,
     loads,
+    statements,
     stores,
     variables,
     with_inner,
@@ -32,6 +33,9 @@ from cross.loopnest.nodes import (
 
 def with_begun_sums(nest: LoopNest) -> LoopNest:
     """The nest with sums of int32 in registers begun with what their one reader adds to them, an argument."""
+    kept = [part.buffer for part in statements(nest.body) if isinstance(part, Allocate)]
+    if not any(buffer.dtype == "int32" for buffer in kept):
+        return nest
     written = {store.buffer.name for _, store in stores(nest.body)}
 
     def change(statement: Statement) -> Statement:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from boards.target import Target
-from cross.codegen.buffers import BUFFER_ALIGNMENT, bound_extent, rounded_buffers, size_bytes
+from cross.codegen.buffers import BUFFER_ALIGNMENT, bound_extent, size_bytes
 from cross.codegen.instructions import (
     FENCE_DECLARATION,
     TYPES,
@@ -70,6 +70,36 @@ def chunks(extent: int, widest: int, masked: bool = False) -> list[tuple[int, in
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """A root statement of a nest and all that its code depends on: equal pieces have the same code."""
+
+    statement: Statement
+    buffers: tuple[Buffer, ...]  # the arguments of its function, in order
+    rounded: frozenset[str]  # see rounded_buffers
+
+    @classmethod
+    def of(cls, statement: Statement, nest: LoopNest, rounded: frozenset[str]) -> Piece:
+        used = buffers(statement)
+        every = (*nest.arguments, *nest.workspace)
+        own = rounded & {part.buffer.name for part in statements(statement) if isinstance(part, Store)}
+        return cls(statement, tuple(buffer for buffer in every if buffer.name in used), own)
+
+    @property
+    def extent(self) -> int:
+        """Iterations of the collapsed parallel loops. Raises CompileError where it is not bound."""
+        loops = _Collapsed.of(self.statement).loops
+        return math.prod(bound_extent(loop.extent, loop.var) for loop in loops)
+
+    @property
+    def in_tiles(self) -> bool:
+        """Whether it sums in tile registers."""
+        return any(
+            isinstance(part, Allocate) and part.buffer.scope is Scope.TILE
+            for part in statements(self.statement)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _Collapsed:
     """The parallel loops of a region, outermost first, and what each iteration runs."""
 
@@ -86,30 +116,23 @@ class _Collapsed:
 
 
 class Region(Stores):
-    """The function of one root statement."""
+    """The function of one piece."""
 
-    def __init__(self, name: str, statement: Statement, nest: LoopNest, target: Target) -> None:
-        used = buffers(statement)
-        self.buffers = [buffer for buffer in (*nest.arguments, *nest.workspace) if buffer.name in used]
+    def __init__(self, name: str, piece: Piece, target: Target) -> None:
+        self.piece = piece
         self.pointers = {
-            buffer.name: Value(f"%b{position}", "pointer") for position, buffer in enumerate(self.buffers)
+            buffer.name: Value(f"%b{position}", "pointer") for position, buffer in enumerate(piece.buffers)
         }
         writer = Writer()
-        super().__init__(writer, Values(writer, self.pointers, target), target, rounded_buffers(nest))
+        super().__init__(writer, Values(writer, self.pointers, target), target, piece.rounded)
         self.name = name
-        self.collapsed = _Collapsed.of(statement)
-        self.nest = nest
-        self.held = dtypes_together(statement)  # what decides how many lanes vectors have
+        self.collapsed = _Collapsed.of(piece.statement)
+        self.held = dtypes_together(piece.statement)  # what decides how many lanes vectors have
         self.frame: Frame | None = Frame(writer)
         self.borders: list[str] = []  # functions that this one calls
         self.tile_configuration = b""  # of tile registers, if there are sums in any
         self.tile_steps: dict[str, TileCode] = {}  # by the variable of a loop: what it is one step of
         self._chunks: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
-
-    @property
-    def extent(self) -> int:
-        """Iterations of the collapsed parallel loops."""
-        return math.prod(bound_extent(loop.extent, loop.var) for loop in self.collapsed.loops)
 
     def function(self) -> str:
         self.loop_over_range()
@@ -117,7 +140,7 @@ class Region(Stores):
         align = f"align {BUFFER_ALIGNMENT}"
         parameters = "".join(
             f"ptr noalias{'' if buffer.name in written else ' readonly'} {align} %b{position}, "
-            for position, buffer in enumerate(self.buffers)
+            for position, buffer in enumerate(self.piece.buffers)
         )
         head = f"define internal void @{self.name}({parameters}i64 %begin, i64 %end) {ATTRIBUTES} {{"
         frame = [] if self.frame is None else self.frame.lines
@@ -410,7 +433,7 @@ class Border(Region):
     CONVENTION = "preserve_mostcc"  # saves what it uses: the caller keeps its registers
 
     def __init__(self, name: str, statement: Statement, caller: Region) -> None:
-        super().__init__(name, statement, caller.nest, caller.target)
+        super().__init__(name, replace(caller.piece, statement=statement), caller.target)
         outer, frame = caller.values.environment, caller.frame
         assert frame is not None
         for buffer in sorted(buffers(statement).keys() & caller.pointers.keys()):

@@ -52,11 +52,8 @@ loop1.done:
   ret void
 }
 
-define internal void @matmul_0.region0.entry(ptr %closure, i64 %begin, i64 %end) nounwind {
+define hidden void @matmul_0.region0.entry(ptr %buffers, i64 %begin, i64 %end) nounwind {
 entry:
-  %buffers = load ptr, ptr %closure, align 8
-  %second = getelementptr inbounds { ptr, ptr }, ptr %closure, i32 0, i32 1
-  %workspace = load ptr, ptr %second, align 8
   %slot0 = getelementptr inbounds ptr, ptr %buffers, i64 0
   %buffer0 = load ptr, ptr %slot0, align 8
   %slot1 = getelementptr inbounds ptr, ptr %buffers, i64 1
@@ -69,14 +66,23 @@ entry:
 
 define i32 @matmul_0(ptr %buffers, ptr %workspace, ptr %pool) nounwind {
 entry:
-  %closure = alloca { ptr, ptr }, align 8
-  store ptr %buffers, ptr %closure, align 8
-  %second = getelementptr inbounds { ptr, ptr }, ptr %closure, i32 0, i32 1
-  store ptr %workspace, ptr %second, align 8
+  %closure = alloca [3 x ptr], align 8
+  %argument0.0 = getelementptr inbounds ptr, ptr %buffers, i64 0
+  %buffer0.0 = load ptr, ptr %argument0.0, align 8
+  %slot0.0 = getelementptr inbounds ptr, ptr %closure, i64 0
+  store ptr %buffer0.0, ptr %slot0.0, align 8
+  %argument0.1 = getelementptr inbounds ptr, ptr %buffers, i64 1
+  %buffer0.1 = load ptr, ptr %argument0.1, align 8
+  %slot0.1 = getelementptr inbounds ptr, ptr %closure, i64 1
+  store ptr %buffer0.1, ptr %slot0.1, align 8
+  %argument0.2 = getelementptr inbounds ptr, ptr %buffers, i64 2
+  %buffer0.2 = load ptr, ptr %argument0.2, align 8
+  %slot0.2 = getelementptr inbounds ptr, ptr %closure, i64 2
+  store ptr %buffer0.2, ptr %slot0.2, align 8
   %status0 = call i32 @tfb_parallel_for(ptr %pool, ptr @matmul_0.region0.entry, ptr %closure, i64 2)
-  %bad0 = icmp ne i32 %status0, 0
-  br i1 %bad0, label %failed0, label %done0
-failed0:
+  %status0.bad = icmp ne i32 %status0, 0
+  br i1 %status0.bad, label %status0.stop, label %done0
+status0.stop:
   ret i32 %status0
 done0:
   ret i32 0

@@ -6,20 +6,25 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from boards.board import load
 from boards.target import Target
+from cross.backends import CALLERS, Unit
+from cross.codegen.llvm.module import pieces
 from cross.expression import Operator, placeholder
 from cross.expression.families.dense import dense
+from cross.expression.language.terms import Binary, Call, Const
 from cross.loopnest import Programs
 from cross.loopnest.nodes import Knob, LoopKind, LoopNest
 from cross.schedule import space_of
 from device_runtime.protocol import GpuModule, MeasureFailure
-from tests.nests import argument, elementwise, loop, matmul, nest
+from tests.fuzz.kernels import call, loaded
+from tests.nests import argument, elementwise, loop, matmul, nest, vectorized
 from tests.nests import load as load_of
 from tests.nests import store as store_to
 from toolkit.measure.builder import Builder, BuiltKernel, end_idle_workers
@@ -82,18 +87,78 @@ def test_only_failures_make_no_artifact(builder: Builder) -> None:
     assert isinstance(failure, MeasureFailure) and failure.kind == "build"
 
 
-def test_the_same_symbol_twice_is_a_link_failure_of_the_batch(builder: Builder) -> None:
+def test_a_symbol_of_the_native_code_is_a_link_failure_of_the_batch(builder: Builder) -> None:
     built = builder.build(
-        [("same", matmul(8, 8, 8, 2, 8)), ("same", matmul(8, 8, 8, 1, 8)), ("bad", unbound())]
+        [("tfb_time", matmul(8, 8, 8, 2, 8)), ("other", matmul(8, 8, 8, 1, 8)), ("bad", unbound())]
     )
     assert [item.kind for item in built if isinstance(item, MeasureFailure)] == ["link", "link", "build"]
+
+
+def test_the_same_symbol_twice_is_refused(builder: Builder, gpu_builder: Builder) -> None:
+    for one in (builder, gpu_builder):
+        with pytest.raises(ValueError, match="one symbol"):
+            one.build([("same", matmul(8, 8, 8, 2, 8)), ("same", matmul(8, 8, 8, 1, 8))])
+
+
+def two_regions(scale: float, *, rounds: bool = False) -> LoopNest:
+    """y = scale x, then z = 2 y + 1, rounded or not."""
+    x, y, z = (
+        argument(name, (24,), role) for name, role in zip("xyz", ("input", "input", "output"), strict=True)
+    )
+    scaled = Binary("*", load_of(x, "i"), Const(scale, "float32"))
+    first = vectorized("i", 24, store_to(y, ("i",), scaled))
+    shifted = Binary("+", Binary("*", load_of(y, "j"), Const(2.0, "float32")), Const(1.0, "float32"))
+    value = Call("round", (shifted,)) if rounds else shifted
+    return nest((x, y, z), first, vectorized("j", 24, store_to(z, ("j",), value)))
+
+
+def test_equal_pieces_are_compiled_once(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In a batch and after it; what they are pieces of computes what it should."""
+    compiled: list[str] = []
+    compile_units = builder.compile
+
+    def counted(jobs: Sequence[tuple[str, Unit]]) -> list[bytes | MeasureFailure]:
+        compiled.extend(name for name, _ in jobs if name != CALLERS)
+        return compile_units(jobs)
+
+    monkeypatch.setattr(builder, "compile", counted)
+    scales = {"one": 2.0, "other": 3.0, "same": 2.0}
+    built = builder.build([(symbol, two_regions(scale)) for symbol, scale in scales.items()])
+    assert len(compiled) == 3
+    (later,) = builder.build([("later", two_regions(5.0))])
+    assert len(compiled) == 4
+    kernels = [item for item in (*built, later) if isinstance(item, BuiltKernel)]
+    codes = [item.code for item in kernels]
+    assert len(codes) == 4 and codes[0] == codes[2] and len(set(codes)) == 3
+    values = np.arange(24, dtype=np.float32)
+    for item, scale in zip(kernels, (2.0, 3.0, 2.0, 5.0), strict=True):
+        library = loaded(item.artifact, tmp_path)
+        result = call(library, item.kernel, [values, np.zeros_like(values)])
+        np.testing.assert_array_equal(result, 2 * scale * values + 1)
+
+
+def test_what_is_rounded_later_is_another_piece(builder: Builder) -> None:
+    """What a region before computes is not fused then: the next integer may be another one."""
+    plain, rounded = (set(pieces(two_regions(2.0, rounds=rounds), TARGET)) for rounds in (False, True))
+    assert not plain & rounded
+
+
+def test_pieces_that_were_not_asked_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolkit.measure.builder.MOST_KEPT", 3)
+    with Builder(TARGET, workers=1) as builder:
+        for scale in (2.0, 3.0, 4.0, 2.0):
+            (item,) = builder.build([("k", two_regions(scale))])
+            assert isinstance(item, BuiltKernel)
+            assert len(builder._objects) <= 3
 
 
 @pytest.mark.slow
 def test_a_stuck_process_is_a_timeout_and_is_replaced() -> None:
     with Builder(TARGET, workers=2, timeout_s=0.3) as builder:
-        jobs = [(f"k{i}", elementwise("exp", 16, 8)) for i in range(4)]
-        builder.build(jobs)
+        jobs = [(f"k{i}", elementwise("exp", 16 + 8 * i, 8)) for i in range(4)]
+        builder.build([("warm_up", elementwise("exp", 8, 8))])
         stuck = pids(builder)[0]
         os.kill(stuck, signal.SIGSTOP)
         built = builder.build(jobs)
@@ -114,7 +179,7 @@ def test_a_process_that_dies_over_a_job_is_a_failure_and_is_replaced(builder: Bu
 
     killer = threading.Thread(target=kill)
     killer.start()
-    built = builder.build([(f"k{i}", elementwise("exp", 16, 8)) for i in range(4)])
+    built = builder.build([(f"k{i}", elementwise("exp", 400 + 8 * i, 8)) for i in range(4)])
     killer.join()
     failures = [item for item in built if isinstance(item, MeasureFailure)]
     assert [(failure.kind, failure.signal) for failure in failures] == [("build", signal.SIGKILL)]
@@ -124,8 +189,8 @@ def test_a_process_that_dies_over_a_job_is_a_failure_and_is_replaced(builder: Bu
 
 def test_a_process_that_fails_says_why(builder: Builder) -> None:
     """A job that the worker cannot even unpack ends it; its last words are in the failure."""
-    built = builder.build([("good", elementwise("exp", 16, 8)), ("bad", None)])  # type: ignore[list-item]
-    assert isinstance(built[0], BuiltKernel)
+    built = builder.compile([("good", elementwise("exp", 16, 8)), ("bad", None)])  # type: ignore[list-item]
+    assert isinstance(built[0], bytes)
     assert isinstance(built[1], MeasureFailure)
     assert built[1].kind == "build"
     assert "the compiler process died of exit code 1; it printed: Traceback" in built[1].text
