@@ -5,6 +5,7 @@
 Left alone, the first pass over each panel waits for memory, and memory is idle in the others. So every pass
 fetches its part of the next panel: at once if these are few lines, otherwise a piece in every step of a loop
 in it, the outermost one whose pieces are few lines. Innermost loops, of few instructions, stay free of it.
+Lines that are fetched at once come from as many parts of the panel: more pages at a time are on their way.
 Packed constants lie in memory in the order of the loops. Fetching a place behind the end of a buffer does
 nothing.
 """
@@ -32,17 +33,23 @@ Moves = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What the body of the loop over `var` fetches of a buffer: `lines` cache lines from `distance` bytes on.
+    """What the body of the loop over `var` fetches of a buffer: `lines` cache lines, one of each part of the
+    next panel, which is `distance` bytes on.
 
-    The panel and the pass move them by `around`, the place within the panel by `within` divided by `passes`.
+    The panel moves them by `around`, the place within a part by `within` divided by `steps`.
     """
 
     var: str
     distance: int
     around: Moves
     within: Moves
-    passes: int
+    steps: int
     lines: int
+
+    @property
+    def part(self) -> int:
+        """Bytes of a part."""
+        return -(-self.distance // self.lines)
 
 
 def fetch_ahead(
@@ -76,12 +83,11 @@ def fetch_ahead(
         if ahead is None or ahead.var not in here:
             continue
         place = _moved(values, ahead.around)
-        if ahead.within:
-            part = writer.value(binary("udiv", _moved(values, ahead.within), integer(ahead.passes)))
-            place = writer.value(binary("add", place, part))
+        within = writer.value(binary("udiv", _moved(values, ahead.within), integer(ahead.steps)))
+        place = writer.value(binary("add", place, within))
         writer.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         for line in range(ahead.lines):
-            distance = integer(ahead.distance + line * target.cache_line_bytes)
+            distance = integer(ahead.distance + line * ahead.part)
             at, pointer = writer.value(binary("add", place, distance)), writer.name("ahead")
             # Not "inbounds": the last panel has no next one.
             writer.emit(
@@ -123,10 +129,11 @@ def planned(loops: Sequence[tuple[str, int, int]], together: int, target: Target
             break
     if not 0 < panel <= PANEL_SHARE * target.l2_bytes or not 0 < lines <= MOST_LINES or passes > MOST_PASSES:
         return None
-    outer = [(var, step) for var, _, step in loops[:first] if step]
-    around = (*outer, *((var, number * share) for var, number in numbers))
-    within = tuple((var, step) for var, _, step in loops[last + 1 : place + 1])
-    return Ahead(loops[place][0], panel, around, within, passes, lines)
+    around = tuple((var, step) for var, _, step in loops[:first] if step)
+    # A pass begins where the one before it ended: `passes` times its share, as everything here is divided.
+    within = [(var, number * share * passes) for var, number in numbers]
+    within += [(var, step) for var, _, step in loops[last + 1 : place + 1]]
+    return Ahead(loops[place][0], panel, around, tuple(within), passes * lines, lines)
 
 
 def _large_constants(body: Statement, target: Target) -> dict[Buffer, tuple[list[For], tuple[Expr, ...]]]:
