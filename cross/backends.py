@@ -22,8 +22,8 @@ from cross.loopnest.nodes import LoopNest
 from device_runtime.protocol import GpuModule, merged
 
 Unit = LoopNest | Piece | tuple[Caller, ...]
-"""What is compiled to one object: a kernel, a part of kernels, or what is left of a batch of them."""
-CALLERS = "callers"  # what the last of these is called
+"""What is compiled to one object: a kernel, a part of kernels, or the functions that call such parts."""
+CALLERS = "callers"  # the name under which those of a batch are compiled
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,8 +75,11 @@ def compile(
 
     Raises:
         CompileError: a nest is not bound, or LLVM or NVRTC refuses its code.
+        ValueError: two kernels have one symbol.
         LinkError: the linker refuses the objects.
     """
+    if len(dict(nests)) < len(nests):
+        raise ValueError("two kernels of a batch have one symbol")
     names: dict[Hashable, str] = {}
 
     def named(piece: Hashable) -> str:

@@ -41,7 +41,8 @@ class _Symbol(NamedTuple):
 
 
 def code_hash(code: bytes, symbol: str) -> str:
-    """SHA-256 in hex of what an ELF object loads; `symbol` is the kernel's name, which does not count."""
+    """SHA-256 in hex of what an ELF object loads; `symbol` is the name of its kernel or
+    piece, which does not count."""
     table = struct.unpack_from("<Q", code, 40)[0]
     entry_bytes, count = struct.unpack_from("<HH", code, 58)
     sections = [

@@ -11,6 +11,7 @@ import pytest
 from boards.board import Board
 from device_runtime.protocol import Timing
 from tests.loopback.tuning_process import QUICK, board_in, small_dense
+from tests.nests import elementwise
 from toolkit.explore.space import Batch
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions
@@ -49,6 +50,8 @@ def test_equal_binaries_share_a_measurement_across_runners(board: Board, session
     batch = rows(board, 3)
     with Builder(board.target(), workers=1) as builder:
         first = list(runner(board, builder, session).prepare(batch))
+    with Builder(board.target(), workers=1) as builder:  # which calls the same pieces by other names
+        builder.build([("another", elementwise("exp", 16, 8))])
         second = list(runner(board, builder, session, *first).prepare(batch))
     assert all(m.error is None and m.device_s > 0 and IDENTICAL_CODE not in m.facts for m in first)
     assert all(m.device_s == 0 and m.facts[IDENTICAL_CODE] for m in second)

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -115,6 +115,12 @@ class Builder:
         units = {name: unit for split in splits for name, unit in split.units.items()}
         missing = [(name, unit) for name, unit in units.items() if name not in self._objects]
         compiled = dict(zip((name for name, _ in missing), self.compile(missing), strict=True))
+        uses = Counter(name for split in splits for name in split.units)
+        # An accident of one process must not be held against several candidates.
+        again = [
+            (name, units[name]) for name, code in compiled.items() if uses[name] > 1 and _by_accident(code)
+        ]
+        compiled |= dict(zip((name for name, _ in again), self.compile(again), strict=True))
         found = {name: compiled.get(name) or self._objects[name] for name in units}
         self._objects |= {name: code for name, code in found.items() if isinstance(code, bytes)}
         kept = self._names.newest(MOST_KEPT)
@@ -139,7 +145,10 @@ class Builder:
     def _callers(self, callers: tuple[Caller, ...]) -> list[bytes]:
         """What is left of the kernels of a batch, in an object for each worker."""
         parts = [callers[first :: len(self._workers)] for first in range(len(self._workers))]
-        compiled = self.compile([(CALLERS, part) for part in parts if part])
+        units = [(CALLERS, part) for part in parts if part]
+        compiled = self.compile(units)
+        if any(map(_by_accident, compiled)):
+            compiled = self.compile(units)
         for code in compiled:
             if isinstance(code, MeasureFailure):
                 raise LinkError(code.text)
@@ -189,9 +198,13 @@ def _built(artifact: Artifact, kernel: Kernel, split: Split, objects: Sequence[b
     return BuiltKernel(artifact, kernel, hashlib.sha256(content.encode()).hexdigest()[:CODE_DIGITS])
 
 
+def _by_accident(code: bytes | MeasureFailure) -> bool:
+    """Whether a compiler process died or was not done in time, which may have other reasons than its unit."""
+    return isinstance(code, MeasureFailure) and (code.kind == "timeout" or code.signal is not None)
+
+
 class HashedOnce:
-    """Values that are equal where all of them are. Hashed once: that walks whole nests, and a key is looked
-    up often."""
+    """A key of several values; its hash, for which whole nests are walked, is computed once."""
 
     __slots__ = ("_hash", "_parts")
 

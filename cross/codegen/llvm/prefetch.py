@@ -5,7 +5,8 @@
 Left alone, the first pass over each panel waits for memory, and memory is idle in the others. So every pass
 fetches its part of the next panel: at once if these are few lines, otherwise a piece in every step of a loop
 in it, the outermost one whose pieces are few lines. Innermost loops, of few instructions, stay free of it.
-Lines that are fetched at once come from as many parts of the panel: more pages at a time are on their way.
+Lines that are fetched at once are spread evenly over the panel, so that they lie in several pages where it is
+large: memory answers for several pages at a time.
 Packed constants lie in memory in the order of the loops. Fetching a place behind the end of a buffer does
 nothing.
 """
@@ -130,7 +131,7 @@ def planned(loops: Sequence[tuple[str, int, int]], together: int, target: Target
     if not 0 < panel <= PANEL_SHARE * target.l2_bytes or not 0 < lines <= MOST_LINES or passes > MOST_PASSES:
         return None
     around = tuple((var, step) for var, _, step in loops[:first] if step)
-    # A pass begins where the one before it ended: `passes` times its share, as everything here is divided.
+    # A pass begins where the one before it ended; times `passes`, because the sum is divided by them.
     within = [(var, number * share * passes) for var, number in numbers]
     within += [(var, step) for var, _, step in loops[last + 1 : place + 1]]
     return Ahead(loops[place][0], panel, around, tuple(within), passes * lines, lines)

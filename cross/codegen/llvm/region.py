@@ -37,6 +37,7 @@ from cross.codegen.scheduling import byte_products, matrix_products
 from cross.codegen.scheduling.steps import ordered
 from cross.errors import CompileError
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
+from cross.expression.language.terms import Const, walk
 from cross.loopnest.nodes import (
     Allocate,
     Block,
@@ -49,6 +50,7 @@ from cross.loopnest.nodes import (
     Statement,
     Store,
     statements,
+    stores,
 )
 from cross.schedule.untuned import IN_ORDER_CPUS
 
@@ -76,13 +78,28 @@ class Piece:
     statement: Statement
     buffers: tuple[Buffer, ...]  # the arguments of its function, in order
     rounded: frozenset[str]  # see rounded_buffers
+    packed: frozenset[str]  # buffers whose packing was chosen, which no comparison of buffers says
+    negative_zeros: tuple[int, ...]  # places of constants -0.0, which Python finds equal to 0.0
 
     @classmethod
     def of(cls, statement: Statement, nest: LoopNest, rounded: frozenset[str]) -> Piece:
         used = buffers(statement)
         every = (*nest.arguments, *nest.workspace)
-        own = rounded & {part.buffer.name for part in statements(statement) if isinstance(part, Store)}
-        return cls(statement, tuple(buffer for buffer in every if buffer.name in used), own)
+        written = [store for _, store in stores(statement)]
+        constants = [
+            term
+            for store in written
+            for part in store.parts
+            for term in walk(part)
+            if isinstance(term, Const)
+        ]
+        return cls(
+            statement,
+            tuple(buffer for buffer in every if buffer.name in used),
+            rounded & {store.buffer.name for store in written},
+            frozenset(name for name, buffer in used.items() if buffer.packing is not None),
+            tuple(place for place, item in enumerate(constants) if _is_negative_zero(item.value)),
+        )
 
     @property
     def extent(self) -> int:
@@ -97,6 +114,10 @@ class Piece:
             isinstance(part, Allocate) and part.buffer.scope is Scope.TILE
             for part in statements(self.statement)
         )
+
+
+def _is_negative_zero(value: float | int | bool) -> bool:
+    return value == 0 and math.copysign(1.0, value) < 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,13 @@ import pytest
 from boards.board import load
 from boards.target import Target
 from cross.backends import CALLERS, Unit
-from cross.codegen.llvm.module import pieces
+from cross.codegen.llvm.module import piece_module, pieces
+from cross.compile import compile as compile_together
 from cross.expression import Operator, placeholder
 from cross.expression.families.dense import dense
 from cross.expression.language.terms import Binary, Call, Const
 from cross.loopnest import Programs
-from cross.loopnest.nodes import Knob, LoopKind, LoopNest
+from cross.loopnest.nodes import Expr, Knob, Load, LoopKind, LoopNest, Statement, Store, with_inner
 from cross.schedule import space_of
 from device_runtime.protocol import GpuModule, MeasureFailure
 from tests.fuzz.kernels import call, loaded
@@ -95,9 +97,13 @@ def test_a_symbol_of_the_native_code_is_a_link_failure_of_the_batch(builder: Bui
 
 
 def test_the_same_symbol_twice_is_refused(builder: Builder, gpu_builder: Builder) -> None:
+    jobs = [("same", matmul(8, 8, 8, 2, 8)), ("same", matmul(8, 8, 8, 1, 8))]
     for one in (builder, gpu_builder):
         with pytest.raises(ValueError, match="one symbol"):
-            one.build([("same", matmul(8, 8, 8, 2, 8)), ("same", matmul(8, 8, 8, 1, 8))])
+            one.build(jobs)
+    for target in (TARGET, POCL):
+        with pytest.raises(ValueError, match="one symbol"):
+            compile_together(jobs, target)
 
 
 def two_regions(scale: float, *, rounds: bool = False) -> LoopNest:
@@ -139,10 +145,60 @@ def test_equal_pieces_are_compiled_once(
         np.testing.assert_array_equal(result, 2 * scale * values + 1)
 
 
-def test_what_is_rounded_later_is_another_piece(builder: Builder) -> None:
+def test_what_is_rounded_later_is_another_piece() -> None:
     """What a region before computes is not fused then: the next integer may be another one."""
     plain, rounded = (set(pieces(two_regions(2.0, rounds=rounds), TARGET)) for rounds in (False, True))
     assert not plain & rounded
+
+
+def test_the_signs_of_zeros_and_packed_weights_make_other_pieces() -> None:
+    """Neither is seen by the comparison of nests, but the code differs."""
+    plus, minus = (pieces(two_regions(zero), TARGET)[0] for zero in (0.0, -0.0))
+    assert plus != minus
+    assert plus.statement == minus.statement
+    assert piece_module("k", plus, TARGET) != piece_module("k", minus, TARGET)
+    program = matmul(16, 16, 8, 4, 8)
+    bare = replace(program, arguments=tuple(replace(item, packing=None) for item in program.arguments))
+    packed = program.arguments[1]
+    assert packed.packing is not None and bare == program
+
+    def unpacked(part: Expr) -> Expr:
+        if isinstance(part, Load):
+            part = Load(replace(part.buffer, packing=None), part.indices)
+        return part.mapped(unpacked)
+
+    def change(statement: Statement) -> Statement:
+        if isinstance(statement, Store):
+            return replace(statement, value=unpacked(statement.value))
+        return with_inner(statement, change)
+
+    bare = replace(bare, body=change(bare.body))
+    assert bare == program
+    assert pieces(bare, TARGET) != pieces(program, TARGET)
+
+
+def test_equal_pieces_that_are_called_in_other_ways_are_other_code(builder: Builder) -> None:
+    whole = two_regions(2.0)
+    x, y, z = whole.arguments
+    turned = replace(whole, arguments=(y, x, z))
+    one, other = builder.build([("one", whole), ("turned", turned)])
+    assert isinstance(one, BuiltKernel) and isinstance(other, BuiltKernel)
+    assert pieces(whole, TARGET)[0].statement == pieces(turned, TARGET)[0].statement
+    assert one.code != other.code
+
+
+def test_an_accident_over_a_shared_piece_fails_no_candidate() -> None:
+    """It is compiled once more, by the process that replaces the one that died."""
+    with Builder(TARGET, workers=1) as builder:
+        builder.build([("warm_up", elementwise("exp", 16, 8))])
+        (lost,) = pids(builder)
+        os.kill(lost, signal.SIGSTOP)
+        killer = threading.Timer(0.2, os.kill, (lost, signal.SIGKILL))
+        killer.start()
+        built = builder.build([(symbol, two_regions(7.0)) for symbol in ("a", "b")])
+        killer.join()
+        assert all(isinstance(item, BuiltKernel) for item in built)
+        assert pids(builder) != [lost]
 
 
 def test_pieces_that_were_not_asked_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +207,7 @@ def test_pieces_that_were_not_asked_for_long_are_forgotten(monkeypatch: pytest.M
         for scale in (2.0, 3.0, 4.0, 2.0):
             (item,) = builder.build([("k", two_regions(scale))])
             assert isinstance(item, BuiltKernel)
-            assert len(builder._objects) <= 3
+            assert len(builder._objects) <= 3 and len(builder._names.newest(100)) <= 3
 
 
 @pytest.mark.slow
