@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_module
 from cross.codegen.llvm.module import Caller, caller_of, callers_module, llvm_module, piece_module, pieces
 from cross.codegen.llvm.objects import compile_ir
-from cross.codegen.llvm.region import Piece
+from cross.codegen.llvm.piece import Piece
 from cross.inspection.fingerprint import code_hash
 from cross.link import link, native_objects
 from cross.loopnest.nodes import LoopNest
@@ -23,7 +23,6 @@ from device_runtime.protocol import GpuModule, merged
 
 Unit = LoopNest | Piece | tuple[Caller, ...]
 """What is compiled to one object: a kernel, a part of kernels, or the functions that call such parts."""
-CALLERS = "callers"  # the name under which those of a batch are compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,43 @@ class Split:
     caller: Caller | None = None
 
 
-Named = Callable[[Piece], str]
-"""Gives equal pieces one name, others another."""
+class HashedOnce:
+    """A key of several values; its hash, for which whole nests are walked, is computed once."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, *parts: Hashable) -> None:
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HashedOnce) and self._hash == other._hash and self._parts == other._parts
+
+
+class PieceNames:
+    """Names for pieces, one for equal ones, and which of them was asked for last."""
+
+    def __init__(self) -> None:
+        self._names: dict[HashedOnce, str] = {}
+        self._given = 0
+
+    def of(self, piece: Piece) -> str:
+        """The name of an equal piece, or a new one."""
+        key = HashedOnce(piece)
+        name = self._names.pop(key, "")
+        if not name:
+            name, self._given = f"tfb_piece{self._given}", self._given + 1
+        self._names[key] = name
+        return name
+
+    def newest(self, most: int) -> set[str]:
+        """So many names that were asked for last; all others are forgotten."""
+        for key in list(self._names)[: max(0, len(self._names) - most)]:
+            del self._names[key]
+        return set(self._names.values())
 
 
 class Backend(ABC):
@@ -50,7 +84,7 @@ class Backend(ABC):
         """The code of one unit under its name. Raises CompileError."""
 
     @abstractmethod
-    def split(self, symbol: str, nest: LoopNest, target: Target, named: Named) -> Split:
+    def split(self, symbol: str, nest: LoopNest, target: Target, names: PieceNames) -> Split:
         """A kernel in units that other kernels can share. Raises CompileError."""
 
     @abstractmethod
@@ -76,11 +110,11 @@ class CpuBackend(Backend):
                 text = callers_module(unit)
         return compile_ir(text, target)
 
-    def split(self, symbol: str, nest: LoopNest, target: Target, named: Named) -> Split:
+    def split(self, symbol: str, nest: LoopNest, target: Target, names: PieceNames) -> Split:
         found = pieces(nest, target)
-        names = [named(piece) for piece in found]
-        units = dict(zip(names, found, strict=True))
-        return Split(symbol, units, caller_of(symbol, nest, found, names))
+        own = [names.of(piece) for piece in found]
+        units = dict(zip(own, found, strict=True))
+        return Split(symbol, units, caller_of(symbol, nest, found, own))
 
     def linked(self, objects: Sequence[bytes], target: Target, cache_dir: Path) -> bytes:
         return link(objects, target, extra_objects=native_objects(target, cache_dir), cache_dir=cache_dir)
@@ -99,7 +133,7 @@ class GpuBackend(Backend):
         assert isinstance(unit, LoopNest)
         return gpu_module(symbol, unit, target).to_bytes()
 
-    def split(self, symbol: str, nest: LoopNest, target: Target, named: Named) -> Split:
+    def split(self, symbol: str, nest: LoopNest, target: Target, names: PieceNames) -> Split:
         return Split(symbol, {symbol: nest})
 
     def linked(self, objects: Sequence[bytes], target: Target, cache_dir: Path) -> bytes:

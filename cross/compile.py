@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from boards.target import Target
-from cross.backends import CALLERS, Unit, backend_of
+from cross.backends import PieceNames, Unit, backend_of
 from cross.codegen.buffers import local_bytes, workspace_offsets
+from cross.codegen.llvm.module import CALLERS
 from cross.errors import CompileError
 from cross.expression.language.terms import Int
 from cross.link import DEFAULT_CACHE_DIR
@@ -78,20 +79,24 @@ def compile(
         ValueError: two kernels have one symbol.
         LinkError: the linker refuses the objects.
     """
-    if len(dict(nests)) < len(nests):
-        raise ValueError("two kernels of a batch have one symbol")
-    names: dict[Hashable, str] = {}
-
-    def named(piece: Hashable) -> str:
-        return names.setdefault(piece, f"tfb_piece{len(names)}")
-
-    splits = [backend_of(target).split(symbol, nest, target, named) for symbol, nest in nests]
+    names = PieceNames()
+    splits = [
+        backend_of(target).split(symbol, nest, target, names) for symbol, nest in by_symbol(nests).items()
+    ]
     units = {name: unit for split in splits for name, unit in split.units.items()}
     if callers := tuple(split.caller for split in splits if split.caller is not None):
         units[CALLERS] = callers
     objects = [compile_object(name, unit, target) for name, unit in units.items()]
     kernels = [kernel_of(symbol, nest) for symbol, nest in nests]
     return link(objects, kernels, target, cache_dir=cache_dir)
+
+
+def by_symbol(nests: Sequence[tuple[str, LoopNest]]) -> dict[str, LoopNest]:
+    """The nests of a batch, in order. Raises ValueError where two kernels have one symbol."""
+    found = dict(nests)
+    if len(found) < len(nests):
+        raise ValueError("two kernels of a batch have one symbol")
+    return found
 
 
 def compile_object(symbol: str, unit: Unit, target: Target) -> bytes:

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from boards.description import MeasureDefaults
+from cross.backends import HashedOnce
 from cross.compile import Argument, Artifact
 from cross.errors import CrossError
 from cross.loopnest.nodes import LoopNest
@@ -26,7 +27,7 @@ from device_runtime.protocol import (
     Timing,
 )
 from toolkit.explore.space import Batch
-from toolkit.measure.builder import Builder, BuiltKernel, HashedOnce, NamedNest
+from toolkit.measure.builder import Builder, BuiltKernel, NamedNest
 from toolkit.measure.measurement import CODE, GIVEN_UP_S, IDENTICAL_CODE, Measurement
 from toolkit.measure.session import DeviceError, Session
 from toolkit.measure.trial_data import TrialData, trial_data
@@ -38,7 +39,9 @@ SHORT_REPEAT_MS: Final = 0.5
 Xeon, times of such repeats scattered as those of 1 ms did."""
 MOST_REPEATS: Final = 20
 FEW_REPEATS: Final = 6  # are enough if they agree
-SLOW: Final = 1.1  # times the best: a candidate whose first three repeats agree on more gets no more of them
+SLOW: Final = 1.1
+"""Times the best: a candidate whose first three repeats agree on more gets no more of them. Twice as far as
+those of one candidate may differ (AGREEMENT in device_runtime/measure/repeats.py)."""
 ATTEMPTS: Final = 3  # at a candidate that fails by no fault of its own
 
 

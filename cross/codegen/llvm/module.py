@@ -8,7 +8,7 @@ not alias. The kernel itself runs its regions one after the other:
 
 A region is a piece that can be compiled on its own, so that kernels with equal pieces share one (`pieces`,
 `piece_module`); what is left of such a kernel is a `Caller`: which regions it runs, on which buffers.
-region.py writes the functions, with stores.py and values.py.
+region.py writes the functions, with stores.py and values.py; piece.py says what their code depends on.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from cross.codegen.buffers import BUFFER_ALIGNMENT, rounded_buffers, workspace_o
 from cross.codegen.llvm.begun_sums import with_begun_sums
 from cross.codegen.llvm.matrix_tiles import ALLOW as ALLOW_TILES
 from cross.codegen.llvm.memory import ZERO_BYTES, ZEROS
-from cross.codegen.llvm.region import Piece, Region
+from cross.codegen.llvm.piece import Piece
+from cross.codegen.llvm.region import Region
 from cross.loopnest.nodes import LoopNest
 from cross.schedule.untuned import IN_ORDER_CPUS
 
+CALLERS = "callers"  # the name under which those of a batch are compiled
 PARALLEL_FOR = "declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)"
 Text = tuple[list[str], list[str]]
 """Declarations, and functions with what they define beside them."""
@@ -102,7 +104,7 @@ def callers_module(callers: Sequence[Caller]) -> str:
     """The IR of kernels whose regions are in other modules."""
     regions = {call.region for caller in callers for call in caller.calls}
     declared = [f"declare hidden void @{region}.entry(ptr, i64, i64)" for region in sorted(regions)]
-    return _module("callers", [(declared, []), *map(_kernel, callers)])
+    return _module(CALLERS, [(declared, []), *map(_kernel, callers)])
 
 
 def _module(source: str, texts: Sequence[Text]) -> str:

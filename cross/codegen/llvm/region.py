@@ -6,9 +6,8 @@ code, and register buffers as SSA values that enter and leave loops as phis.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from boards.target import Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT, bound_extent, size_bytes
@@ -26,6 +25,7 @@ from cross.codegen.llvm.frame import POINTER as FRAME
 from cross.codegen.llvm.frame import Frame
 from cross.codegen.llvm.matrix_tiles import CONFIGURE, RELEASE, TileCode
 from cross.codegen.llvm.memory import stored_dtype
+from cross.codegen.llvm.piece import Collapsed, Piece
 from cross.codegen.llvm.prefetch import fetch_ahead
 from cross.codegen.llvm.stores import Stores
 from cross.codegen.llvm.tile_versions import idle_unless, versions
@@ -37,7 +37,6 @@ from cross.codegen.scheduling import byte_products, matrix_products
 from cross.codegen.scheduling.steps import ordered
 from cross.errors import CompileError
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
-from cross.expression.language.terms import Const, walk
 from cross.loopnest.nodes import (
     Allocate,
     Block,
@@ -45,12 +44,10 @@ from cross.loopnest.nodes import (
     Expr,
     For,
     LoopKind,
-    LoopNest,
     Scope,
     Statement,
     Store,
     statements,
-    stores,
 )
 from cross.schedule.untuned import IN_ORDER_CPUS
 
@@ -71,71 +68,6 @@ def chunks(extent: int, widest: int, masked: bool = False) -> list[tuple[int, in
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A root statement of a nest and all that its code depends on: equal pieces have the same code."""
-
-    statement: Statement
-    buffers: tuple[Buffer, ...]  # the arguments of its function, in order
-    rounded: frozenset[str]  # see rounded_buffers
-    packed: frozenset[str]  # buffers whose packing was chosen, which no comparison of buffers says
-    negative_zeros: tuple[int, ...]  # places of constants -0.0, which Python finds equal to 0.0
-
-    @classmethod
-    def of(cls, statement: Statement, nest: LoopNest, rounded: frozenset[str]) -> Piece:
-        used = buffers(statement)
-        every = (*nest.arguments, *nest.workspace)
-        written = [store for _, store in stores(statement)]
-        constants = [
-            term
-            for store in written
-            for part in store.parts
-            for term in walk(part)
-            if isinstance(term, Const)
-        ]
-        return cls(
-            statement,
-            tuple(buffer for buffer in every if buffer.name in used),
-            rounded & {store.buffer.name for store in written},
-            frozenset(name for name, buffer in used.items() if buffer.packing is not None),
-            tuple(place for place, item in enumerate(constants) if _is_negative_zero(item.value)),
-        )
-
-    @property
-    def extent(self) -> int:
-        """Iterations of the collapsed parallel loops. Raises CompileError where it is not bound."""
-        loops = _Collapsed.of(self.statement).loops
-        return math.prod(bound_extent(loop.extent, loop.var) for loop in loops)
-
-    @property
-    def in_tiles(self) -> bool:
-        """Whether it sums in tile registers."""
-        return any(
-            isinstance(part, Allocate) and part.buffer.scope is Scope.TILE
-            for part in statements(self.statement)
-        )
-
-
-def _is_negative_zero(value: float | int | bool) -> bool:
-    return value == 0 and math.copysign(1.0, value) < 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Collapsed:
-    """The parallel loops of a region, outermost first, and what each iteration runs."""
-
-    loops: tuple[For, ...]
-    body: Statement
-
-    @classmethod
-    def of(cls, statement: Statement) -> _Collapsed:
-        loops = []
-        while isinstance(statement, For) and statement.kind is LoopKind.PARALLEL:
-            loops.append(statement)
-            statement = statement.body
-        return cls(tuple(loops), statement)
-
-
 class Region(Stores):
     """The function of one piece."""
 
@@ -147,7 +79,7 @@ class Region(Stores):
         writer = Writer()
         super().__init__(writer, Values(writer, self.pointers, target), target, piece.rounded)
         self.name = name
-        self.collapsed = _Collapsed.of(piece.statement)
+        self.collapsed = Collapsed.of(piece.statement)
         self.held = dtypes_together(piece.statement)  # what decides how many lanes vectors have
         self.frame: Frame | None = Frame(writer)
         self.borders: list[str] = []  # functions that this one calls

@@ -15,14 +15,14 @@ import pytest
 
 from boards.board import load
 from boards.target import Target
-from cross.backends import CALLERS, Unit
-from cross.codegen.llvm.module import piece_module, pieces
+from cross.backends import Unit
+from cross.codegen.llvm.module import CALLERS, piece_module, pieces
 from cross.compile import compile as compile_together
 from cross.expression import Operator, placeholder
 from cross.expression.families.dense import dense
-from cross.expression.language.terms import Binary, Call, Const
+from cross.expression.language.terms import Binary, Call, Const, Int, Lookup
 from cross.loopnest import Programs
-from cross.loopnest.nodes import Expr, Knob, Load, LoopKind, LoopNest, Statement, Store, with_inner
+from cross.loopnest.nodes import Expr, Knob, Load, LoopKind, LoopNest, Statement, Store, Var, with_inner
 from cross.schedule import space_of
 from device_runtime.protocol import GpuModule, MeasureFailure
 from tests.fuzz.kernels import call, loaded
@@ -157,6 +157,13 @@ def test_the_signs_of_zeros_and_packed_weights_make_other_pieces() -> None:
     assert plus != minus
     assert plus.statement == minus.statement
     assert piece_module("k", plus, TARGET) != piece_module("k", minus, TARGET)
+    x, y = argument("x", (4,), "input"), argument("y", (4,), "output")
+    rows = [
+        nest((x, y), loop("i", 4, store_to(y, ("i",), Lookup(((zero,) * 4,), Int(0), Var("i"), "float32"))))
+        for zero in (0.0, -0.0)
+    ]
+    assert rows[0] == rows[1]
+    assert pieces(rows[0], TARGET) != pieces(rows[1], TARGET)
     program = matmul(16, 16, 8, 4, 8)
     bare = replace(program, arguments=tuple(replace(item, packing=None) for item in program.arguments))
     packed = program.arguments[1]
