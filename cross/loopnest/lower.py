@@ -35,12 +35,16 @@ from cross.loopnest.nodes import (
     Var,
     add,
     all_of,
+    fold,
+    loads,
     mul,
+    stores,
 )
 from cross.loopnest.stage import Loop, Stage, resolved_body
 from cross.loopnest.stages import stages
 from cross.loopnest.thread_stages import loops_inside
 from cross.loopnest.translate import translate
+from cross.loopnest.windows import begun, continued
 from cross.schedule.primitives import Pack, Schedule
 
 Leaf = Callable[[], Statement]
@@ -109,7 +113,9 @@ class _Lowering:
             and item.attachment
             and (item.attachment.consumer, item.attachment.loop) == (stage.name, loop.name)
         ]
-        produced = [(self.buffers[item.name], self.stage(item)) for item in inside]
+        produced = [(self.buffers[item.name], self.stage(item)) for item in inside if item.window is None]
+        sliding = next((item for item in inside if item.window is not None), None)
+        kept = None if sliding is None else self.with_feeders(self.stage(sliding), produced)
         body = self.loops(stage, rest, leaf, producers)
         filled = False
         for buffer, statement in reversed(produced):
@@ -119,7 +125,21 @@ class _Lowering:
         if filled:  # and read, in the iteration before, before one writes
             body = Block((Barrier(), body))
         self.path.pop()
-        return For(loop.var.name, loop.extent, loop.kind, body, loop.unroll_limit)
+        if sliding is None or kept is None:
+            return For(loop.var.name, loop.extent, loop.kind, body, loop.unroll_limit)
+        buffer = self.buffers[sliding.name]
+        body = Block((continued(sliding, kept), body))
+        steps = For(loop.var.name, loop.extent, loop.kind, body, loop.unroll_limit)
+        return Allocate(buffer, Block((begun(sliding, kept), steps)))
+
+    def with_feeders(self, statement: Statement, produced: list[tuple[Buffer, Statement]]) -> Statement:
+        """A statement with the producers in front whose results it reads; they are taken from the list."""
+        for item in reversed(produced.copy()):
+            buffer, before = item
+            if any(load.buffer == buffer for _, store in stores(statement) for load in loads(store.value)):
+                produced.remove(item)
+                statement = Allocate(buffer, Block((before, statement)))
+        return statement
 
     def reduction(self, stage: Stage, body: Reduce) -> Statement:
         """The loops of a reduction: shared space loops, initial values, then the update loops."""
@@ -180,6 +200,9 @@ class _Lowering:
         if stage.is_spread:
             return tuple(loop.var for loop in loops if not loop.reduces)
         values = stage.counters(loops)
+        if (window := stage.window) is not None:
+            place = add(window.place, values.get(window.axis, ZERO))
+            values[window.axis] = fold("%", place, stage.extents[window.axis])
         indices = tuple(values.get(axis, ZERO) for axis in stage.tensor.axes)
         if stage.name != self.output or self.operator.destination is None:
             return indices
@@ -208,12 +231,8 @@ class _Lowering:
         if producer is not None and producer.is_spread:
             return Load(self.buffers[name], self.own_part(stage, producer, indices))
         if producer is not None and producer.attachment is not None:
-            axes, clamped = producer.tensor.axes, producer.attachment.clamped
-            indices = tuple(
-                _minus(index, producer.bases[axis], axis.name in clamped)
-                for index, axis in zip(indices, axes, strict=True)
-            )
-            return Load(self.buffers[name], indices)
+            pairs = zip(indices, producer.tensor.axes, strict=True)
+            return Load(self.buffers[name], tuple(_place(producer, index, axis) for index, axis in pairs))
         load = Load(self.inputs[name] if producer is None else self.buffers[name], indices)
         # Past the end of a rounded-up axis a stage computes nothing that is kept, but it must not read there.
         used = {term for index in read.indices for term in walk(index) if isinstance(term, Axis)}
@@ -299,6 +318,14 @@ def _argument(tensor: Tensor, constant: bool) -> Buffer:
 def _copies(loops: Sequence[Loop], suffix: str) -> list[Loop]:
     """The space loops with variables of their own."""
     return [replace(loop, var=Var(f"{loop.var.name}.{suffix}")) for loop in loops if not loop.reduces]
+
+
+def _place(producer: Stage, index: Expr, axis: Axis) -> Expr:
+    """Where the buffer of an attached producer holds the element at an index of one of its axes."""
+    assert producer.attachment is not None
+    if producer.window is not None and axis is producer.window.axis:
+        return fold("%", _minus(index, producer.window.first, False), producer.extents[axis])
+    return _minus(index, producer.bases[axis], axis.name in producer.attachment.clamped)
 
 
 def _minus(index: Expr, base: Expr, clamped: bool) -> Expr:

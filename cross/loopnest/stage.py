@@ -55,6 +55,24 @@ class Attachment:
 
 
 @dataclass(slots=True)
+class Window:
+    """What a stage keeps along an axis from one iteration of the loop that it is attached to to the next.
+
+    The region of an iteration lies `moves` elements behind the one before, so that its first `kept` elements
+    are there already. `moves` elements are computed, from `start` of the axis on, and stored from `place` on
+    in a ring that begins with `first`, where the region of the first iteration begins. windows.py gives the
+    variables `start` and `place` their values.
+    """
+
+    axis: Axis
+    moves: Expr
+    kept: Expr
+    first: Expr
+    start: Var
+    place: Var
+
+
+@dataclass(slots=True)
 class Fusion:
     """Loops, outermost first, that one loop over `axis` stands for."""
 
@@ -76,6 +94,7 @@ class Stage:
     extents: dict[Axis, Expr]
     inlined: bool = False
     attachment: Attachment | None = None
+    window: Window | None = None
     hold: str | None = None
     rounded_up: list[Axis] = field(default_factory=list)  # what lies past their ends is not stored
     packs: dict[str, Pack] = field(default_factory=dict)
@@ -102,10 +121,10 @@ class Stage:
     def axis_values(self) -> dict[Axis, Expr]:
         """The value of every axis in terms of loop variables."""
         values = self.counters(self.loops)
-        return {
-            **values,
-            **{axis: add(base, values.get(axis, ZERO)) for axis, base in self.bases.items()},
-        }
+        starts = dict(self.bases)
+        if self.window is not None:
+            starts[self.window.axis] = self.window.start
+        return {**values, **{axis: add(start, values.get(axis, ZERO)) for axis, start in starts.items()}}
 
     def counters(self, loops: Sequence[Loop]) -> dict[Axis, Expr]:
         """What the loops add to the start of every axis; for a fused axis, the iteration of its loop."""

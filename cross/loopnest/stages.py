@@ -19,6 +19,7 @@ from cross.loopnest.nodes import ONE, ZERO, Expr, LoopKind, Var, add, ceildiv, f
 from cross.loopnest.stage import Attachment, Loop, Stage, Stages, factor, plain_stage, resolved_body
 from cross.loopnest.thread_stages import bind_to, cache_read, fuse, tile_like
 from cross.loopnest.translate import translate
+from cross.loopnest.windows import slide
 from cross.schedule.primitives import (
     Bind,
     CacheRead,
@@ -32,6 +33,7 @@ from cross.schedule.primitives import (
     Primitive,
     Reorder,
     Schedule,
+    Slide,
     Split,
     TileLike,
     Unroll,
@@ -324,6 +326,7 @@ _APPLY: dict[type, Callable[[Stages, Stage, Primitive], None]] = {
     Unroll: _annotate,
     Inline: _inline,
     ComputeAt: _compute_at,
+    Slide: slide,
     TileLike: tile_like,
     HoldInRegisters: _hold,
     Pack: _pack,

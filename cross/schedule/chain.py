@@ -7,11 +7,15 @@ at a time, in a buffer that stays in a cache, with what overlaps between blocks 
         a depthwise convolution of what the block needs, by tiles of registers
         for tiles of registers of the block: products with the weights of a pointwise convolution
 
+A block may also be computed in steps along one axis, while a window slides over what a link computes: a ring
+of as much of it as a step needs, of which each step computes what the one before did not (Sliding).
+
 Start at `chain_of`; cpu_sketch.py makes a choice between this and nest after nest of it.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,8 +33,9 @@ from cross.schedule.vector_axis import coefficient
 @dataclass(frozen=True, slots=True)
 class Link:
     """A group whose result one other group reads: along each axis at an index that moves by `steps` (none is
-    negative) with the axes of that group's reduction. `padded` are the axes of the result over whose ends
-    they reach, through a padding. Along the axes in `whole` a block needs all of it.
+    negative) with the axes of that group's reduction. `over` says how far
+    they reach over either end of the result, along each of its axes, through a padding; less than 0: not as
+    far as the end. Along the axes in `whole` a block needs all of it.
 
     A link of rows is read by other links in front of the last group, all at the rows of the block: what a
     softmax makes of scores. `reader` is the first of them.
@@ -39,11 +44,35 @@ class Link:
     producer: Group
     reader: Group
     steps: tuple[Mapping[Axis, int], ...]
-    padded: tuple[str, ...] = ()
+    over: tuple[tuple[int, int], ...] = ()
     whole: tuple[str, ...] = ()
+
+    @property
+    def padded(self) -> tuple[str, ...]:
+        """The axes of the result over whose ends it is read."""
+        pairs = zip(self.producer.owner.axes, self.over, strict=False)
+        return tuple(axis.name for axis, over in pairs if max(over) > 0)
 
 
 @dataclass(frozen=True, slots=True)
+class Sliding:
+    """Along `axis` of the last owner steps may follow one another in a block: what they need of a link's
+    result lies `moves` elements further along its axis `along` for each element, and overlaps by `kept`.
+    """
+
+    link: Link
+    axis: Axis
+    along: Axis
+    moves: int
+    kept: int
+
+    def fits(self, size: Any) -> Any:
+        """Whether steps of so many elements of `axis` compute at least what they keep, inside the result."""
+        computed = self.moves * size
+        return (computed >= self.kept) & (computed + self.kept <= self.along.extent)
+
+
+@dataclass(frozen=True)
 class Chain:
     """The last group of a plan and the links before it, from the last to the first.
 
@@ -60,27 +89,77 @@ class Chain:
     def producers(self) -> tuple[Group, ...]:
         return tuple(link.producer for link in self.links)
 
-    def regions(self, sizes: Mapping[Axis, Any]) -> dict[str, tuple[Any, ...]]:
+    def regions(self, sizes: Mapping[Axis, Any], slides: Any = False) -> dict[str, tuple[Any, ...]]:
         """How much of each producer one block needs, by the owner's name: an extent for each axis.
 
-        `sizes`: of a block, for every axis of the last owner; numbers or arrays.
+        `sizes`: of a block, for every axis of the last owner; numbers or arrays. Where a window `slides`, of
+        a step of one.
         """
-        found = {self.last.owner.name: tuple(sizes[axis] for axis in self.last.owner.axes)}
+        return self._regions(sizes, slides)[0]
+
+    def computed(self, sizes: Mapping[Axis, Any], slides: Any) -> dict[str, tuple[Any, ...]]:
+        """The part of `regions` that was not computed for the step before."""
+        return self._regions(sizes, slides)[1]
+
+    def _regions(self, sizes: Mapping[Axis, Any], slides: Any) -> tuple[dict[str, tuple[Any, ...]], ...]:
+        held: dict[str, tuple[Any, ...]] = {}
+        computed = {self.last.owner.name: tuple(sizes[axis] for axis in self.last.owner.axes)}
         for link in self.links:
-            reading = link.reader.reading
-            spans = dict(zip(reading.axes, found[link.reader.owner.name], strict=True))
+            name, reading = link.producer.owner.name, link.reader.reading
+            spans = dict(zip(reading.axes, computed[link.reader.owner.name], strict=True))
             spans |= {axis: axis.extent for axis in reading.reduce_axes}
-            found[link.producer.owner.name] = tuple(
+            held[name] = computed[name] = tuple(
                 axis.extent if axis.name in link.whole else np.minimum(_reach(steps, spans), axis.extent)
                 for steps, axis in zip(link.steps, link.producer.owner.axes, strict=True)
             )
-        del found[self.last.owner.name]
-        return found
+            sliding = None if slides is False else self.sliding
+            if sliding is not None and link is sliding.link:
+                moved = sliding.moves * sizes[sliding.axis]
+                computed[name] = tuple(
+                    np.where(slides, moved, extent) if axis is sliding.along else extent
+                    for axis, extent in zip(link.producer.owner.axes, held[name], strict=True)
+                )
+        del computed[self.last.owner.name]
+        return held, computed
+
+    @functools.cached_property
+    def sliding(self) -> Sliding | None:
+        """How a link can be computed step by step of a block, each element of it once."""
+        if any(link.whole or link.producer.reduction is None for link in self.links):
+            return None
+        found = (self._sliding(axis) for axis in self.outer if axis is not self.last.owner.axes[-1])
+        return next((item for item in found if item is not None), None)
+
+    def _sliding(self, axis: Axis) -> Sliding | None:
+        """Along one axis, the link nearest to the last group of which steps share anything."""
+        if axis.extent < len(_SIZES):
+            return None
+        whole = {axis: axis.extent for axis in self.last.owner.axes}
+        needed = [self.regions({**whole, axis: size}) for size in _SIZES]
+        for link in self.links:
+            regions = [needed_by_size[link.producer.owner.name] for needed_by_size in needed]
+            extents = [tuple(map(int, sizes)) for sizes in zip(*regions, strict=True)]
+            moving = [place for place, (one, two, _) in enumerate(extents) if one != two]
+            if len(moving) != 1 or not link.over:
+                return None
+            place, over = moving[0], max(link.over[moving[0]])
+            one, two, three = extents[place]
+            moves, along = two - one, link.producer.owner.axes[place]
+            if one <= moves and over <= 0:
+                continue  # nothing is shared, and where a step's region is follows from where the step is
+            even = three - two == moves and along is not link.producer.owner.axes[-1]
+            if not even or one <= moves or over > one - moves:
+                return None
+            return Sliding(link, axis, along, moves, one - moves)
+        return None
 
     def handed_bytes(self, regions: Mapping[str, tuple[Any, ...]]) -> Any:
         """The bytes of everything that is handed over within a block of these regions."""
         owners = [group.owner for group in self.producers]
         return sum(math.prod(regions[owner.name]) * ITEM_BYTES[owner.dtype] for owner in owners)
+
+
+_SIZES = (1, 2, 3)
 
 
 def _reach(steps: Mapping[Axis, int], spans: Mapping[Axis, Any]) -> Any:
@@ -139,12 +218,11 @@ def _link(plan: Plan, group: Group, members: Sequence[Group]) -> Link | None:
         return None  # what a block needs grows with the block, from its first element on
     steps = tuple({axis: step for axis, step in item.items() if step} for item in found)
     spans = {axis: axis.extent for axis in axes}
-    padded = tuple(
-        axis.name
+    over = tuple(
+        (-_start(index), _start(index) + int(_reach(item, spans)) - axis.extent)
         for axis, index, item in zip(group.owner.axes, indices, steps, strict=True)
-        if _start(index) < 0 or _start(index) + _reach(item, spans) > axis.extent
     )
-    return Link(group, reader, steps, padded)
+    return Link(group, reader, steps, over)
 
 
 _Rows = dict[str, tuple[Axis | None, ...]]

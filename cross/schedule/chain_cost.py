@@ -20,7 +20,7 @@ from cross.schedule.chain import Chain, chain_of
 from cross.schedule.cycles import CACHE_SHARE, L2_BYTES_PER_CYCLE, L2_HIDDEN
 from cross.schedule.lane_packing import with_packed_lanes
 from cross.schedule.plan import Group, Plan, make_plan, wide_axes
-from cross.schedule.tiles import factors, waste
+from cross.schedule.tiles import divisors, factors, waste
 from cross.schedule.untuned import IN_ORDER_CPUS, Tile, untuned_tiles
 from cross.schedule.vector_axis import with_vector_axes
 from cross.schedule.winograd.stages import algorithms
@@ -33,20 +33,25 @@ REACHED = 0.5
 """Of the peak, by what is computed a second time, activations included. Pointwise convolutions reach more,
 depthwise ones about this, first ones of images less: on one Sapphire Rapids Xeon 0.8 made MobileNet-v3 slower
 by its first one, and 0.25 left MobileNet-v2 as fast, but it moved a third more."""
+MOST_WINDOWS = 4  # along an axis, for each core: what a window begins with is computed by each
 LEAST_SAVED = 0.05  # of the time at the peak: less is within the error of these estimates
 HANDED_BYTES_PER_CYCLE = 10.0
 """Of a core, for what is written and read again by way of its second cache or a third one. Measured on one
 Sapphire Rapids Xeon as what chains of MobileNets save: 6 to 9 by way of the second, 10 to 23 of the third."""
 LARGE_BLOCK = 0.5
-"""Of what is saved is left to pay where a block does not fit the first cache; measured there."""
+"""Of what is saved is left to pay by a block that fills its share of the second cache (measured there); by
+smaller ones that do not fit the first cache in proportion: with that MobileNets were as fast or faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The sizes of a block along the outer axes of a chain, and the seconds that such blocks save."""
+    """The sizes of a block along the outer axes of a chain, in how many steps it is computed while a window
+    slides over the first link, and the seconds that such blocks save."""
 
     sizes: Mapping[Axis, int]
+    steps: int
     saved_s: float
+    step: Mapping[Axis, int]  # the sizes of a step: the block's where there is one
 
 
 def saved_seconds(separate: Sequence[Operator], chain: Operator, target: Target) -> float:
@@ -72,7 +77,11 @@ def saved_seconds(separate: Sequence[Operator], chain: Operator, target: Target)
 def best_block(plan: Plan, chain: Chain, target: Target, tiles: Mapping[str, Tile]) -> Block | None:
     """The block that saves most, with tiles of registers by owners' names; None where none surely saves."""
     cost = _Cost(plan, chain, target, tiles)
-    blocks = [Block(sizes, cost.saved_seconds(sizes)) for sizes in _sizes(chain)]
+    blocks = [
+        Block(sizes, steps, cost.saved_seconds(sizes, steps), _step(chain, sizes, steps))
+        for sizes in _sizes(chain)
+        for steps in (1, *_steps(chain, sizes, target))
+    ]
     best = max(blocks, key=lambda block: block.saved_s)
     return best if best.saved_s > LEAST_SAVED * cost.arithmetic_s else None
 
@@ -91,6 +100,23 @@ def _sizes(chain: Chain) -> Iterator[dict[Axis, int]]:
     ]
     for sizes in itertools.product(*choices):
         yield dict(zip(chain.outer, sizes, strict=True))
+
+
+def _step(chain: Chain, sizes: Mapping[Axis, int], steps: int) -> Mapping[Axis, int]:
+    """The sizes of each of so many steps of a block."""
+    if chain.sliding is None or steps == 1:
+        return sizes
+    return {**sizes, chain.sliding.axis: sizes[chain.sliding.axis] // steps}
+
+
+def _steps(chain: Chain, sizes: Mapping[Axis, int], target: Target) -> Iterator[int]:
+    """In how many steps a block may be computed; more blocks than cores need only begin more windows."""
+    sliding = chain.sliding
+    if sliding is None or -(-sliding.axis.extent // sizes[sliding.axis]) > MOST_WINDOWS * target.threads:
+        return
+    for size in divisors(sizes[sliding.axis]):
+        if sliding.fits(size) and size < sizes[sliding.axis]:
+            yield sizes[sliding.axis] // size
 
 
 class _Cost:
@@ -124,35 +150,43 @@ class _Cost:
         memory_s = 1e-9 / target.memory_gbs if target.memory_gbs else cached_s
         self.far_s = cached_s if target.l3_bytes else memory_s
 
-    def saved_seconds(self, sizes: Mapping[Axis, int]) -> float:
-        """What blocks of these sizes save; less than 0 where they cost, 0 where they are not whole tiles."""
-        if any(size % min(self.tiles.get(axis, 1), size) for axis, size in sizes.items()):
+    def saved_seconds(self, sizes: Mapping[Axis, int], steps: int) -> float:
+        """What blocks of these sizes save, in so many steps each; less than 0 where they cost, 0 where they
+        are not whole tiles."""
+        step = _step(self.chain, sizes, steps)
+        if any(size % min(self.tiles.get(axis, 1), size) for axis, size in step.items()):
             return 0.0
-        extents = {axis: sizes.get(axis, axis.extent) for axis in self.chain.last.owner.axes}
+        extents = {axis: step.get(axis, axis.extent) for axis in self.chain.last.owner.axes}
         blocks = math.prod(-(-axis.extent // size) for axis, size in sizes.items())
-        regions = self.chain.regions(extents)
-        handed = int(self.chain.handed_bytes(regions))
-        if blocks == 1 or handed > BLOCK_SHARE * self._core_bytes():
+        handed = int(self.chain.handed_bytes(self.chain.regions(extents, steps > 1)))
+        if blocks * steps == 1 or handed > BLOCK_SHARE * self._core_bytes():
             return 0.0
         most = -(-blocks // self.target.threads)  # of one core
-        regions[self.chain.last.owner.name] = tuple(extents.values())
+        computed = self.chain.computed(extents, steps > 1)
+        computed[self.chain.last.owner.name] = tuple(extents.values())
+        begun = self._begun_before() if steps > 1 else ()
         again = sum(
-            blocks * self._computed(group, regions[group.owner.name])
+            blocks * (steps + (group in begun)) * self._computed(group, computed[group.owner.name])
             - self._computed(group, group.owner.shape)
             for group in (self.chain.last, *self.chain.producers)
         )
         uneven = most * self.target.threads / blocks - 1.0
         lost = again / REACHED * self.step_s + uneven * self.arithmetic_s
         weight_cycles = (1.0 - L2_HIDDEN) * self.weight_bytes / L2_BYTES_PER_CYCLE
-        lost += most * (BLOCK_CYCLES + weight_cycles) / self.target.clock_hz
+        lost += most * steps * (BLOCK_CYCLES + weight_cycles) / self.target.clock_hz
         if self.weight_bytes + handed > CACHE_SHARE * self._core_bytes():
-            lost += (blocks - 1) * self.weight_bytes * self.far_s
-        left_s = 0.0 if handed <= self.target.l1d_bytes else LARGE_BLOCK * self.near_s
+            lost += (blocks * steps - 1) * self.weight_bytes * self.far_s
+        left_s = self._left_s(handed)
         saved = sum(
             2.0 * group.owner.size_bytes * ((self.far_s if self._is_far(group) else self.near_s) - left_s)
             for group in self.chain.producers
         )
         return float(saved - lost)
+
+    def _begun_before(self) -> tuple[Group, ...]:
+        """What is computed before the first step: the link over which a window slides, and what feeds it."""
+        sliding, producers = self.chain.sliding, self.chain.producers
+        return () if sliding is None else producers[self.chain.links.index(sliding.link) :]
 
     def _computed(self, group: Group, region: Sequence[int]) -> float:
         """The steps of a group's reduction for a region of its owner, in whole tiles of registers."""
@@ -161,6 +195,12 @@ class _Cost:
             tile = self.tiles.get(axis, 1)
             each *= -(-extent // tile) * tile
         return each
+
+    def _left_s(self, handed: int) -> float:
+        """Seconds a byte to hand so many over within a block, which the first cache may not hold."""
+        if handed <= self.target.l1d_bytes:
+            return 0.0
+        return LARGE_BLOCK * self.near_s * handed / (BLOCK_SHARE * self._core_bytes())
 
     def _is_far(self, group: Group) -> bool:
         """Whether the second caches lose what a group hands over before it is read.

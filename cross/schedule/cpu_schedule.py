@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Axis, Tensor
-from cross.schedule.chain import Chain, chain_of
+from cross.schedule.chain import Chain, Sliding, chain_of
 from cross.schedule.plan import Group, Plan, packable, wide_axes
 from cross.schedule.primitives import (
     CacheWrite,
@@ -22,18 +22,29 @@ from cross.schedule.primitives import (
     Primitive,
     Reorder,
     Schedule,
+    Slide,
     Split,
     Unroll,
     Vectorize,
 )
 from cross.schedule.vector_axis import crossed_axis
 
+NESTS, BLOCKS, SLIDING = range(3)
+"""How a chain is computed: nest after nest, block by block, or in blocks step by step. Sums of the last stay
+in registers, and paddings are inlined."""
 PARALLEL_ITERATIONS = 32  # per thread: enough to balance, few enough that starting one costs nothing
 
 
 def tile_field(stage: str, axis: Axis, level: int) -> str:
     """The field with the extent of a level of an axis' tiles."""
     return f"{stage}.{axis.name}.{level}"
+
+
+def unroll_knob(plan: Plan, group: Group) -> str:
+    """The knob that limits what is written out of a group's reduction. Windows beside longer ones have one of
+    their own."""
+    alone = group.sums_window and not plan.sums_windows
+    return "window_unroll" if alone else "unroll"
 
 
 def cpu_schedule(
@@ -43,8 +54,11 @@ def cpu_schedule(
 
     in_tiles: the owners of groups whose sums are in tile registers.
     """
+    slides = structure.get("chain", 0) == SLIDING
+    if slides:
+        structure = {**structure, "padding": 1, "tiling": 0}
     padding_inlined = structure.get("padding", 0) == 1
-    chain = chain_of(plan) if structure.get("chain", 0) == 1 else None
+    chain = chain_of(plan) if structure.get("chain", 0) else None
     result: list[Primitive] = [Inline(name) for name in plan.inlined]
     result += [CacheWrite(group.owner.name) for group in plan.groups if group.cached]
     for padding in plan.paddings:
@@ -57,7 +71,7 @@ def cpu_schedule(
         if chain is not None and group in chain.producers:
             continue
         if chain is not None and group is chain.last:
-            result += _blocks(plan, chain, structure)
+            result += _blocks(plan, chain, structure, chain.sliding if slides else None)
         elif group.reduction is None:
             crossed = crossed_axis(plan.body(group.owner), group.owner)
             result += _two_level(group.owner, target, None, crossed)
@@ -65,7 +79,7 @@ def cpu_schedule(
             scope = "tile" if group.owner.name in in_tiles else ""
             result += _multi_level(plan, group, structure, padding_inlined, scope=scope)
         else:
-            result += _only_reduction(group)
+            result += _only_reduction(plan, group)
     if structure.get("cores", 0) == 1:
         return tuple(primitive for primitive in result if not isinstance(primitive, Parallel))
     return tuple(result)
@@ -95,7 +109,7 @@ def _two_level(tensor: Tensor, target: Target, vector: int | None, crossed: Axis
     return [*result, Vectorize(tensor.name, f"{wide[-1].name}.1")]
 
 
-def _only_reduction(group: Group) -> list[Primitive]:
+def _only_reduction(plan: Plan, group: Group) -> list[Primitive]:
     """A single element: nothing to tile but the reduction."""
     name = group.reduction_name
     assert group.reduction is not None
@@ -104,7 +118,7 @@ def _only_reduction(group: Group) -> list[Primitive]:
         result.append(ComputeAt(name, group.owner.name, group.owner.axes[-1].name, "register"))
     reduce = group.reduction.reduce_axes
     result += [Split(name, axis.name, (tile_field(name, axis, 1),)) for axis in wide_axes(reduce)]
-    result += [Unroll(name, f"{axis.name}.1", "unroll") for axis in wide_axes(reduce)]
+    result += [Unroll(name, f"{axis.name}.1", unroll_knob(plan, group)) for axis in wide_axes(reduce)]
     loops = [*_levels(reduce, (0, 1)), *(axis.name for axis in group.reduction.axes)]
     return [*result, Reorder(name, tuple(loops))]
 
@@ -122,8 +136,10 @@ def _multi_level(
     padding_inlined: bool,
     outer: Sequence[Axis] = (),
     scope: str = "",
+    stepped: Axis | None = None,
 ) -> list[Primitive]:
-    """Rule 3: SSRSRS with the register tile innermost; with `outer` axes, blocks of those outermost.
+    """Rule 3: SSRSRS with the register tile innermost; with `outer` axes, blocks of those outermost, and in
+    these steps along the axis that is `stepped`.
 
     `scope`: where sums are, if not as the structure says.
     """
@@ -139,8 +155,9 @@ def _multi_level(
     ]
     inside = [axis for axis in ordered if outer and axis not in outer]
     parallel = [*narrow, *_levels(outer or ordered, (0,))]
-    loops = [*parallel, *_levels(inside, (0,)), *_levels(ordered, (1, 2)), *_levels(wide, (3,))]
-    result.append(Reorder(owner.name, tuple(loops)))
+    steps = [] if stepped is None else _levels([stepped], (1,))
+    loops = [*parallel, *steps, *_levels(inside, (0,)), *_levels(ordered, (1, 2)), *_levels(wide, (3,))]
+    result.append(Reorder(owner.name, tuple(dict.fromkeys(loops))))
     result += [Parallel(owner.name, loop) for loop in parallel]
     result += [Unroll(owner.name, f"{axis.name}.3") for axis in wide[:-1]]
     result.append(Vectorize(owner.name, f"{wide[-1].name}.3"))
@@ -149,7 +166,7 @@ def _multi_level(
     level = 1 if local else 2
     scope = scope or ("local" if local else "register")
     result.append(ComputeAt(name, owner.name, f"{ordered[-1].name}.{level}", scope))
-    loops_of_sum = _reduction_loops(group, structure, local)
+    loops_of_sum = _reduction_loops(plan, group, structure, local)
     result += [item for item in loops_of_sum if not (in_tiles and _is_written_out(item))]
     body = plan.body(reduction, padding_inlined)
     return result + [Pack(tensor, name) for tensor in packable(plan, body)]
@@ -157,20 +174,26 @@ def _multi_level(
 
 def _is_written_out(primitive: Primitive) -> bool:
     """Whether a loop of a reduction becomes straight code, by a knob."""
-    return isinstance(primitive, Unroll) and primitive.limit == "unroll"
+    return isinstance(primitive, Unroll) and primitive.limit is not None
 
 
-def _blocks(plan: Plan, chain: Chain, structure: Mapping[str, int]) -> list[Primitive]:
-    """Rule 5: the last group, with what each of its blocks needs of the others computed in it."""
+def _blocks(
+    plan: Plan, chain: Chain, structure: Mapping[str, int], sliding: Sliding | None
+) -> list[Primitive]:
+    """Rule 5: the last group, with what each of its blocks, or steps in these, needs of the others computed
+    in it."""
     inlined = structure.get("padding", 0) == 1
-    last = chain.last.owner
-    block = (last.name, f"{chain.outer[-1].name}.0")
-    result = _multi_level(plan, chain.last, structure, inlined, chain.outer)
+    last, stepped = chain.last.owner, None if sliding is None else sliding.axis
+    block = (last.name, f"{chain.outer[-1].name}.0" if stepped is None else f"{stepped.name}.1")
+    result = _multi_level(plan, chain.last, structure, inlined, chain.outer, stepped=stepped)
     attached = {link.producer.owner.name: link for link in chain.links}
     for name, paddings in chain.paddings.items():
         if name in attached:
             link = attached[name]
-            result.append(ComputeAt(name, *block, "local", link.padded, link.whole))
+            kept = (sliding.along.name,) if sliding is not None and link is sliding.link else ()
+            clamped = tuple(axis for axis in link.padded if axis not in kept)
+            result.append(ComputeAt(name, *block, "local", clamped, link.whole))
+            result += [Slide(name, axis) for axis in kept]
             result += _in_block(plan, link.producer, structure, inlined)
         for padding in () if inlined else paddings:
             result.append(ComputeAt(padding.name, *block, "local"))
@@ -197,12 +220,12 @@ def _in_block(
     result += [Unroll(owner.name, f"{axis.name}.1") for axis in wide[:-1]]
     result.append(Vectorize(owner.name, f"{wide[-1].name}.1"))
     result.append(ComputeAt(name, owner.name, f"{ordered[-1].name}.0", "register"))
-    result += _reduction_loops(group, structure, False)
+    result += _reduction_loops(plan, group, structure, False)
     body = plan.body(reduction, padding_inlined)
     return result + [Pack(tensor, name) for tensor in packable(plan, body)]
 
 
-def _reduction_loops(group: Group, structure: Mapping[str, int], local: bool) -> list[Primitive]:
+def _reduction_loops(plan: Plan, group: Group, structure: Mapping[str, int], local: bool) -> list[Primitive]:
     reduction, name = group.reduction, group.reduction_name
     assert reduction is not None
     # The reduction has axes of its own; axis by axis they correspond to the owner's.
@@ -228,6 +251,6 @@ def _reduction_loops(group: Group, structure: Mapping[str, int], local: bool) ->
     else:
         tile = [axis.name for axis in wide]
         result.append(Reorder(name, (*narrow, *_levels(reduce, (0, 1)), *tile)))
-    result += [Unroll(name, loop, "unroll") for loop in _levels(reduce, (1,))]
+    result += [Unroll(name, loop, unroll_knob(plan, group)) for loop in _levels(reduce, (1,))]
     result += [Unroll(name, loop) for loop in tile[:-1]]
     return [*result, Vectorize(name, tile[-1])]

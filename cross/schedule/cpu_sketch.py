@@ -14,7 +14,8 @@ The rules, in the order in which they are asked (Ansor's, for CPUs):
    reduction, space, inner reduction, and a tile of registers. Under "registers" the tile stays in
    registers over the whole reduction; under "local" it lives in a local buffer between outer reduction steps.
 4. Constants that a reduction reads are packed in loop order.
-5. Reductions one behind the other may be computed block by block of the last one, by a knob (chain.py).
+5. Reductions one behind the other may be computed block by block of the last one, by a knob (chain.py);
+   also step by step in such blocks, where a window slides over what the first one computes.
 6. Any other stage is split once: its innermost loop runs in vectors, its outer loops in parallel. An axis
    that crosses the vectors in memory, as in a transpose, is tiled with them.
 
@@ -39,7 +40,7 @@ from cross.schedule import matrix_tiles
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.chain import Chain, chain_of
 from cross.schedule.chain_cost import Block, best_block
-from cross.schedule.cpu_schedule import cpu_schedule, tile_field
+from cross.schedule.cpu_schedule import BLOCKS, NESTS, SLIDING, cpu_schedule, tile_field, unroll_knob
 from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.lane_packing import with_packed_lanes
 from cross.schedule.matrix_tiles import tiled_groups
@@ -69,7 +70,6 @@ LOCAL_TILE_BYTES = 128 * 1024
 BLOCK_BYTES = 1 << 20  # of what a chain hands over: it is on the stack of a thread, which has a few MiB
 ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
 TILES = "tiles"  # the algorithm that sums in tile registers
-SHORT_REDUCTION = 32  # steps: of windows, such as 5 x 5 in a depthwise convolution
 
 
 def cpu_space(operator: Operator, target: Target, *, winograd: bool = True) -> ScheduleSpace:
@@ -120,10 +120,13 @@ def _direct_space(
         wanted = _in_blocks(chain, block, tiles)
         knobs = [replace(knob, preferred=wanted.get(knob.name, knob.preferred)) for knob in knobs]
     if any(group.reduction is not None and group.owner.name not in in_tiles for group in plan.groups):
-        whole = target.cpu in IN_ORDER_CPUS or _reductions_are_short(plan)
         most = max(written_out(core_of(target, group.dtype, group.byte_products)) for group in plan.groups)
         limits = (*UNROLL_LIMITS, most)
-        knobs.append(single("unroll", limits, limits[-1 if whole else 1]))
+        for name, whole in sorted(
+            {(unroll_knob(plan, group), group.sums_window) for group in plan.reductions}
+        ):
+            whole = whole or target.cpu in IN_ORDER_CPUS
+            knobs.append(single(name, limits, limits[-1 if whole else 1]))
     build = partial(cpu_schedule, plan, target, in_tiles=in_tiles)
     tiled = [_tiled(group) for group in plan.groups if group.reduction is not None]
     rules = tuple(constraints)
@@ -146,13 +149,13 @@ def _structural_knobs(
 ) -> list[Knob]:
     """Tile registers are loaded from memory as it is, and hold the words of a reduction's last axis."""
     knobs = []
-    reductions = [group for group in plan.groups if group.reduction is not None]
+    reductions = plan.reductions
     if plan.paddings and not in_tiles:
         in_order = target.cpu in IN_ORDER_CPUS
         # words of bytes take a quarter of the time to copy, and tiles at borders more than their products
         words = any(group.byte_products for group in reductions)
         rows = not in_order and not words and _tiles_are_rows(tiles)
-        inlined = int(rows or _reductions_are_short(plan))
+        inlined = int(rows or plan.sums_windows)
         knobs.append(structural("padding", ("materialized", "inlined"), inlined))
     if any(wide_axes(group.owner.axes) for group in reductions if group.owner.name not in in_tiles):
         knobs.append(structural("tiling", ("registers", "local")))
@@ -164,20 +167,6 @@ def _structural_knobs(
     if long and not in_tiles:
         knobs.append(structural("reduce_order", ("in order", "last axis first")))
     return knobs
-
-
-def _reductions_are_short(plan: Plan) -> bool:
-    """Whether every reduction sums up a window and little more, so that it may be written out whole.
-
-    A short sum over one axis may not: with the registers full of accumulators, LLVM would spill them for the
-    loads of later steps.
-    """
-    reductions = [group.reduction for group in plan.groups if group.reduction is not None]
-    return all(
-        len(wide_axes(reduction.reduce_axes)) > 1
-        and math.prod(axis.extent for axis in reduction.reduce_axes) <= SHORT_REDUCTION
-        for reduction in reductions
-    )
 
 
 def _tiles_are_rows(tiles: Mapping[str, Tile]) -> bool:
@@ -305,8 +294,10 @@ def _fits_tile_registers(group: Group) -> Constraint:
 def _chain_knobs(chain: Chain, block: Block | None, tiles: Mapping[str, Tile]) -> list[Knob]:
     found = [tiles[group.owner.name] for group in chain.producers if group.owner.name in tiles]
     order = max((int(tile.vector_axis_first) for tile in found), default=0)
+    ways = ("nests", "blocks", "sliding windows")[: BLOCKS + 1 if chain.sliding is None else SLIDING + 1]
+    wanted = NESTS if block is None else SLIDING if block.steps > 1 else BLOCKS
     return [
-        structural("chain", ("nests", "blocks"), int(block is not None)),
+        structural("chain", ways, wanted),
         structural("block_order", ("in order", "vector axis first"), order),
     ]
 
@@ -316,10 +307,12 @@ def _in_blocks(chain: Chain, block: Block, tiles: Mapping[str, Tile]) -> dict[st
     last = chain.last.owner
     found: dict[str, tuple[int, ...]] = {"padding": (1,)}
     for axis, size in zip(wide_axes(last.axes), tiles[last.name].sizes, strict=True):
-        most = block.sizes.get(axis, axis.extent)
-        if axis in block.sizes:
+        most = block.step.get(axis, axis.extent)
+        if block.steps > 1 and chain.sliding is not None and axis is chain.sliding.axis:
+            found[_knob(last.name, axis)] = (block.steps, max(1, most // size), min(size, most))
+        elif axis in block.sizes:
             found[_knob(last.name, axis)] = (max(1, most // size), 1, min(size, most))
-    regions = chain.regions({axis: block.sizes.get(axis, axis.extent) for axis in last.axes})
+    regions = chain.computed({axis: block.step.get(axis, axis.extent) for axis in last.axes}, block.steps > 1)
     for owner in (group.owner for group in chain.producers if group.reduction is not None):
         needed = dict(zip(owner.axes, regions[owner.name], strict=True))
         for axis, size in zip(wide_axes(owner.axes), tiles[owner.name].sizes, strict=True):
@@ -329,19 +322,23 @@ def _in_blocks(chain: Chain, block: Block, tiles: Mapping[str, Tile]) -> dict[st
 
 def _chain_constraints(chain: Chain) -> list[Constraint]:
     """That tiles of registers fit into what a block needs, and what it needs on a thread's stack."""
-    last = chain.last.owner
+    last, sliding = chain.last.owner, chain.sliding
 
     def blocks(values: Values) -> dict[Axis, NDArray[np.int64]]:
-        return {
-            axis: np.prod([values[tile_field(last.name, axis, level)] for level in (1, 2, 3)], axis=0)
-            if axis in chain.outer
-            else np.array(axis.extent)
-            for axis in last.axes
-        }
+        """Of blocks, or of the steps in them."""
+        found = {axis: np.array(axis.extent) for axis in last.axes}
+        for axis in chain.outer:
+            steps, *levels = (values[tile_field(last.name, axis, level)] for level in (1, 2, 3))
+            if sliding is None or axis is not sliding.axis:
+                levels.append(steps)
+            else:
+                levels.append(np.where(values["chain"] == SLIDING, 1, steps))
+            found[axis] = np.prod(levels, axis=0)
+        return found
 
     def covers_tiles(values: Values) -> NDArray[np.bool_]:
-        found = chain.regions(blocks(values))
-        fits = values["chain"] == 0
+        found = chain.computed(blocks(values), values["chain"] == SLIDING)
+        fits = values["chain"] == NESTS
         tiles = [
             values[tile_field(group.owner.name, axis, 3)] <= extent
             for group in chain.producers
@@ -351,12 +348,28 @@ def _chain_constraints(chain: Chain) -> list[Constraint]:
         ]
         return np.asarray(fits | np.all(tiles, axis=0))
 
+    def handed(values: Values) -> NDArray[np.int64]:
+        regions = chain.regions(blocks(values), values["chain"] == SLIDING)
+        return np.asarray(chain.handed_bytes(regions))
+
     def fits_stack(values: Values) -> NDArray[np.bool_]:
-        return np.asarray(
-            (values["chain"] == 0) | (chain.handed_bytes(chain.regions(blocks(values))) <= BLOCK_BYTES)
-        )
+        return np.asarray((values["chain"] == NESTS) | (handed(values) <= BLOCK_BYTES))
+
+    def slides(values: Values) -> NDArray[np.bool_]:
+        if sliding is None:
+            return np.asarray(values["chain"] != SLIDING)
+        size = blocks(values)[sliding.axis]
+        steps = values[tile_field(last.name, sliding.axis, 1)] > 1
+        plain = (values["tiling"] == 0) & (values.get("padding", np.array(1)) == 1)
+        return np.asarray((values["chain"] != SLIDING) | (sliding.fits(size) & steps & plain))
 
     return [
+        Constraint(
+            f"{last.name}.steps",
+            "a window slides over several steps, each of at least what is kept; paddings are inlined, "
+            "and sums stay in registers",
+            slides,
+        ),
         Constraint(
             f"{last.name}.blocks", "a block needs whole tiles of what is computed for it", covers_tiles
         ),

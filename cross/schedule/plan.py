@@ -15,6 +15,8 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Read, Tensor, reads_in
 from cross.expression.language.terms import Binary, Call, Int, Select, Term, walk
 
+SHORT_REDUCTION = 32  # steps: of windows, such as 5 x 5 in a depthwise convolution
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -42,6 +44,16 @@ class Group:
         return frozenset(term.function for term in calls) & BYTE_PRODUCTS
 
     @property
+    def sums_window(self) -> bool:
+        """Whether its reduction sums up a window and little more, so that it may be written out whole.
+
+        A short sum over one axis may not: with the registers full of accumulators, LLVM would spill them for
+        the loads of later steps.
+        """
+        reduce = () if self.reduction is None else self.reduction.reduce_axes
+        return len(wide_axes(reduce)) > 1 and math.prod(axis.extent for axis in reduce) <= SHORT_REDUCTION
+
+    @property
     def reduction_name(self) -> str:
         assert self.reduction is not None
         return f"{self.owner.name}.acc" if self.cached else self.reduction.name
@@ -56,6 +68,16 @@ class Plan:
     groups: tuple[Group, ...]
     constants: frozenset[str]
     stages: Mapping[str, Tensor]
+
+    @property
+    def reductions(self) -> tuple[Group, ...]:
+        """The groups that reduce."""
+        return tuple(group for group in self.groups if group.reduction is not None)
+
+    @property
+    def sums_windows(self) -> bool:
+        """Whether every reduction sums up a window and little more."""
+        return all(group.sums_window for group in self.reductions)
 
     def body(self, tensor: Tensor, padding_inlined: bool = False) -> Term:
         """The body of a stage with everything inlined that the plan inlines."""

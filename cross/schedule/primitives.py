@@ -151,6 +151,26 @@ class ComputeAt:
 
 
 @dataclass(frozen=True, slots=True)
+class Slide:
+    """Keeps what an attached stage computed for the iteration before, where both need it along an axis.
+
+    The buffer then outlives the iterations of the loop that the stage is attached to, and is a ring: what an
+    iteration computes takes the place of what none needs any more. What the first one would find there is
+    computed before the loop.
+
+    for y:                              Slide("P", "r")     for r in 2: P[r] = f(r)
+      for r in 3: P[r] = f(y + r)                           for y:
+      C[y] = P[0] + P[1] + P[2]                               P[(y + 2) % 3] = f(y + 2)
+                                                              C[y] = P[y % 3] + P[(y+1) % 3] + P[(y+2) % 3]
+
+    Directly behind the ComputeAt. A region may reach over an end of the stage by as much as is kept.
+    """
+
+    stage: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
 class TileLike:
     """Gives an attached stage the loops that its consumer has inside the loop it is attached to.
 
@@ -189,6 +209,6 @@ class Pack:
 
 Primitive = (
     Split | Fuse | Reorder | Parallel | Bind | Vectorize | Unroll | Inline | CacheWrite | CacheRead
-    | ComputeAt | TileLike | HoldInRegisters | Pack
+    | ComputeAt | Slide | TileLike | HoldInRegisters | Pack
 )  # fmt: skip
 Schedule = tuple[Primitive, ...]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from cross.loopnest import LoopNest, Programs, to_text, verify
 from cross.schedule import ScheduleSpace, cpu_space
 from cross.schedule.chain import chain_of
 from cross.schedule.chain_cost import saved_seconds
+from cross.schedule.cpu_schedule import BLOCKS, NESTS, SLIDING
 from cross.schedule.plan import make_plan
 from tests.fuzz.operators import FAMILIES, random_operator
 from tests.interpreter.interpreter import interpret
@@ -80,22 +83,46 @@ CHAINS = {
 }
 
 
-def in_blocks(space: ScheduleSpace, row: np.ndarray) -> LoopNest | None:
+WINDOWS = {
+    "pointwise, depthwise": (pointwise(9, 5, 8), depthwise(9, 8)),
+    "bottleneck": CHAINS["bottleneck"],
+    "strided, over one end": (pointwise(10, 5, 8), depthwise(10, 8, Window((2, 2), (0, 0, 1, 1)))),
+    "without padding": (pointwise(9, 5, 8), depthwise(9, 8, Window((1, 1), (0, 0, 0, 0)))),
+    "over the ends as far as it keeps": (pointwise(9, 5, 8), depthwise(9, 8, Window((1, 1), (2, 2, 2, 2)))),
+    "fed by a depthwise": (depthwise(9, 5), pointwise(9, 5, 8), depthwise(9, 8)),
+    "pointwise, pooling": CHAINS["pointwise, pooling"],
+}
+
+
+def in_blocks(space: ScheduleSpace, row: np.ndarray, how: int = BLOCKS) -> LoopNest | None:
     """The program of a configuration with its chain in blocks; None where that is none of the space."""
     row = row.copy()
-    row[[knob.name for knob in space.knobs].index("chain")] = 1
+    names = [knob.name for knob in space.knobs]
+    asked = {"chain": how, **({"padding": 1, "tiling": 0} if how == SLIDING else {})}
+    for name in asked.keys() & {*names}:
+        row[names.index(name)] = asked[name]
     return Programs(space).nest(space.configuration(row)) if space.valid(row[None])[0] else None
 
 
 @pytest.mark.parametrize("name", others_slow(CHAINS, "depthwise, pointwise", "pointwise, pooling"))
 def test_a_chain_in_blocks_computes_what_its_links_do(name: str) -> None:
-    links, rng = CHAINS[name], np.random.default_rng(3)
+    check_programs(CHAINS[name], BLOCKS, 12)
+
+
+@pytest.mark.parametrize("name", others_slow(WINDOWS, "pointwise, depthwise", "fed by a depthwise"))
+def test_a_window_that_slides_over_a_link_sees_what_the_link_computes(name: str) -> None:
+    check_programs(WINDOWS[name], SLIDING, 100)
+
+
+def check_programs(links: Sequence[Operator], how: int, samples: int) -> None:
+    rng = np.random.default_rng(3)
     inputs = [[rng.standard_normal(item.shape).astype(np.float32) for item in link.inputs] for link in links]
     wanted = evaluate(links[0], inputs[0])
     for link, own in zip(links[1:], inputs[1:], strict=True):
         wanted = evaluate(link, [wanted, *own[1:]])
     space = cpu_space(joined(*links), TARGET)
-    nests = [nest for row in space.sample(rng, 12) if (nest := in_blocks(space, row)) is not None]
+    found = (in_blocks(space, row, how) for row in space.sample(rng, samples))
+    nests = list(itertools.islice((nest for nest in found if nest is not None), 12))
     assert len(nests) >= 4
     for nest in nests:
         verify(nest)
@@ -145,11 +172,52 @@ def test_rows_that_are_normalized_over_other_rows_are_no_links() -> None:
     assert chain is None or len(chain.links) < 4
 
 
+def test_a_window_computes_no_row_twice_but_where_it_begins() -> None:
+    """A ring of the four rows that two rows of a 3x3 window read; each step computes two more of them."""
+    space = cpu_space(joined(pointwise(12, 5, 8), depthwise(12, 8)), TARGET)
+    names = [knob.name for knob in space.knobs]
+    row = space.batch([space.default()])[0]
+    chosen = {"relu_.i1": (3, 2, 1), "relu_.i2": (12, 1, 1), "relu_.i3": (1, 1, 8)}
+    chosen |= {"relu.i1": (1, 1, 1), "relu.i2": (1, 1, 1), "relu.i3": (1, 1, 8)}
+    for name, values in chosen.items():
+        row[names.index(name)] = space.knobs[names.index(name)].nearest(values)
+    nest = in_blocks(space, row, SLIDING)
+    assert nest is not None
+    text = to_text(nest)
+    assert "allocate relu: float32[1, 4, 12, 8] in local" in text
+    assert text.count("for relu.i1.0 in 2:") == text.count("for relu.i1.0.first in 2:") == 1
+    assert "for relu_.i1.1 in 3:" in text and ") % 4" in text
+
+
+def test_a_window_needs_links_that_share_rows_and_nothing_padded_behind_them() -> None:
+    far = Window((1, 1), (3, 3, 3, 3))  # over the ends by more than steps share
+    for links, slides in (
+        ((depthwise(9, 8), pointwise(9, 8, 5)), False),
+        ((pointwise(9, 5, 8), depthwise(9, 8, far)), False),
+        ((pointwise(9, 5, 8), depthwise(9, 8), pointwise(9, 8, 4)), True),
+    ):
+        chain = chain_of(make_plan(joined(*links)))
+        assert chain is not None
+        assert (chain.sliding is not None) == slides
+
+
+def test_a_board_whose_memory_is_slow_slides_windows_over_a_bottleneck() -> None:
+    links = (pointwise(56, 24, 144), depthwise(56, 144), pointwise(56, 144, 24))
+    space = cpu_space(joined(*links), A53)
+    assert space.fields(space.default())["chain"] == SLIDING
+
+
+def test_windows_in_a_chain_are_written_out_and_longer_sums_are_not() -> None:
+    space = cpu_space(joined(pointwise(56, 24, 144), depthwise(56, 144)), TARGET)
+    fields = space.fields(space.default())
+    assert fields["window_unroll"] > fields["unroll"]
+
+
 def test_a_board_with_a_small_cache_computes_a_large_image_in_blocks() -> None:
     links = (depthwise(112, 32), pointwise(112, 32, 64))
     assert saved_seconds(links, joined(*links), A53) > 1e-4
     space = cpu_space(joined(*links), A53)
-    assert space.fields(space.default())["chain"] == 1
+    assert space.fields(space.default())["chain"] == BLOCKS
 
 
 def test_overlapping_rows_of_a_bottleneck_cost_less_than_memory() -> None:
@@ -163,7 +231,7 @@ def test_blocks_hold_all_channels_or_there_are_none(channels: int, blocks: bool)
     space = cpu_space(joined(pointwise(56, 16, channels), depthwise(56, channels)), TARGET)
     fields = space.fields(space.default())
     held = math.prod(fields[f"relu_.i3.{level}"] for level in (1, 2, 3))
-    assert (fields["chain"], held == channels) == (blocks, blocks)
+    assert (fields["chain"] != NESTS, held == channels) == (blocks, blocks)
 
 
 def test_weights_that_every_block_would_read_again_leave_operators_alone() -> None:
