@@ -1,7 +1,8 @@
 """CUDA C to a cubin by NVRTC, which needs no GPU: `compile_cubin`. What a cubin needs: `usage`.
 
-NVRTC comes with the wheel nvidia-cuda-nvrtc-cu12 (extra [cuda]) or a CUDA installation, and is called through
-ctypes.
+NVRTC comes with the wheel nvidia-cuda-nvrtc-cu12 (extra [cuda]), a later one or a CUDA installation, and is
+called through ctypes. That of CUDA 12 is taken before that of CUDA 13, which compiles for nothing older than
+sm_75.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from pathlib import Path
 
 from cross.errors import CompileError
 
-LIBRARY = "libnvrtc.so.12"
+LIBRARIES = {
+    "libnvrtc.so.12": "nvidia.cuda_nvrtc",
+    "libnvrtc.so.13": "nvidia.cu13",
+}  # by file: its wheel's package
 ARCHITECTURES = (
     "sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62", "sm_70", "sm_72", "sm_75", "sm_80", "sm_86",
     "sm_87", "sm_89", "sm_90",
@@ -24,6 +28,9 @@ ARCHITECTURES = (
 OPTIONS = ("--std=c++14", "--fmad=true", "--extra-device-vectorization", "-w")
 LOG_CHARACTERS = 2000  # of the compiler's text in an error
 
+_INVALID_OPTION = (
+    5  # NVRTC_ERROR_INVALID_OPTION: the only option that depends on the board is its architecture
+)
 _SECTION_HEADER = struct.Struct(
     "<IIQQQQIIQQ"
 )  # ELF64: name, type, flags, addr, offset, size, link, info, ...
@@ -69,6 +76,12 @@ def compile_cubin(source: str, architecture: str) -> bytes:
             log = _text(library, program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog").decode(
                 errors="replace"
             )
+            if status == _INVALID_OPTION:
+                raise CompileError(
+                    f"this NVRTC does not compile for {architecture}: {log.strip()[:LOG_CHARACTERS]}; "
+                    "CUDA 13's compiles for nothing older than sm_75, CUDA 12's does: "
+                    "pip install nvidia-cuda-nvrtc-cu12"
+                )
             raise CompileError(f"NVRTC refuses the code for {architecture}: {log[:LOG_CHARACTERS]}")
         return _text(library, program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
     finally:
@@ -90,28 +103,29 @@ def _check(library: ctypes.CDLL, status: int, doing: str) -> None:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    for candidate in (*_wheel(), LIBRARY):
-        try:
-            library = ctypes.CDLL(str(candidate))
-        except OSError:
-            continue
-        library.nvrtcGetErrorString.restype = ctypes.c_char_p
-        return library
+    for name, package in LIBRARIES.items():
+        for candidate in (*_wheel(name, package), name):
+            try:
+                library = ctypes.CDLL(str(candidate))
+            except OSError:
+                continue
+            library.nvrtcGetErrorString.restype = ctypes.c_char_p
+            return library
     raise NvrtcMissing(
-        f"compiling for CUDA needs NVRTC ({LIBRARY}), which is not installed; "
+        f"compiling for CUDA needs NVRTC ({' or '.join(LIBRARIES)}), which is not installed; "
         "install the extra [cuda]: pip install 'tune-for-board[cuda]'; on a host without CUDA, where pycuda "
         "cannot be built, its wheel alone: pip install nvidia-cuda-nvrtc-cu12"
     )
 
 
-def _wheel() -> Sequence[Path]:
-    """Where the wheel has its library."""
+def _wheel(name: str, package: str) -> Sequence[Path]:
+    """Where the wheel of this package has its library."""
     try:
-        found = importlib.util.find_spec("nvidia.cuda_nvrtc")
+        found = importlib.util.find_spec(package)
     except ModuleNotFoundError:
         return ()
     places = found.submodule_search_locations if found is not None else None
-    return [Path(place) / "lib" / LIBRARY for place in places or ()]
+    return [Path(place) / "lib" / name for place in places or ()]
 
 
 def usage(cubin: bytes) -> dict[str, Usage]:

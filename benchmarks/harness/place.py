@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -78,7 +79,7 @@ class Place:
 
         Raises ToolkitError; what was measured is kept.
         """
-        workers = len(self.board.target().cores)
+        workers = compilers(self.board)
         options = BoardOptions(self.target, timing, workers, tuning or TuningOptions(), winograd)
         planned = len(operators) * budget.trials if budget.trials else None
         with TuneDisplay() as display:
@@ -117,6 +118,12 @@ class Place:
         return [best_s[item] for item in configurations]
 
 
+def compilers(board: Board) -> int:
+    """Compiler processes: one for each core that measures, or for each of this machine's where a GPU does."""
+    measures = board.target()
+    return len(measures.cores) if measures.kind == "cpu" else os.cpu_count() or 1
+
+
 @contextmanager
 def open_place(board: Board, target: Target, holder: str) -> Iterator[Place]:
     """The board connected for the program `holder`, until the block ends; the target as it is found there.
@@ -125,7 +132,7 @@ def open_place(board: Board, target: Target, holder: str) -> Iterator[Place]:
     """
     with open_session(board, wait_s=WAIT_S, holder=f"benchmarks.{holder}") as session:
         target = fitted(session, target)
-        with Builder(target, workers=len(board.target().cores)) as builder:
+        with Builder(target, workers=compilers(board)) as builder:
             yield Place(board, target, session, builder)
 
 

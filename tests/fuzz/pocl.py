@@ -18,8 +18,8 @@ import pytest
 from numpy.typing import NDArray
 
 from boards.target import POCL, Target
-from cross.loopnest import LoopNest
-from device_runtime.drivers.device import SMALLEST_BUFFER_BYTES, launch_arguments
+from cross.loopnest import LoopNest, to_text
+from device_runtime.drivers.device import SMALLEST_BUFFER_BYTES, Device, launch_arguments
 from device_runtime.drivers.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, Folders
 from device_runtime.drivers.opencl_driver import open_opencl
 from device_runtime.measure.board_facts import probe
@@ -62,6 +62,15 @@ class Pocl:
         here: Target = msgspec.structs.replace(target, gpu=target.gpu.with_vectors_up_to(self.lanes))
         return here
 
+    def open(self) -> Device:
+        """The device, in a child process."""
+        return open_opencl(POCL, *self.folders, threads=1)
+
+    @property
+    def merges(self) -> bool:
+        """Whether several kernels are built as one program."""
+        return True
+
     def run(self, job: PoclJob) -> Array:
         """The output of one kernel."""
         return self.run_all([job])[0]
@@ -70,11 +79,12 @@ class Pocl:
         """The outputs of several kernels, all built as one program and run in one child."""
         outputs = [_output(job) for job in jobs]
         begun = mmap.mmap(-1, 8)
-        kernels = in_one_program([job.kernel for job in jobs])
+        kernels = [job.kernel for job in jobs]
+        kernels = in_one_program(kernels) if self.merges else kernels
         merged = [replace(job, kernel=kernel) for job, kernel in zip(jobs, kernels, strict=True)]
         failure = self._filled(outputs, functools.partial(_run_all, merged, self, begun))
         at = int.from_bytes(begun[:8], "little")
-        assert failure is None, f"{failure}\n{jobs[at].kernel.code!s}"
+        assert failure is None, f"{failure}\n{to_text(jobs[at].nest)}"
         return outputs
 
     def run_model(self, plan: ModelPlan, inputs: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:
@@ -82,8 +92,8 @@ class Pocl:
         outputs = [{spec.name: np.zeros(spec.shape, spec.dtype) for spec in plan.outputs} for _ in inputs]
 
         def run(shared: mmap.mmap) -> dict[str, Any]:
-            device = open_opencl(POCL, *self.folders, threads=1)
-            merged = with_one_program(plan)
+            device = self.open()
+            merged = with_one_program(plan) if self.merges else plan
             for given in inputs:
                 found = run_on_device(device, merged, given)
                 shared.write(b"".join(found[spec.name].tobytes() for spec in plan.outputs))
@@ -176,7 +186,7 @@ def _run_all(jobs: Sequence[PoclJob], pocl: Pocl, begun: mmap.mmap, shared: mmap
     """In the child, whose environment nobody else sees."""
     if pocl.optimized:
         os.environ.pop("POCL_EXTRA_BUILD_FLAGS", None)
-    device = open_opencl(POCL, *pocl.folders, threads=1)
+    device = pocl.open()
     for number, job in enumerate(jobs):
         begun[:8] = number.to_bytes(8, "little")
         arrays = [

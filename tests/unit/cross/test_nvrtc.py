@@ -33,8 +33,9 @@ def matmul() -> LoopNest:
 
 @pytest.fixture
 def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(nvrtc, "LIBRARY", "libnvrtc-is-not-here.so.12")
-    monkeypatch.setattr(nvrtc, "_wheel", lambda: ())
+    monkeypatch.setattr(
+        nvrtc, "LIBRARIES", {"libnvrtc-is-not-here.so.12": "nowhere", "nor-here.so.13": "nowhere"}
+    )
     nvrtc._library.cache_clear()
     yield
     nvrtc._library.cache_clear()
@@ -60,10 +61,26 @@ def test_without_nvrtc_the_message_says_what_to_install(without_nvrtc: None) -> 
     with pytest.raises(NvrtcMissing) as raised:
         compile([("matmul_0", matmul())], JETSON)
     assert str(raised.value) == (
-        "compiling for CUDA needs NVRTC (libnvrtc-is-not-here.so.12), which is not installed; "
-        "install the extra [cuda]: pip install 'tune-for-board[cuda]'; on a host without CUDA, where pycuda "
-        "cannot be built, its wheel alone: pip install nvidia-cuda-nvrtc-cu12"
+        "compiling for CUDA needs NVRTC (libnvrtc-is-not-here.so.12 or nor-here.so.13), which is not "
+        "installed; install the extra [cuda]: pip install 'tune-for-board[cuda]'; on a host without CUDA, "
+        "where pycuda cannot be built, its wheel alone: pip install nvidia-cuda-nvrtc-cu12"
     )
+
+
+def test_a_later_nvrtc_serves_where_the_first_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nvidia.cuda_nvrtc")
+    later = {"libnvrtc-is-not-here.so.11": "nowhere", "libnvrtc.so.12": "nvidia.cuda_nvrtc"}
+    monkeypatch.setattr(nvrtc, "LIBRARIES", later)
+    nvrtc._library.cache_clear()
+    assert compile_cubin('extern "C" __global__ void k(float *y) { *y = 1; }', "sm_53")
+    nvrtc._library.cache_clear()
+
+
+def test_an_architecture_that_this_nvrtc_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("nvidia.cuda_nvrtc")
+    monkeypatch.setattr(nvrtc, "ARCHITECTURES", ("sm_35",))  # left out by CUDA 12, as sm_53 by CUDA 13
+    with pytest.raises(CompileError, match=r"(?s)this NVRTC does not compile for sm_35: .*nvrtc-cu12$"):
+        compile_cubin("", "sm_35")
 
 
 def test_an_unknown_architecture_is_refused_before_anything_is_loaded(without_nvrtc: None) -> None:
