@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from contextlib import contextmanager, suppress
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from device_runtime.drivers.cuda_driver import cuda_devices, find_capable, open_cuda
 from device_runtime.drivers.device import Device
@@ -26,16 +27,20 @@ Plain = Dict[str, Any]
 
 
 class Driver(NamedTuple):
-    """One way of driving GPUs; all three are called in a child process.
+    """One way of driving GPUs; the functions are called in a child process.
 
     `open(wanted, folders, threads)`: the device whose name holds `wanted`, threads for one that is the CPU.
     `find(variant, scratch)`: name and most threads of a block of the device that a bundle's variant would
     run on. Both raise Fault("link"). `devices(scratch)`: what every device can do.
+    `modules`: what the server imports before it forks, so that not each child does.
+    `namespaces`: whether the driver works in namespaces of its own.
     """
 
     open: Callable[[str, Folders, int], Device]
     find: Callable[[Plain, str], Tuple[str, int]]
     devices: Callable[[str], List[Plain]]
+    modules: Tuple[str, ...]
+    namespaces: bool
 
 
 GPU_DRIVERS = {
@@ -43,11 +48,17 @@ GPU_DRIVERS = {
         lambda wanted, folders, threads: open_opencl(wanted, *folders, threads),
         lambda variant, scratch: find_opencl(variant["device"], scratch),
         opencl_devices,
+        modules=("numpy",),  # OpenCL's loader loads drivers, which may start threads
+        namespaces=True,
     ),
     "cuda": Driver(
         lambda wanted, folders, threads: open_cuda(wanted),
         lambda variant, scratch: find_capable(variant["device"], variant["compute_capability"]),
         lambda scratch: cuda_devices(),
+        modules=("numpy", "pycuda.driver"),
+        # cuInit fails ("OS call failed") where /proc is of other namespaces. A cubin runs on the GPU alone:
+        # all that such a child runs on the CPU is the runtime and the driver.
+        namespaces=False,
     ),
 }
 
@@ -68,7 +79,40 @@ def gpu_folders(device_dir: str, name: str) -> Iterator[Folders]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def run_with_driver(
+    kind: str,
+    work: Callable[[], Plain],
+    limits: Limits,
+    writable: Sequence[str],
+    watch_fd: Optional[int] = None,
+) -> Outcome:
+    """`work` in a child process that drives GPUs of this kind and writes files in these folders only. Raises
+    PeerGone.
+
+    Drivers start threads, may crash, and reserve far more address space than they use.
+    """
+    driver = GPU_DRIVERS[kind]
+    _imported(driver.modules)
+    bounds = dataclasses.replace(
+        limits,
+        limit_address_space=False,
+        file_bytes=GPU_FILE_BYTES,
+        writable=(*writable, *DRIVERS_WRITE),
+        namespaces=driver.namespaces,
+    )
+    return run_isolated(work, bounds, watch_fd)
+
+
+def _imported(modules: Sequence[str]) -> None:
+    """Import what is there; what is not the child will miss. numpy starts no threads: the server forks."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for name in modules:
+        with suppress(ImportError):
+            importlib.import_module(name)
+
+
 def run_on_gpu(
+    kind: str,
     work: Callable[[Folders], Plain],
     limits: Limits,
     device_dir: str,
@@ -77,14 +121,9 @@ def run_on_gpu(
     *,
     keeps: bool = True,
 ) -> Outcome:
-    """`work` on the folders `name` of the device directory, in a child process that writes files in them
-    only; without `keeps`, in the one that is removed afterwards. Needs the lease. Raises PeerGone.
-
-    Drivers start threads, may crash, and reserve far more address space than they use.
+    """`work` on the folders `name` of the device directory, by `run_with_driver`; without `keeps`, it writes
+    only in the one that is removed afterwards. Needs the lease. Raises PeerGone.
     """
     with gpu_folders(device_dir, name) as folders:
         written = folders if keeps else folders[1:]
-        bounds = dataclasses.replace(
-            limits, limit_address_space=False, file_bytes=GPU_FILE_BYTES, writable=(*written, *DRIVERS_WRITE)
-        )
-        return run_isolated(functools.partial(work, folders), bounds, watch_fd)
+        return run_with_driver(kind, functools.partial(work, folders), limits, written, watch_fd)

@@ -58,7 +58,7 @@ def in_child(
     def placed(folders: Folders) -> Plain:
         return work(dataclasses.replace(model, folders=folders))
 
-    return run_on_gpu(placed, bounds, device_dir, f"{model.kind}-models", watch_fd)
+    return run_on_gpu(model.kind, placed, bounds, device_dir, f"{model.kind}-models", watch_fd)
 
 
 def shared_memory(outputs_bytes: int) -> mmap.mmap:

@@ -61,14 +61,15 @@ def choose(manifest: Plain, target: str, device_dir: str, watch_fd: Optional[int
 
 def _device(variant: Plain, device_dir: str, watch_fd: Optional[int]) -> str:
     """What the variant would run on. Raises Fault with what is missing."""
-    if variant["kind"] == "cpu":
+    kind = variant["kind"]
+    if kind == "cpu":
         machine = platform.machine()
         wanted = variant["triple"].split("-")[0]
         if wanted != machine:
             raise Fault("link", f"it is for {wanted}, this board is {machine}")
         return machine
     looking = functools.partial(_find, variant)
-    outcome = run_on_gpu(looking, LOOKING, device_dir, variant["kind"], watch_fd, keeps=False)
+    outcome = run_on_gpu(kind, looking, LOOKING, device_dir, kind, watch_fd, keeps=False)
     if outcome.failure is not None:
         raise Fault(outcome.failure.kind, outcome.failure.text)
     assert outcome.answer is not None

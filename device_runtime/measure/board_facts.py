@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import glob
 import os
 import platform
@@ -10,11 +10,11 @@ import shutil
 import tempfile
 from typing import Any, Dict, List, Optional, Sequence
 
-from device_runtime.drivers.gpu_open import DRIVERS_WRITE, GPU_DRIVERS, gpu_folders
+from device_runtime.drivers.gpu_open import GPU_DRIVERS, Driver, gpu_folders, run_with_driver
 from device_runtime.drivers.opencl_lanes import vector_lanes
 from device_runtime.protocol import PROTOCOL_VERSION, RUNTIME_VERSION
 from device_runtime.sandbox.confinement import protection
-from device_runtime.sandbox.isolation import Limits, run_isolated
+from device_runtime.sandbox.isolation import Limits
 
 CPU_DIR = "/sys/devices/system/cpu"
 CLOCK = "cpu MHz"
@@ -23,7 +23,7 @@ IDENTITY = (  # entries of /proc/cpuinfo that say which core it is
     "CPU implementer", "CPU part", "CPU variant",
 )  # fmt: skip
 NO_GPUS: Dict[str, List[Any]] = {**{name: [] for name in GPU_DRIVERS}, "gpu_errors": []}
-GPU_LIMITS = Limits(timeout_s=30.0, memory_bytes=2 << 30, limit_address_space=False)
+GPU_LIMITS = Limits(timeout_s=30.0, memory_bytes=2 << 30)
 
 
 def probe(device_dir: str, gpus: bool = True) -> Dict[str, Any]:
@@ -173,14 +173,18 @@ def _memory() -> Dict[str, int]:
     return found
 
 
+def _devices(driver: Driver, scratch: str) -> Dict[str, Any]:
+    return {"devices": driver.devices(scratch)}
+
+
 def _gpus(device_dir: str) -> Dict[str, Any]:
     """In a child: a GPU driver starts threads, and the server must stay free to fork."""
     found: Dict[str, Any] = {name: list(none) for name, none in NO_GPUS.items()}
     scratch = tempfile.mkdtemp(prefix="probe-", dir=device_dir)
     try:
-        limits = dataclasses.replace(GPU_LIMITS, writable=(scratch, *DRIVERS_WRITE))
         for name, driver in GPU_DRIVERS.items():
-            outcome = run_isolated(lambda: {"devices": driver.devices(scratch)}, limits)  # noqa: B023 - runs at once
+            work = functools.partial(_devices, driver, scratch)
+            outcome = run_with_driver(name, work, GPU_LIMITS, [scratch])
             if outcome.answer is not None:
                 found[name] = outcome.answer.get("devices", [])
             if outcome.failure is not None:

@@ -75,7 +75,8 @@ class Limits:
     """Wall time, and memory beyond what the parent already has. GPU drivers reserve far more address space
     than they use; for them only resident memory is limited. `file_bytes`: of any file, what the child prints
     included. `writable`: folders, the only ones where Landlock lets it write files. `cpu_s`: seconds of
-    processor time of any of its processes, which the machine's load does not change."""
+    processor time of any of its processes, which the machine's load does not change. `namespaces`: in some of
+    its own, where the system has them."""
 
     timeout_s: float
     memory_bytes: int
@@ -83,6 +84,7 @@ class Limits:
     file_bytes: int = MAX_OUTPUT_BYTES
     writable: Tuple[str, ...] = ()
     cpu_s: Optional[int] = None
+    namespaces: bool = True
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def run_isolated(
     report_fd, keeper_fd = os.pipe()
     output_fd = os.memfd_create("output")
     try:
-        pid, apart = fork_apart()
+        pid, apart = fork_apart() if limits.namespaces else (os.fork(), False)
         if pid == 0:
             _be_the_keeper(work, limits, _Ends(child_fd, output_fd, keeper_fd), nonce, apart)
         os.close(child_fd)
@@ -151,7 +153,7 @@ def _be_the_keeper(
     try:
         os.setsid()
         _close_all_but(ends)
-        confined = not apart and enter_namespaces()
+        confined = limits.namespaces and not apart and enter_namespaces()
         _end_with_parent(ends.report_fd)
         if confined and os.fork() != 0:  # the first process in there keeps, this one only stays its parent
             _close_all_but(())

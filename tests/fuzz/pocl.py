@@ -20,18 +20,18 @@ from numpy.typing import NDArray
 from boards.target import POCL, Target
 from cross.loopnest import LoopNest, to_text
 from device_runtime.drivers.device import SMALLEST_BUFFER_BYTES, Device, launch_arguments
-from device_runtime.drivers.gpu_open import DRIVERS_WRITE, GPU_FILE_BYTES, Folders
+from device_runtime.drivers.gpu_open import Folders, run_with_driver
 from device_runtime.drivers.opencl_driver import open_opencl
 from device_runtime.measure.board_facts import probe
 from device_runtime.protocol import GpuKernel, GpuModule, MeasureFailure
 from device_runtime.sandbox.guarded_memory import Region
-from device_runtime.sandbox.isolation import Limits, run_isolated
+from device_runtime.sandbox.isolation import Limits
 from tests.model_libraries import run_on_device
 from toolkit.bundle.model_plan import ModelPlan
 
 Array = NDArray[Any]
 DEFINED = re.compile(r"^(?:static inline|__constant) [\w ]+ (\w+)[(\[]", re.M)  # helpers and tables
-LIMITS = Limits(300.0, 2 << 30, limit_address_space=False, file_bytes=GPU_FILE_BYTES)
+LIMITS = Limits(300.0, 2 << 30)
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Pocl:
         return open_opencl(POCL, *self.folders, threads=1)
 
     @property
-    def merges(self) -> bool:
-        """Whether several kernels are built as one program."""
-        return True
+    def kind(self) -> str:
+        """Of the target. Several kernels of OpenCL C are built as one program."""
+        return "opencl"
 
     def run(self, job: PoclJob) -> Array:
         """The output of one kernel."""
@@ -80,7 +80,7 @@ class Pocl:
         outputs = [_output(job) for job in jobs]
         begun = mmap.mmap(-1, 8)
         kernels = [job.kernel for job in jobs]
-        kernels = in_one_program(kernels) if self.merges else kernels
+        kernels = in_one_program(kernels) if self.kind == "opencl" else kernels
         merged = [replace(job, kernel=kernel) for job, kernel in zip(jobs, kernels, strict=True)]
         failure = self._filled(outputs, functools.partial(_run_all, merged, self, begun))
         at = int.from_bytes(begun[:8], "little")
@@ -93,7 +93,7 @@ class Pocl:
 
         def run(shared: mmap.mmap) -> dict[str, Any]:
             device = self.open()
-            merged = with_one_program(plan) if self.merges else plan
+            merged = with_one_program(plan) if self.kind == "opencl" else plan
             for given in inputs:
                 found = run_on_device(device, merged, given)
                 shared.write(b"".join(found[spec.name].tobytes() for spec in plan.outputs))
@@ -108,8 +108,7 @@ class Pocl:
     ) -> MeasureFailure | None:
         """Fills the outputs, in order, with what `work` writes in a child."""
         shared = mmap.mmap(-1, max(1, sum(output.nbytes for output in outputs)))
-        limits = replace(LIMITS, writable=(*self.folders, *DRIVERS_WRITE))
-        outcome = run_isolated(functools.partial(work, shared), limits)
+        outcome = run_with_driver(self.kind, functools.partial(work, shared), LIMITS, self.folders)
         for output in outputs if outcome.failure is None else ():
             output[...] = np.frombuffer(shared.read(output.nbytes), output.dtype).reshape(output.shape)
         return outcome.failure

@@ -162,6 +162,7 @@ def _facts(probe: Probe) -> list[tuple[str, str]]:
     ]
     lines += [("temperature", f"{zone.celsius:.0f} °C ({zone.name})") for zone in probe.thermal]
     lines += [(kind, device.text) for kind, devices in probe.gpus.items() for device in devices]
+    lines += [("GPU error", text) for text in probe.gpu_errors]
     return lines
 
 

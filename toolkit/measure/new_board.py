@@ -204,7 +204,8 @@ def _tables(
     }
     if given:
         names = ", ".join(target["name"] for target in targets)
-        raise InputError(f"--set {next(iter(given))}...: the board has no such target, only {names}")
+        why = "".join(f"; {text}" for text in answer.gpu_errors)
+        raise InputError(f"--set {next(iter(given))}...: the board has no such target, only {names}{why}")
     return tables, tuple(copied)
 
 

@@ -276,10 +276,16 @@ def test_a_tool_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_system_compiler_serves_where_zig_is_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", ["", "-D_FORTIFY_SOURCE=2"])  # what a distribution's compiler has by itself
+def test_a_system_compiler_serves_where_zig_is_missing(own: str, tmp_path: Path) -> None:
     toolchain = system_toolchain("x86_64", os.environ)
     if toolchain is None:
         pytest.skip("no system compiler on this machine")
+    script = tmp_path / "distributions-cc"
+    script.write_text(f'#!/bin/sh\nexec {toolchain.compiler[0]} {own} "$@"\n')
+    script.chmod(0o755)
+    toolchain = system_toolchain("x86_64", os.environ | {"CC": str(script)})
+    assert toolchain is not None and toolchain.compiler[0] == str(script)
     extra = native_objects(HOST, tmp_path, toolchain=toolchain)
     objects = [compile_ir(TWICE, HOST), compile_c("int one(void) { return 1; }", HOST, toolchain=toolchain)]
     path = tmp_path / "kernels.so"
