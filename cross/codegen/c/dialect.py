@@ -35,6 +35,8 @@ class Dialect:
     functions: Mapping[str, str]  # operations on two int32 that have a function of their own: its definition
     # by operator and type: the body of a function of a and b that rounds as IEEE 754 does
     rounded: Mapping[tuple[str, str], str]
+    # by type and wider type: the body of a function that makes a value of the one one of the other
+    widened: Mapping[tuple[str, str], str]
     preludes: Mapping[str, str]  # by dtype: what must stand before its first use
     vectors: bool  # whether arithmetic runs on vectors; otherwise only loads and stores do
     load_vector: str  # {type}, {lanes}, {address}

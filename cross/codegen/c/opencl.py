@@ -66,6 +66,7 @@ OPENCL_C = Dialect(
         ("/", "float"): _QUOTIENT,
         ("/", "double"): "{ return a / b; }",
     },
+    widened={},
     preludes={"float64": "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"},
     vectors=True,
     load_vector="vload{lanes}(0, {address})",

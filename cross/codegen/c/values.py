@@ -278,9 +278,13 @@ class Values:
         if dtype == "bool":
             return f"({text} != 0)"
         kind, other = self.type(dtype), self.type(source)
+        name = f"{kind}_of_{other}".replace(" ", "_")
+        if (other, kind) in self.dialect.widened:
+            self.helpers[name] = f"{kind} {name}({other} a) {self.dialect.widened[other, kind]}"
+            return f"{name}({without_parentheses(text)})"
         if source not in FLOATS or dtype in FLOATS:
             return f"({kind}){text}"
-        limits, name = np.iinfo(dtype), f"{kind}_of_{other}".replace(" ", "_")
+        limits = np.iinfo(dtype)
         low, high = (self.literal(float(end), source) for end in (limits.min, limits.max))
         most, least = self.literal(limits.max, dtype), self.literal(limits.min, dtype)
         self.helpers[name] = (
