@@ -29,14 +29,16 @@ from cross.expression.language.terms import walk
 from cross.expression.rewrites.rfactor import rfactor
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.gpu_multi_level import (
+    LIKELY_UNROLL,
     Contraction,
     contraction,
     contraction_knobs,
     contraction_tiles,
     is_contraction,
     multi_level,
+    weighs_tiles,
 )
-from cross.schedule.gpu_tiles import unroll_knob
+from cross.schedule.gpu_tiles import USUAL_UNROLL, unroll_knob
 from cross.schedule.gpu_two_level import (
     PREFERRED_THREADS,
     THREADS_OF_A_SUM,
@@ -182,7 +184,8 @@ def _space(operator: Operator, program: Operator, target: Target, limits: GpuLim
         elif not sketch.is_partial(group):
             add_two_level(group.owner, group.reduction)
     if any(group.reduction is not None for group in plan.groups):
-        knobs.append(unroll_knob())
+        likely = any(weighs_tiles(item, limits) for item in sketch.contractions.values())
+        knobs.append(unroll_knob(LIKELY_UNROLL if likely else USUAL_UNROLL))
     build = functools.partial(_schedule, sketch)
     rules = tuple(constraints)
     return ScheduleSpace(operator, target, tuple(knobs), rules, build, program=program, tiled=tiled)

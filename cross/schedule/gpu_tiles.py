@@ -10,11 +10,12 @@ THREADS_ALONG_AN_AXIS = 256  # at most: with more, spaces grow and few blocks sh
 LARGEST_OUTER = 8  # elements of one thread along an axis, level by level
 LARGEST_INNER = 8
 UNROLL_LIMITS = (0, 16, 64, 512, 1024)
+USUAL_UNROLL = 64
 
 
-def unroll_knob() -> Knob:
+def unroll_knob(preferred: int = USUAL_UNROLL) -> Knob:
     """How many statements of a thread are written out."""
-    return single("unroll", UNROLL_LIMITS, UNROLL_LIMITS[2])
+    return single("unroll", UNROLL_LIMITS, preferred)
 
 
 def thread_tiles(extent: int, vectors: tuple[int, ...] = ()) -> tuple[tuple[int, int, int, int], ...]:

@@ -33,7 +33,8 @@ def test_what_a_launch_takes_is_what_the_source_says(board: str, target_name: st
     target = load(board).target(target_name)
     if target.kind == "cuda":
         pytest.importorskip("nvidia.cuda_nvrtc")
-    nest = conv(target)
+    tiles = {"conv.y": [1, 1, 1, 1], "conv.x": [1, 8, 1, 1], "conv.c": [1, 16, 1, 1]}
+    nest = conv(target, **tiles)
     program = gpu_program("k", nest, target)
     found = inspect_gpu("k", nest, target)
     assert [(one.name, one.blocks, one.threads, one.shared_bytes) for one in found] == [
