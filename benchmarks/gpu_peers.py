@@ -1,12 +1,12 @@
 """Tuned GPU kernels against the vendor's libraries: C1 to C12, the 1024-cubed and BERT's matrix products.
 
-    python -m benchmarks.gpu_peers --board h200-here.toml --python PATH/OF/AN/ENVIRONMENT/bin/python
+    toolkit boards new here.toml --local
+    python -m benchmarks.gpu_peers --board here.toml --python PATH/OF/AN/ENVIRONMENT/bin/python
 
 Each operator is tuned with --trials (400), in float32, through the board's runtime. PyTorch with cuDNN and
 cuBLAS, TF32 off, runs in a process of its own here, under --python, an environment with a CUDA build of it.
-So this is to be started on the machine with the GPU, whose board file is a copy of boards/h200.toml with
-`kind = "local"` and no host under [link]. Both sides are then timed in turn, round by round: ours by the
-driver's events, theirs as one graph of many launches.
+So this is to be started on the machine with the GPU. Both sides are then timed in turn, round by round: ours
+by the driver's events, theirs as one graph of many launches.
 
 Printed: GFLOP/s, the ratio of the speeds (the median of the rounds, with the lowest and the highest), their
 geometric mean, trials a second and the board's busy share; --json keeps all of it with the versions and the

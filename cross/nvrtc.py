@@ -17,10 +17,8 @@ from pathlib import Path
 
 from cross.errors import CompileError
 
-LIBRARIES = {
-    "libnvrtc.so.12": "nvidia.cuda_nvrtc",
-    "libnvrtc.so.13": "nvidia.cu13",
-}  # by file: its wheel's package
+# by file: the package of its wheel
+LIBRARIES = {"libnvrtc.so.12": "nvidia.cuda_nvrtc", "libnvrtc.so.13": "nvidia.cu13"}
 ARCHITECTURES = (
     "sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62", "sm_70", "sm_72", "sm_75", "sm_80", "sm_86",
     "sm_87", "sm_89", "sm_90",
@@ -28,9 +26,8 @@ ARCHITECTURES = (
 OPTIONS = ("--std=c++14", "--fmad=true", "--extra-device-vectorization", "-w")
 LOG_CHARACTERS = 2000  # of the compiler's text in an error
 
-_INVALID_OPTION = (
-    5  # NVRTC_ERROR_INVALID_OPTION: the only option that depends on the board is its architecture
-)
+# NVRTC_ERROR_INVALID_OPTION; the one option that depends on the board is its architecture
+_INVALID_OPTION = 5
 _SECTION_HEADER = struct.Struct(
     "<IIQQQQIIQQ"
 )  # ELF64: name, type, flags, addr, offset, size, link, info, ...

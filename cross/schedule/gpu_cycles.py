@@ -31,9 +31,7 @@ VECTOR_BYTES = 16  # of that
 WARP = 32
 # Of a multiprocessor, since Maxwell, by the tables of the CUDA programming guide; shared memory at least.
 THREADS, REGISTERS, SHARED_BYTES, BLOCKS = 2048, 65536, 65536, 16
-BUSY_WARPS = (
-    8  # of a multiprocessor: with fewer, its four schedulers find too few instructions that can begin
-)
+BUSY_WARPS = 4  # of a multiprocessor, one for each of its schedulers
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,12 +55,13 @@ UNKNOWN_REGISTERS = 128  # accumulators of a thread where the driver does not sa
 PREFERRED_THREADS = (16, 8)  # along the last axis and the longest other one, each of 4 x 4 elements
 PREFERRED_REGISTERS = 48  # of such a thread
 PREFERRED_STEP = 8  # of the reduction between two barriers
-MOST_THREADS = 32  # along an axis, of the tiles that are weighed ahead of any measurement
-FEWEST_THREADS = 32
+# The tiles that are weighed ahead of any measurement:
+MOST_THREADS = 32  # along an axis
+FEWEST_THREADS = 32  # of a block
 SPARE_REGISTERS = 16  # of a thread, as the prediction may be too low
+LIKELY_STEPS = (4, 8, 16, 32, 64)  # of the reduction between two barriers
 LIKELY_UNROLL = 512
 LIKELY_WRITTEN_OUT = 1024  # multiply-adds
-LIKELY_STEPS = (4, 8, 16, 32, 64)  # of the reduction between two barriers, likewise
 FUSED = "f"
 
 

@@ -68,13 +68,17 @@ def _pick(driver: Any, wanted: str) -> Any:
 
 
 def cuda_devices() -> List[Dict[str, Any]]:
-    """What every CUDA device of this board can do; none without pycuda. Sizes in bytes, clock in Hz."""
+    """What every CUDA device of this board can do; none without pycuda. Sizes in bytes, clock in Hz.
+
+    Raises Fault("link") where NVIDIA's driver does not begin.
+    """
     try:
         driver = importlib.import_module("pycuda.driver")
     except ImportError:
         return []
-    driver.init()
-    return [_described(driver, driver.Device(index)) for index in range(driver.Device.count())]
+    with typed(driver, "looking for devices", "link"):
+        driver.init()
+        return [_described(driver, driver.Device(index)) for index in range(driver.Device.count())]
 
 
 def _described(driver: Any, device: Any) -> Dict[str, Any]:
