@@ -16,7 +16,7 @@ from boards.probe import Caches, HostFacts, Vectors
 
 OF_THE_DESIGN = {
     "host", "emulated-a53", "pocl", "rpi3b", "rock960", "firefly-rk3399", "ultra96", "hikey970", "odroid-n2",
-    "jetson-nano", "jetson-orin-nano", "titan-x", "p100", "h200",
+    "jetson-nano", "jetson-orin-nano", "titan-x", "p100", "h100", "h200",
     "rpi4", "rpi5", "rpi-zero2w", "rock-5b", "imx8mm", "kria-kv260", "orange-pi-zero3",
 }  # fmt: skip
 SHIPPED = Path(__file__).parents[3] / "boards"
@@ -46,7 +46,13 @@ def test_a_shipped_board_loads_by_name_and_by_path(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "target", "peak_gflops"),
     # the makers' own figures, where there are any: TITAN X 6.6, P100 10.6, H200 67 TFLOPS, Jetson Nano 0.236
-    [("titan-x", "gpu", 6600), ("p100", "gpu", 10600), ("h200", "gpu", 67000), ("jetson-nano", "gpu", 236)],
+    [
+        ("titan-x", "gpu", 6600),
+        ("p100", "gpu", 10600),
+        ("h100", "gpu", 67000),
+        ("h200", "gpu", 67000),
+        ("jetson-nano", "gpu", 236),
+    ],
 )
 def test_estimated_peaks_agree_with_the_data_sheets(name: str, target: str, peak_gflops: float) -> None:
     assert load(name).target(target).estimated_peak_gflops == pytest.approx(peak_gflops, rel=0.01)

@@ -26,7 +26,14 @@ def facts(key: tuple[str, str]) -> tuple[Board, Target, GpuLimits]:
 
 
 def test_the_gpus_of_the_design_are_there() -> None:
-    assert {board for board, _ in CUDAS} == {"jetson-nano", "jetson-orin-nano", "titan-x", "p100", "h200"}
+    assert {board for board, _ in CUDAS} == {
+        "jetson-nano",
+        "jetson-orin-nano",
+        "titan-x",
+        "p100",
+        "h100",
+        "h200",
+    }
     assert {board for board, _ in MALIS} == {"rock960", "firefly-rk3399", "odroid-n2", "hikey970", "rock-5b"}
     assert set(GPUS) == {*CUDAS, *MALIS, ("pocl", "opencl")}
 
