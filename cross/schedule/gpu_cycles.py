@@ -8,30 +8,30 @@ multiprocessor without a block. `cycles` weighs all of that; only a measurement 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from boards.target import GpuLimits
-from cross.schedule.space import Values
+from boards.target import Target
 
 # Fitted to 156 programs of nine operators (1024-cubed, BERT's products, 1x1 and 3x3 convolutions) on an H100,
-# whose times they predict with a standard error of 34 %; the fastest by them took 1.12 times as long as the
-# fastest of the 8 to 26 of an operator (geometric mean).
+# tests/unit/cross/h100_tiles.json; test_gpu_cycles.py beside it says how well:
 STEP_CYCLES = 400  # of a step, whatever it does: barriers, and the first fetch's way to memory
 FETCH_CYCLES = 40  # more for each vector that a thread fetches
 TERM_CYCLES = 10  # more for each term of the reduction: loads and multiply-adds wait for one another
-LANES = 128  # multiply-adds that a multiprocessor begins in a cycle
-LOADED_BYTES = 128  # that it loads from shared memory in a cycle
-FETCHED_BYTES = 64  # that it fetches from the cache behind it in a cycle
+FETCHED_BYTES = 64  # that a multiprocessor fetches from the cache behind it in a cycle
+BUSY_WARPS = 4  # of a multiprocessor, beyond which no scheduler is without a warp
+IDLE_EXPONENT = 0.75  # how much of the time is lost where some are
+# Of the architecture:
+LOADED_BYTES = 128  # that a multiprocessor loads from shared memory in a cycle: 32 banks of 4 bytes
 ROW_TERMS = 4  # of float32 in the widest load
 VECTOR_BYTES = 16  # of that
 WARP = 32
-# Of a multiprocessor, since Maxwell, by the tables of the CUDA programming guide; shared memory at least.
-THREADS, REGISTERS, SHARED_BYTES, BLOCKS = 2048, 65536, 65536, 16
-BUSY_WARPS = 4  # of a multiprocessor, one for each of its schedulers
+# Of a multiprocessor, by the table of technical specifications per compute capability in the CUDA programming
+# guide, from 5.0 on; of shared memory and blocks the least of all.
+THREADS = {"sm_75": 1024, "sm_86": 1536, "sm_87": 1536, "sm_89": 1536}  # 2048 of all others
+REGISTERS, SHARED_BYTES, BLOCKS = 65536, 65536, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,36 +55,28 @@ class BlockShapes:
     blocks: NDArray[np.int64]
 
 
-def cycles(shapes: BlockShapes, limits: GpuLimits) -> NDArray[np.float64]:
-    """Cycles until the last multiprocessor is done, [N]."""
+def cycles(shapes: BlockShapes, target: Target) -> NDArray[np.float64]:
+    """Cycles until the last multiprocessor of a target with GPU limits is done, float64 [N]; of float32."""
+    assert target.gpu is not None
     warps = -(-shapes.threads // WARP)
     along = np.minimum(shapes.threads_along, WARP)
-    # Four terms of a row are one load, where the loop over them is written out; rows of a warp are a multiple
-    # of all banks apart, and its threads along the last axis want the same of a row.
+    # Where the loop over terms is written out, a load brings four terms of a row. Threads along the last axis
+    # load the same; those of different rows lie a multiple of all banks apart and load one after the other.
     rows = shapes.rows / ROW_TERMS * (WARP / along)
     vectors = -(-shapes.columns // shapes.vector)
-    # Several vectors of a thread lie next to one another: those of a warp are as many vectors apart.
+    # A thread's vectors are next to one another, so that those that a warp loads at once lie as many vectors
+    # apart, and that many of them wait for the same bank.
     columns = vectors**2 * np.maximum(1.0, along * shapes.vector * 4 / LOADED_BYTES)
     loading = warps * (rows + columns) * shapes.depth
-    multiplying = shapes.threads * shapes.rows * shapes.columns * shapes.depth / LANES
+    multiplying = shapes.threads * shapes.rows * shapes.columns * shapes.depth / (target.flops_per_cycle / 2)
     busy = np.maximum(np.maximum(loading, multiplying), shapes.bytes / FETCHED_BYTES)
 
-    mine = -(-shapes.blocks // limits.compute_units)
-    together = np.minimum(THREADS // shapes.threads, REGISTERS // (shapes.threads * shapes.registers))
+    mine = -(-shapes.blocks // target.gpu.compute_units)
+    most_threads = THREADS.get(target.gpu.compute_capability, 2048)
+    together = np.minimum(most_threads // shapes.threads, REGISTERS // (shapes.threads * shapes.registers))
     together = np.minimum(together, np.minimum(SHARED_BYTES // np.maximum(shapes.bytes, 1), BLOCKS))
     together = np.minimum(np.maximum(together, 1), mine)
-    idle = np.maximum(1.0, BUSY_WARPS / (together * warps)) ** 0.75
+    idle = np.maximum(1.0, BUSY_WARPS / (together * warps)) ** IDLE_EXPONENT
     fetching = FETCH_CYCLES * shapes.bytes / (VECTOR_BYTES * shapes.threads)
     waiting = STEP_CYCLES + fetching + TERM_CYCLES * shapes.depth
     return np.asarray(mine / together * shapes.steps * (together * busy * idle + waiting))
-
-
-def grid(options: Sequence[Values]) -> Values:
-    """Every combination of some groups of columns; the columns of a group, [M] each, belong together."""
-    lengths = [len(next(iter(group.values()))) for group in options]
-    places = np.indices(lengths).reshape(len(lengths), -1)
-    return {
-        name: column[place]
-        for group, place in zip(options, places, strict=True)
-        for name, column in group.items()
-    }

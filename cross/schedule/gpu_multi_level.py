@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from boards.target import GpuLimits
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Axis, reads_in
-from cross.schedule.gpu_cycles import WARP, BlockShapes, cycles, grid
 from cross.schedule.gpu_operands import SharedOperand, Sizes, count, product, register_limits, shared_operands
 from cross.schedule.gpu_tiles import powers_of_two, reduction_tiles, thread_tiles
 from cross.schedule.knobs import Knob, single
@@ -55,13 +54,6 @@ UNKNOWN_REGISTERS = 128  # accumulators of a thread where the driver does not sa
 PREFERRED_THREADS = (16, 8)  # along the last axis and the longest other one, each of 4 x 4 elements
 PREFERRED_REGISTERS = 48  # of such a thread
 PREFERRED_STEP = 8  # of the reduction between two barriers
-# The tiles that are weighed ahead of any measurement:
-MOST_THREADS = 32  # along an axis
-FEWEST_THREADS = 32  # of a block
-SPARE_REGISTERS = 16  # of a thread, as the prediction may be too low
-LIKELY_STEPS = (4, 8, 16, 32, 64)  # of the reduction between two barriers
-LIKELY_UNROLL = 512
-LIKELY_WRITTEN_OUT = 1024  # multiply-adds
 FUSED = "f"
 
 
@@ -157,96 +149,7 @@ def contraction_knobs(item: Contraction, limits: GpuLimits) -> tuple[list[Knob],
         widest = limits.vector_lanes(ITEM_BYTES[operand.dtype])
         sizes = [size for size in powers_of_two(widest) if size <= operand.contiguous]
         knobs.append(single(name, sizes, sizes[-1]))
-    constraints = _constraints(item, limits)
-    if weighs_tiles(item, limits):
-        knobs = _likely(item, limits, knobs, constraints)
-    return knobs, constraints
-
-
-def weighs_tiles(item: Contraction, limits: GpuLimits) -> bool:
-    """Whether gpu_cycles.py knows such devices and contractions. It knows no products of Winograd's kind,
-    for which the usual tiles were faster on an H100 (C6 in 15.7 us, with likely ones in 17.6)."""
-    return bool(item.operands) and limits.warp_size == WARP and not item.apart
-
-
-def _likely(
-    item: Contraction, limits: GpuLimits, knobs: list[Knob], constraints: list[Constraint]
-) -> list[Knob]:
-    """The knobs with the tiles as preferred ones that probably take the fewest cycles (gpu_cycles.py)."""
-    names = {axis: f"{item.group.owner.name}.{axis.name}" for axis in item.space}
-    longest = sorted(item.space[:-1], key=lambda axis: axis.extent)[-2:]
-    deepest = max(item.reduce, key=lambda axis: axis.extent, default=None)
-    weighed: dict[str, list[tuple[int, ...]]] = {}
-    for axis in item.space:
-        knob = next(knob for knob in knobs if knob.name == names[axis])
-        inner = max(choice[3] for choice in knob.choices) if axis is item.space[-1] else 1
-        elements = 8 if longest and axis is longest[-1] else 1
-        threads = MOST_THREADS if axis in (item.space[-1], *longest) else 1
-        weighed[knob.name] = [
-            choice
-            for choice in knob.choices
-            if choice[0] == 1 and choice[1] <= threads and choice[2] <= elements and choice[3] == inner
-        ] or [knob.choices[knob.nearest(knob.preferred)]]
-    for axis in item.reduce:
-        knob = next(knob for knob in knobs if knob.name == f"{item.group.reduction_name}.{axis.name}")
-        steps = [choice for choice in knob.choices if choice[1] == 1 and choice[0] in LIKELY_STEPS]
-        usual = [knob.choices[knob.nearest(knob.preferred)]]
-        weighed[knob.name] = steps or usual if axis is deepest else usual
-    fields = {knob.name: knob.fields for knob in knobs}
-    columns = grid(
-        [
-            dict(zip(fields[name], np.array(choices, np.int64).T, strict=True))
-            for name, choices in weighed.items()
-        ]
-    )
-    others = {"shared": 0, "unroll": LIKELY_UNROLL}
-    others |= {knob.fields[0]: knob.preferred[0] for knob in knobs if knob.name not in weighed}
-    values = {**columns, **{name: np.full(count(columns), value) for name, value in others.items()}}
-    valid = np.all([constraint.holds(values) for constraint in constraints], axis=0)
-    valid &= product(values, item.threads) >= FEWEST_THREADS
-    if limits.registers_of_a_launch:
-        registers = product(values, item.threads) * (predicted_registers(item, values) + SPARE_REGISTERS)
-        valid &= registers <= limits.registers_of_a_launch
-    valid &= written_out(item, values, 1, np.full(count(columns), MOST_WRITTEN_OUT)) <= LIKELY_WRITTEN_OUT
-    if not valid.any():
-        return knobs
-    best = int(np.where(valid, cycles(_shapes(item, values), limits), np.inf).argmin())
-    return [
-        replace(knob, preferred=tuple(int(columns[name][best]) for name in knob.fields))
-        if knob.name in weighed
-        else knob
-        for knob in knobs
-    ]
-
-
-def _shapes(item: Contraction, values: Values) -> BlockShapes:
-    """What the cycles of N configurations depend on."""
-
-    def of_thread(axis: Axis) -> NDArray[np.int64]:
-        return product(values, [item.field(axis, level) for level in (1, 3, 4)])
-
-    last, sizes = item.space[-1], block_sizes(item, values)
-    one = np.ones(count(values), np.int64)
-    tiles = [
-        product(values, [item.field(axis, level) for level in range(1, LEVELS + 1)]) for axis in item.space
-    ]
-    steps = {axis: product(values, [item.step(axis, level) for level in (1, 2)]) for axis in item.reduce}
-    outside = math.prod(axis.extent for axis in item.group.owner.axes if axis not in item.space)
-    return BlockShapes(
-        rows=math.prod((of_thread(axis) for axis in item.space[:-1]), start=one),
-        columns=of_thread(last),
-        vector=values[item.field(last, LEVELS)],
-        threads=product(values, item.threads),
-        threads_along=values[item.field(last, 2)],
-        depth=math.prod(steps.values(), start=one),
-        steps=math.prod((-(-axis.extent // step) for axis, step in steps.items()), start=one),
-        bytes=np.asarray(sum(operand.region_bytes(sizes) for operand in item.operands)),
-        registers=predicted_registers(item, values),
-        blocks=math.prod(
-            (-(-axis.extent // tile) for axis, tile in zip(item.space, tiles, strict=True)),
-            start=one * outside,
-        ),
-    )
+    return knobs, _constraints(item, limits)
 
 
 def _preferred_tile(limits: GpuLimits, last: bool) -> tuple[int, int, int, int]:

@@ -28,15 +28,14 @@ from cross.expression.language.tensor import Read, Tensor
 from cross.expression.language.terms import walk
 from cross.expression.rewrites.rfactor import rfactor
 from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.gpu_likely_tiles import UNROLL, knows, likely_tiles
 from cross.schedule.gpu_multi_level import (
-    LIKELY_UNROLL,
     Contraction,
     contraction,
     contraction_knobs,
     contraction_tiles,
     is_contraction,
     multi_level,
-    weighs_tiles,
 )
 from cross.schedule.gpu_tiles import USUAL_UNROLL, unroll_knob
 from cross.schedule.gpu_two_level import (
@@ -162,6 +161,7 @@ def _space(operator: Operator, program: Operator, target: Target, limits: GpuLim
     knobs = _structural_knobs(sketch)
     constraints: list[Constraint] = []
     tiled: list[StageKnobs] = []
+    unroll = USUAL_UNROLL
 
     def add(more: tuple[list[Knob], list[Constraint]]) -> None:
         knobs.extend(more[0])
@@ -177,18 +177,21 @@ def _space(operator: Operator, program: Operator, target: Target, limits: GpuLim
     for group in plan.groups:
         item = sketch.contractions.get(group.owner.name)
         if item is not None:
-            add(contraction_knobs(item, limits))
+            own, rules = contraction_knobs(item, limits)
+            if knows(item, target):
+                own, unroll = likely_tiles(item, target, own, rules), UNROLL
+            add((own, rules))
             tiled.append(contraction_tiles(item))
         elif group.owner.name in sketch.partial:
             constraints.append(partial_sums(group.owner, sketch.partial[group.owner.name], limits))
         elif not sketch.is_partial(group):
             add_two_level(group.owner, group.reduction)
     if any(group.reduction is not None for group in plan.groups):
-        likely = any(weighs_tiles(item, limits) for item in sketch.contractions.values())
-        knobs.append(unroll_knob(LIKELY_UNROLL if likely else USUAL_UNROLL))
+        knobs.append(unroll_knob(unroll))
     build = functools.partial(_schedule, sketch)
-    rules = tuple(constraints)
-    return ScheduleSpace(operator, target, tuple(knobs), rules, build, program=program, tiled=tiled)
+    return ScheduleSpace(
+        operator, target, tuple(knobs), tuple(constraints), build, program=program, tiled=tiled
+    )
 
 
 def _structural_knobs(sketch: _Sketch) -> list[Knob]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from boards.board import load
 from cross.expression import Operator, placeholder
 from cross.expression.families.dense import dense
 from cross.schedule.choose import space_of
-from cross.schedule.gpu_cycles import LANES, BlockShapes, cycles, grid
+from cross.schedule.gpu_cycles import BlockShapes, cycles
 
-H200 = load("h200").target()
+H100 = load("h100").target()
 
 
 def shapes(count: int = 500) -> BlockShapes:
@@ -36,37 +39,53 @@ def shapes(count: int = 500) -> BlockShapes:
     )
 
 
+def measured() -> dict[str, tuple[BlockShapes, NDArray[np.float64]]]:
+    """Programs of nine operators on an H100 and their seconds."""
+    document = json.loads((Path(__file__).parent / "h100_tiles.json").read_text())
+    found = {}
+    for name, rows in document["programs"].items():
+        *columns, seconds = np.array(rows).T
+        named = zip(document["columns"], columns, strict=False)
+        shapes = BlockShapes(**{column: values.astype(np.int64) for column, values in named})
+        found[name] = shapes, seconds
+    return found
+
+
+def test_the_estimate_is_near_what_was_measured() -> None:
+    errors, lost = [], []
+    for shapes, seconds in measured().values():
+        estimated = cycles(shapes, H100)
+        errors += (np.log(seconds) - np.log(estimated)).tolist()
+        lost.append(np.log(seconds[estimated.argmin()] / seconds.min()))
+    assert len(errors) == 156 and np.std(errors) < 0.35  # of the logarithm: 34 %, one factor aside
+    assert np.exp(np.mean(lost)) < 1.13  # what the best by the estimate takes longer than the best
+
+
 def test_no_device_is_faster_than_its_multiply_adds() -> None:
     found = shapes()
-    assert H200.gpu is not None
     work = found.threads * found.rows * found.columns * found.depth * found.steps * found.blocks
-    assert (cycles(found, H200.gpu) * H200.gpu.compute_units * LANES >= work).all()
+    assert H100.gpu is not None
+    lanes = H100.flops_per_cycle / 2
+    assert (cycles(found, H100) * H100.gpu.compute_units * lanes >= work).all()
 
 
 def test_of_two_launches_that_differ_in_blocks_alone_the_larger_takes_longer() -> None:
     found = shapes()
-    assert H200.gpu is not None
-    more = replace(found, blocks=found.blocks + H200.gpu.compute_units)
-    assert (cycles(more, H200.gpu) > cycles(found, H200.gpu)).all()
-
-
-def test_a_grid_has_every_combination_once() -> None:
-    pairs = {"a": np.array([1, 2, 3]), "b": np.array([4, 5, 6])}
-    found = grid([pairs, {"c": np.array([7, 8])}])
-    rows = sorted(zip(*(found[name].tolist() for name in "abc"), strict=True))
-    assert rows == [(a, b, c) for a, b in ((1, 4), (2, 5), (3, 6)) for c in (7, 8)]
+    assert H100.gpu is not None
+    more = replace(found, blocks=found.blocks + H100.gpu.compute_units)
+    assert (cycles(more, H100) > cycles(found, H100)).all()
 
 
 def test_untuned_tiles_are_those_that_were_fast() -> None:
     """On an H100 this program took 68 us, that with the usual tiles of other devices 88."""
     left, right = placeholder((1024, 1024), "left"), placeholder((1024, 1024), "right")
-    space = space_of(Operator("matmul", (left, right), dense(left, right, "matmul")), H200)
+    space = space_of(Operator("matmul", (left, right), dense(left, right, "matmul")), H100)
     found = space.describe(space.default())
     assert found["matmul.i"] == [1, 32, 4, 1] and found["matmul.j"] == [1, 16, 1, 4]
     assert found["matmul.acc.k"] == [64, 1]
 
 
-@pytest.mark.parametrize("board", ["jetson-nano", "jetson-orin-nano", "p100", "titan-x", "h200"])
+@pytest.mark.parametrize("board", ["jetson-nano", "jetson-orin-nano", "p100", "titan-x", "h100"])
 @pytest.mark.parametrize("rows", [7, 128, 1000])
 def test_untuned_tiles_obey_every_board(board: str, rows: int) -> None:
     target = load(board).target("gpu")
