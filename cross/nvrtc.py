@@ -61,6 +61,14 @@ def compile_cubin(source: str, architecture: str) -> bytes:
             f"CUDA architecture {architecture!r}: expected one of {', '.join(ARCHITECTURES)}; "
             "see compute_capability in the board file"
         )
+    return compiled(source, architecture, "CUBIN")
+
+
+def compiled(source: str, architecture: str, what: str) -> bytes:
+    """What NVRTC makes of CUDA C: "CUBIN", or "PTX", for which it takes compute_75 for an architecture, too.
+
+    Raises as `compile_cubin`.
+    """
     library = _library()
     program = ctypes.c_void_p()
     created = library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
@@ -70,9 +78,7 @@ def compile_cubin(source: str, architecture: str) -> bytes:
         words = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
         status = library.nvrtcCompileProgram(program, len(options), words)
         if status != 0:
-            log = _text(library, program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog").decode(
-                errors="replace"
-            )
+            log = _text(library, program, "ProgramLog").decode(errors="replace")
             if status == _INVALID_OPTION:
                 raise CompileError(
                     f"this NVRTC does not compile for {architecture}: {log.strip()[:LOG_CHARACTERS]}; "
@@ -80,14 +86,14 @@ def compile_cubin(source: str, architecture: str) -> bytes:
                     "pip install nvidia-cuda-nvrtc-cu12"
                 )
             raise CompileError(f"NVRTC refuses the code for {architecture}: {log[:LOG_CHARACTERS]}")
-        return _text(library, program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+        return _text(library, program, what)
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def _text(library: ctypes.CDLL, program: ctypes.c_void_p, size_of: str, get: str) -> bytes:
-    size = ctypes.c_size_t()
-    _check(library, library[size_of](program, ctypes.byref(size)), size_of)
+def _text(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
+    get, size = f"nvrtcGet{what}", ctypes.c_size_t()
+    _check(library, library[f"{get}Size"](program, ctypes.byref(size)), f"{get}Size")
     content = ctypes.create_string_buffer(size.value)
     _check(library, library[get](program, content), get)
     return content.raw

@@ -100,7 +100,8 @@ def system_toolchain(arch: str, environment: Mapping[str, str]) -> Toolchain | N
             continue
         return Toolchain(
             identity=f"{Path(path).name} {_answer(path, '-dumpfullversion', '-dumpversion')}",
-            # Ubuntu's and Alpine's compilers define it, which makes calls that our list of libc's has not.
+            # Ubuntu's compiler defines it by itself, and then calls __memcpy_chk and others, which are not
+            # among the functions of libc that artifacts are linked with.
             compiler=(path, *_flags(arch), "-U_FORTIFY_SOURCE"),
             linker=(path, "-nostdlib", "-shared"),
             linker_is_driver=True,

@@ -32,7 +32,7 @@ class Driver(NamedTuple):
     `open(wanted, folders, threads)`: the device whose name holds `wanted`, threads for one that is the CPU.
     `find(variant, scratch)`: name and most threads of a block of the device that a bundle's variant would
     run on. Both raise Fault("link"). `devices(scratch)`: what every device can do.
-    `modules`: what the server imports before it forks, so that not each child does.
+    `modules`: what the server imports before it forks the children of measurements, so that not each does.
     `namespaces`: whether the driver works in namespaces of its own.
     """
 
@@ -91,14 +91,12 @@ def run_with_driver(
 
     Drivers start threads, may crash, and reserve far more address space than they use.
     """
-    driver = GPU_DRIVERS[kind]
-    _imported(driver.modules)
     bounds = dataclasses.replace(
         limits,
         limit_address_space=False,
         file_bytes=GPU_FILE_BYTES,
         writable=(*writable, *DRIVERS_WRITE),
-        namespaces=driver.namespaces,
+        namespaces=GPU_DRIVERS[kind].namespaces,
     )
     return run_isolated(work, bounds, watch_fd)
 
@@ -116,14 +114,16 @@ def run_on_gpu(
     work: Callable[[Folders], Plain],
     limits: Limits,
     device_dir: str,
-    name: str,
     watch_fd: Optional[int] = None,
     *,
+    folder: str = "",
     keeps: bool = True,
 ) -> Outcome:
-    """`work` on the folders `name` of the device directory, by `run_with_driver`; without `keeps`, it writes
-    only in the one that is removed afterwards. Needs the lease. Raises PeerGone.
+    """`work` on a folder of the device directory, called as the kind is unless it is named, by
+    `run_with_driver`. Without `keeps` it writes only in what is removed afterwards. Needs the lease. Raises
+    PeerGone.
     """
-    with gpu_folders(device_dir, name) as folders:
+    _imported(GPU_DRIVERS[kind].modules)
+    with gpu_folders(device_dir, folder or kind) as folders:
         written = folders if keeps else folders[1:]
         return run_with_driver(kind, functools.partial(work, folders), limits, written, watch_fd)

@@ -58,7 +58,7 @@ def in_child(
     def placed(folders: Folders) -> Plain:
         return work(dataclasses.replace(model, folders=folders))
 
-    return run_on_gpu(model.kind, placed, bounds, device_dir, f"{model.kind}-models", watch_fd)
+    return run_on_gpu(model.kind, placed, bounds, device_dir, watch_fd, folder=f"{model.kind}-models")
 
 
 def shared_memory(outputs_bytes: int) -> mmap.mmap:

@@ -69,7 +69,7 @@ def _device(variant: Plain, device_dir: str, watch_fd: Optional[int]) -> str:
             raise Fault("link", f"it is for {wanted}, this board is {machine}")
         return machine
     looking = functools.partial(_find, variant)
-    outcome = run_on_gpu(kind, looking, LOOKING, device_dir, kind, watch_fd, keeps=False)
+    outcome = run_on_gpu(kind, looking, LOOKING, device_dir, watch_fd, keeps=False)
     if outcome.failure is not None:
         raise Fault(outcome.failure.kind, outcome.failure.text)
     assert outcome.answer is not None

@@ -124,9 +124,7 @@ def _measure_on_gpu(context: Context, path: str, request: MeasureRequest, sets: 
         return run_gpu_module(device, path, request, sets)
 
     limits = Limits(request.timeout_s, memory_bytes)
-    return run_on_gpu(
-        request.driver, run, limits, context.device_dir, request.driver, watch_fd=context.watch_fd
-    )
+    return run_on_gpu(request.driver, run, limits, context.device_dir, context.watch_fd)
 
 
 def _refuse_impossible(request: MeasureRequest) -> None:

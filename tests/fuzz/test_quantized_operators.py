@@ -10,7 +10,6 @@ imported operators are onnxruntime's, tests/unit/toolkit/model/test_quantized.py
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,19 +145,6 @@ def test_on_pocl(pocl: Pocl, draws: Draws, tmp_path: Path) -> None:
         check(part, pocl.run_all(jobs))
 
 
-def ptx(source: str) -> str:
-    """What NVRTC's first half makes of CUDA C."""
-    library, program = nvrtc._library(), ctypes.c_void_p()
-    assert (
-        library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None) == 0
-    )
-    options = [option.encode() for option in ("--gpu-architecture=compute_75", *nvrtc.OPTIONS)]
-    assert library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options)) == 0
-    found = nvrtc._text(library, program, "nvrtcGetPTXSize", "nvrtcGetPTX").decode()
-    library.nvrtcDestroyProgram(ctypes.byref(program))
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("board", ["jetson-nano", "jetson-orin-nano"])
 def test_compiled_by_nvrtc(board: str, draws: Draws, tmp_path: Path) -> None:
@@ -171,5 +157,5 @@ def test_compiled_by_nvrtc(board: str, draws: Draws, tmp_path: Path) -> None:
     assert len(codes) == len(found) and all(isinstance(code, bytes) and usage(code) for code in codes)
     for item in found:  # NVVM makes wrong ones of its own, on every architecture (cross/codegen/c/cuda.py)
         source = gpu_program("kernel", item.nest, target).source
-        text = ptx(source)
+        text = nvrtc.compiled(source, "compute_75", "PTX").decode()
         assert "dp2a" not in text and ("dp4a" not in text or "sdot4(" in source), source

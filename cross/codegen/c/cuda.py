@@ -79,9 +79,10 @@ _DOT = """int sdot4(int x, int w) {
 #endif
 }"""
 
-# Of products of bytes NVVM makes instructions of its own, dp4a and dp2a, and hands dp2a bytes that should be
-# 16-bit numbers by then: on an H100, and in what NVRTC 12.9, 13.0 and 13.5 make for every architecture. It
-# does not where it cannot see that a number was a byte.
+# NVVM turns sums of products of bytes into dp4a and dp2a by itself, and gets dp2a wrong: it hands over four
+# bytes where the instruction reads two 16-bit numbers. Seen in PTX by CUDA 12.9, 13.0 and 13.5 for compute
+# capability 6.1, 7.5, 8.7 and 9.0, and in a wrong result on an H100. Behind an asm it cannot see that a
+# number was a byte.
 _WIDENED = """{{
 #ifdef __CUDA_ARCH__
     int wide;

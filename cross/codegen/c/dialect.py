@@ -35,7 +35,7 @@ class Dialect:
     functions: Mapping[str, str]  # operations on two int32 that have a function of their own: its definition
     # by operator and type: the body of a function of a and b that rounds as IEEE 754 does
     rounded: Mapping[tuple[str, str], str]
-    # by type and wider type: the body of a function that makes a value of the one one of the other
+    # by a narrow and a wide type, where a cast will not do: the body of a function that widens its argument a
     widened: Mapping[tuple[str, str], str]
     preludes: Mapping[str, str]  # by dtype: what must stand before its first use
     vectors: bool  # whether arithmetic runs on vectors; otherwise only loads and stores do
