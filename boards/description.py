@@ -12,6 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from boards.errors import UnknownTarget
+from boards.joined import SIGN, joined
 from boards.target import Target
 
 LinkKind = Literal["local", "ssh", "emulator", "tcp"]
@@ -118,13 +119,14 @@ class Board(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     measure: MeasureDefaults = MeasureDefaults()
 
     def target(self, name: str | None = None) -> Target:
-        """The target of this name; None: the one with the highest estimated peak.
+        """The target of this name, of names joined by + (see joined.py), or of the highest estimated peak.
 
-        Raises UnknownTarget, which lists the known names, for any other name.
+        Raises UnknownTarget, which lists the known names, for any other name; UnfitTargets.
         """
         if name is None:
             return max(self.targets, key=lambda target: target.estimated_peak_gflops)
-        for target in self.targets:
-            if target.name == name:
-                return target
-        raise UnknownTarget(self.name, name, [target.name for target in self.targets])
+        known = {target.name: target for target in self.targets}
+        parts = name.split(SIGN)
+        if unknown := [part for part in parts if part not in known]:
+            raise UnknownTarget(self.name, unknown[0], list(known))
+        return known[name] if len(parts) == 1 else joined(self.name, [known[part] for part in parts])

@@ -5,6 +5,7 @@ BoardError           root; `exit_code` is what a command line returns for it
 ├── BadAddress       what follows the @ of NAME@ADDRESS cannot be used
 ├── UnknownLevel     this machine cannot be narrowed to the level of NAME:LEVEL
 ├── UnknownTarget    the board has no target of this name
+├── UnfitTargets     targets that cannot be joined into one
 ├── NoBoardFile      no file is there, or it cannot be read
 ├── BadBoardFile     the file breaks a rule; one `Problem` per finding
 └── UnsupportedHost  this machine cannot be the board `host`
@@ -78,6 +79,16 @@ class UnknownTarget(BoardError):
         super().__init__(
             f"Board {board} has no target named {target!r}: expected {' or '.join(known)}. "
             "Name one of these, or leave the target out to take the one with the highest estimated peak."
+        )
+
+
+class UnfitTargets(BoardError):
+    """Targets that NAME+NAME joins cannot run one kernel together."""
+
+    def __init__(self, board: str, target: str, reason: str) -> None:
+        super().__init__(
+            f"Targets {target} of board {board} cannot run one kernel together: {reason}. Join targets that "
+            "are CPUs of one architecture with cores of their own, such as a72+a53, or name one target."
         )
 
 

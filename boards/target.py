@@ -60,6 +60,10 @@ class GpuLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return self.registers_per_block if self.compute_capability else 0
 
 
+IN_ORDER_CPUS = ("cortex-a53",)
+"""CPUs for which the code generator orders inner loops itself and feeds multiply-adds by element."""
+
+
 class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One thing to generate code for. Sizes in bytes, clock in Hz; caches as one core sees them."""
 

@@ -4,12 +4,14 @@
     python -m benchmarks.counted memory                   activations at their peak over the proved bound
     python -m benchmarks.counted board --board rpi3b      cycles of arithmetic, bytes from memory
     python -m benchmarks.counted balance --board rpi3b    the part of 1 to 4 threads' time in which they work
+    python -m benchmarks.counted clusters --board rock960 --target a72+a53    big and little cores together
 
 By the schedules that need no measurement; `--only mobilenet_v2,bert` for some networks.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +24,8 @@ from benchmarks.harness.place import board_with
 from benchmarks.harness.text import aligned
 from benchmarks.kernels.networks import NAMES, chosen_networks
 from benchmarks.networks import write
+from boards.board import load
+from boards.joined import SIGN
 from boards.target import Target
 from toolkit.model.graph import Graph
 from toolkit.model.load import adapted, load_model
@@ -81,8 +85,30 @@ def _balance(asked: Asked) -> None:
         parts = []
         for count in counts:
             nests = programs(graph, board, board_with(count, asked.board)[1])
-            parts.append(f"{balance(graph, nests, count):.3f}")
+            parts.append(f"{balance(graph, nests, [1.0] * count):.3f}")
         rows.append([name, *parts])
+    print("\n".join(aligned(rows)))
+
+
+def _clusters(asked: Asked) -> None:
+    """A core does its clock times its operations a cycle, those of later targets a part of it; in memory and
+    between kernels nobody waits."""
+    board = load(asked.board)
+    parts = [board.target(name) for name in asked.target.split(SIGN)]
+    reached = (1.0, *[asked.reach] * (len(parts) - 1))
+    rates = [part.clock_hz * part.flops_per_cycle * reach for part, reach in zip(parts, reached, strict=True)]
+    speeds = [rate for part, rate in zip(parts, rates, strict=True) for _ in part.cores]
+    together = board.target(asked.target)
+    rows = [["network", *(part.name for part in parts), "equal shares", "helping"]]
+    for name, graph in _graphs(asked, together):
+        done = []
+        for part, rate in zip(parts, rates, strict=True):
+            own = [rate] * part.threads
+            done.append(math.fsum(own) * balance(graph, programs(graph, board, part), own))
+        nests = programs(graph, board, together)
+        for helping in (False, True):
+            done.append(math.fsum(speeds) * balance(graph, nests, speeds, helping=helping))
+        rows.append([name, *(f"{rate / done[0]:.2f}" for rate in done)])
     print("\n".join(aligned(rows)))
 
 
@@ -95,10 +121,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     held = add("memory", _memory, "activations at their peak over the proved bound")
     spent = add("board", _board, "cycles of arithmetic on one core, bytes from memory")
     shared = add("balance", _balance, "the part of threads' time in which they work")
-    for command in (moved, held, spent, shared):
-        default = list(ON_BOARD) if command is spent else []
+    joint = add("clusters", _clusters, "speed of clusters of cores alone and together, over the first's")
+    boards = {moved: "host", held: "host", joint: "rock960"}
+    joint.add_argument("--target", default="a72+a53", help="targets of the board, joined")
+    joint.add_argument("--reach", type=float, default=1.0, help="part of their peak that later ones reach")
+    for command in (moved, held, spent, shared, joint):
+        default = list(ON_BOARD) if command in (spent, joint) else []
         command.add_argument("--only", type=names, default=default, metavar="NAMES", help=", ".join(NAMES))
-        command.add_argument("--board", default="host" if command in (moved, held) else "rpi3b")
+        command.add_argument("--board", default=boards.get(command, "rpi3b"))
     return finished(parser, arguments)
 
 

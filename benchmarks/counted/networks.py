@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.counted.traffic import chunks, extent_of, kernel_traffic
+from benchmarks.counted.shares import longest
+from benchmarks.counted.traffic import extent_of, kernel_traffic
 from boards.description import Board
 from boards.target import Target
 from cross.expression.language.terms import Int
@@ -147,10 +149,12 @@ def _operations(nest: LoopNest) -> int:
     return sum(item.value for item in counts if isinstance(item, Int))
 
 
-def balance(graph: Graph, nests: Nests, threads: int) -> float:
-    """The part of so many threads' time in which they work, if all arithmetic took equally long.
+def balance(graph: Graph, nests: Nests, speeds: Sequence[float], *, helping: bool = False) -> float:
+    """The part of what threads on cores of these speeds could do that they do, if all arithmetic of a core
+    took equally long.
 
-    1 where every parallel loop divides evenly and nothing runs on one thread alone.
+    1 where every parallel loop divides evenly and nothing runs on one thread alone. helping: as the pool does
+    where cores differ in speed (shares.py).
     """
     busy = spent = 0.0
     for group, times in graph.every_group():
@@ -158,7 +162,8 @@ def balance(graph: Graph, nests: Nests, threads: int) -> float:
         for statement in _in_turn(nest.body):
             alone = LoopNest(nest.name, nest.arguments, nest.workspace, Block((statement,)), 0)
             work = times * _operations(alone)
-            busy, spent = busy + work, spent + threads * work * _longest(statement, threads)
+            took = _longest(statement, speeds, helping=helping)
+            busy, spent = busy + work, spent + math.fsum(speeds) * work * took
     return busy / spent
 
 
@@ -167,8 +172,10 @@ def _in_turn(body: Statement) -> tuple[Statement, ...]:
     return body.statements if isinstance(body, Block) else (body,)
 
 
-def _longest(statement: Statement, threads: int) -> float:
-    """The part of a statement's work that the busiest thread does."""
+def _longest(statement: Statement, speeds: Sequence[float], *, helping: bool) -> float:
+    """Time of a statement over what all of it would take on a core of speed 1."""
     loops = (item for _, item in nested(statement) if isinstance(item, For))
     outer = next((item for item in loops if item.kind is LoopKind.PARALLEL), None)
-    return 1.0 if outer is None else max(chunks(extent_of(outer), threads)) / extent_of(outer)
+    if outer is None:
+        return 1.0 / speeds[0]
+    return longest(extent_of(outer), speeds, helping=helping) / extent_of(outer)

@@ -1,7 +1,10 @@
 /* Thread pool for parallel loops that last microseconds.
  *
  * One loop at a time. The caller publishes the loop in the pool and raises `generation`; each worker sees the
- * new generation, runs its chunk and lowers `pending`; the caller runs chunk 0 and waits for pending == 0.
+ * new generation, runs its share and lowers `pending`; the caller runs share 0 and waits for pending == 0.
+ * Shares are equal. Where cores differ in speed, as big and little ones do, a thread takes its share piece by
+ * piece, and one that is done takes half of what another has not begun: work stealing of ranges (Cilk-5, Frigo et
+ * al., PLDI 1998). Cores of one speed run their shares whole, because pieces cost 0.2 us a loop.
  * Whoever waits spins for a short while (a network's next loop usually follows within microseconds) and then
  * sleeps on a futex, so that an idle pool costs nothing.
  *
@@ -9,6 +12,9 @@
  * worker reads them after it has seen the raise (release/acquire), and the caller writes them again only after
  * it has seen pending == 0, which each worker reached by a read-modify-write after its last read of them
  * (the decrements form one release sequence, so the caller's acquire load synchronizes with all of them).
+ * What is left of a share is one word, its first iteration and its end: a compare-and-swap that succeeds has
+ * taken iterations that were there, whatever happened since the word was read. Only its own thread fills an empty
+ * one. These accesses are relaxed: the loop's fields, and what its iterations wrote, go by the two words above.
  * Going to sleep is store-then-load on both sides ("I sleep", is there news? / news, does anyone sleep?),
  * which release/acquire alone would allow to miss each other; those four accesses are sequentially
  * consistent, so at least one side sees the other: the sleeper stays up or the other side wakes it. The futex
@@ -17,6 +23,7 @@
 #define _GNU_SOURCE
 #include "tfb.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -24,6 +31,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -35,14 +43,30 @@
 /* Longer than the gap between two kernels of a network, shorter than what a wake-up would save. */
 #define SPIN_NS 50000
 
-/* Of a chunk that is run last part first: small beside the caches, and few calls. */
+/* A thread whose share others may take from runs one in so many of the iterations left in it at a time. */
+#define PIECES 4
+
+/* Of a share that is run last part first: small beside the caches, and few calls. */
 #define PARTS 16
+
+/* Cores differ in speed if the fastest is faster than the slowest by more than one part in so many: less is what
+ * the highest clocks of x86 cores of one kind differ by. */
+#define DIFFERENCE 10
+
+#ifndef CORES_FOLDER
+#define CORES_FOLDER "/sys/devices/system/cpu" /* a folder a core */
+#endif
 
 struct worker {
     struct tfb_pool *pool;
     pthread_t thread;
     int32_t index;       /* 1 .. threads - 1; the caller is 0 */
     uint32_t generation; /* of the last loop this worker took part in */
+};
+
+/* The iterations that are left of a thread's share: first << 32 | end. */
+struct share {
+    alignas(CACHE_LINE) _Atomic uint64_t left;
 };
 
 /* Each cache line that one thread writes and another reads costs a transfer between cores. So what is written for
@@ -56,6 +80,7 @@ struct tfb_pool {
     tfb_body body;
     void *closure;
     int64_t extent;
+    bool pieces; /* shares are taken piece by piece, with help from others */
     _Atomic uint32_t pending_of_one; /* `pending` of a pool with one worker, which does not wait meanwhile */
 
     /* `pending` of others: workers that wait already, on the line above, would slow down those that lower it. */
@@ -76,6 +101,8 @@ struct tfb_pool {
     int32_t n_cores;
     int32_t *cores;
     struct worker *workers; /* wanted - 1 of them */
+    struct share *shares;   /* wanted of them */
+    bool uneven;            /* cores differ in speed */
 };
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t expected) {
@@ -137,6 +164,35 @@ static int32_t cores_at_hand(const struct tfb_pool *pool) {
     return named > 0 ? named : CPU_COUNT(&pool->creator_cores);
 }
 
+/* The number in a file of a core; 0 where there is none. */
+static int64_t fact(int32_t core, const char *file) {
+    char path[128], digits[20]; /* 19 digits fit an int64_t */
+    snprintf(path, sizeof path, CORES_FOLDER "/cpu%d/%s", (int)core, file);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return 0;
+    ssize_t length = read(descriptor, digits, sizeof digits - 1);
+    close(descriptor);
+    int64_t found = 0;
+    for (ssize_t i = 0; i < length && digits[i] >= '0' && digits[i] <= '9'; i++)
+        found = 10 * found + (digits[i] - '0');
+    return found;
+}
+
+/* Whether the named cores differ in the capacity that Linux knows of them or in their highest clock. */
+static bool cores_differ(const struct tfb_pool *pool) {
+    static const char *const files[] = {"cpu_capacity", "cpufreq/cpuinfo_max_freq"};
+    for (size_t file = 0; file < sizeof files / sizeof *files; file++) {
+        int64_t least = INT64_MAX, most = 0;
+        for (int32_t i = 0; i < pool->n_cores && i < pool->wanted; i++) {
+            int64_t found = fact(pool->cores[i], files[file]);
+            if (found < least) least = found;
+            if (found > most) most = found;
+        }
+        if (least > 0 && most - least > least / DIFFERENCE) return true;
+    }
+    return false;
+}
+
 static _Atomic(tfb_loop) run_by;
 static _Atomic int32_t last_first;
 
@@ -149,18 +205,69 @@ void tfb_run_last_first(int32_t turned) {
 }
 
 /* Relaxed, and read by every thread for itself: results are the same in either order. */
+static bool is_turned(void) {
+    return atomic_load_explicit(&last_first, memory_order_relaxed);
+}
+
 static void run_range(tfb_body body, void *closure, int64_t begin, int64_t end) {
     int64_t part = end - begin;
-    if (atomic_load_explicit(&last_first, memory_order_relaxed)) part = (part + PARTS - 1) / PARTS;
+    if (is_turned()) part = (part + PARTS - 1) / PARTS;
     for (int64_t to = end; to > begin; to -= part) body(closure, to - part > begin ? to - part : begin, to);
 }
 
-/* Chunk of a thread: the first extent % threads chunks are one longer. */
-static void run_chunk(const struct tfb_pool *pool, int32_t thread) {
+/* Where the share of a thread begins: the first extent % threads shares are one longer. */
+static int64_t first_of(const struct tfb_pool *pool, int32_t thread) {
     int64_t length = pool->extent / pool->threads, longer = pool->extent % pool->threads;
-    int64_t begin = thread * length + (thread < longer ? thread : longer);
-    int64_t end = begin + length + (thread < longer);
-    run_range(pool->body, pool->closure, begin, end);
+    return thread * length + (thread < longer ? thread : longer);
+}
+
+static uint64_t packed(uint32_t begin, uint32_t end) {
+    return (uint64_t)begin << 32 | end;
+}
+
+/* Takes one in `of` of the iterations left in a share, at least one, from its end or its beginning. */
+static bool take(struct share *share, bool from_end, uint32_t of, uint32_t *begin, uint32_t *end) {
+    uint64_t seen = atomic_load_explicit(&share->left, memory_order_relaxed);
+    for (;;) {
+        uint32_t first = (uint32_t)(seen >> 32), last = (uint32_t)seen;
+        if (first >= last) return false;
+        uint32_t count = (last - first - 1) / of + 1;
+        *begin = from_end ? last - count : first;
+        *end = *begin + count;
+        uint64_t left = from_end ? packed(first, *begin) : packed(*end, last);
+        if (atomic_compare_exchange_weak_explicit(&share->left, &seen, left, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
+    }
+}
+
+/* Takes half of what another thread has left, runs a piece of it and keeps the rest as this thread's share, so
+ * that each time something is done. False where no thread has anything left. */
+static bool help(struct tfb_pool *pool, int32_t thread, bool turned) {
+    for (int32_t next = 1; next < pool->threads; next++) {
+        uint32_t begin, end;
+        if (!take(&pool->shares[(thread + next) % pool->threads], !turned, 2, &begin, &end)) continue;
+        uint32_t piece = (end - begin - 1) / PIECES + 1;
+        uint64_t rest = turned ? packed(begin, end - piece) : packed(begin + piece, end);
+        atomic_store_explicit(&pool->shares[thread].left, rest, memory_order_relaxed);
+        pool->body(pool->closure, turned ? end - piece : begin, turned ? end : begin + piece);
+        return true;
+    }
+    return false;
+}
+
+/* What a thread does of a loop. */
+static void run_share(struct tfb_pool *pool, int32_t thread) {
+    if (!pool->pieces) {
+        run_range(pool->body, pool->closure, first_of(pool, thread), first_of(pool, thread + 1));
+        return;
+    }
+    bool turned = is_turned();
+    do {
+        uint32_t begin, end;
+        while (take(&pool->shares[thread], turned, turned ? PARTS : PIECES, &begin, &end))
+            pool->body(pool->closure, begin, end);
+    } while (help(pool, thread, turned));
 }
 
 static void wait_for_loop(struct worker *worker) {
@@ -182,7 +289,7 @@ static void *work(void *argument) {
     for (;;) {
         wait_for_loop(worker);
         if (pool->stop) return NULL;
-        run_chunk(pool, worker->index);
+        run_share(pool, worker->index);
         /* seq_cst: news ... does anyone sleep? Also the release that hands the results to the caller. */
         if (atomic_fetch_sub(pool->pending, 1) == 1 && atomic_load(&pool->caller_sleeps))
             futex_wake(pool->pending, 1);
@@ -239,6 +346,13 @@ int32_t tfb_abi_version(void) {
     return TFB_ABI_VERSION;
 }
 
+static void free_all(struct tfb_pool *pool) {
+    free(pool->cores);
+    free(pool->workers);
+    free(pool->shares);
+    free(pool);
+}
+
 struct tfb_pool *tfb_pool_create(int32_t threads, const int32_t *cores, int32_t n_cores) {
     if (threads < 1 || n_cores < 0 || (n_cores > 0 && !cores)) return NULL;
     void *memory = NULL;
@@ -249,13 +363,13 @@ struct tfb_pool *tfb_pool_create(int32_t threads, const int32_t *cores, int32_t 
     pool->n_cores = n_cores;
     pool->cores = calloc((size_t)n_cores + 1, sizeof *pool->cores);
     pool->workers = calloc((size_t)threads, sizeof *pool->workers);
-    if (!pool->cores || !pool->workers) {
-        free(pool->cores);
-        free(pool->workers);
-        free(pool);
+    pool->shares = aligned_alloc(CACHE_LINE, (size_t)threads * sizeof *pool->shares);
+    if (!pool->cores || !pool->workers || !pool->shares) {
+        free_all(pool);
         return NULL;
     }
     if (n_cores) memcpy(pool->cores, cores, (size_t)n_cores * sizeof *cores);
+    pool->uneven = threads > 1 && cores_differ(pool);
 
     /* With more threads than cores a spinning thread holds up the one it waits for. */
     bool known = sched_getaffinity(0, sizeof pool->creator_cores, &pool->creator_cores) == 0;
@@ -277,9 +391,11 @@ void tfb_pool_destroy(struct tfb_pool *pool) {
     }
     if (pool->creator_pinned && pthread_equal(pool->creator, pthread_self()))
         sched_setaffinity(0, sizeof pool->creator_cores, &pool->creator_cores);
-    free(pool->cores);
-    free(pool->workers);
-    free(pool);
+    free_all(pool);
+}
+
+void tfb_pool_set_uneven(struct tfb_pool *pool, int32_t uneven) {
+    pool->uneven = uneven;
 }
 
 int32_t tfb_pool_threads(const struct tfb_pool *pool) {
@@ -306,9 +422,14 @@ int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, in
     pool->body = body;
     pool->closure = closure;
     pool->extent = extent;
+    pool->pieces = pool->uneven && extent > pool->threads && extent <= UINT32_MAX;
+    for (int32_t i = 0; pool->pieces && i < pool->threads; i++) {
+        uint64_t share = packed((uint32_t)first_of(pool, i), (uint32_t)first_of(pool, i + 1));
+        atomic_store_explicit(&pool->shares[i].left, share, memory_order_relaxed);
+    }
     atomic_store_explicit(pool->pending, (uint32_t)(pool->threads - 1), memory_order_relaxed);
     raise_generation(pool);
-    run_chunk(pool, 0);
+    run_share(pool, 0);
     wait_for_workers(pool);
     atomic_store_explicit(&pool->busy, 0, memory_order_release);
     return 0;

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from boards.target import Target
+from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, reads_in
 from cross.schedule.chain import Chain, chain_of
@@ -21,7 +21,7 @@ from cross.schedule.cycles import CACHE_SHARE, L2_BYTES_PER_CYCLE, L2_HIDDEN
 from cross.schedule.lane_packing import with_packed_lanes
 from cross.schedule.plan import Group, Plan, make_plan, wide_axes
 from cross.schedule.tiles import divisors, factors, waste
-from cross.schedule.untuned import IN_ORDER_CPUS, Tile, untuned_tiles
+from cross.schedule.untuned import Tile, untuned_tiles
 from cross.schedule.vector_axis import with_vector_axes
 from cross.schedule.winograd.stages import algorithms
 

@@ -32,7 +32,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from boards.target import Target
+from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Tensor
@@ -50,7 +50,6 @@ from cross.schedule.space import DIRECT, Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_tiles
 from cross.schedule.tiling import StageKnobs
 from cross.schedule.untuned import (
-    IN_ORDER_CPUS,
     Core,
     Tile,
     combines_lanes,

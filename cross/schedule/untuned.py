@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from boards.target import Target
+from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.operations import EIGHTS, SHARED_STEPS
 from cross.expression.language.operator import Operator
@@ -63,8 +63,6 @@ REORDERED = 1.07
 measured 1.05 to 1.4 on one Sapphire Rapids Xeon."""
 
 _PRODUCT_REGISTERS = {"wide_dot2": 1, "narrow_dot4": 2}
-IN_ORDER_CPUS = ("cortex-a53",)
-"""CPUs for which the code generator orders inner loops itself and feeds multiply-adds by element."""
 
 Operands = Sequence[tuple[int, ...]]
 """For every operand, the positions of the axes that it varies along; the vector axis is the last."""

@@ -21,7 +21,7 @@ MAX_COUNTER = (1 << 53) - 1  # what every JSON reader keeps exactly
 MAX_PARTS = 4096
 MAX_TEXT = 1000
 MAX_DIGITS = 20  # of an integer: more than any of 64 bits has
-PART_PATH = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}(/[a-z0-9][a-z0-9_.-]{0,99}){0,3}")
+PART_PATH = re.compile(r"[a-z0-9][a-z0-9_.+-]{0,99}(/[a-z0-9][a-z0-9_.+-]{0,99}){0,3}")
 CAPABILITY = re.compile(r"sm_[0-9]{2,3}")
 SIZES = ("arena_bytes", "workspace_bytes", "parameters_bytes")
 

@@ -22,7 +22,7 @@ MAX_COUNTER = (1 << 53) - 1  # what every JSON reader keeps exactly
 MAX_PARTS = 4096
 MAX_TEXT = 1000
 
-PART_PATH = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}(/[a-z0-9][a-z0-9_.-]{0,99}){0,3}")
+PART_PATH = re.compile(r"[a-z0-9][a-z0-9_.+-]{0,99}(/[a-z0-9][a-z0-9_.+-]{0,99}){0,3}")
 RESERVED = ("manifest.json", "manifest.json.sig")
 """What a slot on a board has beside its parts."""
 

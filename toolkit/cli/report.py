@@ -16,7 +16,10 @@ from toolkit.cli.records import records_option
 @click.argument("model", type=click.Path(path_type=Path))
 @board_option
 @click.option(
-    "--target", default="", help="One of the board's targets; default: the one with the highest peak."
+    "--target",
+    default="",
+    help="One of the board's targets, or clusters of CPU cores together, big ones first: a72+a53.  "
+    "[default: the target with the highest peak]",
 )
 @click.option("--shape", "shapes", type=shape, multiple=True, metavar="NAME=1,3,224,224",
               help="Shape of an input that the model leaves open; may be repeated.")  # fmt: skip

@@ -45,7 +45,10 @@ AS_GIVEN: Final = (
 @click.argument("model", type=click.Path(path_type=Path))
 @board_option
 @click.option(
-    "--target", default="", help="One of the board's targets; default: the one with the highest peak."
+    "--target",
+    default="",
+    help="One of the board's targets, or clusters of CPU cores together, big ones first: a72+a53.  "
+    "[default: the target with the highest peak]",
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Measurements for each operator.  [default: 64]")
 @click.option("--total-trials", "total", type=click.IntRange(min=1),

@@ -31,8 +31,9 @@ from toolkit.measure.trust import check_program
 
 FACTS_VERSION: Final = 2  # version 1 had no bandwidth
 SYMBOL: Final = "tfb_peak"
-ROUNDS: Final = 1 << 16  # of the loop in one call; far more than a value needs to become 1
-EMULATED_ROUNDS: Final = 1 << 8
+ROUNDS: Final = 1 << 12  # of the loop for one vector; far more than a value needs to become 1
+EMULATED_ROUNDS: Final = 1 << 5
+VECTORS: Final = 16  # of a core, one after the other: cores of different speed share them out
 HALF: Final = "0x3FE0000000000000"  # 0.5 as LLVM writes it
 
 
@@ -141,9 +142,9 @@ def measure_peak(session: Session, target: Target, *, cache_dir: Path = DEFAULT_
     """
     emulated = session.board.emulated
     rounds = EMULATED_ROUNDS if emulated else ROUNDS
-    code = compile_ir(peak_loop(target, rounds), target)
+    code = compile_ir(peak_loop(target, rounds, vectors=VECTORS * target.threads), target)
     artifact = link([code], target, extra_objects=native_objects(target, cache_dir), cache_dir=cache_dir)
-    elements = target.threads * target.vector_lanes()
+    elements = VECTORS * target.threads * target.vector_lanes()
     start = np.linspace(0.0, 2.0, elements, dtype=np.float32)
     expected = np.full(elements, accumulators(target), dtype=np.float32)
 
@@ -175,17 +176,18 @@ def accumulators(target: Target) -> int:
     return min(24, target.vector_registers - 4)
 
 
-def peak_loop(target: Target, rounds: int, count: int | None = None) -> str:
-    """The kernel as LLVM text: each thread runs `rounds` rounds on its own vectors, then adds them up.
+def peak_loop(target: Target, rounds: int, count: int | None = None, vectors: int | None = None) -> str:
+    """The kernel as LLVM text: `rounds` rounds on each of some vectors of the input, in parallel.
 
-    count: accumulators; None: as many as suit the target.
+    count: accumulators, which are added up; None: as many as suit the target.
+    vectors: of the input and the output; None: one for each thread.
     """
     lanes, count = target.vector_lanes(), count or accumulators(target)
     vector = f"<{lanes} x float>"
     half = f"<{', '.join([f'float {HALF}'] * lanes)}>"
     operands = f"{vector} {half}, {vector} {half}"
     names = [f"%a{number}" for number in range(count)]
-    phis = [f"  {name} = phi {vector} [ %x, %entry ], [ {name}.next, %loop ]" for name in names]
+    phis = [f"  {name} = phi {vector} [ %x, %vector ], [ {name}.next, %loop ]" for name in names]
     steps = [
         f"  {name}.next = call {vector} @llvm.fma.v{lanes}f32({vector} {name}, {operands})" for name in names
     ]
@@ -202,12 +204,15 @@ def peak_loop(target: Target, rounds: int, count: int | None = None) -> str:
         "  %in = load ptr, ptr %buffers",
         "  %outs = getelementptr ptr, ptr %buffers, i64 1",
         "  %out = load ptr, ptr %outs",
-        f"  %from = getelementptr {vector}, ptr %in, i64 %begin",
-        f"  %to = getelementptr {vector}, ptr %out, i64 %begin",
+        "  br label %vector",
+        "vector:",
+        "  %at = phi i64 [ %begin, %entry ], [ %after, %done ]",
+        f"  %from = getelementptr {vector}, ptr %in, i64 %at",
+        f"  %to = getelementptr {vector}, ptr %out, i64 %at",
         f"  %x = load {vector}, ptr %from",
         "  br label %loop",
         "loop:",
-        "  %i = phi i64 [ 0, %entry ], [ %next, %loop ]",
+        "  %i = phi i64 [ 0, %vector ], [ %next, %loop ]",
         *phis,
         *steps,
         "  %next = add i64 %i, 1",
@@ -216,10 +221,15 @@ def peak_loop(target: Target, rounds: int, count: int | None = None) -> str:
         "done:",
         *sums,
         f"  store {vector} %sum{count - 1}, ptr %to",
+        "  %after = add i64 %at, 1",
+        "  %rest = icmp slt i64 %after, %end",
+        "  br i1 %rest, label %vector, label %end_of_all",
+        "end_of_all:",
         "  ret void",
         "}",
         f"define i32 @{SYMBOL}(ptr %buffers, ptr %workspace, ptr %pool) {{",
-        f"  %status = call i32 @tfb_parallel_for(ptr %pool, ptr @body, ptr %buffers, i64 {target.threads})",
+        "  %status = call i32 @tfb_parallel_for("
+        f"ptr %pool, ptr @body, ptr %buffers, i64 {vectors or target.threads})",
         "  ret i32 %status",
         "}",
     ])  # fmt: skip

@@ -8,14 +8,14 @@ by element each addition would wait for the one before it.
 
 from __future__ import annotations
 
-from boards.target import Target
+from boards.target import IN_ORDER_CPUS, Target
 from cross.codegen.buffers import bound_extent
 from cross.codegen.instructions import Value, shuffle
 from cross.codegen.llvm.values import Values
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.terms import Binary, walk
 from cross.loopnest.nodes import For, Load, Scope, Store, Var
-from cross.schedule.untuned import COMBINED_BYTES, IN_ORDER_CPUS
+from cross.schedule.untuned import COMBINED_BYTES
 
 COMBINED = frozenset({"+", "*", "max", "min"})
 FEWEST = 4  # elements; an estimate: of fewer, the shuffles are as many instructions as are saved

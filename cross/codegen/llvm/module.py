@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from boards.target import Target
+from boards.target import IN_ORDER_CPUS, Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT, rounded_buffers, workspace_offsets
 from cross.codegen.llvm.begun_sums import with_begun_sums
 from cross.codegen.llvm.matrix_tiles import ALLOW as ALLOW_TILES
@@ -25,7 +25,6 @@ from cross.codegen.llvm.memory import ZERO_BYTES, ZEROS
 from cross.codegen.llvm.piece import Piece
 from cross.codegen.llvm.region import Region
 from cross.loopnest.nodes import LoopNest
-from cross.schedule.untuned import IN_ORDER_CPUS
 
 CALLERS = "callers"  # the name under which those of a batch are compiled
 PARALLEL_FOR = "declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)"

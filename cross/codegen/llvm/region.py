@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from boards.target import Target
+from boards.target import IN_ORDER_CPUS, Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT, bound_extent, size_bytes
 from cross.codegen.instructions import (
     FENCE_DECLARATION,
@@ -49,7 +49,6 @@ from cross.loopnest.nodes import (
     Store,
     statements,
 )
-from cross.schedule.untuned import IN_ORDER_CPUS
 
 ATTRIBUTES = 'nounwind "no-trapping-math"="true"'
 

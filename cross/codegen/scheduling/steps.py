@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
-from boards.target import Target
+from boards.target import IN_ORDER_CPUS, Target
 from cross.codegen.instructions import (
     FENCE,
     Definition,
@@ -28,7 +28,6 @@ from cross.codegen.instructions import (
 )
 from cross.codegen.scheduling import byte_columns
 from cross.codegen.scheduling.in_order import arranged
-from cross.schedule.untuned import IN_ORDER_CPUS
 
 ROOMY: Final = 1 / 2  # of the registers: LLVM's schedulers fill the rest, and past that where more is alive
 MANY_PLACES: Final = 8  # addresses counted from one pointer: half the registers for general use

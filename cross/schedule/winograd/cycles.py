@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from boards.target import Target
+from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.schedule.cycles import (
     FMA_LATENCY_CYCLES,
@@ -24,7 +24,6 @@ from cross.schedule.cycles import (
     nest_cycles,
 )
 from cross.schedule.tiles import factors, vector_count, waste
-from cross.schedule.untuned import IN_ORDER_CPUS
 from cross.schedule.winograd.stages import WinogradStages
 
 PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.counted.networks import balance, cycles, programs, traffic
+from benchmarks.counted.shares import PIECES, longest
 from benchmarks.counted.traffic import chunks, kernel_traffic
 from benchmarks.harness.place import board_with
 from cross.expression.language.terms import Int
@@ -111,4 +114,26 @@ def test_a_network_moves_at_least_what_it_has(tmp_path: Path) -> None:
     assert alone.moved > roomy.moved
     operations = 2 * 2 * 64**3
     assert operations / (2 * target.vector_bytes / FLOAT) <= cycles(graph, nests, target) < operations
-    assert balance(graph, nests, 1) == 1.0
+    assert balance(graph, nests, [1.0]) == 1.0
+
+
+@given(
+    st.integers(1, 400),
+    st.lists(st.sampled_from([0.25, 0.4, 0.8, 1.0]), min_size=1, max_size=8),
+)
+def test_helping_ends_no_later_than_a_piece_after_the_least_time(extent: int, speeds: list[float]) -> None:
+    equal, helped = (longest(extent, speeds, helping=helping) for helping in (False, True))
+    least = extent / sum(speeds)
+    assert equal >= least * (1 - 1e-9) and helped >= least * (1 - 1e-9)
+    piece = -(-chunks(extent, len(speeds))[0] // PIECES)  # the first of a share; no later one is longer
+    assert helped <= max(least + piece / min(speeds), equal) * (1 + 1e-9)
+
+
+def test_equal_cores_need_no_help() -> None:
+    for extent in (1, 5, 16, 63, 64):
+        assert longest(extent, [1.0] * 4, helping=True) == longest(extent, [1.0] * 4, helping=False)
+
+
+def test_slow_cores_get_less_to_do() -> None:
+    assert longest(60, [1.0, 0.25, 0.25], helping=False) == 80.0
+    assert longest(60, [1.0, 0.25, 0.25], helping=True) <= 44.0  # 40 would be the least

@@ -1,0 +1,137 @@
+"""Pools on cores of different speed: every iteration runs once, and fast threads take over from slow ones."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cross.link import compile_c, link, native_objects
+from tests import native_probes
+from tests.unit.cross.test_native import Counter as Hits
+
+BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return native_probes.load(tmp_path_factory.mktemp("native"))
+
+
+@pytest.fixture(params=[1, 2, 3, 7])
+def pool(library: ctypes.CDLL, request: pytest.FixtureRequest) -> Iterator[int]:
+    made = library.tfb_pool_create(request.param, None, 0)
+    library.set_uneven(made, 1)
+    yield made
+    library.tfb_pool_destroy(made)
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("extent", [0, 1, 2, 3, 7, 8, 63, 1000, 1001])
+def test_every_iteration_runs_once(library: ctypes.CDLL, pool: int, extent: int, turned: int) -> None:
+    library.turn(turned)
+    for _ in range(20):
+        hits = Hits(extent)
+        hits.run(library, pool, extent)
+        assert (hits.hits[:extent] == 1).all()
+    library.turn(0)
+
+
+@pytest.mark.parametrize("extent", [17, 500])
+def test_many_loops_lose_no_iteration(library: ctypes.CDLL, pool: int, extent: int) -> None:
+    hits = Hits(extent)
+    library.stress(pool, ctypes.byref(hits.closure), extent, 3000)
+    assert (hits.hits == 3000).all()
+
+
+def test_a_nested_loop_runs_on_the_thread_it_is_in(library: ctypes.CDLL, pool: int) -> None:
+    hits = Hits(10, pool, inner=5)
+    hits.run(library, pool, 10, body="nested")
+    assert (hits.hits == 1).all()
+    assert hits.closure.chunks == 10
+
+
+def test_a_child_process_divides_loops_in_the_same_way(library: ctypes.CDLL, pool: int) -> None:
+    child = os.fork()
+    if child == 0:  # leaves by _exit alone: pytest must not run twice
+        hits = Hits(100)
+        for _ in range(50):
+            hits.run(library, pool, 100)
+        os._exit(0 if (hits.hits == 50).all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_huge_extent_is_split_without_overflow(library: ctypes.CDLL, pool: int) -> None:
+    seen: list[tuple[int, int]] = []
+    body = BODY(lambda closure, begin, end: seen.append((begin, end)))
+    library.tfb_parallel_for(pool, ctypes.cast(body, ctypes.c_void_p), None, 2**63 - 1)
+    ranges = sorted(seen)
+    assert len(ranges) == library.tfb_pool_threads(pool)
+    assert [begin for begin, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
+    assert ranges[-1][1] == 2**63 - 1
+
+
+def _by_thread(library: ctypes.CDLL, uneven: int, extent: int) -> list[int]:
+    """Iterations of the caller and of two workers, each of which takes four times as long for one."""
+    pool = library.tfb_pool_create(3, None, 0)
+    library.set_uneven(pool, uneven)
+    caller, counts = threading.get_ident(), Counter[int]()
+
+    def run(_: int, begin: int, end: int) -> None:
+        for _ in range(begin, end):
+            counts[threading.get_ident()] += 1
+            time.sleep(0.001 if threading.get_ident() == caller else 0.004)
+
+    library.tfb_parallel_for(pool, ctypes.cast(BODY(run), ctypes.c_void_p), None, extent)
+    library.tfb_pool_destroy(pool)
+    assert sum(counts.values()) == extent
+    return [counts.pop(caller), *sorted(counts.values())]
+
+
+def test_a_fast_thread_takes_over_from_slow_ones(library: ctypes.CDLL) -> None:
+    own, *others = _by_thread(library, 1, 60)  # 40, 10 and 10 would end at one time
+    assert own >= 28 and max(others) <= 16
+
+
+def test_on_even_cores_every_thread_runs_its_share(library: ctypes.CDLL) -> None:
+    assert _by_thread(library, 0, 30) == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "uneven"),
+    [
+        ("cpu_capacity", (1024, 1024), False),
+        ("cpu_capacity", (446, 1024), True),
+        ("cpufreq/cpuinfo_max_freq", (1416000, 1800000), True),
+        ("cpufreq/cpuinfo_max_freq", (5700000, 5500000), False),
+        ("cpufreq/cpuinfo_max_freq", (1800000,), False),
+        ("cpu_capacity", ("", 1024), False),
+        ("cpu_capacity", (), False),
+    ],
+)
+def test_linux_says_which_cores_differ(
+    file: str, values: tuple[object, ...], uneven: bool, tmp_path: Path
+) -> None:
+    for core, value in enumerate(values):
+        path = tmp_path / f"cpu{core}" / file
+        path.parent.mkdir(parents=True)
+        path.write_text(f"{value}\n")
+    host = native_probes.HOST
+    code = compile_c(f'#define CORES_FOLDER "{tmp_path}"\n#include "pool.c"\n', host)
+    others = [path for path in native_objects(host) if path.stem != "pool"]
+    (tmp_path / "probes.so").write_bytes(
+        link([compile_c(native_probes.PROBES, host), code], host, extra_objects=others)
+    )
+    library = native_probes.typed(ctypes.CDLL(str(tmp_path / "probes.so")))
+    pool = library.tfb_pool_create(2, (ctypes.c_int32 * 2)(0, 1), 2)
+    hits = Hits(64)
+    hits.run(library, pool, 64)
+    library.tfb_pool_destroy(pool)
+    assert (hits.hits == 1).all()
+    assert (hits.closure.chunks > 2) == uneven
