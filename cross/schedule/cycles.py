@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from boards.target import Target
 
-FMA_PER_CYCLE = 2  # of the cores at hand; loads per cycle are as many
+ELEMENTS_PER_CYCLE = 2  # single elements that a core loads and repeats along a vector
 FMA_LATENCY_CYCLES = 4
 LOOP_CYCLES = 0.5  # of an iteration of a reduction loop beside its arithmetic
 TILE_CYCLES = 12.0  # leaving the reduction loop is a mispredicted branch
@@ -74,9 +74,10 @@ class Nest:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A core and its caches."""
+    """A core and its caches. `rate`: vectors that it multiplies and adds in a cycle, and loads."""
 
     lanes: int
+    rate: float
     l1_bytes: int
     l2_bytes: int
     line_bytes: int
@@ -85,7 +86,8 @@ class Machine:
     @classmethod
     def of(cls, target: Target, lanes: int) -> Machine:
         """The machine behind a CPU target, for vectors of so many elements."""
-        return cls(lanes, target.l1d_bytes, target.l2_bytes, target.cache_line_bytes, target.threads)
+        rate = target.flops_per_cycle / (2 * target.vector_lanes())
+        return cls(lanes, rate, target.l1d_bytes, target.l2_bytes, target.cache_line_bytes, target.threads)
 
 
 def nest_cycles(
@@ -136,19 +138,22 @@ def far_bytes(nest: Nest, machine: Machine, tile: Sequence[int], order: Sequence
 
 def _step_cycles(nest: Nest, machine: Machine, tile: Sequence[int], vectors: int) -> float:
     """One step of the reduction for a tile."""
-    loads = 0.0
+    loaded = elements = 0.0
     last = len(tile) - 1
     for operand in nest.operands:
         each = float(math.prod(tile[position] for position in operand.axes if position != last))
+        each *= vectors if operand.repeated else 1
         if last in operand.axes:
-            each *= vectors * _straddling(tile[-1], machine.lanes, vectors, operand.straddles)
-        if _collides(operand, machine, tile):
-            each *= FMA_PER_CYCLE * machine.line_bytes / L2_BYTES_PER_CYCLE
-        loads += each * (vectors if operand.repeated else 1)
+            loaded += each * vectors * _straddling(tile[-1], machine.lanes, vectors, operand.straddles)
+        elif _collides(operand, machine, tile):
+            elements += each * ELEMENTS_PER_CYCLE * machine.line_bytes / L2_BYTES_PER_CYCLE
+        else:
+            elements += each
     multiplied = math.prod(tile[:-1]) * vectors
-    busy = max(multiplied / FMA_PER_CYCLE, loads / FMA_PER_CYCLE, FMA_LATENCY_CYCLES)
+    loading = loaded / machine.rate + elements / ELEMENTS_PER_CYCLE
+    busy = max(multiplied / machine.rate, loading, FMA_LATENCY_CYCLES)
     # Loads and multiply-adds share the front end: of two equally good tiles the one that loads less wins.
-    return busy + 0.05 * loads + LOOP_CYCLES
+    return busy + 0.05 * (loaded + elements) + LOOP_CYCLES
 
 
 def _straddling(size: int, lanes: int, vectors: int, anywhere: bool) -> float:

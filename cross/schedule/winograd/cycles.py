@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.schedule.cycles import (
     FMA_LATENCY_CYCLES,
-    FMA_PER_CYCLE,
     L2_SHARE,
     L3_BYTES_PER_CYCLE,
     Machine,
@@ -60,7 +60,9 @@ def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
     registers leaves room for what holds operands."""
     height, columns = stages.grid
     most = max(1, min(PREFERRED_TILE, (target.vector_registers - 3) // PREFERRED_VECTORS))
-    tile_of = _even_tile if most == PREFERRED_TILE else _busy_tile
+    lanes = target.vector_lanes(ITEM_BYTES[stages.products.dtype])
+    busy_tile = partial(_busy_tile, Machine.of(target, lanes).rate)
+    tile_of = _even_tile if most == PREFERRED_TILE else busy_tile
     if columns > LARGEST_BLOCK:
         for part in (
             2 * PREFERRED_TILE,
@@ -86,13 +88,14 @@ def _even_tile(rows: int, columns: int, most: int) -> tuple[int, int]:
     return even(rows, most // wide), wide
 
 
-def _busy_tile(rows: int, columns: int, most: int) -> tuple[int, int]:
+def _busy_tile(rate: float, rows: int, columns: int, most: int) -> tuple[int, int]:
     """The tile of at most that size with the fewest cycles a result: with few registers the one that wastes
-    least is often so small that it waits for its multiply-adds (7 tiles in a row, of which 6 fit)."""
+    least is often so small that it waits for its multiply-adds (7 tiles in a row, of which 6 fit), of which
+    the core begins `rate` in a cycle."""
 
     def merit(tile: tuple[int, int]) -> tuple[float, ...]:
         wasted = waste(rows, tile[0]), waste(columns, tile[1])
-        multiplied = math.prod(tile) * PREFERRED_VECTORS / FMA_PER_CYCLE
+        multiplied = math.prod(tile) * PREFERRED_VECTORS / rate
         waiting = max(1.0, FMA_LATENCY_CYCLES / multiplied)
         return (-waiting * math.prod(wasted), -wasted[1], tile[1], -wasted[0], tile[0])
 
@@ -115,7 +118,7 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
     """A block with the cycles of a core for all of its share of the image."""
     item_bytes = ITEM_BYTES[stages.products.dtype]
     lanes = target.vector_lanes(item_bytes)
-    machine = Machine(lanes, target.l1d_bytes, target.l2_bytes, target.cache_line_bytes, threads=1)
+    machine = replace(Machine.of(target, lanes), threads=1)
     channels, outputs = stages.data.shape[-1], stages.products.shape[-1]
     positions, tiles = stages.multiplications, stages.grid if block.whole else block.tiles
     width = min(PREFERRED_VECTORS * lanes, outputs)
