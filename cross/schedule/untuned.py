@@ -233,7 +233,16 @@ def _register_tiles(
 def fastest_tile(
     axes: Sequence[Axis], core: Core, vectors: Sequence[int], nest: Nest, machine: Machine
 ) -> Tile:
-    """The tile of registers and the order of the loops around it with the fewest estimated cycles.
+    """The tile of registers and the order of the loops around it with the fewest estimated cycles; arguments
+    as of `estimated_tiles`."""
+    found = estimated_tiles(axes, core, vectors, nest, machine)
+    return min(found, key=lambda tile: tile.cycles, default=Tile((1,) * len(axes), False, math.inf))
+
+
+def estimated_tiles(
+    axes: Sequence[Axis], core: Core, vectors: Sequence[int], nest: Nest, machine: Machine
+) -> Iterator[Tile]:
+    """Every tile of registers under every order of the loops around it, with estimated cycles.
 
     Args:
         axes: the space axes with more than one element, the vector axis last.
@@ -249,13 +258,10 @@ def fastest_tile(
     if not any(operand.axes == tuple(range(last + 1)) for operand in nest.operands):
         # Otherwise every step of the outermost loop would read a few elements of each row of that operand.
         orders[(last, *range(last))] = True
-    best = Tile((1,) * len(axes), False, math.inf)
     for tile, count in _register_tiles(axes, core, vectors, operands, repeats):
+        wasted = waste(math.prod(tile[:-1]), core.rows_together)
         for found in ordered_tiles(nest, machine, tile, count, orders):
-            cycles = found.cycles * waste(math.prod(tile[:-1]), core.rows_together)
-            if cycles < best.cycles:
-                best = replace(found, cycles=cycles)
-    return best
+            yield found if wasted == 1.0 else replace(found, cycles=found.cycles * wasted)
 
 
 def ordered_tiles(
