@@ -31,7 +31,9 @@ from cross.schedule.space import (
 
 ALGORITHM = "algorithm"
 SWITCHED = 1 / 16  # of the neighbours in a mutation
-CLEARLY_FEWER = 0.9  # of the first algorithm's cycles: both are estimates, and the others round more
+FEWER = 0.97
+"""Of the first algorithm's cycles, because the others round more. Measured on 53 convolutions of six networks
+on a Zen 4: choices lose 0.4 % in the mean with it, and with 0.9 1.8 %, up to half of the time of one."""
 
 
 class AlternativeSpaces(ScheduleSpace):
@@ -158,7 +160,7 @@ class AlternativeSpaces(ScheduleSpace):
     def default(self) -> Configuration:
         """The untuned program of the first algorithm, or of one that is estimated to take clearly less."""
         cycles = [part.space.cycles for part in self.parts]
-        number = int(np.argmin([cycles[0] * CLEARLY_FEWER, *cycles[1:]])) if all(cycles) else 0
+        number = int(np.argmin([cycles[0] * FEWER, *cycles[1:]])) if all(cycles) else 0
         return self.defaults()[number]
 
     def defaults(self) -> list[Configuration]:
