@@ -51,8 +51,6 @@ TFB_EXPORT int32_t stale(void *const *buffers, void *workspace, struct tfb_pool 
     return 0;
 }
 
-TFB_EXPORT void set_uneven(struct tfb_pool *pool, int32_t uneven) { tfb_pool_set_uneven(pool, uneven); }
-
 TFB_EXPORT void turn(int32_t turned) { tfb_run_last_first(turned); }
 
 /* Writes which cores the thread of each iteration may run on, and its cpu set as a bit mask. */
@@ -83,22 +81,24 @@ TFB_EXPORT int32_t counting_kernel(void *const *buffers, void *workspace, struct
 """
 
 
-def load(folder: Path) -> ctypes.CDLL:
-    """The native code and the probes, linked in `folder` as artifacts are."""
-    path = folder / "probes.so"
-    path.write_bytes(link([compile_c(PROBES, HOST)], HOST, extra_objects=native_objects(HOST)))
-    return typed(ctypes.CDLL(str(path)))
+def load(folder: Path, cores: Path | None = None) -> ctypes.CDLL:
+    """The native code and the probes, linked in `folder` as artifacts are; the arguments are typed.
 
-
-def typed(loaded: ctypes.CDLL) -> ctypes.CDLL:
-    """The library of the native code and the probes, with the types of its functions' arguments."""
+    cores: a folder that says in place of /sys what cores there are.
+    """
+    path, natives = folder / "probes.so", native_objects(HOST)
+    objects = [compile_c(PROBES, HOST)]
+    if cores is not None:
+        objects.append(compile_c(f'#define CORES_FOLDER "{cores}"\n#include "pool.c"\n', HOST))
+        natives = [native for native in natives if native.stem != "pool"]
+    path.write_bytes(link(objects, HOST, extra_objects=natives))
+    loaded = ctypes.CDLL(str(path))
     loaded.tfb_pool_create.restype = ctypes.c_void_p
     loaded.tfb_pool_create.argtypes = [ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32]
     loaded.tfb_pool_destroy.argtypes = [ctypes.c_void_p]
     loaded.tfb_pool_threads.argtypes = [ctypes.c_void_p]
     loaded.tfb_pool_spins.argtypes = [ctypes.c_void_p]
     loaded.tfb_parallel_for.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
-    loaded.set_uneven.argtypes = [ctypes.c_void_p, ctypes.c_int32]
     loaded.stress.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     for kind in ("f16", "f32", "f64", "i32"):
         getattr(loaded, f"tfb_compare_{kind}").argtypes = [

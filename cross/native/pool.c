@@ -394,10 +394,6 @@ void tfb_pool_destroy(struct tfb_pool *pool) {
     free_all(pool);
 }
 
-void tfb_pool_set_uneven(struct tfb_pool *pool, int32_t uneven) {
-    pool->uneven = uneven;
-}
-
 int32_t tfb_pool_threads(const struct tfb_pool *pool) {
     return pool ? pool->threads : 1;
 }

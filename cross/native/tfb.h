@@ -65,15 +65,11 @@ TFB_EXPORT int32_t tfb_pool_threads(const struct tfb_pool *pool);
 /* Whether threads that wait spin before they sleep: they do where each has a core of its own. */
 TFB_EXPORT int32_t tfb_pool_spins(const struct tfb_pool *pool);
 
-/* Whether the pool's cores differ in speed: at first, whether Linux says so of the cores that it was created on.
- * Not while a loop runs. */
-void tfb_pool_set_uneven(struct tfb_pool *pool, int32_t uneven);
-
 /* Runs body over 0 <= i < extent in ranges; returns 0 when all are done. Each thread has a contiguous share, whose
- * lengths differ by at most one, and runs it whole. Where cores differ in speed and there are more iterations than
- * threads it runs its share piece by piece, and threads that are done take over what others have not begun. On the
- * calling thread alone when pool is NULL, when the loop is nested in another loop of the same pool, or when another
- * thread is using the pool. body must not call fork. */
+ * lengths differ by at most one, and runs it whole. Where Linux says that the cores which the pool was created on
+ * differ in speed, and there are more iterations than threads, it runs its share piece by piece, and threads that
+ * are done take over what others have not begun. On the calling thread alone when pool is NULL, when the loop is
+ * nested in another loop of the same pool, or when another thread is using the pool. body must not call fork. */
 TFB_EXPORT int32_t tfb_parallel_for(struct tfb_pool *pool, tfb_body body, void *closure, int64_t extent);
 
 /* Have a function run all parallel loops of this shared object on their calling threads; NULL: as above. */

@@ -7,27 +7,42 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from cross.link import compile_c, link, native_objects
 from tests import native_probes
 from tests.unit.cross.test_native import Counter as Hits
 
 BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
+def _cores(folder: Path, file: str, values: Sequence[object]) -> Path:
+    """A folder that says of cores what Linux says below /sys."""
+    for core, value in enumerate(values):
+        path = folder / f"cpu{core}" / file
+        path.parent.mkdir(parents=True)
+        path.write_text(f"{value}\n")
+    return folder
+
+
+def _pool(library: ctypes.CDLL, threads: int, *, named: bool = True) -> int:
+    """A pool whose threads are on the cores 0 and 1 by turns, as far as these are usable; or on any."""
+    cores = (ctypes.c_int32 * threads)(*(thread % 2 for thread in range(threads)))
+    made: int = library.tfb_pool_create(threads, cores if named else None, threads if named else 0)
+    return made
+
+
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return native_probes.load(tmp_path_factory.mktemp("native"))
+    folder = tmp_path_factory.mktemp("native")
+    return native_probes.load(folder, _cores(folder, "cpu_capacity", (446, 1024)))
 
 
-@pytest.fixture(params=[1, 2, 3, 7])
+@pytest.fixture(params=[2, 3, 7])
 def pool(library: ctypes.CDLL, request: pytest.FixtureRequest) -> Iterator[int]:
-    made = library.tfb_pool_create(request.param, None, 0)
-    library.set_uneven(made, 1)
+    made = _pool(library, request.param)
     yield made
     library.tfb_pool_destroy(made)
 
@@ -77,10 +92,9 @@ def test_a_huge_extent_is_split_without_overflow(library: ctypes.CDLL, pool: int
     assert ranges[-1][1] == 2**63 - 1
 
 
-def _by_thread(library: ctypes.CDLL, uneven: int, extent: int) -> list[int]:
+def _by_thread(library: ctypes.CDLL, extent: int, *, named: bool) -> list[int]:
     """Iterations of the caller and of two workers, each of which takes four times as long for one."""
-    pool = library.tfb_pool_create(3, None, 0)
-    library.set_uneven(pool, uneven)
+    pool = _pool(library, 3, named=named)
     caller, counts = threading.get_ident(), Counter[int]()
 
     def run(_: int, begin: int, end: int) -> None:
@@ -95,12 +109,12 @@ def _by_thread(library: ctypes.CDLL, uneven: int, extent: int) -> list[int]:
 
 
 def test_a_fast_thread_takes_over_from_slow_ones(library: ctypes.CDLL) -> None:
-    own, *others = _by_thread(library, 1, 60)  # 40, 10 and 10 would end at one time
+    own, *others = _by_thread(library, 60, named=True)  # 40, 10 and 10 would end at one time
     assert own >= 28 and max(others) <= 16
 
 
 def test_on_even_cores_every_thread_runs_its_share(library: ctypes.CDLL) -> None:
-    assert _by_thread(library, 0, 30) == [10, 10, 10]
+    assert _by_thread(library, 30, named=False) == [10, 10, 10]
 
 
 @pytest.mark.parametrize(
@@ -118,19 +132,8 @@ def test_on_even_cores_every_thread_runs_its_share(library: ctypes.CDLL) -> None
 def test_linux_says_which_cores_differ(
     file: str, values: tuple[object, ...], uneven: bool, tmp_path: Path
 ) -> None:
-    for core, value in enumerate(values):
-        path = tmp_path / f"cpu{core}" / file
-        path.parent.mkdir(parents=True)
-        path.write_text(f"{value}\n")
-    host = native_probes.HOST
-    code = compile_c(f'#define CORES_FOLDER "{tmp_path}"\n#include "pool.c"\n', host)
-    others = [path for path in native_objects(host) if path.stem != "pool"]
-    (tmp_path / "probes.so").write_bytes(
-        link([compile_c(native_probes.PROBES, host), code], host, extra_objects=others)
-    )
-    library = native_probes.typed(ctypes.CDLL(str(tmp_path / "probes.so")))
-    pool = library.tfb_pool_create(2, (ctypes.c_int32 * 2)(0, 1), 2)
-    hits = Hits(64)
+    library = native_probes.load(tmp_path, _cores(tmp_path, file, values))
+    pool, hits = _pool(library, 2), Hits(64)
     hits.run(library, pool, 64)
     library.tfb_pool_destroy(pool)
     assert (hits.hits == 1).all()
