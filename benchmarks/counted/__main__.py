@@ -19,7 +19,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from benchmarks.counted.networks import balance, cycles, programs, traffic
-from benchmarks.harness.command import Asked, finished, names, program, subcommands
+from benchmarks.harness.command import Asked, finished, names, program, share, subcommands
 from benchmarks.harness.place import board_with
 from benchmarks.harness.text import aligned
 from benchmarks.kernels.networks import NAMES, chosen_networks
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     joint = add("clusters", _clusters, "speed of clusters of cores alone and together, over the first's")
     boards = {moved: "host", held: "host", joint: "rock960"}
     joint.add_argument("--target", default="a72+a53", help="targets of the board, joined")
-    joint.add_argument("--reach", type=float, default=1.0, help="part of their peak that later ones reach")
+    joint.add_argument("--reach", type=share, default=1.0, help="part of their peak that later ones reach")
     for command in (moved, held, spent, shared, joint):
         default = list(ON_BOARD) if command in (spent, joint) else []
         command.add_argument("--only", type=names, default=default, metavar="NAMES", help=", ".join(NAMES))

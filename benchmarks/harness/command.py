@@ -70,6 +70,14 @@ def numbers(text: str) -> list[int]:
     return [int(number) for number in names(text)]
 
 
+def share(text: str) -> float:
+    """The type of an option that is a part of a whole, above 0 and at most 1."""
+    found = float(text)
+    if not 0.0 < found <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number above 0, at most 1")
+    return found
+
+
 def some_of(known: Collection[str], what: str = "operators") -> Callable[[str], list[str]]:
     """The type of an option that takes some of the known names, separated by commas."""
 

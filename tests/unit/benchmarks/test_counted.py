@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.counted.__main__ import main as counted
 from benchmarks.counted.networks import balance, cycles, programs, traffic
 from benchmarks.counted.shares import PIECES, longest
 from benchmarks.counted.traffic import chunks, kernel_traffic
@@ -137,3 +138,15 @@ def test_equal_cores_need_no_help() -> None:
 def test_slow_cores_get_less_to_do() -> None:
     assert longest(60, [1.0, 0.25, 0.25], helping=False) == 80.0
     assert longest(60, [1.0, 0.25, 0.25], helping=True) <= 44.0  # 40 would be the least
+
+
+@pytest.mark.parametrize("reach", ["0", "-1", "1.5", "nan", "half"])
+def test_a_part_of_a_peak_is_one(reach: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        counted(["clusters", "--reach", reach])
+    assert ended.value.code == 2 and "--reach" in capsys.readouterr().err
+
+
+def test_clusters_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert counted(["clusters", "--target", "a72+mali", "--only", "bert"]) == 2
+    assert "mali is no CPU" in capsys.readouterr().err
