@@ -29,6 +29,7 @@ from cross.schedule.winograd.stages import WinogradStages
 PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
 PREFERRED_VECTORS = 2  # of channels, for every tile in registers
 LARGEST_BLOCK = 64  # tiles in one dimension, but for a block of whole rows
+LAST_CACHE_SHARE = 0.5  # for the weights of one operator, which those of others displace
 TRANSFORM_CYCLES = 7.0  # of a vector of channels at one position; measured 6.4 to 7.2 on a Sapphire Rapids
 
 
@@ -142,5 +143,16 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
     blocks = math.prod(-(-all_ // own) for all_, own in zip(stages.grid, tiles, strict=True))
     images = stages.tiles // math.prod(stages.grid)
     share = images / target.threads if block.whole else -(-images * blocks // target.threads)
-    read = first_read_cycles(positions * channels * outputs * item_bytes, machine)
-    return Block(block.whole, block.tiles, block.registers, cycles * share + read)
+    weight_bytes = positions * channels * outputs * item_bytes
+    cycles = cycles * share + first_read_cycles(weight_bytes, machine)
+    return Block(block.whole, block.tiles, block.registers, max(cycles, _memory_cycles(weight_bytes, target)))
+
+
+def _memory_cycles(weight_bytes: int, target: Target) -> float:
+    """Cycles in which weights that the last cache does not keep from run to run come from memory, which all
+    cores share: with those of F(4x4,3x3) for 512 channels, 38 MB, two cores were hardly faster than one."""
+    if weight_bytes <= LAST_CACHE_SHARE * (target.l3_bytes or target.l2_bytes):
+        return 0.0
+    if target.memory_gbs is None:
+        return weight_bytes / L3_BYTES_PER_CYCLE  # what one core gets from its third cache: about as much
+    return 1e-9 * weight_bytes / target.memory_gbs * target.clock_hz
