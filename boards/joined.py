@@ -22,9 +22,9 @@ def joined(board: str, parts: Sequence[Target]) -> Target:
     """One target on the cores of several, in their order: threads that run shares of the same kernels.
 
     Its code is for what all parts have: the least of vectors and caches, features in common. Where one part
-    issues in order, instructions are ordered for that one, which costs the others little. The clock and the
-    operations of a cycle are such that its estimated peak is the sum of the parts'. Which cores there are how
-    many of is in `machine`, so that the key of its records is not that of a board with other cores.
+    issues in order, instructions are ordered for that one: the others reorder them as they run (what that
+    costs them was never measured). Clock and operations of a cycle are such that its estimated peak is the
+    sum of the parts'. `machine` names the parts' CPUs and their numbers of cores, for the key of records.
 
     Raises UnfitTargets: parts that are no CPUs, of different architectures, or share cores.
     """

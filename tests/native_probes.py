@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+import numpy as np
+
 from boards.target import Target
 from cross.link import compile_c, link, native_objects
 
@@ -79,6 +81,31 @@ TFB_EXPORT int32_t counting_kernel(void *const *buffers, void *workspace, struct
     return state[0] == state[2] ? 7 : 0;
 }
 """
+
+
+class Probe(ctypes.Structure):
+    """The closure of `count` and `nested`."""
+
+    _fields_ = [
+        ("hits", ctypes.c_void_p),
+        ("lengths", ctypes.c_void_p),
+        ("chunks", ctypes.c_int64),
+        ("pool", ctypes.c_void_p),
+        ("inner", ctypes.c_int64),
+    ]
+
+
+class Counter:
+    """A `count` closure over `extent` iterations and what came of it."""
+
+    def __init__(self, extent: int, pool: int | None = None, inner: int = 0) -> None:
+        self.hits = np.zeros(max(1, extent * max(1, inner)), np.int32)
+        self.lengths = np.zeros(4096, np.int64)
+        self.closure = Probe(self.hits.ctypes.data, self.lengths.ctypes.data, 0, pool, inner)
+
+    def run(self, library: ctypes.CDLL, pool: int | None, extent: int, body: str = "count") -> None:
+        function = ctypes.cast(getattr(library, body), ctypes.c_void_p)
+        assert library.tfb_parallel_for(pool, function, ctypes.byref(self.closure), extent) == 0
 
 
 def load(folder: Path, cores: Path | None = None) -> ctypes.CDLL:

@@ -150,6 +150,12 @@ board_option = click.option(
     help="Name, NAME@[USER@]HOST[:PORT], host:LEVEL, or a .toml file; see `toolkit boards list`.",
 )  # fmt: skip
 """The option --board of the commands that work with one."""
+target_option = click.option(
+    "--target", default="",
+    help="One of the board's targets, or clusters of CPU cores together, big ones first: a72+a53.  "
+         "[default: the target with the highest peak]",
+)  # fmt: skip
+"""The option --target of the commands that tune for one or read what was tuned."""
 trust_option = click.option(
     "--trust-board-file", TRUST, is_flag=True, expose_value=False, callback=_note(TRUST),
     help="Agree for good to the program that the board's file has the tool run.",

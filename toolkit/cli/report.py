@@ -8,19 +8,23 @@ from typing import Any
 import click
 
 import toolkit
-from toolkit.cli.answers import answer, answering, board_option, columns, say, shape, wide_option
+from toolkit.cli.answers import (
+    answer,
+    answering,
+    board_option,
+    columns,
+    say,
+    shape,
+    target_option,
+    wide_option,
+)
 from toolkit.cli.records import records_option
 
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @board_option
-@click.option(
-    "--target",
-    default="",
-    help="One of the board's targets, or clusters of CPU cores together, big ones first: a72+a53.  "
-    "[default: the target with the highest peak]",
-)
+@target_option
 @click.option("--shape", "shapes", type=shape, multiple=True, metavar="NAME=1,3,224,224",
               help="Shape of an input that the model leaves open; may be repeated.")  # fmt: skip
 @click.option("--winograd/--no-winograd", default=True,

@@ -21,6 +21,7 @@ from toolkit.cli.answers import (
     duration,
     say,
     shape,
+    target_option,
     trust_option,
     wait_option,
     wide_option,
@@ -44,12 +45,7 @@ AS_GIVEN: Final = (
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @board_option
-@click.option(
-    "--target",
-    default="",
-    help="One of the board's targets, or clusters of CPU cores together, big ones first: a72+a53.  "
-    "[default: the target with the highest peak]",
-)
+@target_option
 @click.option("--trials", type=click.IntRange(min=1), help="Measurements for each operator.  [default: 64]")
 @click.option("--total-trials", "total", type=click.IntRange(min=1),
               help="Instead: for all operators together, given out where the model gets faster.")  # fmt: skip

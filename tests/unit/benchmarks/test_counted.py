@@ -16,6 +16,7 @@ from benchmarks.counted.networks import balance, cycles, programs, traffic
 from benchmarks.counted.shares import PIECES, longest
 from benchmarks.counted.traffic import chunks, kernel_traffic
 from benchmarks.harness.place import board_with
+from cross import native
 from cross.expression.language.terms import Int
 from cross.loopnest.nodes import (
     Block,
@@ -133,6 +134,11 @@ def test_helping_ends_no_later_than_a_piece_after_the_least_time(extent: int, sp
 def test_equal_cores_need_no_help() -> None:
     for extent in (1, 5, 16, 63, 64):
         assert longest(extent, [1.0] * 4, helping=True) == longest(extent, [1.0] * 4, helping=False)
+
+
+def test_shares_are_counted_in_the_pieces_of_the_pool() -> None:
+    (source,) = (path for path in native.SOURCES if path.stem == "pool")
+    assert f"#define PIECES {PIECES}\n" in source.read_text()
 
 
 def test_slow_cores_get_less_to_do() -> None:

@@ -15,16 +15,7 @@ import pytest
 
 from cross import native
 from tests import native_probes
-
-
-class Probe(ctypes.Structure):
-    _fields_ = [
-        ("hits", ctypes.c_void_p),
-        ("lengths", ctypes.c_void_p),
-        ("chunks", ctypes.c_int64),
-        ("pool", ctypes.c_void_p),
-        ("inner", ctypes.c_int64),
-    ]
+from tests.native_probes import Counter
 
 
 @pytest.fixture(scope="module")
@@ -45,19 +36,6 @@ def two_threads(library: ctypes.CDLL) -> Iterator[int]:
     made = library.tfb_pool_create(2, None, 0)
     yield made
     library.tfb_pool_destroy(made)
-
-
-class Counter:
-    """A `count` closure over `extent` iterations and what came of it."""
-
-    def __init__(self, extent: int, pool: int | None = None, inner: int = 0) -> None:
-        self.hits = np.zeros(max(1, extent * max(1, inner)), np.int32)
-        self.lengths = np.zeros(4096, np.int64)
-        self.closure = Probe(self.hits.ctypes.data, self.lengths.ctypes.data, 0, pool, inner)
-
-    def run(self, library: ctypes.CDLL, pool: int | None, extent: int, body: str = "count") -> None:
-        function = ctypes.cast(getattr(library, body), ctypes.c_void_p)
-        assert library.tfb_parallel_for(pool, function, ctypes.byref(self.closure), extent) == 0
 
 
 def test_the_version_is_the_headers(library: ctypes.CDLL) -> None:
