@@ -6,6 +6,8 @@ Nothing here knows about loops or memory; values.py evaluates the operands.
 from __future__ import annotations
 
 import functools
+import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -29,7 +31,8 @@ from cross.errors import CompileError
 from cross.expression.language.dtypes import DTYPES, FLOATS
 from cross.expression.language.operations import OPERATIONS
 
-ESTIMATE, ESTIMATED_LANES = "llvm.x86.avx512.rcp14.ps.512", 16  # of the reciprocal of a whole vector
+WHOLE_LANES = 16  # of a register of AVX-512
+ESTIMATE = "llvm.x86.avx512.rcp14.ps.512"  # of the reciprocals of a whole register
 
 
 class Arithmetic:
@@ -39,7 +42,7 @@ class Arithmetic:
         self.writer = writer
         self.saturates = False  # whether the target converts floats to the nearest integer in range
         self.has_extremes = False  # whether it has instructions for llvm.maximum and llvm.minimum
-        self.estimates_reciprocals = False  # whether AVX-512's estimate of a reciprocal is there
+        self.has_wide_registers = False  # whether those of AVX-512 are there, with its estimates and lookups
 
     def apply(self, name: str, operands: list[Value], depth: int | None = None) -> Value:
         """The value of an operation on values of one type.
@@ -127,7 +130,7 @@ class Arithmetic:
         A division of 16 lanes takes 16 cycles on Intel's cores. An estimate of the reciprocal and a step of
         Newton's method take six operations: the estimate's error of 2^-14 becomes 2^-28, below the rounding.
         """
-        if not self.estimates_reciprocals or divisor.lanes != ESTIMATED_LANES:
+        if not self.is_whole(divisor):
             return self.apply("/", [dividend, divisor])
         operands = (divisor, poison(divisor.dtype, divisor.lanes), Value("-1", "int16"))
         self.writer.declare(f"{divisor.type} @{ESTIMATE}({', '.join(item.type for item in operands)})")
@@ -135,6 +138,19 @@ class Arithmetic:
         first = self.apply("*", [dividend, estimate])
         rest = self.multiply_add(self.negative(divisor), first, dividend)
         return self.multiply_add(rest, estimate, first)
+
+    def is_whole(self, value: Value) -> bool:
+        """Whether floats fill a register of AVX-512."""
+        return self.has_wide_registers and value.lanes == WHOLE_LANES
+
+    def array(self, literals: Sequence[Value]) -> Value:
+        """A pointer to a constant array, aligned to 64 bytes, which equal ones share."""
+        kind = TYPES[literals[0].dtype]
+        listed = ", ".join(f"{kind} {item.text}" for item in literals)
+        array = Value(f"@tfb.matrix.{hashlib.sha256(listed.encode()).hexdigest()[:16]}", "pointer")
+        contents = f"internal constant [{len(literals)} x {kind}] [{listed}], align 64"
+        self.writer.declarations.add(f"{array.text} = {contents}")
+        return array
 
     def negated(self, condition: Value) -> Value:
         ones = self.writer.splat(literal(True, "bool"), condition.lanes)

@@ -7,11 +7,9 @@ convolution become the additions that a person would write. Otherwise the elemen
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from cross.codegen.instructions import (
-    TYPES,
     Value,
     binary,
     element_pointer,
@@ -73,12 +71,8 @@ def add_multiple(arithmetic: Arithmetic, start: Value, factor: float, value: Val
 
 def load_element(arithmetic: Arithmetic, lookup: Lookup, row: Value, column: Value) -> Value:
     """The element at a row and column that are known only when the program runs."""
-    writer, kind = arithmetic.writer, TYPES[lookup.dtype]
-    values = [literal(value, lookup.dtype).text for line in lookup.matrix for value in line]
-    listed = ", ".join(f"{kind} {value}" for value in values)
-    matrix = Value(f"@tfb.matrix.{hashlib.sha256(listed.encode()).hexdigest()[:16]}", "pointer")
-    array = f"[{len(values)} x {kind}] [{listed}]"
-    writer.declarations.add(f"{matrix.text} = internal constant {array}, align 64")
+    writer = arithmetic.writer
+    matrix = arithmetic.array([literal(value, lookup.dtype) for line in lookup.matrix for value in line])
     start = arithmetic.apply("*", [row, integer(len(lookup.matrix[0]))])
     place = arithmetic.apply("+", [start, column])
     address = writer.value(element_pointer(matrix, lookup.dtype, place))

@@ -42,7 +42,7 @@ class Values(Memory):
         self.functions = Functions(self.arithmetic)
         self.arithmetic.saturates = target.triple.startswith("aarch64")
         self.arithmetic.has_extremes = not target.triple.startswith("x86_64")
-        self.arithmetic.estimates_reciprocals = target.masks_lanes
+        self.arithmetic.has_wide_registers = target.masks_lanes
         self.dot_products = DotProducts(self.arithmetic, target)
         self.packed_bytes = PackedBytes(self.arithmetic, target)
         self.fuses = self.arithmetic.saturates or fuses(target)

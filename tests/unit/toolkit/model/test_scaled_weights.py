@@ -78,7 +78,8 @@ def checked(proto: Any, folder: Path) -> Graph:
     inputs = random_inputs(graph, 5)
     (got,) = run_generated([(graph, inputs)], folder)
     want = evaluator_values(proto, inputs)["y"]
-    assert np.abs(got["y"] - want).max() <= 2e-6 * np.abs(want).max()
+    # F(4x4,3x3), where a window is computed by it, is off by 2e-6 of the largest (docs/accuracy.md).
+    assert np.abs(got["y"] - want).max() <= 5e-6 * np.abs(want).max()
     return graph
 
 
