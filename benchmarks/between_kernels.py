@@ -1,18 +1,22 @@
 """What a network costs beside its kernels: loading, the first run, copies, and the time between kernels.
 
     python -m benchmarks.between_kernels --only resnet18,mobilenet_v2 --threads 1,2
+    python -m benchmarks.between_kernels --only resnet18 --threads 1,2 --layers 10
 
 Each network is built with the schedules that need no measurement and run through the C interface in a
 process that has loaded nothing else. Loading: mapping the library and making an instance. Kernels: the sum of
 the times of kernel calls in runs with a clock around each, over runs without one, in turn; copies likewise.
 Outside: what the kernels of their fastest run leave of the fastest run without clocks.
 Faults: pages that the first run touches and does not find mapped.
+With --layers each network's slowest layers follow: medians of their kernels' times in such runs, their share
+of the sum, the rate, and how many times as fast they are with the last number of threads as with the first.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import math
 import resource
 import statistics
 import subprocess
@@ -58,6 +62,8 @@ class Costs:
     warm_s: tuple[float, ...]
     kernels_s: tuple[float, ...]
     copies_s: tuple[float, ...]
+    steps_s: tuple[float, ...] = ()
+    """Medians of each kernel and copy, in order."""
 
     def row(self) -> list[str]:
         """The figures as text: medians, and in brackets the quartiles of ratios."""
@@ -120,7 +126,7 @@ def _run_alone(library: str, sizes: Sequence[Sequence[int]], kernels: Sequence[b
     # pool and workspace are the instance's first two members (toolkit/bundle/model.c)
     pool, workspace = (ctypes.c_void_p * 2).from_address(instance.value or 0)
     steps = loaded.tfb_model_steps
-    warm, own, copied = [], [], []
+    warm, own, copied, each = [], [], [], []
     for _ in range(runs):
         run()  # both begin with the caches as a run leaves them
         warm.append(_seconds(run))
@@ -130,8 +136,39 @@ def _run_alone(library: str, sizes: Sequence[Sequence[int]], kernels: Sequence[b
         copied.append(
             1e-9 * sum(spent for spent, kernel in zip(spent_ns, kernels, strict=True) if not kernel)
         )
+        each.append([1e-9 * spent for spent in spent_ns])
     loaded.tfb_model_destroy(instance)
-    return Costs(load_s, first_s, faults, tuple(warm), tuple(own), tuple(copied))
+    medians = tuple(statistics.median(step) for step in zip(*each, strict=True))
+    return Costs(load_s, first_s, faults, tuple(warm), tuple(own), tuple(copied), medians)
+
+
+def layer_rows(found: Sequence[tuple[int, BuiltModel, Costs]], most: int) -> list[list[str]]:
+    """The `most` slowest layers, as text; by number of threads, the first of which says which are slowest.
+
+    A layer is what one kernel computes for nodes of one name; of a loop around it all times together.
+    """
+    seconds: list[dict[str, float]] = []
+    known: dict[str, tuple[float, str]] = {}  # operations of all times, and the operator
+    for _, built, costs in found:
+        own: dict[str, float] = {}
+        kernels = {kernel.symbol: kernel.provenance for kernel in built.plan.kernels}
+        for (step, counts), spent_s in zip(leaves(built.plan.steps), costs.steps_s, strict=True):
+            if isinstance(step, Step):
+                own[step.layer] = own.get(step.layer, 0.0) + spent_s
+                kernel = kernels[step.symbol]
+                known[step.layer] = math.prod(counts) * kernel.flops, kernel.operator
+        seconds.append(own)
+    slowest = sorted(seconds[0], key=lambda layer: -seconds[0][layer])[:most]
+    times = [f"ms x{threads}" for threads, _, _ in found]
+    rows = [["layer", *times, "share", "GFLOP/s", "faster" if len(found) > 1 else "", "operator"]]
+    for layer in slowest:
+        own_s = [item.get(layer, math.nan) for item in seconds]  # other threads may mean other chains
+        flops, operator = known[layer]
+        share, rate = own_s[0] / sum(seconds[0].values()), 1e-9 * flops / own_s[0]
+        faster = f"{own_s[0] / own_s[-1]:.2f}" if len(found) > 1 else ""
+        each = [f"{1e3 * item:.3f}" for item in own_s]
+        rows.append([layer, *each, f"{share:.3f}", f"{rate:.1f}", faster, operator])
+    return rows
 
 
 def _seconds(call: Callable[[], None]) -> float:
@@ -158,10 +195,15 @@ def _networks(asked: Asked) -> None:
     with tempfile.TemporaryDirectory(prefix="tfb-between-") as folder:
         for name in chosen_networks(asked.only):
             model = write(name, Path(folder) / f"{name}.onnx", 0, asked.size)
+            found = []
             for threads in asked.threads:
-                costs = measured(untuned(model, threads, asked.workers), asked.runs)
+                built = untuned(model, threads, asked.workers)
+                costs = measured(built, asked.runs)
+                found.append((threads, built, costs))
                 rows.append([name, str(threads), *costs.row()])
                 print("  ".join(rows[-1]), file=sys.stderr, flush=True)
+            if asked.layers:
+                print("\n".join([name, *aligned(layer_rows(found, asked.layers))]), flush=True)
     print("\n".join([*aligned(rows), GOALS]))
 
 
@@ -171,6 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", type=names, default=[], metavar="NAMES", help=", ".join(NAMES))
     parser.add_argument("--threads", type=numbers, default=[1, 2], metavar="COUNTS", help="default 1,2")
     parser.add_argument("--runs", type=int, default=40, help="pairs of runs (default 40)")
+    parser.add_argument("--layers", type=int, default=0, metavar="N", help="of each network the N slowest")
     parser.add_argument("--workers", type=int, default=2, help="processes that compile (default 2)")
     parser.add_argument(
         "--size", type=int, help="of the image, the sequence or the channels (default: usual)"

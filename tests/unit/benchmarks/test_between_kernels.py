@@ -14,8 +14,12 @@ def test_ratios_are_of_pairs_and_copies_are_no_kernels() -> None:
 
 @pytest.mark.slow
 def test_a_network_with_loops_and_copies(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "lstm_lm", "--size", "24", "--threads", "1", "--runs", "3"]) == 0
-    _, row, _ = (line.split() for line in capsys.readouterr().out.splitlines())
+    asked = ["--only", "lstm_lm", "--size", "24", "--threads", "1", "--runs", "3", "--layers", "2"]
+    assert main(asked) == 0
+    *layers, _, row, _ = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert layers[0] == ["lstm_lm"] and layers[1][:2] == ["layer", "ms"]
+    slowest, next_one = (float(line[1]) for line in layers[2:])
+    assert slowest >= next_one > 0
     name, threads, load, first, warm, *_, copies = row
     assert (name, threads) == ("lstm_lm", "1")
     assert all(float(found) > 0 for found in (load, first, warm, copies))
