@@ -41,6 +41,7 @@ from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.chain import Chain, chain_of
 from cross.schedule.chain_cost import Block, best_block
 from cross.schedule.cpu_schedule import BLOCKS, NESTS, SLIDING, cpu_schedule, tile_field, unroll_knob
+from cross.schedule.cycles import Machine
 from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.lane_packing import with_packed_lanes
 from cross.schedule.matrix_tiles import tiled_groups
@@ -197,7 +198,7 @@ def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Ti
     core = core_of(target, group.dtype, group.byte_products)
     wide = wide_axes(owner.axes)
     if not wide:
-        return _reduce_knobs(group, core, 1)
+        return _reduce_knobs(group, core, 1, 0.0)
     if group.reduction is None:
         return _elementwise_knobs(plan, owner, core.lanes)
     vectors = vector_sizes(plan, group, core)
@@ -208,7 +209,9 @@ def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Ti
         fields = tuple(tile_field(owner.name, axis, level) for level in (1, 2, 3))
         choices = space_tiles(axis.extent, inner)
         knobs.append(Knob(_knob(owner.name, axis), fields, choices, preferred=tile.choice(place)))
-    return knobs + _reduce_knobs(group, core, math.prod(tile.sizes[:-1]))
+    rows = math.prod(tile.sizes[:-1])
+    step_cycles = rows * core.vectors(tile.sizes[-1]) / Machine.of(target, core.lanes).rate
+    return knobs + _reduce_knobs(group, core, rows, step_cycles)
 
 
 def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
@@ -223,12 +226,13 @@ def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
     return knobs
 
 
-def _reduce_knobs(group: Group, core: Core, rows: int) -> list[Knob]:
+def _reduce_knobs(group: Group, core: Core, rows: int, step_cycles: float) -> list[Knob]:
     if group.reduction is None:
         return []
     knobs = []
     reduce = wide_axes(group.reduction.reduce_axes)
-    name, sizes = group.reduction_name, inner_reduction([axis.extent for axis in reduce], core, rows)
+    sizes = inner_reduction([axis.extent for axis in reduce], core, rows, step_cycles)
+    name = group.reduction_name
     if combines_lanes(group, core):
         sizes = [core.lanes]
     for axis, wanted in zip(reduce, sizes, strict=True):

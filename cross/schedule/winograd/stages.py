@@ -21,7 +21,7 @@ from cross.expression.rewrites.winograd.flat import with_flat_tiles
 from cross.expression.rewrites.winograd.form import winograd_form
 from cross.expression.rewrites.winograd.matrices import TILES, Planar
 from cross.schedule.packing import Maps
-from cross.schedule.primitives import Primitive, Reorder, Unroll, Vectorize
+from cross.schedule.primitives import Primitive, Reorder, Split, Unroll, Vectorize
 
 RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with them
 FLAT_RANKS = ((4, 4), (6, 6))  # with one axis for all tiles
@@ -120,16 +120,23 @@ def winograd_stages(operator: Operator, known: tuple[tuple[int, int], ...] = RAN
     return WinogradStages(paddings, inlined, rows, data, products, half, tile, output, next(iter(weights)))
 
 
-def transform(name: str, stage: Tensor, position: int, *, whole: bool) -> list[Primitive]:
+def transform(
+    name: str, stage: Tensor, position: int, *, whole: bool = False, halves: bool = False
+) -> list[Primitive]:
     """One of the two sums of a transform, a line of a tile at a time: an input is added to all of the line.
 
-    Unrolled over the sum and axis number `position`; `whole`: over all lines of the tile, too.
+    Unrolled over the sum and axis number `position`; `whole`: over all lines of the tile, too. `halves`:
+    inputs of even number come before the others, if there are as many, so that results share sums of them
+    (see _SIX_POINTS in cross/expression/rewrites/winograd/matrices.py): equal instructions are written once.
     """
-    summed, along, vector = stage.reduce_axes[0].name, stage.axes[position].name, stage.axes[-1].name
-    others = [axis.name for number, axis in enumerate(stage.axes[:-1]) if number != position]
+    axis, along, vector = stage.reduce_axes[0], stage.axes[position].name, stage.axes[-1].name
+    halved = halves and axis.extent % 2 == 0
+    summed = (f"{axis.name}.1", f"{axis.name}.0") if halved else (axis.name,)
+    others = [item.name for number, item in enumerate(stage.axes[:-1]) if number != position]
     return [
-        Reorder(name, (*others, summed, along, vector)),
-        *(Unroll(name, loop) for loop in (*(others if whole else ()), summed, along)),
+        *([Split(name, axis.name, (2,))] if halved else ()),
+        Reorder(name, (*others, *summed, along, vector)),
+        *(Unroll(name, loop) for loop in (*(others if whole else ()), *summed, along)),
         Vectorize(name, vector),
     ]
 

@@ -238,6 +238,24 @@ def test_where_multiplying_takes_longer_algorithms_that_multiply_less_are_taken_
     assert chosen == ["direct", "F(4x4,3x3)/2x2"]
 
 
+def test_a_loop_whose_steps_take_long_is_not_cut() -> None:
+    """A Zen 4 multiplies a vector in a cycle: 14 or 16 for a step. In half of that, the loop itself would
+    weigh: with AVX2, where there are two multiply-adds a cycle."""
+    window = Window(strides=(2, 2), pads=(1, 1, 1, 1))
+    found = {}
+    for name, target in (("long", HALVED), ("avx512", AVX512), ("avx2", AVX2)):
+        data, weight = placeholder((1, 14, 14, 512), "data"), placeholder((3, 3, 512, 512), "weight")
+        conv = Operator("conv", (data, weight), conv2d(data, weight, window, "conv"), frozenset({1}))
+        direct = cpu_space(conv, target, winograd=False)
+        data, weight = placeholder((1, 28, 28, 128), "data"), placeholder((3, 3, 128, 128), "weight")
+        same = Window(pads=(1, 1, 1, 1))
+        conv = Operator("conv", (data, weight), conv2d(data, weight, same, "conv"), frozenset({1}))
+        winograd = next(part.space for part in cpu_space(conv, target).parts if part.label == "F(4x4,3x3)")
+        steps = [space.describe(space.default()) for space in (direct, winograd)]
+        found[name] = steps[0]["conv.acc.kc"], steps[1]["products.kc"]
+    assert found == {"long": ([512], [1]), "avx512": ([8], [4]), "avx2": ([8], [4])}
+
+
 def test_weights_that_no_cache_keeps_come_no_faster_to_two_cores() -> None:
     """Measured on two cores of a Zen 4 with 32 MiB of third cache: 725 us by F(2x2,3x3), 1094 by F(4x4,3x3),
     whose weights take 38 MB; on one core 1339 and 1334."""

@@ -324,6 +324,18 @@ def test_transforms_neither_multiply_by_one_nor_read_a_matrix() -> None:
     assert "fadd" in text and "fsub" in text
 
 
+def test_results_of_a_line_share_sums_of_inputs() -> None:
+    """Of F(4x4,3x3) a line of the input takes 9 multiplications, of which one adds nothing, and 6 additions;
+    in the order of the inputs 12 and 10. Columns are written twice, within the image and for its border."""
+    operator = convolution((1, 8, 8, LANES), LANES)
+    space = winograd_spaces(operator, HOST)["F(4x4,3x3)"]
+    text = llvm_module("conv", Programs(space).nest(space.default()), HOST)
+    lines = 3  # columns twice, then rows
+    output_additions = 7 + 4 * 7 + 16  # a column, its four rows, the bias
+    assert text.count(" fmul ") == lines
+    assert text.count(" fadd ") + text.count(" fsub ") == 6 * lines + output_additions
+
+
 def _user_form() -> tuple[Operator, list[Array], Array]:
     """An operator that a user wrote in Winograd form, its inputs and the direct result."""
     data, weights = placeholder((1, 6, 5, LANES), "X"), placeholder((4, 4, LANES, LANES), "U")

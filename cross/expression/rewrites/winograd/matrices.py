@@ -101,14 +101,20 @@ def _interleaved(even: Filtering, odd: Filtering) -> Filtering:
 
 
 _SIX_POINTS: Matrix = (
-    (4, 0, 0, 0, 0, 0),
-    (0, -4, 4, -2, 2, 4),
-    (-5, -4, -4, -1, -1, 0),
-    (0, 1, -1, 2, -2, -5),
-    (1, 1, 1, 1, 1, 0),
-    (0, 0, 0, 0, 0, 1),
+    (1, 0, 0, 0, 0, 0),
+    (0, 1, -1, 1, -1, 1),
+    (-5, 1, 1, 2, 2, 0),
+    (0, -4, 4, -1, 1, -5),
+    (4, -4, -4, -2, -2, 0),
+    (0, 0, 0, 0, 0, 4),
 )
-"""B of every F(m, r) with m + r = 7: 0, 1, -1, 2, -2 and infinity."""
+"""B of every F(m, r) with m + r = 7: infinity, 1, -1, 2, -2 and 0.
+
+It is the transpose of Lavin and Gray's read backwards, for a filter and outputs in reverse order, with the
+signs of -1 and -2 turned: where even inputs are added up first, then odd ones (schedule/winograd/stages.py),
+products at 1 and -1 (2 and -2) share the sum of the former, and most sums begin with an input that is not
+multiplied. Six positions take 9 multiplications and 6 additions, in the order of the inputs 12 and 10.
+"""
 
 _WITH_STRIDE_1 = {
     (item.outputs, item.taps): item
@@ -146,28 +152,28 @@ _WITH_STRIDE_1 = {
             3,
             data=_SIX_POINTS,
             weight=(
-                (1 / 4, 0, 0),
+                (1, 0, 0),
                 (-1 / 6, -1 / 6, -1 / 6),
-                (-1 / 6, 1 / 6, -1 / 6),
-                (1 / 24, 1 / 12, 1 / 6),
-                (1 / 24, -1 / 12, 1 / 6),
-                (0, 0, 1),
+                (1 / 6, -1 / 6, 1 / 6),
+                (1 / 6, 1 / 12, 1 / 24),
+                (-1 / 6, 1 / 12, -1 / 24),
+                (0, 0, 1 / 4),
             ),
-            output=((1, 0, 0, 0), (1, 1, 1, 1), (1, -1, 1, -1), (1, 2, 4, 8), (1, -2, 4, -8), (0, 0, 0, 1)),
+            output=((1, 0, 0, 0), (1, 1, 1, 1), (-1, 1, -1, 1), (8, 4, 2, 1), (-8, 4, -2, 1), (0, 0, 0, 1)),
         ),
         Filtering(
             2,
             5,
             data=_SIX_POINTS,
             weight=(
-                (1 / 4, 0, 0, 0, 0),
+                (1, 0, 0, 0, 0),
                 (-1 / 6, -1 / 6, -1 / 6, -1 / 6, -1 / 6),
-                (-1 / 6, 1 / 6, -1 / 6, 1 / 6, -1 / 6),
-                (1 / 24, 1 / 12, 1 / 6, 1 / 3, 2 / 3),
-                (1 / 24, -1 / 12, 1 / 6, -1 / 3, 2 / 3),
-                (0, 0, 0, 0, 1),
+                (1 / 6, -1 / 6, 1 / 6, -1 / 6, 1 / 6),
+                (2 / 3, 1 / 3, 1 / 6, 1 / 12, 1 / 24),
+                (-2 / 3, 1 / 3, -1 / 6, 1 / 12, -1 / 24),
+                (0, 0, 0, 0, 1 / 4),
             ),
-            output=((1, 0), (1, 1), (1, -1), (1, 2), (1, -2), (0, 1)),
+            output=((1, 0), (1, 1), (-1, 1), (2, 1), (-2, 1), (0, 1)),
         ),
     )
 }
