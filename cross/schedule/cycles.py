@@ -85,6 +85,8 @@ class Machine:
     l2_bytes: int
     line_bytes: int
     threads: int
+    l3_bytes_per_cycle: float = L3_BYTES_PER_CYCLE
+    l3_hidden: float = L3_HIDDEN
 
     @classmethod
     def of(cls, target: Target, lanes: int) -> Machine:
@@ -117,7 +119,7 @@ def nest_cycles(
     arithmetic = nest.steps * (_step_cycles(nest, machine, tile, vectors) if step is None else step)
     transfers = [_transfer_cycles(nest, machine, tile, counts, order, item) for item in nest.operands]
     near, far = (math.fsum(part) for part in zip(*transfers, strict=True))
-    waits = (1.0 - L2_HIDDEN) * min(near, arithmetic) + (1.0 - L3_HIDDEN) * min(far, arithmetic)
+    waits = (1.0 - L2_HIDDEN) * min(near, arithmetic) + (1.0 - machine.l3_hidden) * min(far, arithmetic)
     stores = STORE_CYCLES * registers * _straddling(tile[-1], machine.lanes, vectors, nest.stores_straddle)
     cold = math.fsum(_cold_cycles(nest, machine, tile, counts, order, item) for item in nest.operands)
     foreign = _foreign_cycles(nest, machine, order)
@@ -136,7 +138,7 @@ def far_bytes(nest: Nest, machine: Machine, tile: Sequence[int], order: Sequence
     """Bytes that all tiles read from beyond the second cache; arguments as of `nest_cycles`."""
     counts = [-(-extent // size) for extent, size in zip(nest.extents, tile, strict=True)]
     far = [_transfer_cycles(nest, machine, tile, counts, order, item)[1] for item in nest.operands]
-    return L3_BYTES_PER_CYCLE * math.prod(counts) * math.fsum(far)
+    return machine.l3_bytes_per_cycle * math.prod(counts) * math.fsum(far)
 
 
 def _step_cycles(nest: Nest, machine: Machine, tile: Sequence[int], vectors: int) -> float:
@@ -251,4 +253,4 @@ def _transfer_cycles(
     beyond_first = missing(CACHE_SHARE * machine.l1_bytes)
     beyond_second = missing(L2_SHARE * machine.l2_bytes)
     near = read * (beyond_first - beyond_second) / L2_BYTES_PER_CYCLE
-    return near, read * beyond_second / L3_BYTES_PER_CYCLE
+    return near, read * beyond_second / machine.l3_bytes_per_cycle

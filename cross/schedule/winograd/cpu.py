@@ -46,9 +46,9 @@ from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, 
 from cross.schedule.untuned import core_of, has_long_steps
 from cross.schedule.winograd.cycles import (
     LARGEST_BLOCK,
-    PREFERRED_VECTORS,
     handed_bytes,
     preferred_block,
+    product_channels,
 )
 from cross.schedule.winograd.stages import WinogradStages, algorithms, transform, winograd_stages
 
@@ -88,7 +88,8 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
     channels_in, channels_out = stages.data.shape[-1], stages.output.shape[-1]
     reductions = [size for size in divisors(channels_in) if size <= 32]
     core = core_of(target, stages.products.dtype)
-    step = math.prod(block.registers) * PREFERRED_VECTORS / Machine.of(target, lanes).rate
+    channels = product_channels(stages, target)
+    step = math.prod(block.registers) * core.vectors(channels) / Machine.of(target, lanes).rate
     steps = 1 if has_long_steps(core, step) else PRODUCT_STEPS
     transformed = TRANSFORMED_VECTORS * lanes if target.masks_lanes else lanes
     knobs = (
@@ -105,7 +106,7 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
             _blocks(stages.grid[1]),
             preferred=(block.tiles[1], block.registers[1]),
         ),
-        single("products.c", _vectors(channels_out, lanes, 4), min(PREFERRED_VECTORS * lanes, channels_out)),
+        single("products.c", _vectors(channels_out, lanes, 4), channels),
         single("products.kc", reductions, steps),
         single("data.c", _vectors(channels_in, lanes, 2), transformed),
         single("output.c", _vectors(channels_out, lanes, 2), transformed),

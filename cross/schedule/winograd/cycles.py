@@ -27,9 +27,17 @@ from cross.schedule.tiles import factors, vector_count, waste
 from cross.schedule.winograd.stages import WinogradStages
 
 PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
-PREFERRED_VECTORS = 2  # of channels, for every tile in registers
+PREFERRED_VECTORS = 2  # of channels, for every tile in registers; where channels end badly another one more
 LARGEST_BLOCK = 64  # tiles in one dimension, but for a block of whole rows
+HANDED_TRANSFERS = 3  # of V and M that the third cache does not hold: read to be written, written, read
 LAST_CACHE_SHARE = 0.5  # for weights of one operator, which those of others displace: an assumption
+MEMORY_BYTES_PER_CYCLE = 9.5  # measured on a Zen 4, at 2.6 GHz; of targets whose memory was not measured
+SMALL_LAST_CACHE = 64 << 20
+SMALL_BYTES_PER_CYCLE, SMALL_HIDDEN = 12.0, 0.6
+"""Of weights from a last cache of at most that size, which is nearer than a server's large one; of those are
+L3_BYTES_PER_CYCLE and L3_HIDDEN. Chosen on a Zen 4 with 32 MiB: of six convolutions of ResNet-18 and
+R(2+1)D-18 five are then computed in the faster way, in blocks or the whole image at once (three of them in
+1.27 to 1.5 times less time), with the other figures two; the sixth loses 3 %."""
 TRANSFORM_CYCLES = 7.0  # of a vector of channels at one position; measured 6.4 to 7.2 on a Sapphire Rapids
 
 
@@ -42,6 +50,16 @@ class Block:
     tiles: tuple[int, int]
     registers: tuple[int, int]
     cycles: float
+
+
+def product_channels(stages: WinogradStages, target: Target) -> int:
+    """Output channels that the untuned products compute at a time: two vectors, or three where these waste
+    less and eight tiles of them stay in registers."""
+    lanes, channels = target.vector_lanes(ITEM_BYTES[stages.products.dtype]), stages.products.shape[-1]
+    wider = PREFERRED_VECTORS + 1
+    fits = (PREFERRED_TILE + 1) * wider + 1 <= target.vector_registers
+    choices = [min(count * lanes, channels) for count in (PREFERRED_VECTORS, *([wider] if fits else []))]
+    return min(choices, key=lambda size: waste(channels, size))
 
 
 def preferred_block(stages: WinogradStages, target: Target, most_bytes: int) -> Block:
@@ -119,10 +137,10 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
     """A block with the cycles of a core for all of its share of the image."""
     item_bytes = ITEM_BYTES[stages.products.dtype]
     lanes = target.vector_lanes(item_bytes)
-    machine = replace(Machine.of(target, lanes), threads=1)
+    machine = _machine(target, lanes)
     channels, outputs = stages.data.shape[-1], stages.products.shape[-1]
     positions, tiles = stages.multiplications, stages.grid if block.whole else block.tiles
-    width = min(PREFERRED_VECTORS * lanes, outputs)
+    width = product_channels(stages, target)
 
     operands = (
         Operand((0, 1, 2), channels * item_bytes, straddles=False),
@@ -137,11 +155,13 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
     vectors += positions * vector_count(outputs, lanes)
     cycles += TRANSFORM_CYCLES * math.prod(tiles) * vectors
     handed = math.prod(tiles) * handed_bytes(stages)
+    images = stages.tiles // math.prod(stages.grid)
     if handed > L2_SHARE * target.l2_bytes:
         cycles += 2 * handed / L3_BYTES_PER_CYCLE
+    if block.whole and 0 < LAST_CACHE_SHARE * target.l3_bytes < images * handed:
+        cycles += HANDED_TRANSFERS * handed / _memory_bytes_per_cycle(target)
 
     blocks = math.prod(-(-all_ // own) for all_, own in zip(stages.grid, tiles, strict=True))
-    images = stages.tiles // math.prod(stages.grid)
     share = images / target.threads if block.whole else -(-images * blocks // target.threads)
     weight_bytes = positions * channels * outputs * item_bytes
     cycles = cycles * share + first_read_cycles(weight_bytes, machine)
@@ -153,6 +173,19 @@ def _memory_cycles(weight_bytes: int, target: Target) -> float:
     cores share: with those of F(4x4,3x3) for 512 channels, 38 MB, two cores were hardly faster than one."""
     if weight_bytes <= LAST_CACHE_SHARE * (target.l3_bytes or target.l2_bytes):
         return 0.0
+    return weight_bytes / _memory_bytes_per_cycle(target)
+
+
+def _memory_bytes_per_cycle(target: Target) -> float:
+    """Of all cores together."""
     if target.memory_gbs is None:
-        return weight_bytes / L3_BYTES_PER_CYCLE  # of a Zen 4's memory 9.5 bytes were measured, at 2.6 GHz
-    return 1e-9 * weight_bytes / target.memory_gbs * target.clock_hz
+        return MEMORY_BYTES_PER_CYCLE
+    return 1e9 * target.memory_gbs / target.clock_hz
+
+
+def _machine(target: Target, lanes: int) -> Machine:
+    """One core of the target, with what its last cache gives to it."""
+    machine = replace(Machine.of(target, lanes), threads=1)
+    if not 0 < target.l3_bytes <= SMALL_LAST_CACHE:
+        return machine
+    return replace(machine, l3_bytes_per_cycle=SMALL_BYTES_PER_CYCLE, l3_hidden=SMALL_HIDDEN)
