@@ -77,7 +77,8 @@ class Nest:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A core and its caches. `rate`: vectors that it multiplies and adds in a cycle, and loads."""
+    """A core and its caches. `rate`: vectors that it multiplies and adds in a cycle, and loads. `l3_...`:
+    what a core reads of the last cache in a cycle, and the share of that which runs beside arithmetic."""
 
     lanes: int
     rate: float
