@@ -3,7 +3,7 @@
 The C library knows scalars only, and calling it lane by lane costs more than all arithmetic around it. So
 exp, sigmoid, log, tanh and erf are written out. Largest errors, measured by
 tests/unit/cross/test_functions.py: exp 3 ulp, log 1 ulp, the others 4e-7 relative, erf 5e-7 on cores without
-fused multiply-adds. What exp would have below 2^-125 is 0, and sigmoid, too, or no less than that.
+fused multiply-adds. What exp and sigmoid would have below normal numbers is 0, with AVX-512 exp below 2^-125.
 
 With AVX-512 a power of e is one of 32 powers of 2 in an octave, looked up in two registers, times one near
 1, which takes a polynomial of degree 2 in place of 5. The coefficients of erf are looked up in one each.
@@ -48,7 +48,8 @@ EXP_TERMS = (
     float.fromhex("0x1.0F9F9Cp-7"),
 )
 EXP_LARGEST = float.fromhex("0x1.62E42Ep+6")  # float32 with the largest e^x below infinity
-EXP_SMALLEST = float.fromhex("-0x1.5A92D6p+6")  # with the smallest one that is at least 2^-125
+EXP_SMALLEST = float.fromhex("-0x1.5D589Ep+6")  # with the smallest normal one
+LOOKED_UP_SMALLEST = float.fromhex("-0x1.5A92D6p+6")  # with the smallest one of which half is normal: 2^-125
 EXP_INFINITE = 89.0  # above EXP_LARGEST; half of its e^x is finite
 LOOKUP = "llvm.x86.avx512.permvar.sf.512"  # of each lane in a register, by the low bits of a number
 LOOKUP_IN_TWO = "llvm.x86.avx512.vpermi2var.ps.512"
@@ -102,30 +103,34 @@ class Functions:
         }  # fmt: skip
 
     def exp(self, x: Value) -> Value:
-        """e^x; inf beyond the range, 0 below 2^-125."""
-        zero, smallest = self._constant(0.0, x), self._constant(EXP_SMALLEST, x)
-        below = self._float("<", x, smallest)
+        """e^x; inf beyond the range, 0 below normal numbers, or below 2^-125 where it is looked up."""
         if self.arithmetic.is_whole(x):
-            limited = self.arithmetic.extreme("max", x, smallest)
-            limited = self.arithmetic.extreme("min", limited, self._constant(EXP_INFINITE, x))
-            # Entries are halves: 2^128, which stands for the largest powers, would be infinite.
-            half = self._looked_up_power(limited, 0.5)
-            return self._choose(below, zero, self._float("+", half, half))
-        found = self._choose(below, zero, self._power(x))
+            return self._looked_up_exp(x)
+        found = self._choose(
+            self._float("<", x, self._constant(EXP_SMALLEST, x)), self._constant(0.0, x), self._power(x)
+        )
         beyond = self._float("*", x, self._constant(math.inf, x))  # not a number where x is none
         return self._choose(self._float("<=", x, self._constant(EXP_LARGEST, x)), found, beyond)
 
+    def _looked_up_exp(self, x: Value) -> Value:
+        """Twice the half of it, as 2^128, which stands for the largest powers, would be infinite."""
+        smallest = self._constant(LOOKED_UP_SMALLEST, x)
+        limited = self.arithmetic.extreme("max", x, smallest)
+        limited = self.arithmetic.extreme("min", limited, self._constant(EXP_INFINITE, x))
+        half = self._looked_up_power(limited, 0.5)
+        found = self._float("+", half, half)
+        return self._choose(self._float("<", x, smallest), self._constant(0.0, x), found)
+
     def sigmoid(self, x: Value) -> Value:
-        """1 / (1 + e^-x), where the power has a range of its own; 0 below, or what it is at its end."""
+        """1 / (1 + e^-x), where the power has a range of its own; 0 below."""
         zero, one = self._constant(0.0, x), self._constant(1.0, x)
         limited = self.arithmetic.extreme("min", x, self._constant(-EXP_SMALLEST, x))
         if self.arithmetic.is_whole(x):
-            limited = self.arithmetic.extreme("max", limited, self._constant(EXP_SMALLEST, x))
-            power = self._looked_up_power(self.arithmetic.negative(limited), 1.0)
-            return self.arithmetic.quotient(one, self._float("+", power, one))
-        power = self._power(self.arithmetic.negative(limited))
-        # 0 times a NaN is added, because `_power` of a NaN may be a number.
-        total = self._float("+", power, self._fma(limited, zero, one))
+            total = self._float("+", self._looked_up_power(self.arithmetic.negative(limited), 1.0), one)
+        else:
+            power = self._power(self.arithmetic.negative(limited))
+            # 0 times a NaN is added, because `_power` of a NaN may be a number.
+            total = self._float("+", power, self._fma(limited, zero, one))
         found = self.arithmetic.quotient(one, total)
         return self._choose(self._float("<", x, self._constant(EXP_SMALLEST, x)), zero, found)
 
