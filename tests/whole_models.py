@@ -25,14 +25,18 @@ HOST = load("host").target(None)
 
 
 def scheduled(
-    graphs: Sequence[Graph], target: Target, rng: np.random.Generator | None = None
+    graphs: Sequence[Graph],
+    target: Target,
+    rng: np.random.Generator | None = None,
+    *,
+    winograd: bool = True,
 ) -> dict[str, LoopNest]:
     """A program of every distinct operator of the graphs, by its key: the untuned one, or one drawn."""
     nests: dict[str, LoopNest] = {}
     for graph in graphs:
         for task in distinct_operators(graph):
             if task.operator.key not in nests:
-                space = space_of(task.operator, target)
+                space = space_of(task.operator, target, winograd=winograd)
                 rows = [] if rng is None else space.sample(rng, 1)
                 chosen = space.configuration(rows[0]) if len(rows) else space.default()
                 nests[task.operator.key] = Programs(space).nest(chosen)
@@ -43,6 +47,8 @@ def run_generated(
     models: Sequence[tuple[Graph, Mapping[str, Array]]],
     folder: Path,
     rng: np.random.Generator | None = None,
+    *,
+    winograd: bool = True,
 ) -> Iterator[dict[str, Array]]:
     """The outputs of every model for its inputs, in the shapes of the graph's values.
 
@@ -50,7 +56,7 @@ def run_generated(
     by `rng`.
     """
     models = [(adapted(graph, HOST), inputs) for graph, inputs in models]
-    nests = scheduled([graph for graph, _ in models], HOST, rng)
+    nests = scheduled([graph for graph, _ in models], HOST, rng, winograd=winograd)
     artifact = compile([(f"k_{key}", nest) for key, nest in nests.items()], HOST)
     library, kernels = loaded(artifact, folder), dict(zip(nests, artifact.kernels, strict=True))
     for graph, inputs in models:

@@ -3,7 +3,7 @@
 The C library knows scalars only, and calling it lane by lane costs more than all arithmetic around it. So
 exp, sigmoid, log, tanh and erf are written out. Largest errors, measured by
 tests/unit/cross/test_functions.py: exp 3 ulp, log 1 ulp, the others 4e-7 relative, erf 5e-7 on cores without
-fused multiply-adds. What exp and sigmoid would have below normal numbers is 0, with AVX-512 exp below 2^-125.
+fused multiply-adds. What exp and sigmoid would have below normal numbers is 0.
 
 With AVX-512 a power of e is one of 32 powers of 2 in an octave, looked up in two registers, times one near
 1, which takes a polynomial of degree 2 in place of 5. The coefficients of erf are looked up in one each.
@@ -15,7 +15,6 @@ import functools
 import math
 
 import numpy as np
-from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
 from cross.codegen.instructions import (
@@ -31,11 +30,10 @@ from cross.codegen.instructions import (
 )
 from cross.codegen.llvm.arithmetic import WHOLE_LANES, Arithmetic
 
-Points = np.ndarray[tuple[int], np.dtype[np.float64]]
-
 FLOAT = "float32"
 ROUNDER = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits of a float32
 MANTISSA_BITS = 23
+LN2 = float(np.float32(math.log(2.0)))  # whose product is rounded once, in a fused multiply-add
 LN2_HIGH = 0.693359375  # exact in 12 bits, so that its product with a small integer is exact
 LN2_LOW = math.log(2.0) - LN2_HIGH
 # of e^r for |r| <= ln(2) / 2: the polynomial of degree 5 with the least relative error, as XNNPACK has it
@@ -49,13 +47,17 @@ EXP_TERMS = (
 )
 EXP_LARGEST = float.fromhex("0x1.62E42Ep+6")  # float32 with the largest e^x below infinity
 EXP_SMALLEST = float.fromhex("-0x1.5D589Ep+6")  # with the smallest normal one
-LOOKED_UP_SMALLEST = float.fromhex("-0x1.5A92D6p+6")  # with the smallest one of which half is normal: 2^-125
-EXP_INFINITE = 89.0  # above EXP_LARGEST; half of its e^x is finite
+# exp looks up 32/33 of e^x, which is finite for every e^x that is, and a normal number down to 2^-125.94;
+# between that and 2^-126, where normal numbers end, e^x is taken to be 2^-125.94, which is up to 5 % more.
+POWER_SHARE = 32 / 33
+LOOKED_UP_LARGEST = 88.73  # above EXP_LARGEST, where 33/32 of the power is infinite and the power is not
+LOOKED_UP_SMALLEST = -87.295  # 2^-125.94: the next entry below would be no normal number
 LOOKUP = "llvm.x86.avx512.permvar.sf.512"  # of each lane in a register, by the low bits of a number
 LOOKUP_IN_TWO = "llvm.x86.avx512.vpermi2var.ps.512"
+SIGMOID_ONE = 32.0  # far above 17.4, from which on sigmoid is 1 as float32
 ENTRIES_BITS = 5  # 32 entries of a table: what two registers of 16 lanes hold
-# of (e^r - 1) / r for |r| <= ln(2) / 64, with the least error of e^r, 5.4e-8: found by Lawson's iteration
-NEAR_ONE_TERMS = (float.fromhex("0x1.0000F6p+0"), float.fromhex("0x1.FFFFFEp-2"))
+# of e^r for |r| <= ln(2) / 64, with the least error but for the 1, 5.4e-8: found by Lawson's iteration
+NEAR_ONE_TERMS = (1.0, float.fromhex("0x1.0000F6p+0"), float.fromhex("0x1.FFFFFEp-2"))
 SQRT_HALF_BITS = 0x3F3504F3  # of sqrt(1/2) as a float32
 SMALLEST_NORMAL = 2.0**-126
 LOG_TERMS = (0.0, 2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0)  # the next, 2/11 z^5, is below 5e-9: z < 0.0295
@@ -103,7 +105,7 @@ class Functions:
         }  # fmt: skip
 
     def exp(self, x: Value) -> Value:
-        """e^x; inf beyond the range, 0 below normal numbers, or below 2^-125 where it is looked up."""
+        """e^x; inf beyond the range, 0 below normal numbers."""
         if self.arithmetic.is_whole(x):
             return self._looked_up_exp(x)
         found = self._choose(
@@ -113,34 +115,38 @@ class Functions:
         return self._choose(self._float("<=", x, self._constant(EXP_LARGEST, x)), found, beyond)
 
     def _looked_up_exp(self, x: Value) -> Value:
-        """Twice the half of it, as 2^128, which stands for the largest powers, would be infinite."""
-        smallest = self._constant(LOOKED_UP_SMALLEST, x)
-        limited = self.arithmetic.extreme("max", x, smallest)
-        limited = self.arithmetic.extreme("min", limited, self._constant(EXP_INFINITE, x))
-        half = self._looked_up_power(limited, 0.5)
-        found = self._float("+", half, half)
-        return self._choose(self._float("<", x, smallest), self._constant(0.0, x), found)
+        """e^x by a power that is always finite; see POWER_SHARE."""
+        limited = self.arithmetic.extreme("max", x, self._constant(LOOKED_UP_SMALLEST, x))
+        limited = self.arithmetic.extreme("min", limited, self._constant(LOOKED_UP_LARGEST, x))
+        power = self._looked_up_power(limited, POWER_SHARE)
+        found = self._float("*", power, self._constant(1.0 / POWER_SHARE, x))
+        below = self._float("<", x, self._constant(EXP_SMALLEST, x))
+        return self._choose(below, self._constant(0.0, x), found)
 
     def sigmoid(self, x: Value) -> Value:
         """1 / (1 + e^-x), where the power has a range of its own; 0 below."""
         zero, one = self._constant(0.0, x), self._constant(1.0, x)
-        limited = self.arithmetic.extreme("min", x, self._constant(-EXP_SMALLEST, x))
+        below = self._float("<", x, self._constant(EXP_SMALLEST, x))
         if self.arithmetic.is_whole(x):
+            limited = self.arithmetic.extreme("min", x, self._constant(SIGMOID_ONE, x))
+            limited = self.arithmetic.extreme("max", limited, self._constant(EXP_SMALLEST, x))
             total = self._float("+", self._looked_up_power(self.arithmetic.negative(limited), 1.0), one)
-        else:
-            power = self._power(self.arithmetic.negative(limited))
-            # 0 times a NaN is added, because `_power` of a NaN may be a number.
-            total = self._float("+", power, self._fma(limited, zero, one))
-        found = self.arithmetic.quotient(one, total)
-        return self._choose(self._float("<", x, self._constant(EXP_SMALLEST, x)), zero, found)
+            return self._choose(below, zero, self.arithmetic.quotient(one, total))
+        limited = self.arithmetic.extreme("min", x, self._constant(-EXP_SMALLEST, x))
+        power = self._power(self.arithmetic.negative(limited))
+        # 0 times a NaN is added, because `_power` of a NaN may be a number.
+        total = self._float("+", power, self._fma(limited, zero, one))
+        return self._choose(below, zero, self.arithmetic.quotient(one, total))
 
     def _looked_up_power(self, x: Value, factor: float) -> Value:
         """factor 2^n e^r with n the multiple of 1/32 nearest to x / ln 2, for x where factor 2^n is a normal
-        number; NaN of a NaN. A product with ln 2 as a float32 is 3e-9 off: less than 3e-7 for x = 88."""
+        number; NaN of a NaN."""
         value = self.arithmetic.writer.value
         rounder = self._constant(ROUNDER / 2**ENTRIES_BITS, x)
         shifted = self._fma(x, self._constant(1.0 / math.log(2.0), x), rounder)
-        r = self._fma(self._float("-", shifted, rounder), self._constant(-math.log(2.0), x), x)
+        n = self._float("-", shifted, rounder)
+        r = self._fma(n, self._constant(-LN2, x), x)
+        r = self._fma(n, self._constant(LN2 - math.log(2.0), x), r)
         # The low bits of `shifted` are the entry's number. Above them is the integer below n, which goes to
         # the exponent; what the number adds below the exponent is taken off the entry.
         places = value(conversion("bitcast", shifted, "int32"))
@@ -150,7 +156,8 @@ class Functions:
         moved = self._integer("shl", places, MANTISSA_BITS - ENTRIES_BITS)
         bits = value(binary("add", value(conversion("bitcast", entry, "int32")), moved))
         power = value(conversion("bitcast", bits, FLOAT))
-        return self._fma(self._float("*", power, r), self._polynomial(r, NEAR_ONE_TERMS), power)
+        # Not power + power r (...): a product below normal numbers takes long on some cores.
+        return self._float("*", power, self._polynomial(r, NEAR_ONE_TERMS))
 
     def _tables(self, entries: NDArray[np.float32]) -> list[Value]:
         """Registers with the entries, loaded where the function begins."""
@@ -277,16 +284,11 @@ def _powers(factor: float) -> NDArray[np.float32]:
 @functools.cache
 def _erf_pieces() -> NDArray[np.float32]:
     """Coefficients [PIECE_DEGREE + 1, PIECES] of polynomials through erf at Chebyshev's points of a piece."""
-    ends = [-PIECE_WIDTH / 2, PIECE_WIDTH / 2]
-    terms = np.zeros((PIECE_DEGREE + 1, PIECES), np.float32)
-    for piece in range(PIECES - 1):
-        middle = piece * PIECE_WIDTH
-
-        def near(distances: Points, middle: float = middle) -> Points:
-            return np.fromiter((math.erf(middle + distance) for distance in distances), np.float64)
-
-        found = Chebyshev.interpolate(near, PIECE_DEGREE, domain=ends).convert(kind=Polynomial).coef
-        terms[: len(found), piece] = found
+    count = PIECE_DEGREE + 1
+    points = PIECE_WIDTH / 2 * np.cos(np.pi * (np.arange(count) + 0.5) / count)
+    middles = PIECE_WIDTH * np.arange(PIECES)
+    values = np.array([[math.erf(middle + point) for middle in middles] for point in points])
+    terms = np.linalg.solve(np.vander(points, increasing=True), values)
     terms[::2, 0] = 0.0  # of an odd function
-    terms[0, -1] = 1.0
-    return terms
+    terms[:, -1] = np.eye(count)[0]
+    return terms.astype(np.float32)

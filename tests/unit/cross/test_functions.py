@@ -87,7 +87,7 @@ def test_functions_are_as_accurate_as_stated(name: str, target: Target, tmp_path
     rng = np.random.default_rng(4)
     data = np.concatenate(
         [
-            rng.uniform(-86.6, 88.7, COUNT),
+            rng.uniform(-87, 88.7, COUNT),
             rng.uniform(-4, 4, COUNT),
             rng.uniform(-0.6, 0.6, COUNT),
             rng.choice([-1, 1], COUNT) * 10.0 ** rng.uniform(-30, 0, COUNT),
@@ -123,13 +123,21 @@ def _neighbours(value: np.float32) -> NDArray[np.float32]:
 def test_functions_at_the_ends_of_their_range(name: str, tmp_path: Path) -> None:
     function, exact = FUNCTIONS[name]
     ends = [-np.inf, -1e30, -104.0, -90.0, 0.0, -0.0, 88.0, 89.5, 1e30, np.inf]
-    largest, smallest = np.float32(88.72283), np.float32(-86.643394)  # of e^x that is finite, at least 2^-125
+    largest, smallest = np.float32(88.72283), np.float32(-87.33654)  # between them exp is finite and normal
     around = [*_neighbours(largest), *_neighbours(smallest)]
     data = np.array([*ends, *around, np.nan], np.float32)
     got = _run(function, data, tmp_path)
     want = np.array([*(exact(float(x)) for x in data[:-1]), np.nan])
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(got, want.astype(np.float32), rtol=4e-7, atol=1e-37)
+
+
+@pytest.mark.parametrize("target", EACH_HOST)
+def test_the_smallest_normal_powers_are_hardly_too_large(target: Target, tmp_path: Path) -> None:
+    data = np.linspace(-87.336, -87.25, 4096).astype(np.float32)
+    ratio = _run(exp, data, tmp_path, target) / np.exp(data.astype(np.float64))
+    assert ratio.min() > 1 - 4e-7
+    assert ratio.max() < 1.05
 
 
 def test_what_registers_hold_or_zero_is_chosen_by_the_element(tmp_path: Path) -> None:

@@ -76,10 +76,10 @@ def checked(proto: Any, folder: Path) -> Graph:
     """The graph, whose generated code computes what the evaluator does."""
     graph = load_model(save(folder, proto))
     inputs = random_inputs(graph, 5)
-    (got,) = run_generated([(graph, inputs)], folder)
+    # Directly: Winograd's algorithms, taken where estimated to be faster, round more (docs/accuracy.md).
+    (got,) = run_generated([(graph, inputs)], folder, winograd=False)
     want = evaluator_values(proto, inputs)["y"]
-    # F(4x4,3x3), where a window is computed by it, is off by 2e-6 of the largest (docs/accuracy.md).
-    assert np.abs(got["y"] - want).max() <= 5e-6 * np.abs(want).max()
+    assert np.abs(got["y"] - want).max() <= 2e-6 * np.abs(want).max()
     return graph
 
 
