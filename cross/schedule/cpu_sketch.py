@@ -47,6 +47,7 @@ from cross.schedule.lane_packing import with_packed_lanes
 from cross.schedule.matrix_tiles import tiled_groups
 from cross.schedule.plan import Group, Plan, make_plan, operand_axes, wide_axes
 from cross.schedule.reads import repeats_lanes
+from cross.schedule.reduction_steps import inner_reduction, written_out
 from cross.schedule.space import DIRECT, Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_tiles
 from cross.schedule.tiling import StageKnobs
@@ -56,11 +57,9 @@ from cross.schedule.untuned import (
     combines_lanes,
     core_of,
     fits_registers,
-    inner_reduction,
     one_core_is_enough,
     untuned_tiles,
     vector_sizes,
-    written_out,
 )
 from cross.schedule.vector_axis import crossed_axis, with_vector_axes
 from cross.schedule.winograd.cpu import winograd_space, winograd_spaces

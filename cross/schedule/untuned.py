@@ -27,21 +27,10 @@ from cross.expression.language.tensor import Axis, Read, Reduce, reads_in
 from cross.schedule.cycles import Machine, Nest, far_bytes, nest_cycles
 from cross.schedule.plan import Group, Plan, operand_axes, wide_axes
 from cross.schedule.reads import nest_of, repeats_lanes
-from cross.schedule.tiles import MOST_FACTORS, WASTE, divisors, factors, vector_count, vector_tiles, waste
+from cross.schedule.tiles import MOST_FACTORS, WASTE, factors, vector_count, vector_tiles, waste
 from cross.schedule.vector_axis import stride
 
-OUT_OF_ORDER_STEPS = (
-    8  # of a reduction loop written out at most: the loop's own instructions weigh little then
-)
-WHOLE_LOOP_CYCLES = 12.0
-"""Cycles of a step's multiply-adds from which on AVX-512 has all of the last reduction loop innermost, a step
-at a time: the loop's own instructions run beside them, and loops over a window begin it seldom. Measured on
-one core of a Zen 4 with steps of 14 cycles, in place of 8 steps written out: 3x3 convolutions with stride 2
-of 512 channels 1.3 times as fast, of 256 1.05, pointwise ones of 1024 1.04. With AVX2, whose steps take 6, a
-MobileNet-v2 would be 0.97 times as fast, others 1.00."""
 WRITTEN_OUT = 192  # statements of a loop body at most
-PAIRED_WRITTEN_OUT = 224  # where PAIRED_STEPS share 16 bits
-IN_ORDER_STEPS = 4  # written out, as many as one load of a vector of four floats feeds
 SIDES = 0.02  # price of a tile's sides: between tiles of one size the one nearest to a square
 IN_ORDER_LATENCY_CYCLES = 8  # between dependent multiply-adds of a Cortex-A53
 PRODUCT_LATENCY_CYCLES = 4  # between a product of bytes and what adds pairs of it: as many sums of 16 bits
@@ -401,16 +390,6 @@ def fits_registers(counts: Sequence[Any], operands: Operands, core: Core, spare:
     return math.prod(counts) + feeding + spare <= core.registers
 
 
-def written_out(core: Core) -> int:
-    """Statements of a loop body at most."""
-    return PAIRED_WRITTEN_OUT if core.in_order and core.shared_steps == PAIRED_STEPS else WRITTEN_OUT
-
-
-def has_long_steps(core: Core, step_cycles: float) -> bool:
-    """Whether a step of a reduction is worth an iteration of a loop of its own; see WHOLE_LOOP_CYCLES."""
-    return core.masks and step_cycles >= WHOLE_LOOP_CYCLES
-
-
 def has_broadcasts(counts: Sequence[Any], operands: Operands) -> bool:
     """Whether some operand is the same for a whole vector."""
     return any(len(counts) - 1 not in positions for positions in operands)
@@ -430,25 +409,3 @@ def tile_merit(counts: Sequence[int], operands: Operands, shared_steps: int = 0)
     # One instruction a cycle: of every four steps one loads the broadcast operands, all load the vectors.
     issued = accumulators + vectors + broadcasts / 4
     return float(accumulators / max(issued, IN_ORDER_LATENCY_CYCLES))
-
-
-def inner_reduction(extents: Sequence[int], core: Core, rows: int, step_cycles: float) -> list[int]:
-    """Wanted inner extents of the reduction loops, in loop order; the space takes the closest divisors.
-
-    `rows`: of the register tile, each a statement of every step that is written out. `step_cycles`: of the
-    multiply-adds of a step.
-    """
-    if not core.in_order or not extents:
-        inner = [max(step for step in divisors(extent) if step <= OUT_OF_ORDER_STEPS) for extent in extents]
-        return [*inner[:-1], extents[-1]] if extents and has_long_steps(core, step_cycles) else inner
-    # Long straight bodies are what the ordering of loads needs: a row of the window, four channels a step.
-    alone = len(extents) == 1
-    inner = [1] * (len(extents) - 2) + ([] if alone else [extents[-2]])
-    if core.shared_steps:
-        units = extents[-1] / core.shared_steps
-        long = alone and (units >= 32 or units == 16)  # of others, two rounds at least; these need no loop
-        steps = (16 if long else 8 if alone else 4) * core.shared_steps
-        while rows * math.prod(inner) * steps > written_out(core) and steps > core.shared_steps:
-            steps //= 2
-        return [*inner, steps]
-    return [*inner, 4 * IN_ORDER_STEPS if alone else IN_ORDER_STEPS]

@@ -41,9 +41,10 @@ from cross.schedule.primitives import (
     Unroll,
     Vectorize,
 )
+from cross.schedule.reduction_steps import has_long_steps
 from cross.schedule.space import Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, waste
-from cross.schedule.untuned import core_of, has_long_steps
+from cross.schedule.untuned import core_of
 from cross.schedule.winograd.cycles import (
     LARGEST_BLOCK,
     handed_bytes,

@@ -27,7 +27,7 @@ from cross.schedule.tiles import factors, vector_count, waste
 from cross.schedule.winograd.stages import WinogradStages
 
 PREFERRED_TILE = 8  # of registers: tiles, with two vectors each enough to hide the latency of multiply-adds
-PREFERRED_VECTORS = 2  # of channels, for every tile in registers; where channels end badly another one more
+PREFERRED_VECTORS = 2  # of channels, for every tile in registers; three where these waste fewer lanes
 LARGEST_BLOCK = 64  # tiles in one dimension, but for a block of whole rows
 HANDED_TRANSFERS = 3  # of V and M that the third cache does not hold: read to be written, written, read
 LAST_CACHE_SHARE = 0.5  # for weights of one operator, which those of others displace: an assumption
@@ -35,7 +35,8 @@ MEMORY_BYTES_PER_CYCLE = 9.5  # measured on a Zen 4, at 2.6 GHz; of targets whos
 SMALL_LAST_CACHE = 64 << 20
 SMALL_BYTES_PER_CYCLE, SMALL_HIDDEN = 12.0, 0.6
 """Of weights from a last cache of at most that size, which is nearer than a server's large one; of those are
-L3_BYTES_PER_CYCLE and L3_HIDDEN. Chosen on a Zen 4 with 32 MiB: of six convolutions of ResNet-18 and
+L3_BYTES_PER_CYCLE and L3_HIDDEN, measured with 480 MiB. That 64 MiB lie between is an assumption. The
+figures were chosen on a Zen 4 with 32 MiB: of six convolutions of ResNet-18 and
 R(2+1)D-18 five are then computed in the faster way, in blocks or the whole image at once (three of them in
 1.27 to 1.5 times less time), with the other figures two; the sixth loses 3 %."""
 TRANSFORM_CYCLES = 7.0  # of a vector of channels at one position; measured 6.4 to 7.2 on a Sapphire Rapids
