@@ -22,6 +22,8 @@ SYMBOL = "tfb_model"
 PAIRS = 16  # at most: blocks of runs of either model, in turn: one that is disturbed hides no difference yet
 LOOKS = (10, PAIRS)  # after so many pairs a clear verdict ends the comparison; of fewer than 10 there is none
 MEASURED_S = 2.0  # that many seconds of single runs of a model, between the two numbers of runs in a block
+BLOCK_S = MEASURED_S / PAIRS  # of single runs in a block
+STARTED_SHARE = 0.5  # of the time of a short comparison is left for starting blocks, about 40 ms each
 LEAST_RUNS, MOST_RUNS = 5, 60
 WARMUP = 3  # runs of a block that are not counted, the first one among them
 TIMEOUT_S = 60.0
@@ -50,16 +52,22 @@ class LoadedModel:
 
 
 def measure_model(
-    model: LoadedModel, session: Session, *, expected_s: float, threads: int = 0
+    model: LoadedModel,
+    session: Session,
+    *,
+    expected_s: float,
+    threads: int = 0,
+    block_s: float = BLOCK_S,
 ) -> Latency | MeasureFailure:
     """Check one run of the model against the golden outputs on the board, then time a block of single runs.
 
-    `expected_s` is about what a run takes; it decides how many there are. The first one and those that warm
-    up are not among `seconds`. A CPU's model may run by other `threads` than those that it was tuned for. A
-    model that fails, or whose outputs are wrong, is a value: what that means depends on which model it is.
+    `expected_s` is about what a run takes; with `block_s` it decides how many there are. The first one and
+    those that warm up are not among `seconds`. A CPU's model may run by other `threads` than those that it
+    was tuned for. A model that fails, or whose outputs are wrong, is a value: what that means depends on
+    which model it is.
     """
     warmup = 0 if session.board.emulated else WARMUP
-    repeats = 1 if session.board.emulated else warmup + runs_of_block(expected_s)
+    repeats = 1 if session.board.emulated else warmup + runs_of_block(expected_s, block_s)
     result = _measured(model, session, repeats, threads)
     if result.error is not None:
         return result.error
@@ -154,9 +162,14 @@ def measure_in_turn(
     return InTurn(joined(blocks[0]), joined(blocks[1]), found())
 
 
-def runs_of_block(expected_s: float) -> int:
-    """Runs of a block, about MEASURED_S / PAIRS seconds of them."""
-    return int(min(MOST_RUNS, max(LEAST_RUNS, MEASURED_S / PAIRS / max(expected_s, 1e-9))))
+def runs_of_block(expected_s: float, block_s: float = BLOCK_S) -> int:
+    """Runs of a block, about `block_s` seconds of them."""
+    return int(min(MOST_RUNS, max(LEAST_RUNS, block_s / max(expected_s, 1e-9))))
+
+
+def block_within(left_s: float) -> float:
+    """Seconds of runs in a block, so that in `left_s` there are as many pairs as a verdict takes."""
+    return min(BLOCK_S, (1.0 - STARTED_SHARE) * left_s / (2 * LOOKS[0]))
 
 
 def joined(several: Sequence[Latency]) -> Latency:

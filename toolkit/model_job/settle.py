@@ -19,7 +19,7 @@ from toolkit.model_job.context import JobContext, stage
 from toolkit.model_job.disturbances import disturbances
 from toolkit.model_job.in_network import build_network, wrong_model
 from toolkit.model_job.kernels import TunedOperator
-from toolkit.model_job.latency import PAIRS, InTurn, LoadedModel, measure_in_turn, measure_model
+from toolkit.model_job.latency import PAIRS, InTurn, LoadedModel, block_within, measure_in_turn, measure_model
 from toolkit.model_job.options import Latency
 
 
@@ -76,10 +76,11 @@ def _in_turn(
     """The untuned and the tuned one of two models; the latter alone where they are the same."""
     expected_s = sum(item.task.weight * (item.winner.seconds or 0.0) for item in tuned)
     unchecked = [item.task.name for item in tuned if item.result.best is None]
+    block_s = block_within(until_s - job.passed_s)
 
     def measured(model: BuiltModel) -> Latency | MeasureFailure:
         loaded = LoadedModel(model.code, model.variant, golden)
-        return measure_model(loaded, job.session, expected_s=expected_s)
+        return measure_model(loaded, job.session, expected_s=expected_s, block_s=block_s)
 
     def checked() -> Latency:
         found = measured(models[1])

@@ -10,7 +10,15 @@ import pytest
 from scipy.stats import wilcoxon
 
 from toolkit.measure.comparison import compare
-from toolkit.model_job.latency import LOOKS, PAIRS, measure_in_turn
+from toolkit.model_job.latency import (
+    BLOCK_S,
+    LEAST_RUNS,
+    LOOKS,
+    PAIRS,
+    block_within,
+    measure_in_turn,
+    runs_of_block,
+)
 from toolkit.model_job.options import Latency
 
 RUNS = 10  # of each program in a block
@@ -102,3 +110,12 @@ def test_too_few_pairs_decide_nothing() -> None:
 def test_samples_that_cannot_be_compared_are_refused(before: list[float]) -> None:
     with pytest.raises(ValueError, match="expected"):
         compare(before, [1.0, 1.0])
+
+
+def test_blocks_are_as_short_as_a_verdict_in_the_time_that_is_left_asks_for() -> None:
+    """As many pairs as there must be, each block with 40 ms to begin it."""
+    assert block_within(60.0) == BLOCK_S
+    left_s = 2.7
+    assert 2 * LOOKS[0] * (block_within(left_s) + 0.04) < left_s
+    assert LEAST_RUNS < runs_of_block(0.0026, block_within(left_s)) < runs_of_block(0.0026)
+    assert runs_of_block(0.0026, block_within(-1.0)) == LEAST_RUNS
