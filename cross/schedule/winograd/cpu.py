@@ -84,12 +84,12 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
         structural("staging", ("blocks", "whole"), int(block.whole)),
         structural("order", ("tiles inside", "channels inside")),
     ]
-    if stages.paddings:
+    if stages.paddings and stages.depths == (1, 1):
         ways.append(structural("padding", ("materialized", "inlined"), 1))
     channels_in, channels_out = stages.data.shape[-1], stages.output.shape[-1]
-    reductions = [size for size in divisors(channels_in) if size <= 32]
+    reductions = [size for size in divisors(stages.products.reduce_axes[-1].extent) if size <= 32]
     core = core_of(target, stages.products.dtype)
-    channels = product_channels(stages, target)
+    channels = product_channels(stages, target, math.prod(block.registers))
     step = math.prod(block.registers) * core.vectors(channels) / Machine.of(target, lanes).rate
     steps = 1 if has_long_steps(core, step) else PRODUCT_STEPS
     transformed = TRANSFORMED_VECTORS * lanes if target.masks_lanes else lanes
@@ -180,10 +180,10 @@ def _schedule(stages: WinogradStages, target: Target, structure: Mapping[str, in
     cached = (stages.rows, stages.data, stages.products, stages.half)
     result += [CacheWrite(stage.name) for stage in cached]
     for padding in stages.paddings:
-        if structure["padding"] == 1:
+        if structure.get("padding") == 1:
             result.append(Inline(padding.name))
         else:
-            result += _materialized(padding, target)
+            result += _materialized(padding, stages, target)
     result += _output(stages)
     if not whole:
         result.append(ComputeAt(stages.products.name, *_block_loop(stages), "local"))
@@ -198,10 +198,17 @@ def _block_loop(stages: WinogradStages) -> tuple[str, str]:
     return stages.output.name, f"{stages.image[1].name}.0"
 
 
-def _materialized(padding: Tensor, target: Target) -> list[Primitive]:
-    """A padded copy of the input, rows in parallel."""
+def _materialized(padding: Tensor, stages: WinogradStages, target: Target) -> list[Primitive]:
+    """A padded copy of the input, rows in parallel.
+
+    With space to depth, channels that lie side by side in the image are of one row of it: a vector must not
+    have those of two.
+    """
     name, axes = padding.name, padding.axes
     vector = min(4 * target.vector_lanes(ITEM_BYTES[padding.dtype]), axes[-1].extent)
+    if stages.depths != (1, 1):
+        together = axes[-1].extent // stages.depths[0]
+        vector = max(size for size in divisors(together) if size <= vector)
     return [
         Split(name, axes[-1].name, (vector,)),
         Parallel(name, axes[0].name),
@@ -271,11 +278,12 @@ def _products(stages: WinogradStages, whole: bool, tiles_inside: bool) -> list[P
 
 def _accumulated_products(stages: WinogradStages) -> list[Primitive]:
     """The innermost loops of the products."""
-    accumulated, summed = f"{stages.products.name}.acc", stages.products.reduce_axes[0].name
+    accumulated = f"{stages.products.name}.acc"
+    *depths, summed = (axis.name for axis in stages.products.reduce_axes)
     *positions, b, ty, tx, c = (axis.name for axis in stages.products.axes)
     return [
         Split(accumulated, summed, ("products.kc",)),
-        Reorder(accumulated, (*positions, b, f"{summed}.0", f"{summed}.1", ty, tx, c)),
+        Reorder(accumulated, (*positions, b, *depths, f"{summed}.0", f"{summed}.1", ty, tx, c)),
         *(Unroll(accumulated, loop) for loop in (f"{summed}.1", ty, tx)),
         Vectorize(accumulated, c),
         Pack(stages.weights, accumulated, stages.weight_maps),

@@ -17,6 +17,7 @@ from cross.schedule.cycles import (
     FMA_LATENCY_CYCLES,
     L2_SHARE,
     L3_BYTES_PER_CYCLE,
+    OTHER_CORES_BYTES_PER_CYCLE,
     Machine,
     Nest,
     Operand,
@@ -53,14 +54,19 @@ class Block:
     cycles: float
 
 
-def product_channels(stages: WinogradStages, target: Target) -> int:
-    """Output channels that the untuned products compute at a time: two vectors, or three where these waste
-    less and eight tiles of them stay in registers."""
+def product_channels(stages: WinogradStages, target: Target, tiles: int) -> int:
+    """Output channels that the untuned products compute at a time with so many tiles in registers: two
+    vectors, or three where these fit and waste fewer lanes, or wait less for multiply-adds."""
     lanes, channels = target.vector_lanes(ITEM_BYTES[stages.products.dtype]), stages.products.shape[-1]
+    open_sums = FMA_LATENCY_CYCLES * Machine.of(target, lanes).rate
     wider = PREFERRED_VECTORS + 1
-    fits = (PREFERRED_TILE + 1) * wider + 1 <= target.vector_registers
+    fits = (tiles + 1) * wider + 1 <= target.vector_registers
     choices = [min(count * lanes, channels) for count in (PREFERRED_VECTORS, *([wider] if fits else []))]
-    return min(choices, key=lambda size: waste(channels, size))
+
+    def cycles(size: int) -> float:
+        return waste(channels, size) * max(1.0, open_sums / (tiles * vector_count(size, lanes)))
+
+    return min(choices, key=cycles)
 
 
 def preferred_block(stages: WinogradStages, target: Target, most_bytes: int) -> Block:
@@ -91,7 +97,8 @@ def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
             _, width = _even_tile(1, columns, part)
             yield Block(False, (1, width), tile_of(1, width, most), 0.0)
     fewest = min(height, -(-(most - 1) // columns))
-    for rows in sorted({fewest, min(2 * fewest, height), height}):
+    shared = -(-height // target.threads)
+    for rows in sorted({fewest, min(2 * fewest, height), max(shared, fewest), height}):
         registers = tile_of(rows, columns, most)
         yield Block(False, (rows, columns), registers, 0.0)
         if rows == fewest:
@@ -141,7 +148,7 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
     machine = _machine(target, lanes)
     channels, outputs = stages.data.shape[-1], stages.products.shape[-1]
     positions, tiles = stages.multiplications, stages.grid if block.whole else block.tiles
-    width = product_channels(stages, target)
+    width = product_channels(stages, target, math.prod(block.registers))
 
     operands = (
         Operand((0, 1, 2), channels * item_bytes, straddles=False),
@@ -159,6 +166,9 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
     images = stages.tiles // math.prod(stages.grid)
     if handed > L2_SHARE * target.l2_bytes:
         cycles += 2 * handed / L3_BYTES_PER_CYCLE
+    if block.whole and target.threads > 1:
+        foreign = (1.0 - 1.0 / target.threads) * min(images * handed, target.threads * target.l2_bytes)
+        cycles += foreign / images / OTHER_CORES_BYTES_PER_CYCLE
     if block.whole and 0 < LAST_CACHE_SHARE * target.l3_bytes < images * handed:
         cycles += HANDED_TRANSFERS * handed / _memory_bytes_per_cycle(target)
 

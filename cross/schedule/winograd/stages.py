@@ -25,7 +25,9 @@ from cross.schedule.primitives import Primitive, Reorder, Split, Unroll, Vectori
 
 RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with them
 FLAT_RANKS = ((4, 4), (6, 6))  # with one axis for all tiles
+GPU_SIDE = 6  # positions along a dimension with stride 1, at most: a thread holds those of a whole tile
 LEAST_GAIN = 1.3  # in multiplications, counting tiles that reach beyond the image
+FILLED = 0.75  # of a vector, by the 12 channels that three colours are with space to depth
 WEIGHT_COST = 8  # in multiplications: what reading a weight from beyond the L2 cache costs, at least
 
 
@@ -67,6 +69,12 @@ class WinogradStages:
         return tuple(axis.name for axis in inner if axis not in self.image)
 
     @property
+    def depths(self) -> tuple[int, int]:
+        """Neighbouring (rows, columns) of the image that are channels of one; see Filtering."""
+        extents = {axis.name: axis.extent for axis in self.products.reduce_axes}
+        return extents.get("kh", 1), extents.get("kw", 1)
+
+    @property
     def multiplications(self) -> int:
         """Of one tile, input and output channel: one multiplication at each position of each phase."""
         return math.prod(self.products.shape[: 2 - len(self.data.shape)])
@@ -82,21 +90,32 @@ def algorithms(
 ) -> Iterator[tuple[str, Operator, WinogradStages]]:
     """The Winograd forms of an operator that are worth a look: algorithm, program, and its stages.
 
-    They take the weights as they are; packing transforms them. `flat`: with one axis for all tiles.
+    They take the weights as they are; packing transforms them. `flat`: with one axis for all tiles. One with
+    larger tiles, which rounds more, is worth a look where it multiplies less.
     """
+    fewest = math.inf
     for tile in TILES:
         form = winograd_form(operator, tile)
-        if form is None:
+        if form is None or (flat and not _is_for_gpus(form.algorithm)):
             continue
         program = with_flat_tiles(form.operator) if flat else form.operator
         stages = winograd_stages(program, FLAT_RANKS if flat else RANKS)
-        if stages is not None and is_worth_a_look(stages, form.algorithm, target):
+        if stages is None or stages.tiles * stages.multiplications >= fewest:
+            continue
+        fewest = stages.tiles * stages.multiplications
+        if is_worth_a_look(stages, form.algorithm, target):
             maps = tuple(
                 (dimension, item.weight)
                 for dimension, item in enumerate(form.algorithm.both, start=form.first)
                 if item.taps > 1
             )
             yield form.algorithm.name, program, replace(stages, weight_maps=maps)
+
+
+def _is_for_gpus(algorithm: Planar) -> bool:
+    """Whether an algorithm was measured there: not those with space to depth, nor with more positions."""
+    wide = [item for item in algorithm.both if item.stride == 1 and item.side > GPU_SIDE]
+    return algorithm.depths == (1, 1) and not wide
 
 
 def winograd_stages(operator: Operator, known: tuple[tuple[int, int], ...] = RANKS) -> WinogradStages | None:
@@ -127,7 +146,7 @@ def transform(
 
     Unrolled over the sum and axis number `position`; `whole`: over all lines of the tile, too. `halves`:
     inputs of even number come before the others, if there are as many, so that results share sums of them
-    (see _SIX_POINTS in cross/expression/rewrites/winograd/matrices.py): equal instructions are written once.
+    (_interpolated in cross/expression/rewrites/winograd/matrices.py): equal instructions are written once.
     """
     axis, along, vector = stage.reduce_axes[0], stage.axes[position].name, stage.axes[-1].name
     halved = halves and axis.extent % 2 == 0
@@ -159,7 +178,9 @@ def is_worth_a_look(stages: WinogradStages, algorithm: Planar, target: Target) -
     There are more weights than directly. With few tiles each is used too seldom to be worth reading.
     """
     lanes = target.vector_lanes(ITEM_BYTES[stages.output.dtype])
-    channels = min(stages.data.shape[-1], stages.output.shape[-1])
+    channels_in, channels_out = stages.data.shape[-1], stages.output.shape[-1]
+    depth = math.prod(algorithm.depths)
+    fewest = lanes if depth == 1 else FILLED * lanes
     direct = math.prod(item.taps for item in algorithm.both) * math.prod(stages.output.shape[:-1])
-    multiplications = max(stages.tiles, WEIGHT_COST) * stages.multiplications
-    return channels >= lanes and direct >= LEAST_GAIN * multiplications
+    multiplications = max(stages.tiles, WEIGHT_COST) * stages.multiplications * depth
+    return channels_in >= fewest and channels_out >= lanes and direct >= LEAST_GAIN * multiplications

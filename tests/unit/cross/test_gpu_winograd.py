@@ -20,7 +20,6 @@ from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
 from cross.expression.rewrites.winograd.flat import with_flat_tiles
 from cross.expression.rewrites.winograd.form import winograd_form
-from cross.expression.rewrites.winograd.matrices import TILES
 from cross.loopnest import Programs, lower, verify
 from cross.loopnest.bind import bind
 from cross.nvrtc import compile_cubin, usage
@@ -84,7 +83,7 @@ OPERATORS = {
 }
 
 
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_flat_tiles_compute_the_same(name: str, tile: int) -> None:
     operator = OPERATORS[name]

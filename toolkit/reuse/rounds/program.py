@@ -27,13 +27,20 @@ class Program:
 def same_algorithm(space: ScheduleSpace, reused: Program) -> tuple[Part, Program]:
     """The algorithm of the reused program in `space`, and that program within its own algorithm's space.
 
-    The first algorithm stands for one that `space` does not have.
+    For one that `space` does not have stands the last that takes the same choices, as Winograd's with other
+    tiles do, or else the first.
     """
     source = reused.space.part_of(reused.row)
     row = source.of(reused.row[None])[0]
     program = replace(reused, space=source.space, configuration=source.space.configuration(row))
     same = [part for part in space.parts if part.label == source.label]
-    return (same or space.parts)[0], program
+    alike = [part for part in space.parts if _choices(part.space) == _choices(source.space)]
+    return (same or alike[-1:] or space.parts)[0], program
+
+
+def _choices(space: ScheduleSpace) -> set[str]:
+    """What a configuration chooses, apart from the operator's names."""
+    return {bare_name(knob.name, space) for knob in space.knobs}
 
 
 def inherited(space: ScheduleSpace, reused: Program) -> NDArray[np.int64]:

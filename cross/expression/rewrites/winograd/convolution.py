@@ -11,7 +11,8 @@ literals. The tiles are rounded up: the last ones read zeros beyond the padding,
 compute there.
 
 With stride 2 the algorithms along rows and columns are those of matrices.py for it, and neighbouring tiles of
-m x m' outputs read inputs that lie 2 m rows or 2 m' columns apart.
+m x m' outputs read inputs that lie 2 m rows or 2 m' columns apart. Where even and odd inputs are channels of
+their own, d is the image with space to depth, and M sums up their products, too.
 
 Of a transposed convolution every phase (families/transposed.py) is a convolution with stride 1 and a small
 kernel of its own: 2 x 2 taps for a 4x4 kernel with stride 2. U, M and the output then have two more axes,
@@ -32,9 +33,9 @@ from numpy.typing import NDArray
 from cross.errors import ExpressionError
 from cross.expression.families.data_movement import pad
 from cross.expression.families.window import Window
-from cross.expression.language.functions import reduce_axis, sum
-from cross.expression.language.tensor import Tensor, compute
-from cross.expression.language.terms import Term, lookup
+from cross.expression.language.functions import logical_and, reduce_axis, sum
+from cross.expression.language.tensor import Axis, Tensor, compute
+from cross.expression.language.terms import Int, Term, lookup, select
 from cross.expression.rewrites.winograd.matrices import Filtering, Matrix, Planar
 
 PHASES, POSITIONS, TILE = ("py", "px"), ("x", "y"), ("b", "ty", "tx")  # names of axes
@@ -71,10 +72,12 @@ def winograd_conv2d(
 ) -> Tensor:
     """Convolution of data [n, h, w, ci] by transformed weights [side, side', ci, co] -> [n, oh, ow, co].
 
+    With space to depth the weights are [depth side, depth' side', ci, co]: see Filtering.
+
     Raises:
         ExpressionError: strides or dilations other than 1, or shapes that do not fit.
     """
-    sides = tuple(item.side for item in algorithm.both)
+    sides = algorithm.weight_sides
     if len(data.shape) != 4 or len(weights.shape) != 4 or weights.shape[:2] != sides:
         raise ExpressionError(
             f"winograd_conv2d {name}: expected data of rank 4 and weights [{sides[0]}, {sides[1]}, ci, co] "
@@ -131,10 +134,13 @@ def _convolution(
     starts = [max(0, item.first) for item in reads]
     # Tiles that reach beyond the padded image read zeros there.
     ends = [(tiles[i] - 1) * steps[i] + starts[i] + len(shared[i][0]) for i in range(2)]
-    after = [max(0, ends[i] - before[i] - data.shape[1 + i]) for i in range(2)]
-    padded = pad(data, (0, *before, 0), (0, *after, 0))
+    if algorithm.depths == (1, 1):
+        after = [max(0, ends[i] - before[i] - data.shape[1 + i]) for i in range(2)]
+        padded = pad(data, (0, *before, 0), (0, *after, 0))
+    else:
+        padded = _space_to_depth(data, algorithm.depths, before, ends, f"{name}.depth")
     transformed = _data_transform(padded, tiles, steps, [matrix for matrix, _ in shared], starts, name)
-    products = _products(transformed, weights, [shift for _, shift in shared], name)
+    products = _products(transformed, weights, [shift for _, shift in shared], algorithm.depths, name)
     inverse = _inverse_transform(products, algorithm, name)
     if not phases:
         return compute(
@@ -147,6 +153,25 @@ def _convolution(
         lambda b, y, py, x, px, c: inverse[b, y // high, x // wide, py, px, y % high, x % wide, c],
         name=name,
     )
+
+
+def _space_to_depth(
+    data: Tensor, depths: Sequence[int], before: Sequence[int], sizes: Sequence[int], name: str
+) -> Tensor:
+    """[n, sizes..., depth depth' ci]: the image behind `before` zeros, depth x depth' pixels together as one.
+
+    Zeros follow the image, too.
+    """
+    _, height, width, channels = data.shape
+    down, across = depths
+
+    def body(b: Term, y: Term, x: Term, c: Term) -> Term:
+        row, beside = down * y + c // (across * channels) - before[0], c % (across * channels)
+        column = across * x + beside // channels - before[1]
+        inside = logical_and(row >= 0, row < height, column >= 0, column < width)
+        return select(inside, data[b, row, column, beside % channels], 0.0)
+
+    return compute((data.shape[0], *sizes, down * across * channels), body, name=name)
 
 
 def shared_positions(algorithm: Filtering, reads: PhaseReads) -> tuple[Matrix, int]:
@@ -208,21 +233,34 @@ def _data_transform(
     )
 
 
-def _products(data: Tensor, weights: Tensor, shifts: Sequence[int], name: str) -> Tensor:
+def _products(
+    data: Tensor, weights: Tensor, shifts: Sequence[int], depths: Sequence[int], name: str
+) -> Tensor:
     """M[py, px, x, y, b, ty, tx, o] = sum over c of V[x', y', b, ty, tx, c] U[py, px, x, y, c, o].
 
-    Position x of phase py is number x' = py shift + x of V. Without phases there is no py and px.
+    Position x of phase py is number x' = py shift + x of V. Without phases there is no py and px. With
+    `depths` the sum runs over kh and kw, too: V's channel is (kh depth' + kw) ci + c, U's positions are
+    depth x + kh and depth' y + kw.
     """
     kc = reduce_axis(weights.shape[-2], "kc")
+    down, across = depths
+    kh, kw = (
+        reduce_axis(down, "kh") if down > 1 else Int(0),
+        reduce_axis(across, "kw") if across > 1 else Int(0),
+    )
+    summed = [axis for axis in (kh, kw, kc) if isinstance(axis, Axis)]
     phases = PHASES if len(weights.shape) == 6 else ()
 
     def body(*axes: Term) -> Term:
         *phase, x, y, b, ty, tx, c = axes
         starts = [axis * shift for axis, shift in zip(phase, shifts, strict=False)]
         place = [start + axis for start, axis in zip(starts, (x, y), strict=True)] if starts else (x, y)
-        return sum(data[(*place, b, ty, tx, kc)] * weights[(*phase, x, y, kc, c)], kc)
+        depth = (kh * across + kw) * weights.shape[-2] + kc
+        read = (x * down + kh, y * across + kw)
+        return sum(data[(*place, b, ty, tx, depth)] * weights[(*phase, *read, kc, c)], summed)
 
-    shape = (*weights.shape[:-2], *data.shape[2:5], weights.shape[-1])
+    sides = [side // depth for side, depth in zip(weights.shape[-4:-2], depths, strict=True)]
+    shape = (*weights.shape[:-4], *sides, *data.shape[2:5], weights.shape[-1])
     return compute(shape, body, f"{name}.products", (*phases, *POSITIONS, *TILE, "c"))
 
 

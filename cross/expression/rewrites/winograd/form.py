@@ -25,7 +25,7 @@ from cross.expression.rewrites.winograd.convolution import (
     winograd_conv2d,
     winograd_transposed_conv2d,
 )
-from cross.expression.rewrites.winograd.matrices import Planar, planar
+from cross.expression.rewrites.winograd.matrices import FEW_CHANNELS, Planar, planar
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,11 @@ def winograd_form(operator: Operator, tile: int) -> WinogradForm | None:
     if position not in operator.constants or weight.dtype != "float32" or _uses(operator, weight) != 1:
         return None
     high, wide = found.window.strides
-    algorithm = planar(tile, found.taps, (high, wide))
+    deep = found.data.shape[3] <= FEW_CHANNELS
+    algorithm = planar(tile, found.taps, (high, wide), deep=deep)
     if algorithm is None:
         return None
-    sides = (item.side for item in algorithm.both)
-    shape = (*weight.shape[:first], *sides, *weight.shape[first + 2 :])
+    shape = (*weight.shape[:first], *algorithm.weight_sides, *weight.shape[first + 2 :])
     weights = placeholder(shape, weight.name, weight.dtype)
     inputs = tuple(weights if item is weight else item for item in operator.inputs)
     output = _replaced(operator, found.stage, found.by(algorithm, weights))
