@@ -221,7 +221,7 @@ def convolutions(folder: Path) -> Path:
         node("Relu", ["c"], "r"),
         node("ConvTranspose", ["r", "w2"], "y", strides=[2, 2], pads=[1, 1, 1, 1]),
     ]
-    return save(folder, model(nodes, {"x": (1, 16, 9, 9)}, ["y"], weights))
+    return save(folder, model(nodes, {"x": (1, 16, 8, 12)}, ["y"], weights))
 
 
 @pytest.mark.slow
