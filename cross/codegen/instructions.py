@@ -50,7 +50,7 @@ class Instruction(NamedTuple):
 
     `detail` is what is no value:
 
-        load, load volatile, store, masked load, masked store    alignment in bytes
+        load, load volatile, store, streamed store, masked load, masked store    alignment in bytes
         getelementptr                                            dtype of the elements that are counted
         insertelement, extractelement                            lane
         shufflevector                                            for every lane the lane of the operands
@@ -297,6 +297,10 @@ def _masked_load(instruction: Instruction) -> str:
     return f"call {kind} @{function}({address}, {_typed((mask,))}, {kind} zeroinitializer)"
 
 
+def _stored(instruction: Instruction) -> str:
+    return f"store {_typed(instruction.operands)}, align {instruction.detail}"
+
+
 def _masked_store(instruction: Instruction) -> str:
     value, pointer, mask = instruction.operands
     function = masked_store_function(value.dtype, value.lanes)
@@ -312,7 +316,8 @@ _FORMS: Final[dict[str, Callable[[Instruction], str]]] = {
     **dict.fromkeys(("load", "load volatile"), _loaded),
     **dict.fromkeys(("insertelement", "extractelement"), _of_lane),
     **dict.fromkeys(("asm", "asm sideeffect"), _assembled),
-    "store": lambda instruction: f"store {_typed(instruction.operands)}, align {instruction.detail}",
+    "store": _stored,
+    "streamed store": lambda instruction: f"{_stored(instruction)}, !nontemporal !{{i32 1}}",
     "masked load": _masked_load,
     "masked store": _masked_store,
     "getelementptr": _counted,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -137,7 +138,8 @@ class Memory(Integers):
                 parts.append((self.depth_of(term), self.integer(term), coefficient))
             else:
                 parts.append((None, picked, coefficient))
-            alignment = _common_alignment(alignment, coefficient * ITEM_BYTES[buffer.dtype])
+            distance_bytes = coefficient * _factor(term) * ITEM_BYTES[buffer.dtype]
+            alignment = _common_alignment(alignment, distance_bytes)
         element = stored_dtype(buffer.dtype)
         for depth, value, coefficient in sorted(parts, key=lambda part: (part[0] is None, part[0])):
             distance = value
@@ -346,6 +348,18 @@ def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
     if isinstance(expr, Binary):
         return fold(expr.op, _replaced(expr.left, old, new), _replaced(expr.right, old, new))
     return expr
+
+
+def _factor(term: Expr) -> int:
+    """A number that divides an integer expression, whatever its variables are."""
+    match term:
+        case Int(value):
+            return value
+        case Binary("*", left, right):
+            return _factor(left) * _factor(right)
+        case Binary("+" | "-" | "min" | "max", left, right):
+            return math.gcd(_factor(left), _factor(right))
+    return 1
 
 
 def _common_alignment(alignment: int, distance_bytes: int) -> int:

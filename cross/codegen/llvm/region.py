@@ -27,7 +27,7 @@ from cross.codegen.llvm.matrix_tiles import CONFIGURE, RELEASE, TileCode
 from cross.codegen.llvm.memory import stored_dtype
 from cross.codegen.llvm.piece import Collapsed, Piece
 from cross.codegen.llvm.prefetch import fetch_ahead
-from cross.codegen.llvm.stores import Stores
+from cross.codegen.llvm.stores import Stores, streamed_results
 from cross.codegen.llvm.tile_versions import idle_unless, versions
 from cross.codegen.llvm.uses import buffers, dtypes_together, free_variables, stored
 from cross.codegen.llvm.values import Values
@@ -51,6 +51,7 @@ from cross.loopnest.nodes import (
 )
 
 ATTRIBUTES = 'nounwind "no-trapping-math"="true"'
+STORE_FENCE = "void @llvm.x86.sse.sfence()"
 
 
 def chunks(extent: int, widest: int, masked: bool = False) -> list[tuple[int, int, int]]:
@@ -76,7 +77,8 @@ class Region(Stores):
             buffer.name: Value(f"%b{position}", "pointer") for position, buffer in enumerate(piece.buffers)
         }
         writer = Writer()
-        super().__init__(writer, Values(writer, self.pointers, target), target, piece.rounded)
+        streamed = streamed_results(piece.statement, piece.buffers, target)
+        super().__init__(writer, Values(writer, self.pointers, target), target, piece.rounded, streamed)
         self.name = name
         self.collapsed = Collapsed.of(piece.statement)
         self.held = dtypes_together(piece.statement)  # what decides how many lanes vectors have
@@ -104,6 +106,9 @@ class Region(Stores):
             size = len(self.tile_configuration)
             before.append(f'{name} = internal constant [{size} x i8] c"{content}", align {size}')
             body = [f"  call {CONFIGURE.replace('ptr', f'ptr {name}')}", *body, f"  call {RELEASE}"]
+        if self.streamed:  # other threads may read what is stored past the caches once this one is done
+            self.writer.declare(STORE_FENCE)
+            body.append(f"  call {STORE_FENCE}")
         return "\n".join([*before, *self.borders, head, "entry:", *body, "  ret void", "}", ""])
 
     def text(self) -> list[str]:
@@ -386,6 +391,7 @@ class Border(Region):
 
     def __init__(self, name: str, statement: Statement, caller: Region) -> None:
         super().__init__(name, replace(caller.piece, statement=statement), caller.target)
+        self.streamed = caller.streamed
         outer, frame = caller.values.environment, caller.frame
         assert frame is not None
         for buffer in sorted(buffers(statement).keys() & caller.pointers.keys()):
