@@ -13,6 +13,7 @@ from functools import partial
 
 from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.terms import Lookup, walk
 from cross.schedule.cycles import (
     FMA_LATENCY_CYCLES,
     L2_SHARE,
@@ -41,6 +42,10 @@ figures were chosen on a Zen 4 with 32 MiB: of six convolutions of ResNet-18 and
 R(2+1)D-18 five are then computed in the faster way, in blocks or the whole image at once (three of them in
 1.27 to 1.5 times less time), with the other figures two; the sixth loses 3 %."""
 TRANSFORM_CYCLES = 7.0  # of a vector of channels at one position; measured 6.4 to 7.2 on a Sapphire Rapids
+SPARSE, DENSE = 3.0, 5.0  # inputs that a position adds up, on average: F(4,3) 3.7, F(2,3) 2, F(5,3) 5.7
+SPARSE_CYCLES, DENSE_CYCLES, DENSE_CYCLES_OF_FEW_REGISTERS = 5.0, 10.0, 14.0
+"""The same of transforms with less or with more to add up: measured on one core of a Zen 4 with images of
+20x20x32 and 80x80x32, by AVX-512, and by AVX2, whose 16 registers do not hold the factors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,7 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
 
     vectors = math.prod(stages.data.shape[:2]) * vector_count(channels, lanes)
     vectors += positions * vector_count(outputs, lanes)
-    cycles += TRANSFORM_CYCLES * math.prod(tiles) * vectors
+    cycles += _transform_cycles(stages, target) * math.prod(tiles) * vectors
     handed = math.prod(tiles) * handed_bytes(stages)
     images = stages.tiles // math.prod(stages.grid)
     if handed > L2_SHARE * target.l2_bytes:
@@ -177,6 +182,18 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
     weight_bytes = positions * channels * outputs * item_bytes
     cycles = cycles * share + first_read_cycles(weight_bytes, machine)
     return Block(block.whole, block.tiles, block.registers, max(cycles, _memory_cycles(weight_bytes, target)))
+
+
+def _transform_cycles(stages: WinogradStages, target: Target) -> float:
+    """Of a vector of channels at one position."""
+    assert stages.rows.body is not None
+    for term in walk(stages.rows.body):
+        if isinstance(term, Lookup):
+            added = sum(value != 0 for row in term.matrix for value in row) / len(term.matrix[0])
+            if added >= DENSE:
+                return DENSE_CYCLES if target.vector_registers > 16 else DENSE_CYCLES_OF_FEW_REGISTERS
+            return SPARSE_CYCLES if added < SPARSE else TRANSFORM_CYCLES
+    return TRANSFORM_CYCLES
 
 
 def _memory_cycles(weight_bytes: int, target: Target) -> float:
