@@ -87,8 +87,8 @@ def preferred_block(stages: WinogradStages, target: Target, most_bytes: int) -> 
 
 
 def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
-    """Whole rows, as few as keep a tile of registers busy, or more of them, and parts of long ones; a tile of
-    registers leaves room for what holds operands."""
+    """Whole rows: as few as keep a tile of registers busy, twice as many, the share of a core, or all; and
+    parts of long rows. A tile of registers leaves room for what holds operands."""
     height, columns = stages.grid
     most = max(1, min(PREFERRED_TILE, (target.vector_registers - 3) // PREFERRED_VECTORS))
     lanes = target.vector_lanes(ITEM_BYTES[stages.products.dtype])
@@ -171,7 +171,7 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
     images = stages.tiles // math.prod(stages.grid)
     if handed > L2_SHARE * target.l2_bytes:
         cycles += 2 * handed / L3_BYTES_PER_CYCLE
-    if block.whole and target.threads > 1:
+    if block.whole and target.threads > 1:  # the part of V and M that other cores wrote and still hold
         foreign = (1.0 - 1.0 / target.threads) * min(images * handed, target.threads * target.l2_bytes)
         cycles += foreign / images / OTHER_CORES_BYTES_PER_CYCLE
     if block.whole and 0 < LAST_CACHE_SHARE * target.l3_bytes < images * handed:

@@ -27,7 +27,7 @@ RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with
 FLAT_RANKS = ((4, 4), (6, 6))  # with one axis for all tiles
 GPU_SIDE = 6  # positions along a dimension with stride 1, at most: a thread holds those of a whole tile
 LEAST_GAIN = 1.3  # in multiplications, counting tiles that reach beyond the image
-FILLED = 0.75  # of a vector, by the 12 channels that three colours are with space to depth
+FILLED = 0.75  # of a vector with space to depth, by which the three colours of an image are 12 channels
 WEIGHT_COST = 8  # in multiplications: what reading a weight from beyond the L2 cache costs, at least
 
 
