@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from cross.expression.language.terms import Binary, Int
@@ -126,6 +127,23 @@ def _exact_quotient(expr: Expr, divisor: int) -> Expr | None:
     if expr.op not in ("+", "-", "min", "max") or left is None or right is None:
         return None
     return fold(expr.op, left, right)
+
+
+def multiple_of(expr: Expr, var: str = "") -> int:
+    """A number that divides all values of an index; a variable that is given counts as 0."""
+    match expr:
+        case Int(value):
+            return abs(value)
+        case Var(name):
+            return 0 if name == var else 1
+        case Binary("+" | "-" | "min" | "max", left, right):
+            return math.gcd(multiple_of(left, var), multiple_of(right, var))
+        case Binary("*", left, right):
+            return multiple_of(left, var) * multiple_of(right, var)
+        case Binary("%", left, right):
+            return math.gcd(multiple_of(left, var), multiple_of(right, var))
+        case _:
+            return 1
 
 
 def sum_of_terms(expr: Expr) -> Expr:

@@ -13,8 +13,8 @@ from typing import Protocol
 from cross.codegen.c.dialect import Dialect
 from cross.errors import CompileError
 from cross.expression.language.dtypes import ITEM_BYTES
-from cross.expression.language.terms import Binary, Int
-from cross.loopnest.affine import affine
+from cross.expression.language.terms import Int
+from cross.loopnest.affine import affine, multiple_of
 from cross.loopnest.bounds import is_index
 from cross.loopnest.nodes import ZERO, Buffer, Expr, Scope, Var, add, mul, variables
 
@@ -148,20 +148,3 @@ class Array:
         terms, _ = affine(indices[-1])
         others = [term for term in terms if term != Var(var)]
         return terms.get(Var(var)) == Int(1) and not any(var in variables(term) for term in others)
-
-
-def multiple_of(expression: Expr, var: str = "") -> int:
-    """A number that divides all values of an index; a variable that is given counts as 0."""
-    match expression:
-        case Int(value):
-            return abs(value)
-        case Var(name):
-            return 0 if name == var else 1
-        case Binary("+" | "-" | "min" | "max", left, right):
-            return math.gcd(multiple_of(left, var), multiple_of(right, var))
-        case Binary("*", left, right):
-            return multiple_of(left, var) * multiple_of(right, var)
-        case Binary("%", left, right):
-            return math.gcd(multiple_of(left, var), multiple_of(right, var))
-        case _:
-            return 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -27,7 +26,7 @@ from cross.codegen.llvm.writer import Writer
 from cross.errors import CompileError
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.terms import Binary, Int
-from cross.loopnest.affine import Affine, affine, rejoined
+from cross.loopnest.affine import Affine, affine, multiple_of, rejoined
 from cross.loopnest.nodes import ZERO, Buffer, Expr, Load, Scope, Var, add, fold, mul
 
 ZEROS = Value("@tfb.zeros", "pointer")  # zeros that guarded loads read instead of memory they may not touch
@@ -138,7 +137,7 @@ class Memory(Integers):
                 parts.append((self.depth_of(term), self.integer(term), coefficient))
             else:
                 parts.append((None, picked, coefficient))
-            distance_bytes = coefficient * _factor(term) * ITEM_BYTES[buffer.dtype]
+            distance_bytes = coefficient * multiple_of(term) * ITEM_BYTES[buffer.dtype]
             alignment = _common_alignment(alignment, distance_bytes)
         element = stored_dtype(buffer.dtype)
         for depth, value, coefficient in sorted(parts, key=lambda part: (part[0] is None, part[0])):
@@ -348,18 +347,6 @@ def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
     if isinstance(expr, Binary):
         return fold(expr.op, _replaced(expr.left, old, new), _replaced(expr.right, old, new))
     return expr
-
-
-def _factor(term: Expr) -> int:
-    """A number that divides an integer expression, whatever its variables are."""
-    match term:
-        case Int(value):
-            return value
-        case Binary("*", left, right):
-            return _factor(left) * _factor(right)
-        case Binary("+" | "-" | "min" | "max", left, right):
-            return math.gcd(_factor(left), _factor(right))
-    return 1
 
 
 def _common_alignment(alignment: int, distance_bytes: int) -> int:

@@ -391,7 +391,7 @@ class Border(Region):
 
     def __init__(self, name: str, statement: Statement, caller: Region) -> None:
         super().__init__(name, replace(caller.piece, statement=statement), caller.target)
-        self.streamed = caller.streamed
+        self.streamed = caller.streamed  # which has the fence
         outer, frame = caller.values.environment, caller.frame
         assert frame is not None
         for buffer in sorted(buffers(statement).keys() & caller.pointers.keys()):

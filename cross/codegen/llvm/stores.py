@@ -78,7 +78,7 @@ class Stores:
         values: Values,
         target: Target,
         rounded: Collection[str],
-        streamed: Collection[str] = (),
+        streamed: Collection[str],
     ) -> None:
         self.writer = writer
         self.values = values

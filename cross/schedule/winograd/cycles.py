@@ -41,11 +41,14 @@ L3_BYTES_PER_CYCLE and L3_HIDDEN, measured with 480 MiB. That 64 MiB lie between
 figures were chosen on a Zen 4 with 32 MiB: of six convolutions of ResNet-18 and
 R(2+1)D-18 five are then computed in the faster way, in blocks or the whole image at once (three of them in
 1.27 to 1.5 times less time), with the other figures two; the sixth loses 3 %."""
-TRANSFORM_CYCLES = 7.0  # of a vector of channels at one position; measured 6.4 to 7.2 on a Sapphire Rapids
-SPARSE, DENSE = 3.0, 5.0  # inputs that a position adds up, on average: F(4,3) 3.7, F(2,3) 2, F(5,3) 5.7
+TRANSFORM_CYCLES = 7.0
+"""Of a vector of channels at one position: measured 6.4 to 7.2 on a Sapphire Rapids, on a Zen 4 by F(4,3) 6.6
+with AVX-512 and 5.5 with AVX2."""
+SPARSE, DENSE = 3.0, 5.0  # inputs that a position adds up, on average: F(2,3) 2, F(4,3) 3.7, F(5,3) 5.7
 SPARSE_CYCLES, DENSE_CYCLES, DENSE_CYCLES_OF_FEW_REGISTERS = 5.0, 10.0, 14.0
-"""The same of transforms with less or with more to add up: measured on one core of a Zen 4 with images of
-20x20x32 and 80x80x32, by AVX-512, and by AVX2, whose 16 registers do not hold the factors."""
+"""The same on a Zen 4 where less or more is added up, measured on images of 20x20x32 and 80x80x32: 3.8 (AVX2)
+to 5.2 (AVX-512) by F(2,3), and by F(5,3) 9.7 by AVX-512 and 14.4 by AVX2, whose 16 registers do not hold the
+factors. That F(5,3) takes as long elsewhere is an assumption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +188,20 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
 
 
 def _transform_cycles(stages: WinogradStages, target: Target) -> float:
-    """Of a vector of channels at one position."""
+    """Of a vector of channels at one position, by how much the input's transform adds up there."""
     assert stages.rows.body is not None
-    for term in walk(stages.rows.body):
-        if isinstance(term, Lookup):
-            added = sum(value != 0 for row in term.matrix for value in row) / len(term.matrix[0])
-            if added >= DENSE:
-                return DENSE_CYCLES if target.vector_registers > 16 else DENSE_CYCLES_OF_FEW_REGISTERS
-            return SPARSE_CYCLES if added < SPARSE else TRANSFORM_CYCLES
-    return TRANSFORM_CYCLES
+    matrix = next(term.matrix for term in walk(stages.rows.body) if isinstance(term, Lookup))
+    added = sum(value != 0 for row in matrix for value in row) / len(matrix[0])
+    if added >= DENSE:
+        return DENSE_CYCLES if target.vector_registers > 16 else DENSE_CYCLES_OF_FEW_REGISTERS
+    return SPARSE_CYCLES if added < SPARSE and _gains_by_sparse(target) else TRANSFORM_CYCLES
+
+
+def _gains_by_sparse(target: Target) -> bool:
+    """Whether SPARSE_CYCLES was measured on such a core: with AVX2, or AVX-512 in two halves."""
+    if not target.triple.startswith("x86_64"):
+        return False
+    return not target.masks_lanes or Machine.of(target, target.vector_lanes()).rate < 2.0
 
 
 def _memory_cycles(weight_bytes: int, target: Target) -> float:

@@ -25,7 +25,7 @@ from cross.schedule.primitives import Primitive, Reorder, Split, Unroll, Vectori
 
 RANKS = ((4, 6), (6, 8))  # of the output and the tiles, without phases and with them
 FLAT_RANKS = ((4, 4), (6, 6))  # with one axis for all tiles
-GPU_SIDE = 6  # positions along a dimension with stride 1, at most: a thread holds those of a whole tile
+GPU_SIDE = 6  # positions along a dimension with stride 1, at most: with more no GPU was measured
 LEAST_GAIN = 1.3  # in multiplications, counting tiles that reach beyond the image
 FILLED = 0.75  # of a vector with space to depth, by which the three colours of an image are 12 channels
 WEIGHT_COST = 8  # in multiplications: what reading a weight from beyond the L2 cache costs, at least
@@ -113,7 +113,7 @@ def algorithms(
 
 
 def _is_for_gpus(algorithm: Planar) -> bool:
-    """Whether an algorithm was measured there: not those with space to depth, nor with more positions."""
+    """Whether a thread holds a transformed tile. Space to depth is for CPUs: it was measured on no GPU."""
     wide = [item for item in algorithm.both if item.stride == 1 and item.side > GPU_SIDE]
     return algorithm.depths == (1, 1) and not wide
 

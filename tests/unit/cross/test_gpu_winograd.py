@@ -23,10 +23,11 @@ from cross.expression.rewrites.winograd.form import winograd_form
 from cross.loopnest import Programs, lower, verify
 from cross.loopnest.bind import bind
 from cross.nvrtc import compile_cubin, usage
-from cross.schedule import ScheduleSpace, gpu_space, space_of
+from cross.schedule import ScheduleSpace, cpu_space, gpu_space, space_of
 from cross.schedule.space import Configuration
 from cross.schedule.winograd.gpu import gpu_winograd_spaces
 from tests.interpreter.interpreter import interpret
+from tests.targets import AVX2
 from tests.unit.cross.test_winograd import convolution, every_structure, relative_error, uniform
 
 POCL, MALI, NANO = (
@@ -79,6 +80,7 @@ OPERATORS = {
     "no padding": without_any_padding(),
     "3x1": convolution((2, 9, 11, 16), 19, (1, 0, 1, 0), (3, 1)),
     "1x3": convolution((1, 1, 40, 16), 17, (0, 2, 0, 1), (1, 3)),
+    "4x4": convolution((2, 9, 12, 16), 19, (1, 2, 2, 1), (4, 4)),
     "stride 2": convolution((2, 15, 17, 16), 17, (1, 1, 1, 1), (3, 3), (2, 2)),
 }
 
@@ -118,6 +120,22 @@ def test_windows_of_five_have_one_algorithm() -> None:
     found = spaces(operator)
     assert list(found) == ["F(2x2,5x5)"]
     check(operator, found["F(2x2,5x5)"], [found["F(2x2,5x5)"].default()])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "names"),
+    [
+        ((3, 3), (1, 1), ["F(2x2,3x3)", "F(4x4,3x3)"]),  # no F(5x5,3x3)
+        ((4, 4), (1, 1), ["F(2x2,4x4)"]),  # no F(4x4,4x4)
+        ((4, 4), (2, 2), []),  # no space to depth
+    ],
+)
+def test_algorithms_that_no_gpu_was_measured_with_are_for_cpus(
+    kernel: tuple[int, int], strides: tuple[int, int], names: list[str]
+) -> None:
+    operator = convolution((1, 20, 20, 16), 16, (1, 1, 1, 1), kernel, strides)
+    assert list(spaces(operator)) == names
+    assert len(cpu_space(operator, AVX2).parts) > 1 + len(names)
 
 
 @pytest.mark.slow

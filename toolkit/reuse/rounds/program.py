@@ -27,19 +27,19 @@ class Program:
 def same_algorithm(space: ScheduleSpace, reused: Program) -> tuple[Part, Program]:
     """The algorithm of the reused program in `space`, and that program within its own algorithm's space.
 
-    For one that `space` does not have stands the last that takes the same choices, as Winograd's with other
-    tiles do, or else the first.
+    If `space` does not have it: its last algorithm with the same knobs, such as Winograd's with other tiles,
+    or else its first one.
     """
     source = reused.space.part_of(reused.row)
     row = source.of(reused.row[None])[0]
     program = replace(reused, space=source.space, configuration=source.space.configuration(row))
     same = [part for part in space.parts if part.label == source.label]
-    alike = [part for part in space.parts if _choices(part.space) == _choices(source.space)]
+    alike = [part for part in space.parts if _knob_names(part.space) == _knob_names(source.space)]
     return (same or alike[-1:] or space.parts)[0], program
 
 
-def _choices(space: ScheduleSpace) -> set[str]:
-    """What a configuration chooses, apart from the operator's names."""
+def _knob_names(space: ScheduleSpace) -> set[str]:
+    """The names of a space's knobs, without the operator's."""
     return {bare_name(knob.name, space) for knob in space.knobs}
 
 
