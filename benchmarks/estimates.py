@@ -182,7 +182,8 @@ def _rated(plan: Plan, nest: Nest, target: Target) -> list[Tile]:
     group = plan.groups[0]
     core = core_of(target, group.dtype, group.byte_products)
     vectors, machine = vector_sizes(plan, group, core), Machine.of(target, core.lanes)
-    found = estimated_tiles(wide_axes(group.owner.axes), core, vectors, nest, machine)
+    extents = [axis.extent for axis in wide_axes(group.owner.axes)]
+    found = estimated_tiles(extents, core, vectors, nest, machine)
     return sorted(found, key=lambda tile: tile.cycles)
 
 

@@ -12,6 +12,10 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.operator import Operator
@@ -77,13 +81,14 @@ def saved_seconds(separate: Sequence[Operator], chain: Operator, target: Target)
 def best_block(plan: Plan, chain: Chain, target: Target, tiles: Mapping[str, Tile]) -> Block | None:
     """The block that saves most, with tiles of registers by owners' names; None where none surely saves."""
     cost = _Cost(plan, chain, target, tiles)
-    blocks = [
-        Block(sizes, steps, cost.saved_seconds(sizes, steps), _step(chain, sizes, steps))
-        for sizes in _sizes(chain)
-        for steps in (1, *_steps(chain, sizes, target))
-    ]
-    best = max(blocks, key=lambda block: block.saved_s)
-    return best if best.saved_s > LEAST_SAVED * cost.arithmetic_s else None
+    found = [(sizes, steps) for sizes in _sizes(chain) for steps in (1, *_steps(chain, sizes, target))]
+    all_sizes = {axis: np.array([sizes[axis] for sizes, _ in found]) for axis in chain.outer}
+    saved_s = cost.saved_seconds(all_sizes, np.array([steps for _, steps in found]))
+    best = int(np.argmax(saved_s))
+    if saved_s[best] <= LEAST_SAVED * cost.arithmetic_s:
+        return None
+    sizes, steps = found[best]
+    return Block(sizes, steps, float(saved_s[best]), _step(chain, sizes, steps))
 
 
 def _sizes(chain: Chain) -> Iterator[dict[Axis, int]]:
@@ -102,9 +107,9 @@ def _sizes(chain: Chain) -> Iterator[dict[Axis, int]]:
         yield dict(zip(chain.outer, sizes, strict=True))
 
 
-def _step(chain: Chain, sizes: Mapping[Axis, int], steps: int) -> Mapping[Axis, int]:
-    """The sizes of each of so many steps of a block."""
-    if chain.sliding is None or steps == 1:
+def _step(chain: Chain, sizes: Mapping[Axis, Any], steps: Any) -> Mapping[Axis, Any]:
+    """The sizes of each of so many steps of a block; numbers or arrays."""
+    if chain.sliding is None:
         return sizes
     return {**sizes, chain.sliding.axis: sizes[chain.sliding.axis] // steps}
 
@@ -150,57 +155,58 @@ class _Cost:
         memory_s = 1e-9 / target.memory_gbs if target.memory_gbs else cached_s
         self.far_s = cached_s if target.l3_bytes else memory_s
 
-    def saved_seconds(self, sizes: Mapping[Axis, int], steps: int) -> float:
-        """What blocks of these sizes save, in so many steps each; less than 0 where they cost, 0 where they
-        are not whole tiles."""
-        step = _step(self.chain, sizes, steps)
-        if any(size % min(self.tiles.get(axis, 1), size) for axis, size in step.items()):
-            return 0.0
+    def saved_seconds(
+        self, sizes: Mapping[Axis, NDArray[np.int64]], steps: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """What blocks of these sizes save, in so many steps each: an element for each choice. Less than 0
+        where they cost, 0 where they are not whole tiles, not several, or too large for a cache."""
+        step, slides = _step(self.chain, sizes, steps), steps > 1
         extents = {axis: step.get(axis, axis.extent) for axis in self.chain.last.owner.axes}
         blocks = math.prod(-(-axis.extent // size) for axis, size in sizes.items())
-        handed = int(self.chain.handed_bytes(self.chain.regions(extents, steps > 1)))
-        if blocks * steps == 1 or handed > BLOCK_SHARE * self._core_bytes():
-            return 0.0
+        handed = self.chain.handed_bytes(self.chain.regions(extents, slides))
+        possible = (blocks * steps > 1) & (handed <= BLOCK_SHARE * self._core_bytes())
+        for axis, size in step.items():
+            possible &= size % np.minimum(self.tiles.get(axis, 1), size) == 0
         most = -(-blocks // self.target.threads)  # of one core
-        computed = self.chain.computed(extents, steps > 1)
+        computed = self.chain.computed(extents, slides)
         computed[self.chain.last.owner.name] = tuple(extents.values())
-        begun = self._begun_before() if steps > 1 else ()
+        begun = self._begun_before()
         again = sum(
-            blocks * (steps + (group in begun)) * self._computed(group, computed[group.owner.name])
+            blocks * (steps + slides * (group in begun)) * self._computed(group, computed[group.owner.name])
             - self._computed(group, group.owner.shape)
             for group in (self.chain.last, *self.chain.producers)
         )
         uneven = most * self.target.threads / blocks - 1.0
         lost = again / REACHED * self.step_s + uneven * self.arithmetic_s
         weight_cycles = (1.0 - L2_HIDDEN) * self.weight_bytes / L2_BYTES_PER_CYCLE
-        lost += most * steps * (BLOCK_CYCLES + weight_cycles) / self.target.clock_hz
-        if self.weight_bytes + handed > CACHE_SHARE * self._core_bytes():
-            lost += (blocks * steps - 1) * self.weight_bytes * self.far_s
+        lost = lost + most * steps * (BLOCK_CYCLES + weight_cycles) / self.target.clock_hz
+        displaced = self.weight_bytes + handed > CACHE_SHARE * self._core_bytes()
+        lost += displaced * (blocks * steps - 1) * self.weight_bytes * self.far_s
         left_s = self._left_s(handed)
         saved = sum(
             2.0 * group.owner.size_bytes * ((self.far_s if self._is_far(group) else self.near_s) - left_s)
             for group in self.chain.producers
         )
-        return float(saved - lost)
+        return np.where(possible, saved - lost, 0.0)
 
     def _begun_before(self) -> tuple[Group, ...]:
         """What is computed before the first step: the link over which a window slides, and what feeds it."""
         sliding, producers = self.chain.sliding, self.chain.producers
         return () if sliding is None else producers[self.chain.links.index(sliding.link) :]
 
-    def _computed(self, group: Group, region: Sequence[int]) -> float:
-        """The steps of a group's reduction for a region of its owner, in whole tiles of registers."""
-        each = self.steps[group.owner.name] / group.owner.elements
+    def _computed(self, group: Group, region: Sequence[Any]) -> Any:
+        """The steps of a group's reduction for a region of its owner, in whole tiles of registers; numbers or
+        arrays."""
+        each: Any = self.steps[group.owner.name] / group.owner.elements
         for axis, extent in zip(group.owner.axes, region, strict=True):
             tile = self.tiles.get(axis, 1)
-            each *= -(-extent // tile) * tile
+            each = each * (-(-extent // tile) * tile)
         return each
 
-    def _left_s(self, handed: int) -> float:
+    def _left_s(self, handed: NDArray[np.int64]) -> NDArray[np.float64]:
         """Seconds a byte to hand so many over within a block, which the first cache may not hold."""
-        if handed <= self.target.l1d_bytes:
-            return 0.0
-        return LARGE_BLOCK * self.near_s * handed / (BLOCK_SHARE * self._core_bytes())
+        through_second = LARGE_BLOCK * self.near_s * handed / (BLOCK_SHARE * self._core_bytes())
+        return np.where(handed <= self.target.l1d_bytes, 0.0, through_second)
 
     def _is_far(self, group: Group) -> bool:
         """Whether the second caches lose what a group hands over before it is read.

@@ -23,7 +23,7 @@ from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.operations import EIGHTS, SHARED_STEPS
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Axis, Read, Reduce, reads_in
+from cross.expression.language.tensor import Read, Reduce, reads_in
 from cross.schedule.cycles import Machine, Nest, far_bytes, nest_cycles
 from cross.schedule.plan import Group, Plan, operand_axes, wide_axes
 from cross.schedule.reads import nest_of, repeats_lanes
@@ -140,16 +140,16 @@ def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
             rows = -(-group.owner.elements // target.threads)
             tiles[group.owner.name] = Tile((1,) * len(wide), False, rows * COMBINING_CYCLES)
             continue
-        vectors = vector_sizes(plan, group, core)
+        vectors, extents = vector_sizes(plan, group, core), tuple(axis.extent for axis in wide)
         nest, machine = nest_of(plan, group, core.lanes), Machine.of(target, core.lanes)
         if core.in_order:
             windows = [] if group.dtype in FLOATS or group.byte_products else _windows(plan, group)
-            sizes = best_register_tile(wide, core, vectors, operand_axes(plan, group), windows)
+            sizes = best_register_tile(extents, core, vectors, operand_axes(plan, group), windows)
             tiles[group.owner.name] = Tile(sizes, _saves_reads(nest, machine, sizes), 0.0)
         else:
             if len(nest.operands) == 1:
                 vectors = _whole_lines(vectors, ITEM_BYTES[group.dtype], machine)
-            tiles[group.owner.name] = fastest_tile(wide, core, vectors, nest, machine)
+            tiles[group.owner.name] = fastest_tile(extents, core, tuple(vectors), nest, machine)
     return tiles
 
 
@@ -210,37 +210,38 @@ def one_core_is_enough(operator: Operator, plan: Plan, target: Target, tiles: Ma
 
 
 def _register_tiles(
-    axes: Sequence[Axis], core: Core, vectors: Sequence[int], operands: Operands, repeats: bool = False
+    extents: Sequence[int], core: Core, vectors: Sequence[int], operands: Operands, repeats: bool = False
 ) -> Iterator[tuple[tuple[int, ...], int]]:
     """Sizes of the innermost loops, in axis order, that stay in registers; vectors that the last one takes.
 
     At most the last three of the axes, the vector axis last, have a size other than 1.
     """
-    fixed = (1,) * (len(axes) - 1 - len(axes[-3:-1]))
-    choices = [_sensible(factors(axis.extent, WIDEST_TILE), axis) for axis in axes[-3:-1]]
-    for vector in _sensible(vectors, axes[-1]):
+    fixed = (1,) * (len(extents) - 1 - len(extents[-3:-1]))
+    choices = [_sensible(factors(extent, WIDEST_TILE), extent) for extent in extents[-3:-1]]
+    for vector in _sensible(vectors, extents[-1]):
         count, spare = core.vectors(vector), 0 if core.in_order else core.spare(vector, repeats)
         for sizes in itertools.product(*choices):
             if fits_registers((*fixed, *sizes, count), operands, core, spare):
                 yield (*fixed, *sizes, vector), count
 
 
+@functools.lru_cache(maxsize=4096)  # the cuts of a network into chains ask for each operator several times
 def fastest_tile(
-    axes: Sequence[Axis], core: Core, vectors: Sequence[int], nest: Nest, machine: Machine
+    extents: tuple[int, ...], core: Core, vectors: tuple[int, ...], nest: Nest, machine: Machine
 ) -> Tile:
     """The tile of registers and the order of the loops around it with the fewest estimated cycles; arguments
     as of `estimated_tiles`."""
-    found = estimated_tiles(axes, core, vectors, nest, machine)
-    return min(found, key=lambda tile: tile.cycles, default=Tile((1,) * len(axes), False, math.inf))
+    found = estimated_tiles(extents, core, vectors, nest, machine)
+    return min(found, key=lambda tile: tile.cycles, default=Tile((1,) * len(extents), False, math.inf))
 
 
 def estimated_tiles(
-    axes: Sequence[Axis], core: Core, vectors: Sequence[int], nest: Nest, machine: Machine
+    extents: Sequence[int], core: Core, vectors: Sequence[int], nest: Nest, machine: Machine
 ) -> Iterator[Tile]:
     """Every tile of registers under every order of the loops around it, with estimated cycles.
 
     Args:
-        axes: the space axes with more than one element, the vector axis last.
+        extents: of the space axes with more than one element, the vector axis last.
         core: what the loop runs on.
         vectors: the sizes that the vector loop may have.
         nest: the reduction.
@@ -248,12 +249,12 @@ def estimated_tiles(
     """
     operands = [operand.axes for operand in nest.operands]
     repeats = any(operand.repeated for operand in nest.operands)
-    last = len(axes) - 1
+    last = len(extents) - 1
     orders = {tuple(range(last + 1)): False}
     if not any(operand.axes == tuple(range(last + 1)) for operand in nest.operands):
         # Otherwise every step of the outermost loop would read a few elements of each row of that operand.
         orders[(last, *range(last))] = True
-    for tile, count in _register_tiles(axes, core, vectors, operands, repeats):
+    for tile, count in _register_tiles(extents, core, vectors, operands, repeats):
         wasted = waste(math.prod(tile[:-1]), core.rows_together)
         for found in ordered_tiles(nest, machine, tile, count, orders):
             yield found if wasted == 1.0 else replace(found, cycles=found.cycles * wasted)
@@ -295,7 +296,7 @@ def _thread_block(nest: Nest, machine: Machine, sizes: Sequence[int]) -> int:
 
 
 def best_register_tile(
-    axes: Sequence[Axis],
+    extents: Sequence[int],
     core: Core,
     vectors: Sequence[int],
     operands: Operands,
@@ -305,14 +306,14 @@ def best_register_tile(
 
     Arguments as of `fastest_tile`; operands: what the innermost statement reads; windows: see `_windows`.
     """
-    best, best_merit = (1,) * len(axes), 0.0
-    for tile, count in _register_tiles(axes, core, vectors, operands):
+    best, best_merit = (1,) * len(extents), 0.0
+    for tile, count in _register_tiles(extents, core, vectors, operands):
         counts = (*tile[:-1], count)
         if any(_registers(window, counts) > LOADED_AHEAD * core.registers for window in windows):
             continue
         merit = tile_merit(counts, operands, core.shared_steps) * tile[-1] / (count * core.lanes)
-        for axis, size in zip(axes, tile, strict=True):
-            merit /= waste(axis.extent, size)
+        for extent, size in zip(extents, tile, strict=True):
+            merit /= waste(extent, size)
         if not has_broadcasts(counts, operands):  # a window: neighbours read the sides of a tile again
             merit *= 1.0 - SIDES * sum(1.0 / size for size in tile[-3:-1])
         if merit > best_merit:
@@ -349,9 +350,9 @@ def _registers(window: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> in
     return math.prod(counts) + counts[-1] * np.unique(functools.reduce(np.add.outer, first, taps)).size
 
 
-def _sensible(sizes: Sequence[int], axis: Axis) -> list[int]:
-    """The sizes that a space offers: those that cover the axis with little overlap."""
-    return [size for size in sizes if waste(axis.extent, size) <= WASTE]
+def _sensible(sizes: Sequence[int], extent: int) -> list[int]:
+    """The sizes that a space offers: those that cover the extent with little overlap."""
+    return [size for size in sizes if waste(extent, size) <= WASTE]
 
 
 def operand_counts(counts: Sequence[Any], operands: Operands) -> tuple[Any, Any]:

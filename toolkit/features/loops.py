@@ -96,46 +96,48 @@ class _Touch:
 
     A dimension is reached as far as its index moves, 1 + sum |coefficient| (length - 1) over the loops up to
     here, but no further than its extent. The product over dimensions changes only at loops that move an
-    index: these are the states; every (access, loop) shows one of them.
+    index: these are the states; every (access, loop) shows one of them. All states are computed at once: the
+    sums are one matrix product, which is exact for integers below 2**53 in any order.
     """
 
     def __init__(self, chain: Chain, tape: Tape) -> None:
         loops = chain.loops[::-1]
-        self._extents = np.array(
-            [tape.row(extent) for access in chain.accesses for extent in access.buffer.shape], dtype=np.intp
-        )
         self._shown: NDArray[np.intp] = np.zeros((len(chain.accesses), len(loops)), dtype=np.intp)
-        self._states = 1  # the first one: a single element
         coefficients: list[tuple[int, int]] = []  # row of the tape, position of the loop
-        self._changes: list[tuple[slice, list[tuple[int, int]]]] = []  # dimensions of an access; what moves
-        start = 0
+        extents: list[int] = []  # row of the tape, for each dimension of each state
+        sums: list[list[int]] = []  # what moved that dimension, numbers of coefficients
+        starts: list[int] = []  # of the states among those dimensions
         for place, access in enumerate(chain.accesses):
-            dimensions = slice(start, start + len(access.dimensions))
-            shown = 0
+            moved: list[list[int]] = [[] for _ in access.dimensions]
+            shown = 0  # a single element
             for position, loop in enumerate(loops):
-                moved = []
-                for offset, index in enumerate(access.dimensions):
-                    if loop.var in index:
-                        moved.append((start + offset, len(coefficients)))
-                        coefficients.append((tape.row(index[loop.var]), position))
-                if moved:
-                    self._changes.append((dimensions, moved))
-                    shown, self._states = self._states, self._states + 1
+                moves = [
+                    (item, index)
+                    for item, index in zip(moved, access.dimensions, strict=True)
+                    if loop.var in index
+                ]
+                for item, index in moves:
+                    item.append(len(coefficients))
+                    coefficients.append((tape.row(index[loop.var]), position))
+                if moves:
+                    starts.append(len(extents))
+                    extents += [tape.row(extent) for extent in access.buffer.shape]
+                    sums += [list(item) for item in moved]
+                    shown = len(starts)
                 self._shown[place, position] = shown
-            start = dimensions.stop
         self._rows = np.array([row for row, _ in coefficients], dtype=np.intp)
         self._loops = np.array([position for _, position in coefficients], dtype=np.intp)
+        self._extents = np.array(extents, dtype=np.intp)
+        self._starts = np.array(starts, dtype=np.intp)
+        self._sums = np.zeros((len(sums), len(coefficients)))
+        for number, item in enumerate(sums):
+            self._sums[number, item] = 1.0
 
     def elements(self, table: Values, lengths: Values) -> Values:
         """[A, L, N] for lengths [L, N]."""
-        count = table.shape[1]
-        moves = np.abs(table[self._rows]) * (lengths[self._loops] - 1.0)
-        extents = table[self._extents]
-        reach = np.ones_like(extents)
-        states = np.ones((self._states, count))
-        for state, (dimensions, moved) in enumerate(self._changes, start=1):
-            for dimension, move in moved:
-                reach[dimension] += moves[move]
-            within = np.minimum(reach[dimensions], extents[dimensions])
-            np.multiply.reduce(within, axis=0, out=states[state])
+        states = np.ones((1 + len(self._starts), table.shape[1]))
+        if len(self._starts):
+            moves = np.abs(table[self._rows]) * (lengths[self._loops] - 1.0)
+            reach = np.minimum(self._sums @ moves + 1.0, table[self._extents])
+            np.multiply.reduceat(reach, self._starts, axis=0, out=states[1:])
         return states[self._shown]
