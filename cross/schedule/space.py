@@ -158,11 +158,13 @@ class ScheduleSpace:
 
     @cached_property
     def key(self) -> str:
-        """Sixteen hex digits of the space: knobs and their choices, and SPACE_VERSION."""
+        """Sixteen hex digits of the space: the operator and the program that computes it, knobs and their
+        choices, and SPACE_VERSION."""
         content = [
             [knob.name, list(knob.fields), [list(choice) for choice in knob.choices]] for knob in self.knobs
         ]
-        text = json.dumps([SPACE_VERSION, self.operator.key, content], separators=(",", ":"))
+        programs = dict.fromkeys((self.operator.key, self.program.key))  # in most spaces one and the same
+        text = json.dumps([SPACE_VERSION, *programs, content], separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property

@@ -80,6 +80,13 @@ def test_a_prior_chooses_from_the_first_batch_on(tiny: Replay, tmp_path: Path) -
     assert np.nanmedian(costs_s) < np.nanmedian(tiny.table.costs_s)
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_is_of_the_space_as_it_is_now(name: str) -> None:
+    """Opening it refuses a table of another space."""
+    replay = open_replay(name)
+    assert replay.space.valid(replay.table.batch).all()
+
+
 def test_show_and_refusals(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["show", "tiny"]) == 0
     shown = capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from cross.expression.families.conv import conv2d
 from cross.expression.families.window import Window
 from cross.expression.language.terms import Binary, Int, Lookup, lookup
 from cross.expression.reference import evaluate
+from cross.expression.rewrites.winograd import matrices
 from cross.loopnest import Programs, lower, to_text, verify
 from cross.loopnest.affine import divide, sum_of_terms
 from cross.loopnest.bind import bind
@@ -102,6 +104,17 @@ def test_without_winograd_there_is_the_direct_one_only(space: AlternativeSpaces)
     direct = cpu_space(convolution(), TARGET, winograd=False)
     assert not isinstance(direct, AlternativeSpaces)
     assert direct.key == space.parts[0].space.key != space.key
+
+
+def test_programs_with_other_literals_are_another_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured is not taken for an algorithm with other points, which rounds otherwise."""
+    before = cpu_space(convolution(), TARGET)
+    points = [None, *map(Fraction, (1, -1, 2, -2, 0))]
+    monkeypatch.setitem(matrices._FILTERINGS, (4, 3, 1), matrices._interpolated(4, 3, points))
+    after = cpu_space(convolution(), TARGET)
+    assert before.knobs == after.knobs and before.key != after.key
+    other = [one.space.key != two.space.key for one, two in zip(before.parts, after.parts, strict=True)]
+    assert other == ["4x4" in part.label for part in before.parts]
 
 
 def test_draws_are_valid_and_spread_over_the_algorithms(space: AlternativeSpaces) -> None:
