@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from cross.loopnest.bind import ParametricNest, bind
 from cross.loopnest.lower import lower
@@ -12,6 +13,7 @@ from cross.loopnest.nodes import LoopNest
 from cross.schedule.space import Batch, Configuration, ScheduleSpace
 
 BOUND_PROGRAMS: Final = 256  # a few batches of 64
+S = TypeVar("S")
 
 
 class Programs:
@@ -24,6 +26,7 @@ class Programs:
     def __init__(self, space: ScheduleSpace) -> None:
         self.space = space
         self._lowered: dict[tuple[int, ...], ParametricNest] = {}
+        self._described: dict[tuple[tuple[int, ...], Callable[[LoopNest], Any]], Any] = {}
         self._bound = functools.lru_cache(BOUND_PROGRAMS)(self._bind)
 
     def structure(self, configuration: Configuration) -> tuple[int, ...]:
@@ -46,6 +49,14 @@ class Programs:
             nest = replace(lowered.nest, flops=self.space.operator.flops)
             self._lowered[structure] = replace(lowered, nest=nest)
         return self._lowered[structure]
+
+    def described(self, structure: tuple[int, ...], describe: Callable[[LoopNest], S]) -> S:
+        """What `describe` makes of a structure's nest: made once, whoever asks for it."""
+        key = structure, describe
+        if key not in self._described:
+            self._described[key] = describe(self.parametric(structure).nest)
+        found: S = self._described[key]
+        return found
 
     def nest(self, configuration: Configuration) -> LoopNest:
         """The concrete program of a configuration.

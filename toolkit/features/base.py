@@ -8,7 +8,6 @@ from typing import Final, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
 from cross.schedule.space import Batch
 
@@ -56,12 +55,12 @@ S = TypeVar("S", bound=StructureFeatures)
 class NestFeatures(Generic[S]):
     """Features of the configurations of one space that are read off their nests: call it with a batch.
 
-    Each structure has a describer, made from its nest when a row of that structure appears.
+    Each structure has a describer, made when a row of that structure appears.
     """
 
     width: int
 
-    def __init__(self, programs: Programs, describe: Callable[[LoopNest], S]) -> None:
+    def __init__(self, programs: Programs, describe: Callable[[tuple[int, ...]], S]) -> None:
         self.programs = programs
         self._describe = describe
         self._known: dict[tuple[int, ...], S] = {}
@@ -82,7 +81,7 @@ class NestFeatures(Generic[S]):
     def describer(self, structure: tuple[int, ...]) -> S:
         """The describer of a structure."""
         if structure not in self._known:
-            self._known[structure] = self._describe(self.programs.parametric(structure).nest)
+            self._known[structure] = self._describe(structure)
         return self._known[structure]
 
     def all(self) -> list[S]:

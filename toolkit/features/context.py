@@ -13,13 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
 from cross.schedule.space import Batch
 from toolkit.features.base import Knobs, NestFeatures, Table
-from toolkit.features.chain import main_chain
 from toolkit.features.configuration import ConfigurationFeatures
-from toolkit.features.nest import NestColumns
+from toolkit.features.nest import MainChain
 from toolkit.features.vocabulary import vocabulary_for
 
 ACCESS_FEATURES: Final = ("touch", "reuse", "stride")
@@ -31,7 +29,7 @@ class ContextFeatures(NestFeatures["_Structure"]):
     kind = "context"
 
     def __init__(self, programs: Programs) -> None:
-        super().__init__(programs, _Structure)
+        super().__init__(programs, lambda structure: _Structure(programs.described(structure, MainChain)))
         self._knobs = ConfigurationFeatures(programs)
 
     @functools.cached_property
@@ -65,23 +63,19 @@ class ContextFeatures(NestFeatures["_Structure"]):
 class _Structure:
     """One lowered nest, ready to be evaluated."""
 
-    def __init__(self, nest: LoopNest) -> None:
-        self.chain = main_chain(nest)
-        self._nest = NestColumns(nest)
-        self._context = self._nest.context(self.chain)
-        own = len(self._nest.vocabulary.loop_features)
+    def __init__(self, main: MainChain) -> None:
+        self._main, self.chain = main, main.chain
+        own = len(main.vocabulary.loop_features)
         self._per_loop = own + len(ACCESS_FEATURES) * len(self.chain.accesses)
-        self._totals = len(self._nest.vocabulary.totals)
+        self._totals = len(main.vocabulary.totals)
         self.width = self._totals + self._per_loop * len(self.chain.loops)
 
     def features(self, knobs: Knobs, count: int) -> Table:
         """float32 [count, width]."""
         # Columns are rows here: each is written as one contiguous stretch, and log2 runs over all at once.
         result = np.empty((self.width, count), dtype=np.float32)
-        values = self._nest.table(knobs, count)
-        result[: self._totals] = self._nest.totals(values)
+        result[: self._totals], columns = self._main.columns(knobs, count)
         loops = result[self._totals :].reshape(len(self.chain.loops), self._per_loop, count)
-        columns = self._context.columns(values)
         columns.write(loops, columns.touch, columns.reuse - 1.0, columns.stride)
         result += 1.0
         np.log2(result, out=result)

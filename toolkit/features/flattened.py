@@ -10,13 +10,11 @@ from typing import Final
 
 import numpy as np
 
-from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
 from toolkit.features.base import Knobs, NestFeatures, Table
-from toolkit.features.chain import main_chain
 from toolkit.features.context import ACCESS_FEATURES
 from toolkit.features.loops import LoopColumns
-from toolkit.features.nest import NestColumns
+from toolkit.features.nest import MainChain
 from toolkit.features.slots import SLOTS, slotted
 from toolkit.features.tape import Values
 from toolkit.features.vocabulary import Vocabulary, vocabulary_for
@@ -36,7 +34,7 @@ class FlattenedFeatures(NestFeatures["_Structure"]):
     kind = "flattened"
 
     def __init__(self, programs: Programs) -> None:
-        super().__init__(programs, _Structure)
+        super().__init__(programs, lambda structure: _Structure(programs.described(structure, MainChain)))
         self.width = len(self.names)
 
     @property
@@ -62,20 +60,18 @@ def context_rows(columns: LoopColumns) -> Values:
 class _Structure:
     """One lowered nest, ready to be evaluated."""
 
-    def __init__(self, nest: LoopNest) -> None:
-        self._nest = NestColumns(nest)
-        self._context = self._nest.context(main_chain(nest))
-        vocabulary = self._nest.vocabulary
-        self._totals = len(vocabulary.totals)
-        self.width = self._totals + FLATTENED_LOOPS * len(row_features(vocabulary))
+    def __init__(self, main: MainChain) -> None:
+        self._main = main
+        self._totals = len(main.vocabulary.totals)
+        self.width = self._totals + FLATTENED_LOOPS * len(row_features(main.vocabulary))
 
     def features(self, knobs: Knobs, count: int) -> Table:
         """float32 [count, width]."""
-        values = self._nest.table(knobs, count)
-        rows = context_rows(self._context.columns(values))[:FLATTENED_LOOPS]
+        totals, columns = self._main.columns(knobs, count)
+        rows = context_rows(columns)[:FLATTENED_LOOPS]
         result = np.zeros((self.width, count), dtype=np.float32)
         start = self._totals
-        result[:start] = self._nest.totals(values)
+        result[:start] = totals
         result[start : start + rows.shape[0] * rows.shape[1]] = rows.reshape(-1, count)
         result += 1.0
         np.log2(result, out=result)

@@ -8,7 +8,7 @@ from cross.expression.language.terms import Int
 from cross.loopnest.nodes import Expr, LoopNest, Scope
 from toolkit.features.base import Knobs
 from toolkit.features.chain import Chain, main_chain
-from toolkit.features.loops import LoopContext
+from toolkit.features.loops import LoopColumns, LoopContext
 from toolkit.features.tape import Tape, Values
 from toolkit.features.totals import (
     accesses,
@@ -66,3 +66,18 @@ class NestColumns:
         """The totals of the vocabulary, [totals, N]."""
         found: Values = table[self._totals]
         return found
+
+
+class MainChain:
+    """A lowered nest with the context of its main chain, ready to be evaluated."""
+
+    def __init__(self, nest: LoopNest) -> None:
+        self.chain = main_chain(nest)
+        self._nest = NestColumns(nest)
+        self.vocabulary = self._nest.vocabulary
+        self._context = self._nest.context(self.chain)
+
+    def columns(self, knobs: Knobs, count: int) -> tuple[Values, LoopColumns]:
+        """The totals of the vocabulary, [totals, count], and the columns of the chain's loops."""
+        table = self._nest.table(knobs, count)
+        return self._nest.totals(table), self._context.columns(table)

@@ -22,12 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cross.expression.language.dtypes import ITEM_BYTES
-from cross.loopnest.nodes import LoopNest
 from cross.loopnest.program import Programs
 from toolkit.features.base import Knobs, NestFeatures, Table
-from toolkit.features.chain import main_chain
 from toolkit.features.loops import LoopColumns
-from toolkit.features.nest import NestColumns
+from toolkit.features.nest import MainChain
 from toolkit.features.slots import SLOTS, slot_of, slotted
 from toolkit.features.tape import Values
 from toolkit.features.vocabulary import Vocabulary, vocabulary_for
@@ -50,7 +48,7 @@ class RelationFeatures(NestFeatures["_Structure"]):
     kind = "relation"
 
     def __init__(self, programs: Programs) -> None:
-        super().__init__(programs, _Structure)
+        super().__init__(programs, lambda structure: _Structure(programs.described(structure, MainChain)))
         self.width = len(self.names)
 
     @property
@@ -63,33 +61,29 @@ class RelationFeatures(NestFeatures["_Structure"]):
 class _Structure:
     """One lowered nest, ready to be evaluated."""
 
-    def __init__(self, nest: LoopNest) -> None:
-        chain = main_chain(nest)
-        self._nest = NestColumns(nest)
-        vocabulary = self._nest.vocabulary
+    def __init__(self, main: MainChain) -> None:
+        self._main, chain, vocabulary = main, main.chain, main.vocabulary
         self._kinds = len(vocabulary.totals)
         self._slots_start = self._kinds + 2 * len(vocabulary.kinds)
         self._fixed = len(fixed_features(vocabulary))
         self.width = self._fixed + len(RELATIONS) * len(SLOTS) * len(BETAS)
-        self._context = self._nest.context(chain)
         self._slots = np.array([slot_of(place) for place in range(len(chain.accesses))], dtype=np.intp)
         item_bytes = [float(ITEM_BYTES[access.buffer.dtype]) for access in chain.accesses]
         self._item_bytes = slotted(np.array(item_bytes).reshape(-1, 1, 1))[:, 0, :]
 
     def features(self, knobs: Knobs, count: int) -> Table:
         """float32 [count, width]."""
-        values = self._nest.table(knobs, count)
-        columns = self._context.columns(values)
+        totals, columns = self._main.columns(knobs, count)
         result = np.empty((self.width, count), dtype=np.float32)
         kinds, slots, fixed = self._kinds, self._slots_start, self._fixed
-        result[:kinds] = self._nest.totals(values)
+        result[:kinds] = totals
         lengths = np.where(columns.kinds > 0.0, columns.lengths[:, None], 1.0)  # [L, kinds, N]
         result[kinds:slots:2] = lengths.prod(axis=0)
         result[kinds + 1 : slots : 2] = lengths.max(axis=0, initial=1.0)
         result[slots:fixed:3] = self._item_bytes
-        whole = columns.touch[:, -1:] if self._context.depth else np.ones((len(self._slots), 1, count))
+        whole = columns.touch[:, -1:] if len(columns.lengths) else np.ones((len(self._slots), 1, count))
         result[slots + 1 : fixed : 3] = slotted(whole)[:, 0]
-        result[slots + 2 : fixed : 3] = slotted(columns.stride[:, :1])[:, 0] if self._context.depth else 0.0
+        result[slots + 2 : fixed : 3] = slotted(columns.stride[:, :1])[:, 0] if len(columns.lengths) else 0.0
         np.log2(result[:fixed] + np.float32(1.0), out=result[:fixed])
         result[fixed:] = relations(columns, self._slots).reshape(-1, count)
         return result.T

@@ -64,7 +64,7 @@ class TreeFeatures(NestFeatures["_Structure"]):
         self._channels = channels(vocabulary_for(programs.space.target))
         self.channels = len(self._channels)
         self.variables: dict[str, int] = {}
-        super().__init__(programs, self._structure)
+        super().__init__(programs, lambda structure: self._structure(programs.parametric(structure).nest))
         self.loops = max(structure.loops for structure in self.all())
         self.width = self.loops * self.channels
 

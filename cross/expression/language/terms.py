@@ -137,13 +137,28 @@ class Lookup(Term):
         return Lookup(self.matrix, parts[0], parts[1], self.dtype)
 
 
+class _Hashed(Term):
+    """Keeps its hash: dictionaries ask deep sums and products for it again and again. No part of its state:
+    another process has other hashes of names."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class Binary(Term):
+class Binary(_Hashed):
     """An operator (a row of OPERATIONS with a precedence) on two terms of one dtype."""
 
     op: str
     left: Term
     right: Term
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((self.op, self.left, self.right)))
+            return self._hash
 
     @property
     def dtype(self) -> str:
