@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Axis, Tensor
-from cross.schedule.chain import Chain, Sliding, chain_of
+from cross.schedule.chain import Chain, Sliding
 from cross.schedule.plan import Group, Plan, packable, wide_axes
 from cross.schedule.primitives import (
     CacheWrite,
@@ -48,17 +48,22 @@ def unroll_knob(plan: Plan, group: Group) -> str:
 
 
 def cpu_schedule(
-    plan: Plan, target: Target, structure: Mapping[str, int], in_tiles: frozenset[str] = frozenset()
+    plan: Plan,
+    chain: Chain | None,
+    target: Target,
+    structure: Mapping[str, int],
+    in_tiles: frozenset[str] = frozenset(),
 ) -> Schedule:
     """The schedule of a plan for values of its structural knobs; tile sizes stay open.
 
-    in_tiles: the owners of groups whose sums are in tile registers.
+    chain: what the plan's groups end in, if there is a knob for it. in_tiles: the owners of groups whose sums
+    are in tile registers.
     """
     slides = structure.get("chain", 0) == SLIDING
     if slides:
         structure = {**structure, "padding": 1, "tiling": 0}
     padding_inlined = structure.get("padding", 0) == 1
-    chain = chain_of(plan) if structure.get("chain", 0) else None
+    chain = chain if structure.get("chain", 0) else None
     result: list[Primitive] = [Inline(name) for name in plan.inlined]
     result += [CacheWrite(group.owner.name) for group in plan.groups if group.cached]
     for padding in plan.paddings:

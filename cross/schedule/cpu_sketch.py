@@ -126,7 +126,7 @@ def _direct_space(
         ):
             whole = whole or target.cpu in IN_ORDER_CPUS
             knobs.append(single(name, limits, limits[-1 if whole else 1]))
-    build = partial(cpu_schedule, plan, target, in_tiles=in_tiles)
+    build = partial(cpu_schedule, plan, chain, target, in_tiles=in_tiles)
     tiled = [_tiled(group) for group in plan.groups if group.reduction is not None]
     rules = tuple(constraints)
     space = ScheduleSpace(operator, target, tuple(knobs), rules, build, program=program, tiled=tiled)

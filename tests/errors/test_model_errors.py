@@ -130,6 +130,16 @@ def wrong_rank() -> Any:
 
 MODELS: dict[str, Callable[[], Any]] = {
     "window-beyond-data": lambda: one("MaxPool", (1, 3, 4, 6), kernel_shape=[5, 2], strides=[2, 2]),
+    "window-far-beyond-data": lambda: one(
+        "MaxPool",
+        (1, 3, 5, 6),
+        None,
+        10,
+        kernel_shape=[3, 3],
+        dilations=[3, 3],
+        ceil_mode=1,
+        auto_pad="VALID",
+    ),
     "unsupported-operator": lambda: model(
         [node("Cast", ["x"], "i", to=7), node("TfIdfVectorizer", ["i"], "y", **VECTORS)], {"x": (1, 3)}, ["y"]
     ),

@@ -88,7 +88,8 @@ def _geometry(source: Source, kernel: Sequence[int]) -> _Geometry:
     if min(pads) < 0:
         raise source.refuse(f"negative pads {list(pads)} are not supported")
     padded = [data.shape[2 + i] + pads[i] + pads[dimensions + i] for i in range(dimensions)]
-    if not source.integer("ceil_mode", 0) and any(map(int.__gt__, reach, padded)):
+    outside = any(map(int.__gt__, reach, padded))
+    if outside and (not source.integer("ceil_mode", 0) or min(output.shape[2:]) < 0):
         raise source.refuse(
             f"its window reaches over {reach} elements, which its data with padding, {padded}, does not have",
             "export the model for larger data",
@@ -293,8 +294,6 @@ def average_pool(source: Source, build: GraphBuilder) -> None:
     for i in range(geometry.rank):
         counted = np.multiply.outer(counted, _counts(geometry, i, image[i], result[i], padded))
     scale = (1.0 / counted).astype(computed_in(operand.dtype))
-    if not scale.size and 0 not in source.output.shape:
-        raise source.invalid(f"no window of it fits its image of {list(image)}")
     if scale.size and np.all(scale == scale.flat[0]):
         scale = scale.reshape(-1)[:1].reshape(())
     factor = build.constant(f"{source.output.name}/scale", scale)

@@ -128,7 +128,7 @@ class WalkState:
                 where = f"node {node.name!r} ({node.operator}): its output {item!r}"
                 self._check_size(where, kind, self.memory_bytes)
                 self.types[item] = kind
-                if item and 0 in self._shape(item):
+                if item and min(self._shape(item), default=1) == 0:  # importers refuse others
                     self.builder.add(Value(item, self._shape(item), dtype_of(kind.tensor_type.elem_type)))
             elif item in self.read:
                 unknown.append(item)

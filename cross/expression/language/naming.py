@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Read, Reduce, Tensor
 from cross.expression.language.terms import Term, substitute
 
 
-def unique_tensors(operator: Operator) -> dict[Tensor, Tensor]:
+@functools.lru_cache(maxsize=64)  # every structure of a space asks for those of its operator
+def unique_tensors(operator: Operator) -> Mapping[Tensor, Tensor]:
     """The operator's tensors and axes renamed so that names are unique; old to new, producers first."""
     taken: set[str] = set()
     renamed: dict[Tensor, Tensor] = {}
@@ -21,7 +24,7 @@ def unique_tensors(operator: Operator) -> dict[Tensor, Tensor]:
             continue
         body = replace_reads(tensor.body, lambda read: replace(read, tensor=renamed[read.tensor]))
         renamed[tensor] = _with_unique_axes(replace(tensor, name=name, body=body))
-    return renamed
+    return MappingProxyType(renamed)
 
 
 def _fresh(name: str, taken: set[str]) -> str:
