@@ -19,6 +19,7 @@ from cross.schedule.cycles import (
     L2_SHARE,
     L3_BYTES_PER_CYCLE,
     OTHER_CORES_BYTES_PER_CYCLE,
+    SMALL_LAST_CACHE,
     Machine,
     Nest,
     Operand,
@@ -34,13 +35,11 @@ LARGEST_BLOCK = 64  # tiles in one dimension, but for a block of whole rows
 HANDED_TRANSFERS = 3  # of V and M that the third cache does not hold: read to be written, written, read
 LAST_CACHE_SHARE = 0.5  # for weights of one operator, which those of others displace: an assumption
 MEMORY_BYTES_PER_CYCLE = 9.5  # measured on a Zen 4, at 2.6 GHz; of targets whose memory was not measured
-SMALL_LAST_CACHE = 64 << 20
 SMALL_BYTES_PER_CYCLE, SMALL_HIDDEN = 12.0, 0.6
-"""Of weights from a last cache of at most that size, which is nearer than a server's large one; of those are
-L3_BYTES_PER_CYCLE and L3_HIDDEN, measured with 480 MiB. That 64 MiB lie between is an assumption. The
-figures were chosen on a Zen 4 with 32 MiB: of six convolutions of ResNet-18 and
-R(2+1)D-18 five are then computed in the faster way, in blocks or the whole image at once (three of them in
-1.27 to 1.5 times less time), with the other figures two; the sixth loses 3 %."""
+"""Of weights from a last cache of at most SMALL_LAST_CACHE; of larger ones are L3_BYTES_PER_CYCLE and
+L3_HIDDEN, measured with 480 MiB. The figures were chosen on a Zen 4 with 32 MiB: of six convolutions of
+ResNet-18 and R(2+1)D-18 five are then computed in the faster way, in blocks or the whole image at once (three
+of them in 1.27 to 1.5 times less time), with the other figures two; the sixth loses 3 %."""
 TRANSFORM_CYCLES = 7.0
 """Of a vector of channels at one position: measured 6.4 to 7.2 on a Sapphire Rapids, on a Zen 4 by F(4,3) 6.6
 with AVX-512 and 5.5 with AVX2."""

@@ -346,6 +346,18 @@ def test_threads_that_share_columns_wait_for_what_others_wrote() -> None:
     assert cycles(nest, 8, 48, (1, 0)) == pytest.approx(cycles(nest, 8, 48, (0, 1)), rel=0.1)
 
 
+@pytest.mark.parametrize(("l3_bytes", "columns"), [(32 << 20, 1), (480 << 20, 0)])
+def test_threads_share_columns_of_small_images_where_the_last_cache_is_near(
+    l3_bytes: int, columns: int
+) -> None:
+    """A pointwise layer of EfficientNet-B0: 7 rows do not divide, and half of its data is another core's."""
+    data, weight = placeholder((1, 7, 7, 1152), "data"), placeholder((1, 1, 1152, 320), "weight")
+    output = conv2d(data, weight, Window())
+    operator = Operator("pointwise", (data, weight), output, frozenset({1}))
+    target = msgspec.structs.replace(HALVED, cores=(0, 1), l1d_bytes=32 << 10, l3_bytes=l3_bytes)
+    assert default(operator, target)["space_order"] == columns
+
+
 # ------------------------------------------------------------------------------------------ the choices
 
 
