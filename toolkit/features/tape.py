@@ -46,7 +46,7 @@ class Tape:
 
     def row(self, expr: Expr) -> int:
         """The row of an integer expression without loop variables."""
-        known = self._rows.get(expr)  # an expression's hash is of all its parts: asked for once
+        known = self._rows.get(expr)
         if known is not None:
             return known
         match expr:
@@ -74,7 +74,7 @@ class Tape:
         """float64 [rows, count] from int64 [count] for each knob."""
         places, levels = self._order
         table = np.empty((len(self._rows), count))
-        table[: len(self._constants)] = [[value] for _, value in self._constants]
+        table[: len(self._constants)] = np.reshape([value for _, value in self._constants], (-1, 1))
         for place, (_, name) in enumerate(self._knobs, start=len(self._constants)):
             table[place] = knobs[name]
         for level in levels:
