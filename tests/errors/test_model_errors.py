@@ -140,6 +140,9 @@ MODELS: dict[str, Callable[[], Any]] = {
         ceil_mode=1,
         auto_pad="VALID",
     ),
+    "cropped-to-less-than-nothing": lambda: one(
+        "Pad", (1, 3, 4, 4), {"pads": integers(0, 0, -3, -2, 0, 0, -3, -2)}
+    ),
     "unsupported-operator": lambda: model(
         [node("Cast", ["x"], "i", to=7), node("TfIdfVectorizer", ["i"], "y", **VECTORS)], {"x": (1, 3)}, ["y"]
     ),

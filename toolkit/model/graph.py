@@ -305,8 +305,11 @@ class GraphBuilder:
         return f"{stem}.{number}"
 
     def add(self, value: Value) -> str:
-        """Declare `value` (a model input, or one whose name is fixed); one without elements is a constant."""
-        if value.data is None and value.dtype in DTYPES and not value.elements:
+        """Declare `value` (a model input, or one whose name is fixed); one without elements is a constant.
+
+        One with a negative size is none: the node that gives it is refused.
+        """
+        if value.data is None and value.dtype in DTYPES and min(value.shape, default=1) == 0:
             value = replace(value, data=np.empty(value.shape, value.dtype))
         self.values[value.name] = value
         return value.name

@@ -99,7 +99,7 @@ class _Walk(WalkState):
         except NodeRefused as error:
             self.refused.append(error)
         for item in filter(None, proto.output):
-            if item not in self.types or min(self._shape(item), default=0) < 0:
+            if item not in self.types:
                 self.lost.add(item)
             elif item not in self.builder.values:
                 kind = self.types[item].tensor_type.elem_type

@@ -202,7 +202,13 @@ class Source:
         inputs: Sequence[str],
         attributes: Mapping[str, Attribute] | None = None,
     ) -> str:
-        """Append the canonical node that computes one of the node's outputs."""
+        """Append the canonical node that computes one of the node's outputs.
+
+        Raises:
+            ModelError: a size of it is negative.
+        """
+        if min(output.shape, default=0) < 0:
+            raise self.invalid(f"its output {output.name!r} would have the shape {list(output.shape)}")
         value = Value(output.name, output.shape, output.dtype, source=output.name)
         return build.emit(op, inputs, value, attributes, self.name)
 

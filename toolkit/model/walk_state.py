@@ -128,7 +128,9 @@ class WalkState:
                 where = f"node {node.name!r} ({node.operator}): its output {item!r}"
                 self._check_size(where, kind, self.memory_bytes)
                 self.types[item] = kind
-                if item and min(self._shape(item), default=1) == 0:  # importers refuse others
+                # Nothing computes a value without elements. Where another size is negative the node is
+                # imported, so that its importer says why it cannot be.
+                if item and min(self._shape(item), default=1) == 0:
                     self.builder.add(Value(item, self._shape(item), dtype_of(kind.tensor_type.elem_type)))
             elif item in self.read:
                 unknown.append(item)
