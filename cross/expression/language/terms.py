@@ -138,8 +138,10 @@ class Lookup(Term):
 
 
 class _Hashed(Term):
-    """Keeps its hash: dictionaries ask deep sums and products for it again and again. No part of its state:
-    another process has other hashes of names."""
+    """A slot for a term's hash, for which dictionaries ask deep sums and products again and again.
+
+    No field of the dataclass: that would be pickled with it, and names have other hashes in other processes.
+    """
 
     __slots__ = ("_hash",)
     _hash: int

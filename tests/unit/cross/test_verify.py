@@ -27,6 +27,7 @@ from cross.loopnest.nodes import (
 )
 from cross.loopnest.races import conflict
 from cross.loopnest.verify import verify
+from tests.integer_expressions import integer_expressions, value_of
 from tests.nests import (
     FLOAT_ZERO,
     argument,
@@ -287,42 +288,8 @@ def test_an_index_read_from_memory_is_clamped() -> None:
             refuse(gathered, "^in-bounds: index .* takes values in")
 
 
-LEAVES = st.sampled_from([Var("a"), Var("b"), Int(0), Int(1), Int(3), Int(7), Int(-2)])
 EXTENTS = {"a": 4, "b": 7}
-
-
-def grow(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
-    both_sides = st.builds(Binary, st.sampled_from(["+", "-", "*", "min", "max"]), inner, inner)
-    divisor = st.sampled_from([Int(1), Int(2), Int(3), Int(5)])
-    return both_sides | st.builds(Binary, st.sampled_from(["//", "%", "ceildiv"]), inner, divisor)
-
-
-EXPRESSIONS = st.recursive(LEAVES, grow, max_leaves=8)
-
-
-def value_of(expression: Expr, values: dict[str, int]) -> int:
-    match expression:
-        case Int(value):
-            return value
-        case Var(name):
-            return values[name]
-        case Binary(operation, left, right):
-            a, b = value_of(left, values), value_of(right, values)
-            return {
-                "+": lambda: a + b,
-                "-": lambda: a - b,
-                "*": lambda: a * b,
-                "min": lambda: min(a, b),
-                "max": lambda: max(a, b),
-                "//": lambda: a // b,
-                "%": lambda: a % b,
-                "ceildiv": lambda: -(-a // b),
-                "<": lambda: a < b,
-                "<=": lambda: a <= b,
-                "==": lambda: a == b,
-            }[operation]()
-        case _:
-            raise AssertionError(expression)
+EXPRESSIONS = integer_expressions([Var("a"), Var("b")])
 
 
 def all_values() -> list[dict[str, int]]:
