@@ -112,6 +112,11 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return self.kind == "cpu" and self.triple.startswith("x86_64") and self.vector_bytes == 64
 
     @property
+    def vectors_per_cycle(self) -> float:
+        """How many whole vectors of float32 a core multiplies and adds in a cycle."""
+        return self.flops_per_cycle / (2 * self.vector_lanes())
+
+    @property
     def has_tiles(self) -> bool:
         """Whether matrices of bytes are multiplied in tile registers (AMX)."""
         return self.kind == "cpu" and set(TILE_FEATURES) <= set(self.features)

@@ -100,9 +100,8 @@ class Machine:
     @classmethod
     def of(cls, target: Target, lanes: int) -> Machine:
         """The machine behind a CPU target, for vectors of so many elements."""
-        rate = target.flops_per_cycle / (2 * target.vector_lanes())
         caches = target.l1d_bytes, target.l2_bytes, target.cache_line_bytes
-        machine = cls(lanes, rate, *caches, target.threads)
+        machine = cls(lanes, target.vectors_per_cycle, *caches, target.threads)
         if not 0 < target.l3_bytes <= SMALL_LAST_CACHE:
             return machine
         return replace(machine, foreign_bytes_per_cycle=SMALL_OTHER_CORES_BYTES_PER_CYCLE)

@@ -3,10 +3,11 @@
 The C library knows scalars only, and calling it lane by lane costs more than all arithmetic around it. So
 exp, sigmoid, log, tanh and erf are written out. Largest errors, measured by
 tests/unit/cross/test_functions.py: exp 3 ulp, log 1 ulp, the others 4e-7 relative, erf 5e-7 on cores without
-fused multiply-adds. What exp and sigmoid would have below normal numbers is 0.
+fused multiply-adds, sigmoid 5e-7 below e^-40. What exp and sigmoid would have below normal numbers is 0.
 
 With AVX-512 a power of e is one of 32 powers of 2 in an octave, looked up in two registers, times one near
-1, which takes a polynomial of degree 2 in place of 5. The coefficients of erf are looked up in one each.
+1, which takes a polynomial of degree 2 in place of 5. Of erf(x) / x the coefficients are looked up, each in
+one register.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ ERF_BELOW = (
     -2.13374055278905e-04,
     -1.45660718464996e-05,
 )
-# Polynomials that are erf, each about a multiple of the width; the last is 1, 3e-7 off where it begins.
-PIECES, PIECE_WIDTH, PIECE_DEGREE = 16, 0.25, 5
+# Polynomials that are erf(x) / x, each about a multiple of the width, at most 2.8e-7 off. From the last
+# multiple on erf is taken to be 1, which is 1.2e-7 off there.
+PIECES, PIECE_WIDTH, PIECE_DEGREE = 16, 0.25, 4
 TANH_MOST = 7.90531110763549805
 TANH_ABOVE = (
     4.89352455891786e-03,
@@ -118,8 +120,8 @@ class Functions:
         """e^x by a power that is always finite; see POWER_SHARE."""
         limited = self.arithmetic.extreme("max", x, self._constant(LOOKED_UP_SMALLEST, x))
         limited = self.arithmetic.extreme("min", limited, self._constant(LOOKED_UP_LARGEST, x))
-        power = self._looked_up_power(limited, POWER_SHARE)
-        found = self._float("*", power, self._constant(1.0 / POWER_SHARE, x))
+        power, near_one = self._looked_up_power(limited, POWER_SHARE, LN2 - math.log(2.0))
+        found = self._float("*", power, near_one)
         below = self._float("<", x, self._constant(EXP_SMALLEST, x))
         return self._choose(below, self._constant(0.0, x), found)
 
@@ -129,8 +131,8 @@ class Functions:
         below = self._float("<", x, self._constant(EXP_SMALLEST, x))
         if self.arithmetic.is_whole(x):
             limited = self.arithmetic.extreme("min", x, self._constant(SIGMOID_ONE, x))
-            limited = self.arithmetic.extreme("max", limited, self._constant(EXP_SMALLEST, x))
-            total = self._float("+", self._looked_up_power(self.arithmetic.negative(limited), 1.0), one)
+            power, near_one = self._looked_up_power(self.arithmetic.negative(limited), 1.0, 0.0)
+            total = self._fma(power, near_one, one)  # of any x that is below, whose result is 0
             return self._choose(below, zero, self.arithmetic.quotient(one, total))
         limited = self.arithmetic.extreme("min", x, self._constant(-EXP_SMALLEST, x))
         power = self._power(self.arithmetic.negative(limited))
@@ -138,15 +140,17 @@ class Functions:
         total = self._float("+", power, self._fma(limited, zero, one))
         return self._choose(below, zero, self.arithmetic.quotient(one, total))
 
-    def _looked_up_power(self, x: Value, factor: float) -> Value:
-        """factor 2^n e^r with n the multiple of 1/32 nearest to x / ln 2, for x where factor 2^n is a normal
-        number; NaN of a NaN."""
+    def _looked_up_power(self, x: Value, factor: float, rest: float) -> tuple[Value, Value]:
+        """factor 2^n and e^r / factor with n the multiple of 1/32 nearest to x / ln 2, for x where factor 2^n
+        is a normal number; the second is NaN of a NaN. `rest`: what LN2 has too much; with 0 their product is
+        2.8e-9 x off, 2.4e-7 at the ends of the range."""
         value = self.arithmetic.writer.value
         rounder = self._constant(ROUNDER / 2**ENTRIES_BITS, x)
         shifted = self._fma(x, self._constant(1.0 / math.log(2.0), x), rounder)
         n = self._float("-", shifted, rounder)
         r = self._fma(n, self._constant(-LN2, x), x)
-        r = self._fma(n, self._constant(LN2 - math.log(2.0), x), r)
+        if rest:
+            r = self._fma(n, self._constant(rest, x), r)
         # The low bits of `shifted` are the entry's number. Above them is the integer below n, which goes to
         # the exponent; what the number adds below the exponent is taken off the entry.
         places = value(conversion("bitcast", shifted, "int32"))
@@ -157,7 +161,7 @@ class Functions:
         bits = value(binary("add", value(conversion("bitcast", entry, "int32")), moved))
         power = value(conversion("bitcast", bits, FLOAT))
         # Not power + power r (...): a product below normal numbers takes long on some cores.
-        return self._float("*", power, self._polynomial(r, NEAR_ONE_TERMS))
+        return power, self._polynomial(r, tuple(term / factor for term in NEAR_ONE_TERMS))
 
     def _tables(self, entries: NDArray[np.float32]) -> list[Value]:
         """Registers with the entries, loaded where the function begins."""
@@ -247,14 +251,15 @@ class Functions:
         return self._choose(self._float("<", self._constant(most, x), size), one, near)
 
     def _odd_pieces(self, x: Value, terms: NDArray[np.float32]) -> Value:
-        """With the sign of x one of PIECES polynomials of the distance from the multiple of PIECE_WIDTH that
-        is nearest to |x|, by `terms` [degree + 1, PIECES]; the last one beyond."""
-        writer = self.arithmetic.writer
-        size = self.arithmetic.intrinsic("llvm.fabs", [x])
-        limited = self.arithmetic.extreme("min", size, self._constant((PIECES - 1) * PIECE_WIDTH, x))
+        """x times one of PIECES polynomials of the distance of |x| from the multiple of PIECE_WIDTH that is
+        nearest, by `terms` [degree + 1, PIECES]; of an x beyond the last multiple, of that multiple."""
+        writer, most = self.arithmetic.writer, (PIECES - 1) * PIECE_WIDTH
+        limited = self.arithmetic.extreme("min", x, self._constant(most, x))
+        limited = self.arithmetic.extreme("max", limited, self._constant(-most, x))
+        size = self.arithmetic.intrinsic("llvm.fabs", [limited])
         rounder = self._constant(ROUNDER * PIECE_WIDTH, x)
-        shifted = self._float("+", limited, rounder)
-        r = self._float("-", limited, self._float("-", shifted, rounder))
+        shifted = self._float("+", size, rounder)
+        r = self._float("-", size, self._float("-", shifted, rounder))
         places = writer.value(conversion("bitcast", shifted, "int32"))
         tables = self._tables(terms)
         writer.declare(f"{x.type} @{LOOKUP}({x.type}, {places.type})")
@@ -262,7 +267,7 @@ class Functions:
         result = found[-1]
         for term in reversed(found[:-1]):
             result = self._fma(result, r, term)
-        return self.arithmetic.intrinsic("llvm.copysign", [result, x])
+        return self._float("*", limited, result)
 
     def _choose(self, condition: Value, then: Value, otherwise: Value) -> Value:
         return self.arithmetic.writer.value(selection(condition, then, otherwise))
@@ -283,12 +288,18 @@ def _powers(factor: float) -> NDArray[np.float32]:
 
 @functools.cache
 def _erf_pieces() -> NDArray[np.float32]:
-    """Coefficients [PIECE_DEGREE + 1, PIECES] of polynomials through erf at Chebyshev's points of a piece."""
+    """Coefficients [PIECE_DEGREE + 1, PIECES] of polynomials through erf(x) / x at Chebyshev's points of a
+    piece; of the last one so that erf is 1 at its multiple."""
     count = PIECE_DEGREE + 1
     points = PIECE_WIDTH / 2 * np.cos(np.pi * (np.arange(count) + 0.5) / count)
     middles = PIECE_WIDTH * np.arange(PIECES)
-    values = np.array([[math.erf(middle + point) for middle in middles] for point in points])
+    values = np.array([[_erf_over(middle + point) for middle in middles] for point in points])
     terms = np.linalg.solve(np.vander(points, increasing=True), values)
-    terms[::2, 0] = 0.0  # of an odd function
-    terms[:, -1] = np.eye(count)[0]
+    terms[1::2, 0] = 0.0  # of an even function
+    terms[0, -1] = 1.0 / middles[-1]
     return terms.astype(np.float32)
+
+
+def _erf_over(x: float) -> float:
+    """erf(x) / x."""
+    return math.erf(x) / x if x else 2.0 / math.sqrt(math.pi)

@@ -43,6 +43,7 @@ class Values(Memory):
         self.arithmetic.saturates = target.triple.startswith("aarch64")
         self.arithmetic.has_extremes = not target.triple.startswith("x86_64")
         self.arithmetic.has_wide_registers = target.masks_lanes
+        self.arithmetic.estimates_quotients = target.vectors_per_cycle >= 2.0
         self.dot_products = DotProducts(self.arithmetic, target)
         self.packed_bytes = PackedBytes(self.arithmetic, target)
         self.fuses = self.arithmetic.saturates or fuses(target)

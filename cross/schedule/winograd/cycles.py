@@ -202,7 +202,7 @@ def _gains_by_sparse(target: Target) -> bool:
     """Whether SPARSE_CYCLES was measured on such a core: with AVX2, or AVX-512 in two halves."""
     if not target.triple.startswith("x86_64"):
         return False
-    return not target.masks_lanes or Machine.of(target, target.vector_lanes()).rate < 2.0
+    return not target.masks_lanes or target.vectors_per_cycle < 2.0
 
 
 def _memory_cycles(weight_bytes: int, target: Target) -> float:

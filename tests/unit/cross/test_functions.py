@@ -23,7 +23,7 @@ from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.targets import EACH_HOST, HOST
 
 COUNT = 40_000
-WORST = {"erf": 5e-7}  # without fused multiply-adds
+WORST = {"erf": 5e-7, "sigmoid": 5e-7}  # without fused multiply-adds; below e^-40
 FUNCTIONS: dict[str, tuple[Callable[[Term], Term], Callable[[float], float]]] = {
     "exp": (exp, lambda x: math.exp(x) if x < 89 else math.inf),
     "sigmoid": (sigmoid, lambda x: 1.0 / (1.0 + math.exp(-x)) if x > -500 else 0.0),
