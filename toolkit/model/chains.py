@@ -2,9 +2,9 @@
 
 A chain goes on while only it reads its last result and the reader works element by element on as many
 elements. It goes through reshapes, which compute nothing, where all other operands can be seen in the
-anchor's shape; and through branches that meet again, such as x * sigmoid(x). A convolution that needs one
-element for a vector of results reads it where a Slice or Transpose would take it from: of images whose
-channels come first, of shuffled channels.
+anchor's shape; and through branches that meet again, such as x * sigmoid(x). A convolution or product that
+needs one element for a vector of results reads it where a Slice or Transpose would take it from: of images
+whose channels come first, of shuffled channels, of the queries of an attention's heads.
 
 What is computed of an image element by element, to become words of a pixel, is computed where these are made.
 
@@ -28,6 +28,7 @@ from toolkit.model.graph import Graph, Node, computed_in
 from toolkit.model.layout import WINDOWED
 
 MOVES = frozenset({"Slice", "Transpose"})
+READERS_IN_PLACE = frozenset({"Conv", "MatMul"})
 TRUTH_READERS = frozenset({"Where", "Not"})
 LONGEST_BRANCH = 6  # operators of a side path that is drawn into a chain, as in a hard swish or a GELU
 # A chain is one expression, which is walked recursively and repeats what it reads: both within what compiles
@@ -76,7 +77,8 @@ def chains(graph: Graph) -> list[Chain]:
     """The groups of a graph.
 
     A comparison is computed inside each Where that reads it: that is cheaper than a tensor of truth values.
-    So are dequantized numbers inside each element by element reader.
+    So are dequantized numbers inside each element by element reader, and moved elements inside what reads
+    them where they were.
     """
     readers = graph.consumers()
     producer = {node.output: node for node in graph.nodes}
@@ -88,12 +90,13 @@ def chains(graph: Graph) -> list[Chain]:
         and all(reader.op in TRUTH_READERS for reader in readers[node.output])
     }
     dequantized = _dequantized(graph, readers)
-    inside |= dequantized | _prepared(graph, readers)
+    inside |= dequantized | _prepared(graph, readers) | _read_in_place(graph, readers)
     search = _Search(graph, readers, set(inside), dequantized)
 
     def members(node: Node) -> list[Node]:
         """The node, with what it reads and is computed inside it in front."""
-        front = [member for name in node.inputs if name in inside for member in members(producer[name])]
+        read = map(graph.root, node.inputs)
+        front = [member for name in read if name in inside for member in members(producer[name])]
         return [*front, node]
 
     result: list[Chain] = []
@@ -159,6 +162,36 @@ def _prepared(graph: Graph, readers: Mapping[str, list[Node]]) -> set[str]:
     return found
 
 
+def _read_in_place(graph: Graph, readers: Mapping[str, list[Node]]) -> set[str]:
+    """What is moved, and read by one node that reads it where it was before and is no slower."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        name, behind = node.output, readers[node.output]
+        while len(behind) == 1 and behind[0].op == "Reshape" and name not in graph.outputs:
+            name, behind = behind[0].output, readers[behind[0].output]
+        alone = node.op in MOVES and len(behind) == 1 and name not in graph.outputs
+        if alone and _takes_elements(graph, node, behind[0]):
+            found.add(node.output)
+    return found
+
+
+def _takes_elements(graph: Graph, moved: Node, reader: Node) -> bool:
+    """Whether a convolution or product can read what was moved where it was before and be no slower."""
+    if reader.op not in READERS_IN_PLACE or "packed" in reader.attributes:
+        return False
+    first, *others = map(graph.root, reader.inputs)
+    shape, other = (graph.values[name].shape for name in reader.inputs[:2])
+    fits = pieces(graph.values[moved.output].shape, shape) is not None
+    if first != moved.output or first in others or not fits:
+        return False
+    if reader.op == "MatMul":  # rows of which each is read along memory, wherever it is
+        return moved.op == "Transpose" and moved.integers("perm")[-1] == len(moved.integers("perm")) - 1
+    if len(other) != len(shape):
+        return False  # it has groups of channels
+    near = moved.op == "Slice" and max(map(abs, moved.integers("steps"))) < FEW_CHANNELS
+    return other[-2] < FEW_CHANNELS or (near and set(other[:-2]) == {1})
+
+
 _Size = tuple[int, int]  # of an expression: its nodes as a tree, and its levels
 
 
@@ -214,8 +247,6 @@ class _Search:
             return self._branch(found[0], found[1], anchor) or self._branch(found[1], found[0], anchor)
         if len(found) != 1:
             return []
-        if last is anchor and anchor.op in MOVES and self._takes_elements(last, found[0]):
-            return found
         return found if self._joins(found[0], anchor) else []
 
     def _is_passed(self, node: Node) -> bool:
@@ -223,20 +254,6 @@ class _Search:
         return node.output in self.dequantized or (
             node.op == "Reshape" and node.output not in self.graph.outputs
         )
-
-    def _takes_elements(self, moved: Node, reader: Node) -> bool:
-        """Whether a convolution can read what was moved where it was before and be no slower."""
-        if reader.op != "Conv" or "packed" in reader.attributes or reader.output in self.taken:
-            return False
-        first, *others = map(self.graph.root, reader.inputs)
-        image, weight = (self.graph.values[name].shape for name in reader.inputs[:2])
-        if first != moved.output or first in others or len(weight) != len(image):
-            return False  # the last: it has groups of channels
-        few = weight[-2] < FEW_CHANNELS
-        is_pointwise = set(weight[:-2]) == {1}
-        near = moved.op == "Slice" and max(map(abs, moved.integers("steps"))) < FEW_CHANNELS
-        fits = pieces(self.graph.values[moved.output].shape, image) is not None
-        return fits and (few or (is_pointwise and near))
 
     def _branch(self, first: Node, meeting: Node, anchor: Node) -> list[Node]:
         """The nodes from `first` to `meeting`, if they all may join and nobody else reads between."""

@@ -19,7 +19,7 @@ from cross.expression.language.tensor import Tensor, placeholder
 from cross.expression.language.terms import constant
 from cross.expression.rewrites.half_storage import with_half_storage
 from toolkit.errors import ModelError
-from toolkit.model.chains import MOVES, Chain, chains, viewed
+from toolkit.model.chains import MOVES, READERS_IN_PLACE, Chain, chains, viewed
 from toolkit.model.expressions import ELEMENTWISE, Operand, expression
 from toolkit.model.graph import STORED, Graph, Group, Node, Region, computed_in
 from toolkit.model.parts import cut_axes, share_memory
@@ -175,7 +175,7 @@ def _group(graph: Graph, chain: Chain, axes: Mapping[str, int]) -> Group:
             source = graph.aliases[source]
         if source in made:
             shape = graph.values[name].shape
-            moved = node.op == "Conv" and made[source].shape != shape
+            moved = node.op in READERS_IN_PLACE and made[source].shape != shape
             return split_dimensions(made[source], shape) if moved else made[source]
         value = graph.values[name]
         condition = node.op == "Where" and position == 0  # which is read from a tensor

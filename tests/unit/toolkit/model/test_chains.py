@@ -165,6 +165,36 @@ def test_images_whose_channels_come_first_are_read_as_they_are(tmp_path: Path) -
         assert [group.operator.name for group in graph.groups][: len(names)] == names
 
 
+@pytest.mark.parametrize(
+    ("case", "moved"),
+    [
+        ("queries", 0),
+        ("columns", 1),
+        ("second operand", 1),
+        ("read twice", 1),
+        ("an output", 1),
+        ("reshaped", 1),
+    ],
+)
+def test_products_read_rows_where_they_are(tmp_path: Path, case: str, moved: int) -> None:
+    """As an attention takes its queries, [1, tokens, heads, channels], head by head."""
+    permutation = [0, 2, 3, 1] if case == "columns" else [0, 2, 1, 3]
+    nodes = [node("Transpose", ["x"], "t", perm=permutation), node("MatMul", ["t", "k"], "y")]
+    keys, outputs = {"columns": (1, 4, 6, 5), "second operand": (1, 4, 3, 6)}.get(case, (1, 4, 8, 5)), ["y"]
+    if case == "second operand":
+        nodes[1] = node("MatMul", ["k", "t"], "y")
+    elif case == "read twice":
+        nodes.append(node("MatMul", ["t", "k"], "z"))
+        outputs = ["y", "z"]
+    elif case == "an output":
+        outputs = ["t", "y"]
+    elif case == "reshaped":  # across the dimensions that were moved
+        nodes[1:] = [node("Reshape", ["t", "rows"], "r"), node("MatMul", ["r", "k"], "y")]
+        keys = (8, 5)
+    graph = loaded(tmp_path, nodes, {"x": (1, 6, 4, 8), "k": keys}, outputs, {"rows": np.array([24, 8])})
+    assert sum(group.operator.name == "transpose" for group in graph.groups) == moved
+
+
 def test_views_and_runs() -> None:
     assert viewed((1, 8, 4), (1, 8, 4), (8, 4)) == (8, 4)
     assert viewed((1, 1, 4), (1, 8, 4), (8, 4)) == (4,)
