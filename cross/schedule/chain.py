@@ -10,6 +10,9 @@ at a time, in a buffer that stays in a cache, with what overlaps between blocks 
 A block may also be computed in steps along one axis, while a window slides over what a link computes: a ring
 of as much of it as a step needs, of which each step computes what the one before did not (Sliding).
 
+The last group may also be without a reduction, where all before it are of whole rows: a normalization reads
+each row three times, which is in the first cache from the second time on.
+
 Start at `chain_of`; cpu_sketch.py makes a choice between this and nest after nest of it.
 """
 
@@ -26,8 +29,8 @@ import numpy as np
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.tensor import Axis, Tensor, reads_in
 from cross.expression.language.terms import Binary, Int, Term, walk
-from cross.schedule.plan import Group, Plan, shares_reads
-from cross.schedule.vector_axis import coefficient
+from cross.schedule.plan import Group, Plan, shares_reads, wide_axes
+from cross.schedule.vector_axis import coefficient, crossed_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,8 @@ class Link:
     they reach over either end of the result, along each of its axes, through a padding; less than 0: not as
     far as the end. Along the axes in `whole` a block needs all of it.
 
-    A link of rows is read by other links in front of the last group, all at the rows of the block: what a
-    softmax makes of scores. `reader` is the first of them.
+    A link of rows is read by other links in front of the last group, or by a last group without a reduction,
+    all at the rows of the block: what a softmax makes of scores. `reader` is the first of them.
     """
 
     producer: Group
@@ -86,6 +89,11 @@ class Chain:
     paddings: Mapping[str, tuple[Tensor, ...]]
 
     @property
+    def of_rows(self) -> bool:
+        """Whether the last group has no reduction."""
+        return self.last.reduction is None
+
+    @property
     def producers(self) -> tuple[Group, ...]:
         return tuple(link.producer for link in self.links)
 
@@ -125,7 +133,7 @@ class Chain:
     @functools.cached_property
     def sliding(self) -> Sliding | None:
         """How a link can be computed step by step of a block, each element of it once."""
-        if any(link.whole or link.producer.reduction is None for link in self.links):
+        if self.of_rows or any(link.whole or link.producer.reduction is None for link in self.links):
             return None
         found = (self._sliding(axis) for axis in self.outer if axis is not self.last.owner.axes[-1])
         return next((item for item in found if item is not None), None)
@@ -170,8 +178,6 @@ def _reach(steps: Mapping[Axis, int], spans: Mapping[Axis, Any]) -> Any:
 def chain_of(plan: Plan) -> Chain | None:
     """The chain that the groups of a plan end in; None where the last group is not one of several."""
     last = plan.groups[-1]
-    if last.reduction is None:
-        return None
     links: list[Link] = []
     rows: _Rows = {last.owner.name: last.owner.axes}
     for group in reversed(plan.groups[:-1]):
@@ -183,11 +189,11 @@ def chain_of(plan: Plan) -> Chain | None:
     used = {
         owned
         for link in direct
-        for axis, owned in zip(last.reduction.axes, last.owner.axes, strict=True)
+        for axis, owned in zip(last.reading.axes, last.owner.axes, strict=True)
         if any(axis in steps for steps in link.steps)
     }
     outer = tuple(axis for axis in last.owner.axes if axis in used and axis.extent > 1)
-    if not outer:
+    if not outer or (last.reduction is None and not _is_of_rows(plan, links, outer)):
         return None
     members = [last, *(link.producer for link in links)]
     paddings = {
@@ -225,6 +231,13 @@ def _link(plan: Plan, group: Group, members: Sequence[Group]) -> Link | None:
     return Link(group, reader, steps, over)
 
 
+def _is_of_rows(plan: Plan, links: Sequence[Link], outer: Sequence[Axis]) -> bool:
+    """Whether a last group without a reduction works on whole rows of what all other groups are made of."""
+    last = plan.groups[-1].owner
+    inside = wide_axes(last.axes)[-1] not in outer and crossed_axis(plan.body(last), last) is None
+    return inside and len(links) + 1 == len(plan.groups)
+
+
 _Rows = dict[str, tuple[Axis | None, ...]]
 """By owners' names: for each axis of the owner the axis of the last one whose blocks it follows, if any."""
 
@@ -236,14 +249,18 @@ def _row_link(plan: Plan, group: Group, last: Group, rows: _Rows) -> Link | None
     """
     name = group.owner.name
     readers = _readers(plan, name, padding_inlined=True)
-    by_last = any(reader is last for reader, _ in readers)
+    by_last = last.reduction is not None and any(reader is last for reader, _ in readers)
     if by_last and (group.reduction is not None or len(readers) > 1):
         return None
     if any(_reads(plan, item, name) for item in plan.paddings):
         return None
     found = {_followed(plan, group, reader, stage, rows) for reader, stage in readers}
-    followed = next(iter(found), None)
-    if len(found) != 1 or followed is None or set(followed) == {None}:
+    each = [item for item in found if item is not None]
+    if not each or len(each) < len(found) or (len(each) > 1 and last.reduction is not None):
+        return None
+    # Of the exponentials of a softmax its sums read whole rows, and its results one element each.
+    followed = tuple(item[0] if len(set(item)) == 1 else None for item in zip(*each, strict=True))
+    if set(followed) == {None}:
         return None
     rows[name] = followed
     reader = readers[0][0]

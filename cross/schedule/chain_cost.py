@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Axis, reads_in
+from cross.expression.language.tensor import Axis, Tensor, reads_in
 from cross.schedule.chain import Chain, chain_of
 from cross.schedule.cycles import CACHE_SHARE, L2_BYTES_PER_CYCLE, L2_HIDDEN
 from cross.schedule.lane_packing import with_packed_lanes
@@ -33,6 +34,13 @@ BLOCK_SHARE = 0.5  # of a cache for what is handed over; inputs, weights and out
 BLOCK_WASTE = 1.1  # elements computed to elements needed, where blocks do not divide an axis
 LARGEST_BLOCK = 128  # along one axis
 BLOCK_CYCLES = 300  # to begin a block: mispredicted branches of a few loops; an estimate
+ROWS_CYCLES = 100
+"""The same of a chain of rows, whose loops are short: what blocks of 4 rows of 256 elements take more than
+blocks of 8 on one Zen 4 is 30 cycles a block in a layer normalization, 100 in a softmax."""
+ROWS_SHARE = 7 / 8
+"""Of the first cache for what a block of rows reads again, hands over and writes. On one Zen 4 (32 KiB) layer
+normalizations took 1 / 1.05 to 1 / 1.1 of the time with 14 and 24 KiB that they took with twice as much, with
+16 KiB as much; softmax 1 / 1.01 with 14 and 24 KiB, with 18 and 27 KiB 1.07 and 1.03 times that of 36."""
 REACHED = 0.5
 """Of the peak, by what is computed a second time, activations included. Pointwise convolutions reach more,
 depthwise ones about this, first ones of images less: on one Sapphire Rapids Xeon 0.8 made MobileNet-v3 slower
@@ -97,14 +105,14 @@ def _sizes(chain: Chain) -> Iterator[dict[Axis, int]]:
     The vector axis stays whole, because every part of it would read what the chain reads once more.
     """
     whole = wide_axes(chain.last.owner.axes)[-1]
-    choices = [
-        [axis.extent]
-        if axis is whole
-        else [size for size in factors(axis.extent, LARGEST_BLOCK) if waste(axis.extent, size) <= BLOCK_WASTE]
-        for axis in chain.outer
-    ]
+    choices = [[axis.extent] if axis is whole else block_sizes(axis) for axis in chain.outer]
     for sizes in itertools.product(*choices):
         yield dict(zip(chain.outer, sizes, strict=True))
+
+
+def block_sizes(axis: Axis) -> list[int]:
+    """Parts of an axis that cover it with little overlap."""
+    return [size for size in factors(axis.extent, LARGEST_BLOCK) if waste(axis.extent, size) <= BLOCK_WASTE]
 
 
 def _step(chain: Chain, sizes: Mapping[Axis, Any], steps: Any) -> Mapping[Axis, Any]:
@@ -138,6 +146,7 @@ class _Cost:
             for axis, size in zip(wide_axes(group.owner.axes), tiles[group.owner.name].sizes, strict=True)
         }
         self.weight_bytes = 0
+        passes: Counter[Tensor] = Counter()
         for group in (chain.last, *chain.producers):
             reading = group.reading
             steps = math.prod(axis.extent for axis in reading.reduce_axes) if group.reduction else 0
@@ -146,6 +155,7 @@ class _Cost:
             weights = {item for item in read if item.name in plan.constants}
             self.weight_bytes += sum(item.size_bytes for item in weights)
             self.read_bytes[group.owner.name] = sum(item.size_bytes for item in read - weights)
+            passes.update(item for item in read - weights if item.body is None)
         rate = target.clock_hz * target.threads
         self.step_s = 2.0 / (target.flops_per_cycle * rate)
         self.arithmetic_s = self.step_s * sum(self.steps.values())
@@ -154,6 +164,10 @@ class _Cost:
         self.near_s = 0.0 if target.cpu in IN_ORDER_CPUS else cached_s
         memory_s = 1e-9 / target.memory_gbs if target.memory_gbs else cached_s
         self.far_s = cached_s if target.l3_bytes else memory_s
+        # Operands that a chain of rows reads more than once, and how often.
+        rows = chain.last.owner.elements if chain.of_rows else math.inf
+        self.again = {item: times for item, times in passes.items() if times > 1 and item.elements >= rows}
+        self.arithmetic_s += self.near_s * sum(item.size_bytes * times for item, times in self.again.items())
 
     def saved_seconds(
         self, sizes: Mapping[Axis, NDArray[np.int64]], steps: NDArray[np.int64]
@@ -164,22 +178,25 @@ class _Cost:
         extents = {axis: step.get(axis, axis.extent) for axis in self.chain.last.owner.axes}
         blocks = math.prod(-(-axis.extent // size) for axis, size in sizes.items())
         handed = self.chain.handed_bytes(self.chain.regions(extents, slides))
+        part = math.prod(extents.values()) / self.chain.last.owner.elements
+        if self.chain.of_rows:
+            rows = (*self.again, self.chain.last.owner)
+            handed = handed + part * sum(item.size_bytes for item in rows)
         possible = (blocks * steps > 1) & (handed <= BLOCK_SHARE * self._core_bytes())
-        for axis, size in step.items():
-            possible &= size % np.minimum(self.tiles.get(axis, 1), size) == 0
         most = -(-blocks // self.target.threads)  # of one core
         computed = self.chain.computed(extents, slides)
         computed[self.chain.last.owner.name] = tuple(extents.values())
-        begun = self._begun_before()
-        again = sum(
-            blocks * (steps + slides * (group in begun)) * self._computed(group, computed[group.owner.name])
-            - self._computed(group, group.owner.shape)
-            for group in (self.chain.last, *self.chain.producers)
-        )
+        for axis, size in self._in_whole_tiles(step, computed):
+            possible &= size % np.minimum(self.tiles.get(axis, 1), size) == 0
         uneven = most * self.target.threads / blocks - 1.0
-        lost = again / REACHED * self.step_s + uneven * self.arithmetic_s
+        lost = uneven * self.arithmetic_s
+        if self.chain.of_rows:
+            lost = lost + (blocks * part - 1.0) * self.arithmetic_s
+        else:
+            lost = lost + self._again(blocks, steps, computed) / REACHED * self.step_s
         weight_cycles = (1.0 - L2_HIDDEN) * self.weight_bytes / L2_BYTES_PER_CYCLE
-        lost = lost + most * steps * (BLOCK_CYCLES + weight_cycles) / self.target.clock_hz
+        begun_cycles = ROWS_CYCLES if self.chain.of_rows else BLOCK_CYCLES
+        lost = lost + most * steps * (begun_cycles + weight_cycles) / self.target.clock_hz
         displaced = self.weight_bytes + handed > CACHE_SHARE * self._core_bytes()
         lost += displaced * (blocks * steps - 1) * self.weight_bytes * self.far_s
         left_s = self._left_s(handed)
@@ -187,7 +204,35 @@ class _Cost:
             2.0 * group.owner.size_bytes * ((self.far_s if self._is_far(group) else self.near_s) - left_s)
             for group in self.chain.producers
         )
+        for item, times in self.again.items():
+            is_far = item.size_bytes > CACHE_SHARE * self._all_bytes()
+            again_s = (self.far_s if is_far else self.near_s) - left_s
+            saved = saved + (times - 1) * item.size_bytes * again_s
         return np.where(possible, saved - lost, 0.0)
+
+    def _in_whole_tiles(
+        self, step: Mapping[Axis, Any], computed: Mapping[str, Sequence[Any]]
+    ) -> list[tuple[Axis, Any]]:
+        """Axes along which steps are whole tiles of registers, with how much of them a step takes: of the
+        last group, or where that has no tiles of those in front of it."""
+        if not self.chain.of_rows:
+            return list(step.items())
+        owners = [group.owner for group in self.chain.producers]
+        return [pair for owner in owners for pair in zip(owner.axes, computed[owner.name], strict=True)]
+
+    def _again(
+        self, blocks: Any, steps: NDArray[np.int64], computed: Mapping[str, Sequence[Any]]
+    ) -> NDArray[np.float64]:
+        """Steps of reductions that so many blocks, in so many steps of these regions, compute once more."""
+        begun = self._begun_before()
+        each = [
+            blocks
+            * (steps + (steps > 1) * (group in begun))
+            * self._computed(group, computed[group.owner.name])
+            - self._computed(group, group.owner.shape)
+            for group in (self.chain.last, *self.chain.producers)
+        ]
+        return np.asarray(sum(each))
 
     def _begun_before(self) -> tuple[Group, ...]:
         """What is computed before the first step: the link over which a window slides, and what feeds it."""
@@ -205,6 +250,8 @@ class _Cost:
 
     def _left_s(self, handed: NDArray[np.int64]) -> NDArray[np.float64]:
         """Seconds a byte to hand so many over within a block, which the first cache may not hold."""
+        if self.chain.of_rows:
+            return np.where(handed <= ROWS_SHARE * self.target.l1d_bytes, 0.0, self.near_s)
         through_second = LARGE_BLOCK * self.near_s * handed / (BLOCK_SHARE * self._core_bytes())
         return np.where(handed <= self.target.l1d_bytes, 0.0, through_second)
 

@@ -190,7 +190,10 @@ def _blocks(
     inlined = structure.get("padding", 0) == 1
     last, stepped = chain.last.owner, None if sliding is None else sliding.axis
     block = (last.name, f"{chain.outer[-1].name}.0" if stepped is None else f"{stepped.name}.1")
-    result = _multi_level(plan, chain.last, structure, inlined, chain.outer, stepped=stepped)
+    if chain.of_rows:
+        result = _rows(last, chain.outer)
+    else:
+        result = _multi_level(plan, chain.last, structure, inlined, chain.outer, stepped=stepped)
     attached = {link.producer.owner.name: link for link in chain.links}
     for name, paddings in chain.paddings.items():
         if name in attached:
@@ -204,6 +207,27 @@ def _blocks(
             result.append(ComputeAt(padding.name, *block, "local"))
             result.append(Vectorize(padding.name, padding.axes[-1].name))
     return result
+
+
+def _rows(owner: Tensor, outer: Sequence[Axis]) -> list[Primitive]:
+    """Parallel blocks of the outer axes of a stage without a reduction, vectors innermost."""
+    vector, name = wide_axes(owner.axes)[-1], owner.name
+    between = [
+        axis.name for axis in owner.axes if axis not in outer and axis is not vector and axis.extent > 1
+    ]
+    narrow = [axis.name for axis in owner.axes if axis.extent == 1]
+    parallel = [*narrow, *(f"{axis.name}.0" for axis in outer)]
+    inside = [
+        *(f"{axis.name}.1" for axis in outer),
+        *between,
+        *(f"{vector.name}.{level}" for level in (0, 1)),
+    ]
+    return [
+        *(Split(name, axis.name, (tile_field(name, axis, 1),)) for axis in (*outer, vector)),
+        Reorder(name, (*parallel, *inside)),
+        *(Parallel(name, loop) for loop in parallel),
+        Vectorize(name, inside[-1]),
+    ]
 
 
 def _in_block(

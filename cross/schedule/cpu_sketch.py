@@ -15,7 +15,8 @@ The rules, in the order in which they are asked (Ansor's, for CPUs):
    registers over the whole reduction; under "local" it lives in a local buffer between outer reduction steps.
 4. Constants that a reduction reads are packed in loop order.
 5. Reductions one behind the other may be computed block by block of the last one, by a knob (chain.py);
-   also step by step in such blocks, where a window slides over what the first one computes.
+   also step by step in such blocks, where a window slides over what the first one computes. So may reductions
+   of rows and what is computed of these element by element.
 6. Any other stage is split once: its innermost loop runs in vectors, its outer loops in parallel. An axis
    that crosses the vectors in memory, as in a transpose, is tiled with them.
 
@@ -39,7 +40,7 @@ from cross.expression.language.tensor import Axis, Tensor
 from cross.schedule import matrix_tiles
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.chain import Chain, chain_of
-from cross.schedule.chain_cost import Block, best_block
+from cross.schedule.chain_cost import Block, best_block, block_sizes
 from cross.schedule.cpu_schedule import BLOCKS, NESTS, SLIDING, cpu_schedule, tile_field, unroll_knob
 from cross.schedule.cycles import Machine
 from cross.schedule.knobs import Knob, single, structural
@@ -110,6 +111,8 @@ def _direct_space(
             constraints.append(_fits_tile_registers(group))
             continue
         knobs += _tile_knobs(plan, group, target, tiles)
+        if chain is not None and chain.of_rows and group is chain.last:
+            knobs += _row_knobs(chain)
         if group.reduction is not None:
             constraints += _constraints(plan, group, target)
     if chain is not None:
@@ -304,11 +307,24 @@ def _chain_knobs(chain: Chain, block: Block | None, tiles: Mapping[str, Tile]) -
     ]
 
 
+def _row_knobs(chain: Chain) -> list[Knob]:
+    """How many rows are a block, of a chain whose last stage has no tiles of registers."""
+    last = chain.last.owner
+    sizes = {axis: block_sizes(axis) for axis in chain.outer}
+    return [
+        single(_knob(last.name, axis), found, found[0], tile_field(last.name, axis, 1))
+        for axis, found in sizes.items()
+    ]
+
+
 def _in_blocks(chain: Chain, block: Block, tiles: Mapping[str, Tile]) -> dict[str, tuple[int, ...]]:
     """The preferred values of knobs for a chain in blocks: their sizes, and tiles no larger than those."""
     last = chain.last.owner
     found: dict[str, tuple[int, ...]] = {"padding": (1,)}
-    for axis, size in zip(wide_axes(last.axes), tiles[last.name].sizes, strict=True):
+    if chain.of_rows:
+        found |= {_knob(last.name, axis): (size,) for axis, size in block.sizes.items()}
+    last_tile = () if chain.of_rows else zip(wide_axes(last.axes), tiles[last.name].sizes, strict=True)
+    for axis, size in last_tile:
         most = block.step.get(axis, axis.extent)
         if block.steps > 1 and chain.sliding is not None and axis is chain.sliding.axis:
             found[_knob(last.name, axis)] = (block.steps, max(1, most // size), min(size, most))
@@ -330,6 +346,9 @@ def _chain_constraints(chain: Chain) -> list[Constraint]:
         """Of blocks, or of the steps in them."""
         found = {axis: np.array(axis.extent) for axis in last.axes}
         for axis in chain.outer:
+            if chain.of_rows:
+                found[axis] = values[tile_field(last.name, axis, 1)]
+                continue
             steps, *levels = (values[tile_field(last.name, axis, level)] for level in (1, 2, 3))
             if sliding is None or axis is not sliding.axis:
                 levels.append(steps)

@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 
 from boards.board import load
+from cross.codegen.buffers import bound_extent
 from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.data_movement import strided_slice
 from cross.expression.families.dense import batch_matmul
 from cross.expression.families.elementwise import UNARY, apply, bias_add
-from cross.expression.families.norm import softmax
+from cross.expression.families.norm import layer_norm, normalize, softmax
 from cross.expression.families.pool import pool2d
 from cross.expression.families.window import Window
 from cross.expression.reference import evaluate
 from cross.expression.rewrites.composition import composed
 from cross.loopnest import LoopNest, Programs, to_text, verify
+from cross.loopnest.nodes import For
 from cross.schedule import ScheduleSpace, cpu_space
 from cross.schedule.chain import chain_of
 from cross.schedule.chain_cost import saved_seconds
@@ -32,6 +34,7 @@ from tests.quick import others_slow
 from tests.targets import AVX2_TWO_CORES as TARGET
 
 A53 = load("rpi3b").target(None)
+IMAGE = placeholder((1, 14, 14, 32), "X")
 SAME = Window(pads=(1, 1, 1, 1))
 
 
@@ -66,6 +69,17 @@ def attention(heads: int, tokens: int, keys: int, each: int) -> tuple[Operator, 
     return scores, Operator("softmax", (data,), softmax(data, 2)), product
 
 
+def normalized(rows: int, channels: int) -> Operator:
+    data = placeholder((1, rows, channels), "X")
+    scale, shift = placeholder((channels,), "s"), placeholder((channels,), "b")
+    return Operator("layer norm", (data, scale, shift), layer_norm(data, scale, shift), frozenset({1, 2}))
+
+
+def softmax_of(*shape: int, axis: int = -1) -> Operator:
+    data = placeholder(shape, "X")
+    return Operator("softmax", (data,), softmax(data, axis % len(shape)))
+
+
 def joined(*links: Operator) -> Operator:
     result = links[0]
     for link in links[1:]:
@@ -80,6 +94,9 @@ CHAINS = {
     "pointwise, pooling": (pointwise(9, 5, 8), largest(9, 8)),
     "attention": attention(2, 7, 16, 8),
     "attention to keys that fill no vectors": attention(1, 9, 11, 5),
+    "scores, softmax": attention(2, 7, 16, 8)[:2],
+    "layer norm": (normalized(13, 21),),
+    "softmax": (softmax_of(3, 5, 19),),
 }
 
 
@@ -146,7 +163,7 @@ def test_a_block_holds_the_part_of_the_image_that_it_reads() -> None:
     assert "max(min(" in text
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"attention", "joined"}))
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"attention", "joined", "normalization"}))
 def test_no_other_operator_is_a_chain(family: str) -> None:
     rng = np.random.default_rng(4)
     for _ in range(5):
@@ -170,6 +187,36 @@ def test_rows_that_are_normalized_over_other_rows_are_no_links() -> None:
     data = placeholder((2, 7, 16), "S")
     chain = chain_of(make_plan(joined(scores, Operator("softmax", (data,), softmax(data, 1)), product)))
     assert chain is None or len(chain.links) < 4
+
+
+@pytest.mark.parametrize("operator", [normalized(197, 192), softmax_of(197, 192)])
+def test_whole_rows_are_normalized_block_by_block(operator: Operator) -> None:
+    """One nest, whose blocks fit the first cache with what they read again, hand over and write."""
+    space = cpu_space(operator, TARGET)
+    nest = Programs(space).nest(space.default())
+    (loop,) = nest.body.statements
+    assert nest.workspace == ()
+    assert isinstance(loop, For)
+    assert TARGET.threads < bound_extent(loop.extent, loop.var) <= 197
+    assert "cores" not in {knob.name for knob in space.knobs} or space.fields(space.default())["cores"] == 0
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        softmax_of(1, 192),  # one row
+        softmax_of(197, 192, axis=0),  # columns
+        Operator("norm", (IMAGE,), normalize(IMAGE, (1, 2))),  # channels lie side by side, rows are channels
+    ],
+)
+def test_other_normalizations_have_no_blocks(operator: Operator) -> None:
+    assert chain_of(make_plan(operator)) is None
+
+
+def test_rows_of_a_board_in_order_are_in_blocks_where_its_memory_is_slow() -> None:
+    for rows, chain in ((64, NESTS), (512, BLOCKS)):  # 192 KiB and 1.5 MiB, of 512 KiB of second cache
+        space = cpu_space(normalized(rows, 768), A53)
+        assert space.fields(space.default())["chain"] == chain
 
 
 def test_a_window_computes_no_row_twice_but_where_it_begins() -> None:
