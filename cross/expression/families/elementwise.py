@@ -160,9 +160,10 @@ def gelu(x: Term) -> Term:
 
 
 def gelu_tanh(x: Term) -> Term:
-    """The approximation of `gelu` by a hyperbolic tangent."""
-    inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
-    return x * 0.5 * (tanh(inner) + 1.0)
+    """The approximation of `gelu` by a hyperbolic tangent: (tanh(y) + 1) / 2 is sigmoid(2 y), which loses no
+    digits where y is negative."""
+    factor = 2.0 * math.sqrt(2.0 / math.pi)
+    return x * sigmoid(x * (x * x * (0.044715 * factor) + factor))
 
 
 def mish(x: Term) -> Term:
