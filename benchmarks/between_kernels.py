@@ -10,6 +10,9 @@ Outside: what the kernels of their fastest run leave of the fastest run without 
 Faults: pages that the first run touches and does not find mapped.
 With --layers each network's slowest layers follow: medians of their kernels' times in such runs, their share
 of the sum, the rate, and how many times as fast they are with the last number of threads as with the first.
+Branches (of several threads, beside 1): a bound on what a schedule of kernels over cores could save of a run,
+which gives branches to different cores. A kernel that no other may run beside takes what it takes; any other
+at least its time on one thread, shared by all.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,6 +42,7 @@ from toolkit.bundle.build import BuiltModel, build
 from toolkit.bundle.model_plan import Step, leaves
 from toolkit.measure.builder import Builder
 from toolkit.model.distinct import distinct_operators
+from toolkit.model.graph import Graph, Group
 from toolkit.model.load import adapted, load_model
 from toolkit.model_job.confirm import Winner
 from toolkit.model_job.kernels import TunedOperator, plan_model
@@ -142,6 +146,15 @@ def _run_alone(library: str, sizes: Sequence[Sequence[int]], kernels: Sequence[b
     return Costs(load_s, first_s, faults, tuple(warm), tuple(own), tuple(copied), medians)
 
 
+def layer_seconds(built: BuiltModel, costs: Costs) -> dict[str, float]:
+    """The time of each layer; of a loop around it all times together."""
+    own: dict[str, float] = {}
+    for (step, _), spent_s in zip(leaves(built.plan.steps), costs.steps_s, strict=True):
+        if isinstance(step, Step):
+            own[step.layer] = own.get(step.layer, 0.0) + spent_s
+    return own
+
+
 def layer_rows(found: Sequence[tuple[int, BuiltModel, Costs]], most: int) -> list[list[str]]:
     """The `most` slowest layers, as text; by number of threads, the first of which says which are slowest.
 
@@ -150,14 +163,12 @@ def layer_rows(found: Sequence[tuple[int, BuiltModel, Costs]], most: int) -> lis
     seconds: list[dict[str, float]] = []
     known: dict[str, tuple[float, str]] = {}  # operations of all times, and the operator
     for _, built, costs in found:
-        own: dict[str, float] = {}
         kernels = {kernel.symbol: kernel.provenance for kernel in built.plan.kernels}
-        for (step, counts), spent_s in zip(leaves(built.plan.steps), costs.steps_s, strict=True):
+        for step, counts in leaves(built.plan.steps):
             if isinstance(step, Step):
-                own[step.layer] = own.get(step.layer, 0.0) + spent_s
                 kernel = kernels[step.symbol]
                 known[step.layer] = math.prod(counts) * kernel.flops, kernel.operator
-        seconds.append(own)
+        seconds.append(layer_seconds(built, costs))
     slowest = sorted(seconds[0], key=lambda layer: -seconds[0][layer])[:most]
     times = [f"ms x{threads}" for threads, _, _ in found]
     rows = [["layer", *times, "share", "GFLOP/s", "faster" if len(found) > 1 else "", "operator"]]
@@ -169,6 +180,31 @@ def layer_rows(found: Sequence[tuple[int, BuiltModel, Costs]], most: int) -> lis
         each = [f"{1e3 * item:.3f}" for item in own_s]
         rows.append([layer, *each, f"{share:.3f}", f"{rate:.1f}", faster, operator])
     return rows
+
+
+def branch_share(
+    graph: Graph, alone: Mapping[str, float], together: Mapping[str, float], threads: int
+) -> float:
+    """The largest part of a run's time that kernels could take less, if those that wait for nothing of each
+    other ran on different cores.
+
+    alone, together: seconds of each layer on one thread and on so many. Layers of one of the two alone, which
+    are cut into other chains, and those of loops and branches of control flow are left as they are.
+    """
+    before: dict[str, set[str]] = {}  # by value: the layers that it waits for, its own too
+    needed: dict[str, set[str]] = {}  # by layer
+    for step in graph.steps:
+        waited: set[str] = set().union(*(before.get(graph.root(name), set()) for name in step.inputs))
+        if isinstance(step, Group):
+            needed[step.name] = waited = {step.name, *waited}
+        outputs = (step.output,) if isinstance(step, Group) else step.outputs
+        for name in map(graph.root, outputs):
+            before[name] = before.get(name, set()) | waited  # others may have written parts of it
+    saved_s = 0.0
+    for layer in needed.keys() & alone.keys() & together.keys():
+        beside = any(layer not in needed[other] and other not in needed[layer] for other in needed)
+        saved_s += max(0.0, together[layer] - alone[layer] / threads) if beside else 0.0
+    return saved_s / sum(together.values())
 
 
 def _seconds(call: Callable[[], None]) -> float:
@@ -191,7 +227,7 @@ def _zeros(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 def _networks(asked: Asked) -> None:
     head = ["network", "threads", "load ms", "first ms", "warm ms", "first/warm", "faults"]
-    rows = [[*head, "kernels", "outside", "copies"]]
+    rows = [[*head, "kernels", "outside", "copies", "branches"]]
     with tempfile.TemporaryDirectory(prefix="tfb-between-") as folder:
         for name in chosen_networks(asked.only):
             model = write(name, Path(folder) / f"{name}.onnx", 0, asked.size)
@@ -200,7 +236,12 @@ def _networks(asked: Asked) -> None:
                 built = untuned(model, threads, asked.workers)
                 costs = measured(built, asked.runs)
                 found.append((threads, built, costs))
-                rows.append([name, str(threads), *costs.row()])
+                share = "-"
+                if threads > 1 == found[0][0]:
+                    graph = adapted(load_model(model), board_with(threads)[1])
+                    times = [layer_seconds(each, its) for _, each, its in (found[0], found[-1])]
+                    share = f"{branch_share(graph, times[0], times[1], threads):.3f}"
+                rows.append([name, str(threads), *costs.row(), share])
                 print("  ".join(rows[-1]), file=sys.stderr, flush=True)
             if asked.layers:
                 print("\n".join([name, *aligned(layer_rows(found, asked.layers))]), flush=True)
