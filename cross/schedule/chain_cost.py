@@ -39,8 +39,8 @@ ROWS_CYCLES = 100
 blocks of 8 on one Zen 4 is 30 cycles a block in a layer normalization, 100 in a softmax."""
 ROWS_SHARE = 7 / 8
 """Of the first cache for what a block of rows reads again, hands over and writes. On one Zen 4 (32 KiB) layer
-normalizations took 1 / 1.05 to 1 / 1.1 of the time with 14 and 24 KiB that they took with twice as much, with
-16 KiB as much; softmax 1 / 1.01 with 14 and 24 KiB, with 18 and 27 KiB 1.07 and 1.03 times that of 36."""
+normalizations with 14 and 24 KiB were 1.05 to 1.1 times as fast as with twice as much, with 16 KiB as fast;
+softmax with 14 and 24 KiB 1.01 times, but with 18 and 27 KiB 0.93 and 0.97 times as fast as with 36."""
 REACHED = 0.5
 """Of the peak, by what is computed a second time, activations included. Pointwise convolutions reach more,
 depthwise ones about this, first ones of images less: on one Sapphire Rapids Xeon 0.8 made MobileNet-v3 slower
@@ -164,7 +164,7 @@ class _Cost:
         self.near_s = 0.0 if target.cpu in IN_ORDER_CPUS else cached_s
         memory_s = 1e-9 / target.memory_gbs if target.memory_gbs else cached_s
         self.far_s = cached_s if target.l3_bytes else memory_s
-        # Operands that a chain of rows reads more than once, and how often.
+        # Operands that a chain of rows reads more than once, and how often: its time is that of the passes.
         rows = chain.last.owner.elements if chain.of_rows else math.inf
         self.again = {item: times for item, times in passes.items() if times > 1 and item.elements >= rows}
         self.arithmetic_s += self.near_s * sum(item.size_bytes * times for item, times in self.again.items())
