@@ -134,7 +134,10 @@ def _pads(
                 "differ there",
                 "export the model with pads",
             )
-        return shared_pads(totals, more_behind=auto_pad == "SAME_UPPER")
+        pads = shared_pads([max(0, total) for total in totals], more_behind=auto_pad == "SAME_UPPER")
+        # What is larger than all that the data reach has zeros behind it, as in onnxruntime and OpenVINO.
+        behind = (pad + min(0, total) for pad, total in zip(pads[rank:], totals, strict=True))
+        return (*pads[:rank], *behind)
     return (0,) * (2 * rank) if auto_pad == "VALID" else source.integers("pads", [0] * (2 * rank))
 
 

@@ -91,6 +91,7 @@ CASES = [
     Case("ConvTranspose", ((1, 4, 3, 5),), (weight(4, 3, 2, 2), weight(6)), {"group": 2, "strides": [2, 2]}),
     Case("ConvTranspose", IMAGE, (weight(3, 4, 3, 3),), {"auto_pad": "SAME_UPPER", "strides": [2, 3]}),
     Case("ConvTranspose", IMAGE, (weight(3, 4, 4, 4),), {"strides": [2, 2], "output_shape": [14, 17]}),
+    Case("ConvTranspose", IMAGE, (weight(3, 4, 1, 2),), {"strides": [4, 4], "output_shape": [28, 32]}),
     Case("ConvTranspose", ((2, 3, 6),), (weight(3, 4, 4), weight(4)), {"strides": [2], "pads": [1, 1]}),
     Case("ConvTranspose", ((2, 3, 6),), (weight(3, 4, 3),), {"strides": [2], "pads": [1, 1]}),
     Case("ConvTranspose", VOLUME, (weight(3, 2, 2, 4, 3), weight(2)), {"strides": [2, 2, 1]}),
