@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,6 +69,8 @@ class Plan:
     groups: tuple[Group, ...]
     constants: frozenset[str]
     stages: Mapping[str, Tensor]
+    read_by_several: frozenset[str] = frozenset()
+    """Constants that more than one stage of the groups reads, with what is inlined in it."""
 
     @property
     def reductions(self) -> tuple[Group, ...]:
@@ -102,7 +105,15 @@ def make_plan(operator: Operator) -> Plan:
     ]
     inlined = tuple(name for name in plain if stages[name] not in kept)
     draft = Plan(inlined, paddings, (), constants, stages)
-    return Plan(inlined, paddings, _groups(draft, output, kept), constants, stages)
+    groups = _groups(draft, output, kept)
+    read = Counter(
+        name
+        for group in groups
+        for stage in {group.owner, group.reading}
+        for name in _read_names(draft.body(stage, padding_inlined=True)) & constants
+    )
+    several = frozenset(name for name, stages_reading in read.items() if stages_reading > 1)
+    return Plan(inlined, paddings, groups, constants, stages, several)
 
 
 def _is_worth_keeping(tensor: Tensor, stages: Mapping[str, Tensor]) -> bool:
@@ -259,7 +270,7 @@ def _divides(term: Term, axis: Axis) -> bool:
 
 
 def packable(plan: Plan, body: Term) -> list[str]:
-    """Constants that are read at one place, unguarded, every axis in one dimension (rule 4)."""
+    """Constants that one stage reads at one place, unguarded, every axis in one dimension (rule 4)."""
     reads = reads_in(body)
     guarded = {
         inner.tensor.name
@@ -269,7 +280,7 @@ def packable(plan: Plan, body: Term) -> list[str]:
         if isinstance(inner, Read)
     }
     result = []
-    for name in sorted(plan.constants - guarded):
+    for name in sorted(plan.constants - guarded - plan.read_by_several):
         mine = [read for read in reads if read.tensor.name == name]
         if len(mine) != 1 or len(mine[0].indices) < 2:
             continue

@@ -15,7 +15,7 @@ from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.data_movement import strided_slice
 from cross.expression.families.dense import batch_matmul
-from cross.expression.families.elementwise import UNARY, apply, bias_add
+from cross.expression.families.elementwise import UNARY, apply, bias_add, combine
 from cross.expression.families.norm import layer_norm, normalize, softmax
 from cross.expression.families.pool import pool2d
 from cross.expression.families.window import Window
@@ -69,6 +69,14 @@ def attention(heads: int, tokens: int, keys: int, each: int) -> tuple[Operator, 
     return scores, Operator("softmax", (data,), softmax(data, 2)), product
 
 
+def masked_scores(heads: int, tokens: int, keys: int, each: int) -> Operator:
+    """Scores with a constant for each, which both the maxima and the exponentials of a softmax add."""
+    query, key = placeholder((heads, tokens, each), "Q"), placeholder((heads, each, keys), "K")
+    mask = placeholder((1, tokens, keys), "M")
+    scores = combine(lambda score, added: score + added, batch_matmul(query, key), mask, "masked")
+    return Operator("scores", (query, key, mask), scores, frozenset({2}))
+
+
 def normalized(rows: int, channels: int) -> Operator:
     data = placeholder((1, rows, channels), "X")
     scale, shift = placeholder((channels,), "s"), placeholder((channels,), "b")
@@ -95,6 +103,7 @@ CHAINS = {
     "attention": attention(2, 7, 16, 8),
     "attention to keys that fill no vectors": attention(1, 9, 11, 5),
     "scores, softmax": attention(2, 7, 16, 8)[:2],
+    "scores with a constant mask, softmax": (masked_scores(2, 7, 16, 8), softmax_of(2, 7, 16)),
     "layer norm": (normalized(13, 21),),
     "softmax": (softmax_of(3, 5, 19),),
 }
