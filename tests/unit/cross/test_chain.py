@@ -11,11 +11,11 @@ import pytest
 
 from boards.board import load
 from cross.codegen.buffers import bound_extent
-from cross.expression import Operator, placeholder
+from cross.expression import Operator, compute, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.data_movement import strided_slice
 from cross.expression.families.dense import batch_matmul
-from cross.expression.families.elementwise import UNARY, apply, bias_add, combine
+from cross.expression.families.elementwise import UNARY, apply, bias_add
 from cross.expression.families.norm import layer_norm, normalize, softmax
 from cross.expression.families.pool import pool2d
 from cross.expression.families.window import Window
@@ -72,8 +72,8 @@ def attention(heads: int, tokens: int, keys: int, each: int) -> tuple[Operator, 
 def masked_scores(heads: int, tokens: int, keys: int, each: int) -> Operator:
     """Scores with a constant for each, which both the maxima and the exponentials of a softmax add."""
     query, key = placeholder((heads, tokens, each), "Q"), placeholder((heads, each, keys), "K")
-    mask = placeholder((1, tokens, keys), "M")
-    scores = combine(lambda score, added: score + added, batch_matmul(query, key), mask, "masked")
+    mask, product = placeholder((tokens, keys), "M"), batch_matmul(query, key)
+    scores = compute((heads, tokens, keys), lambda h, i, j: product[h, i, j] + mask[i, j], "masked")
     return Operator("scores", (query, key, mask), scores, frozenset({2}))
 
 
@@ -103,7 +103,7 @@ CHAINS = {
     "attention": attention(2, 7, 16, 8),
     "attention to keys that fill no vectors": attention(1, 9, 11, 5),
     "scores, softmax": attention(2, 7, 16, 8)[:2],
-    "scores with a constant mask, softmax": (masked_scores(2, 7, 16, 8), softmax_of(2, 7, 16)),
+    "scores with a constant mask, softmax": (masked_scores(3, 4, 6, 8), softmax_of(3, 4, 6)),
     "layer norm": (normalized(13, 21),),
     "softmax": (softmax_of(3, 5, 19),),
 }
