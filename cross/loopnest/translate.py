@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cross.errors import ExpressionError
-from cross.expression.language.dtypes import INDEX
+from cross.expression.language.dtypes import INDEX, SMALLEST_NORMAL
 from cross.expression.language.tensor import Axis, Read, Reduce
 from cross.expression.language.terms import Binary, Call, Const, Int, Lookup, Term
 from cross.loopnest import nodes
@@ -16,8 +16,8 @@ ReadRule = Callable[[Read, tuple[nodes.Expr, ...]], nodes.Expr]
 Extents = Mapping[str, nodes.Expr]
 NO_EXTENTS: Extents = {}
 SMOOTH = frozenset({"erf", "sigmoid", "tanh"})
-"""Functions that hide whether what they take was rounded once or twice; e^80 does not."""
-SMALLEST_NORMAL = 2.0**-126  # of float32
+"""Functions whose results differ by no more than their own errors where what they take was rounded once more.
+Not exp: a relative error of x becomes one of e^x that is x times as large."""
 
 
 def translate(term: Term, axes: AxisValues, read: ReadRule, extents: Extents = NO_EXTENTS) -> nodes.Expr:

@@ -3,7 +3,7 @@
 The C library knows scalars only, and calling it lane by lane costs more than all arithmetic around it. So
 exp, sigmoid, log, tanh and erf are written out. Largest errors, measured by
 tests/unit/cross/test_functions.py: exp 3 ulp, log 1 ulp, the others 4e-7 relative, erf 5e-7 on cores without
-fused multiply-adds, sigmoid 5e-7 below e^-40. What exp and sigmoid would have below normal numbers is 0.
+fused multiply-adds. What exp and sigmoid would have below normal numbers is 0.
 
 With AVX-512 a power of e is one of 32 powers of 2 in an octave, looked up in two registers, times one near
 1, which takes a polynomial of degree 2 in place of 5. Of erf(x) / x the coefficients are looked up, each in
@@ -30,6 +30,7 @@ from cross.codegen.instructions import (
     selection,
 )
 from cross.codegen.llvm.arithmetic import WHOLE_LANES, Arithmetic
+from cross.expression.language.dtypes import SMALLEST_NORMAL
 
 FLOAT = "float32"
 ROUNDER = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits of a float32
@@ -60,7 +61,6 @@ ENTRIES_BITS = 5  # 32 entries of a table: what two registers of 16 lanes hold
 # of e^r for |r| <= ln(2) / 64, with the least error but for the 1, 5.4e-8: found by Lawson's iteration
 NEAR_ONE_TERMS = (1.0, float.fromhex("0x1.0000F6p+0"), float.fromhex("0x1.FFFFFEp-2"))
 SQRT_HALF_BITS = 0x3F3504F3  # of sqrt(1/2) as a float32
-SMALLEST_NORMAL = 2.0**-126
 LOG_TERMS = (0.0, 2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0)  # the next, 2/11 z^5, is below 5e-9: z < 0.0295
 # erf(x) and tanh(x) are x P(x^2) / Q(x^2) up to a size of x where they are 1 as float32; P and Q as in
 # Eigen (generic_fast_erf_float, generic_fast_tanh_float)
@@ -120,7 +120,7 @@ class Functions:
         """e^x by a power that is always finite; see POWER_SHARE."""
         limited = self.arithmetic.extreme("max", x, self._constant(LOOKED_UP_SMALLEST, x))
         limited = self.arithmetic.extreme("min", limited, self._constant(LOOKED_UP_LARGEST, x))
-        power, near_one = self._looked_up_power(limited, POWER_SHARE, LN2 - math.log(2.0))
+        power, near_one = self._looked_up_power(limited, POWER_SHARE)
         found = self._float("*", power, near_one)
         below = self._float("<", x, self._constant(EXP_SMALLEST, x))
         return self._choose(below, self._constant(0.0, x), found)
@@ -131,8 +131,8 @@ class Functions:
         below = self._float("<", x, self._constant(EXP_SMALLEST, x))
         if self.arithmetic.is_whole(x):
             limited = self.arithmetic.extreme("min", x, self._constant(SIGMOID_ONE, x))
-            power, near_one = self._looked_up_power(self.arithmetic.negative(limited), 1.0, 0.0)
-            total = self._fma(power, near_one, one)  # of any x that is below, whose result is 0
+            power, near_one = self._looked_up_power(self.arithmetic.negative(limited), 1.0)
+            total = self._fma(power, near_one, one)  # where x is below: any number, which is not chosen
             return self._choose(below, zero, self.arithmetic.quotient(one, total))
         limited = self.arithmetic.extreme("min", x, self._constant(-EXP_SMALLEST, x))
         power = self._power(self.arithmetic.negative(limited))
@@ -140,17 +140,15 @@ class Functions:
         total = self._float("+", power, self._fma(limited, zero, one))
         return self._choose(below, zero, self.arithmetic.quotient(one, total))
 
-    def _looked_up_power(self, x: Value, factor: float, rest: float) -> tuple[Value, Value]:
-        """factor 2^n and e^r / factor with n the multiple of 1/32 nearest to x / ln 2, for x where factor 2^n
-        is a normal number; the second is NaN of a NaN. `rest`: what LN2 has too much; with 0 their product is
-        2.8e-9 x off, 2.4e-7 at the ends of the range."""
+    def _looked_up_power(self, x: Value, factor: float) -> tuple[Value, Value]:
+        """factor 2^n and e^r / factor, whose product is e^x, with n the multiple of 1/32 nearest to x / ln 2.
+        For x where factor 2^n is a normal number; of a NaN the second is NaN."""
         value = self.arithmetic.writer.value
         rounder = self._constant(ROUNDER / 2**ENTRIES_BITS, x)
         shifted = self._fma(x, self._constant(1.0 / math.log(2.0), x), rounder)
         n = self._float("-", shifted, rounder)
         r = self._fma(n, self._constant(-LN2, x), x)
-        if rest:
-            r = self._fma(n, self._constant(rest, x), r)
+        r = self._fma(n, self._constant(LN2 - math.log(2.0), x), r)
         # The low bits of `shifted` are the entry's number. Above them is the integer below n, which goes to
         # the exponent; what the number adds below the exponent is taken off the entry.
         places = value(conversion("bitcast", shifted, "int32"))

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from cross.expression.families.data_movement import pad
 from cross.expression.families.elementwise import apply, clip, combine
 from cross.expression.families.pool import reduce
+from cross.expression.language.dtypes import SMALLEST_NORMAL
 from cross.expression.language.functions import absolute, exp, log, power, reduce_axis, sqrt, sum
 from cross.expression.language.tensor import Tensor, compute
 from cross.expression.language.terms import Term
 
-SMALLEST, LARGEST = 2.0**-126, (2.0 - 2.0**-23) * 2.0**127  # of the normal float32 numbers
+LARGEST = (2.0 - 2.0**-23) * 2.0**127  # of the float32 numbers
 
 
 def softmax(data: Tensor, dimension: int, name: str = "softmax") -> Tensor:
@@ -63,7 +64,7 @@ def layer_norm(
 def euclidean_norm(data: Tensor, dimensions: Sequence[int], name: str = "euclidean_norm") -> Tensor:
     """sqrt(sum(x * x)) over the given dimensions, whose squares neither overflow nor underflow."""
     largest = reduce(apply(absolute, data, f"{name}_abs"), dimensions, "max", name=f"{name}_max")
-    scale = apply(lambda m: clip(m, SMALLEST, LARGEST), largest, f"{name}_scale")
+    scale = apply(lambda m: clip(m, SMALLEST_NORMAL, LARGEST), largest, f"{name}_scale")
     shares = combine(lambda x, s: x / s, data, scale, f"{name}_shares")
     squares = reduce(apply(lambda x: x * x, shares, f"{name}_squares"), dimensions, "sum", name=f"{name}_sum")
     return combine(lambda q, s: sqrt(q) * s, squares, scale, name)

@@ -7,6 +7,7 @@ from typing import Final
 
 import ml_dtypes  # noqa: F401 - numpy knows bfloat16 once it is imported
 
+SMALLEST_NORMAL: Final = 2.0**-126  # of the float32 numbers
 INDEX: Final = "int64"  # of axes, loop variables and indices
 
 
