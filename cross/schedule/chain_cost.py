@@ -165,8 +165,8 @@ class _Cost:
         memory_s = 1e-9 / target.memory_gbs if target.memory_gbs else cached_s
         self.far_s = cached_s if target.l3_bytes else memory_s
         # Operands that a chain of rows reads more than once, and how often: its time is that of the passes.
-        rows = chain.last.owner.elements if chain.of_rows else math.inf
-        self.again = {item: times for item, times in passes.items() if times > 1 and item.elements >= rows}
+        least = chain.last.owner.elements if chain.of_rows else math.inf
+        self.again = {item: times for item, times in passes.items() if times > 1 and item.elements >= least}
         self.arithmetic_s += self.near_s * sum(item.size_bytes * times for item, times in self.again.items())
 
     def saved_seconds(
@@ -180,8 +180,8 @@ class _Cost:
         handed = self.chain.handed_bytes(self.chain.regions(extents, slides))
         part = math.prod(extents.values()) / self.chain.last.owner.elements
         if self.chain.of_rows:
-            rows = (*self.again, self.chain.last.owner)
-            handed = handed + part * sum(item.size_bytes for item in rows)
+            passing = (*self.again, self.chain.last.owner)
+            handed = handed + part * sum(item.size_bytes for item in passing)
         possible = (blocks * steps > 1) & (handed <= BLOCK_SHARE * self._core_bytes())
         most = -(-blocks // self.target.threads)  # of one core
         computed = self.chain.computed(extents, slides)
