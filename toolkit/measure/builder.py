@@ -20,13 +20,13 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
 from boards.target import Target
 from cross.backends import PieceNames, Split, Unit, backend_of
-from cross.codegen.llvm.module import CALLERS, Caller
+from cross.codegen.llvm.module import CALLERS
 from cross.compile import Artifact, Kernel, by_symbol, kernel_of, link
 from cross.errors import CrossError, LinkError
 from cross.loopnest.nodes import LoopNest
@@ -34,6 +34,8 @@ from device_runtime.protocol import MeasureFailure
 
 NamedNest = tuple[str, LoopNest]
 """The symbol of a kernel, and its program."""
+NamedUnit = tuple[str, Unit]
+"""A unit and the symbol that its code gets."""
 _TEXT_LIMIT = 2000
 CODE_DIGITS = 24
 STARTING_S = 20.0  # a new process loads the compiler before its first job
@@ -90,12 +92,11 @@ class Builder:
         nests = by_symbol(jobs)
         answers: dict[str, BuiltKernel | MeasureFailure] = {}
         splits: list[Split] = []
-        for symbol, nest in jobs:
-            try:
-                splits.append(backend_of(self._target).split(symbol, nest, self._target, self._names))
-            except CrossError as error:
-                answers[symbol] = MeasureFailure("build", str(error)[:_TEXT_LIMIT])
-        codes = self._compiled_units(splits)
+        units: list[NamedUnit] = []
+        compiled = self.compile(self._units(jobs, answers, splits, units))
+        named = [(name, code) for (name, _), code in zip(units, compiled, strict=True)]
+        called = [code for name, code in named if name == CALLERS]
+        codes = self._with_kept(splits, {name: code for name, code in named if name != CALLERS})
         for split in splits:
             for name in split.units:
                 if isinstance(code := codes[name], MeasureFailure):
@@ -105,14 +106,49 @@ class Builder:
             name: code for split in good for name in split.units if isinstance(code := codes[name], bytes)
         }
         kernels = [kernel_of(split.symbol, nests[split.symbol]) for split in good]
-        answers |= self._linked(good, objects, kernels) if good else {}
+        if len(good) < len(splits) or any(map(_by_accident, called)):
+            called = self.compile(self._callers(good))
+        answers |= self._linked(good, objects, called, kernels) if good else {}
         return [answers[symbol] for symbol, _ in jobs]
 
-    def _compiled_units(self, splits: Sequence[Split]) -> dict[str, bytes | MeasureFailure]:
-        """By name; those that are kept are not compiled again."""
+    def _units(
+        self,
+        jobs: Sequence[NamedNest],
+        answers: dict[str, BuiltKernel | MeasureFailure],
+        splits: list[Split],
+        units: list[NamedUnit],
+    ) -> Iterator[NamedUnit]:
+        """What is to be compiled, noted in `units` too: what is new of one kernel after the other, each split
+        while those before it are compiled, and what calls the pieces of all."""
+        new: dict[str, Unit] = {}
+        for symbol, nest in jobs:
+            try:
+                split = backend_of(self._target).split(symbol, nest, self._target, self._names)
+            except CrossError as error:
+                answers[symbol] = MeasureFailure("build", str(error)[:_TEXT_LIMIT])
+                continue
+            splits.append(split)
+            missing = {name: unit for name, unit in split.units.items() if name not in self._objects}
+            for unit in missing.items():
+                if unit[0] not in new:
+                    new.update([unit])
+                    units.append(unit)
+                    yield unit
+        for part in self._callers(splits):
+            units.append(part)
+            yield part
+
+    def _callers(self, splits: Sequence[Split]) -> list[NamedUnit]:
+        """What is left of kernels without their pieces, in a unit for each worker."""
+        callers = tuple(split.caller for split in splits if split.caller is not None)
+        parts = [callers[first :: len(self._workers)] for first in range(len(self._workers))]
+        return [(CALLERS, part) for part in parts if part]
+
+    def _with_kept(
+        self, splits: Sequence[Split], compiled: dict[str, bytes | MeasureFailure]
+    ) -> dict[str, bytes | MeasureFailure]:
+        """The code of all pieces by name; what was compiled is kept for later batches."""
         units = {name: unit for split in splits for name, unit in split.units.items()}
-        missing = [(name, unit) for name, unit in units.items() if name not in self._objects]
-        compiled = dict(zip((name for name, _ in missing), self.compile(missing), strict=True))
         uses = Counter(name for split in splits for name in split.units)
         # An accident of one process must not be held against several candidates.
         again = [
@@ -126,12 +162,14 @@ class Builder:
         return found
 
     def _linked(
-        self, splits: Sequence[Split], objects: dict[str, bytes], kernels: Sequence[Kernel]
+        self,
+        splits: Sequence[Split],
+        objects: dict[str, bytes],
+        called: Sequence[bytes | MeasureFailure],
+        kernels: Sequence[Kernel],
     ) -> dict[str, BuiltKernel | MeasureFailure]:
-        callers = tuple(split.caller for split in splits if split.caller is not None)
         try:
-            called = self._callers(callers) if callers else []
-            artifact = link([*objects.values(), *called], kernels, self._target)
+            artifact = link([*objects.values(), *map(_code, called)], kernels, self._target)
         except LinkError as error:
             refused = MeasureFailure("link", str(error)[:_TEXT_LIMIT])
             return dict.fromkeys((split.symbol for split in splits), refused)
@@ -140,32 +178,32 @@ class Builder:
             for split, kernel in zip(splits, kernels, strict=True)
         }
 
-    def _callers(self, callers: tuple[Caller, ...]) -> list[bytes]:
-        """What is left of the kernels of a batch, in an object for each worker."""
-        parts = [callers[first :: len(self._workers)] for first in range(len(self._workers))]
-        units = [(CALLERS, part) for part in parts if part]
-        compiled = self.compile(units)
-        if any(map(_by_accident, compiled)):
-            compiled = self.compile(units)
-        for code in compiled:
-            if isinstance(code, MeasureFailure):
-                raise LinkError(code.text)
-        return [code for code in compiled if isinstance(code, bytes)]
-
-    def compile(self, jobs: Sequence[tuple[str, Unit]]) -> list[bytes | MeasureFailure]:
-        """The object file of each nest or other unit under its name, in order, or why there is none."""
+    def compile(self, jobs: Iterable[NamedUnit]) -> list[bytes | MeasureFailure]:
+        """The object file of each nest or other unit under its name, in order, or why there is none. Jobs are
+        taken one ahead of the workers."""
         answers: dict[int, bytes | MeasureFailure] = {}
-        waiting = deque(range(len(jobs)))
+        coming, taken, waiting = iter(jobs), list[NamedUnit](), deque[int]()
+
+        def take() -> bool:
+            """Whether a job waits for a worker."""
+            if not waiting and (job := next(coming, None)) is not None:
+                waiting.append(len(taken))
+                taken.append(job)
+            return bool(waiting)
+
         self._restart(_Worker.lost)
         try:
-            while len(answers) < len(jobs):
+            while True:
                 for worker in self._workers:
-                    if worker.job is None and waiting:
-                        worker.start(waiting.popleft(), jobs, self._timeout_s)
+                    if worker.job is None and take():
+                        worker.start(waiting.popleft(), taken, self._timeout_s)
+                take()  # while the workers are busy
+                if len(answers) == len(taken):
+                    break
                 self._collect(answers)
         finally:
             self._restart(lambda worker: worker.job is not None)  # busy ones are left by an interrupt only
-        return [answers[index] for index in range(len(jobs))]
+        return [answers[index] for index in range(len(taken))]
 
     def _collect(self, answers: dict[int, bytes | MeasureFailure]) -> None:
         """Wait for the next answer or deadline; take what is there and replace workers that are lost."""
@@ -194,6 +232,13 @@ def _built(artifact: Artifact, kernel: Kernel, split: Split, objects: Sequence[b
     called = repr((kernel.arguments, kernel.workspace_bytes))
     content = f"{backend_of(artifact.target).fingerprint(split, objects)} {called}"
     return BuiltKernel(artifact, kernel, hashlib.sha256(content.encode()).hexdigest()[:CODE_DIGITS])
+
+
+def _code(compiled: bytes | MeasureFailure) -> bytes:
+    """The code of callers. Raises LinkError where the compiler failed."""
+    if isinstance(compiled, MeasureFailure):
+        raise LinkError(compiled.text)
+    return compiled
 
 
 def _by_accident(code: bytes | MeasureFailure) -> bool:
@@ -228,7 +273,7 @@ class _Worker:
         self.deadline = 0.0
         self._starting_s = STARTING_S
 
-    def start(self, job: int, jobs: Sequence[tuple[str, Unit]], timeout_s: float) -> None:
+    def start(self, job: int, jobs: Sequence[NamedUnit], timeout_s: float) -> None:
         """Hand over one of the jobs; `answer` must be read before the next."""
         self.job = job
         self.deadline = time.monotonic() + timeout_s + self._starting_s

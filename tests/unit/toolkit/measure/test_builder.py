@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,6 @@ import pytest
 
 from boards.board import load
 from boards.target import Target
-from cross.backends import Unit
 from cross.codegen.llvm.module import CALLERS, piece_module, pieces
 from cross.compile import compile as compile_together
 from cross.expression import Operator, placeholder
@@ -29,7 +28,7 @@ from tests.fuzz.kernels import call, loaded
 from tests.nests import argument, elementwise, loop, matmul, nest, vectorized
 from tests.nests import load as load_of
 from tests.nests import store as store_to
-from toolkit.measure.builder import Builder, BuiltKernel, end_idle_workers
+from toolkit.measure.builder import Builder, BuiltKernel, NamedUnit, end_idle_workers
 
 TARGET = load("host").target()
 POCL = load("pocl").target()
@@ -125,9 +124,10 @@ def test_equal_pieces_are_compiled_once(
     compiled: list[str] = []
     compile_units = builder.compile
 
-    def counted(jobs: Sequence[tuple[str, Unit]]) -> list[bytes | MeasureFailure]:
-        compiled.extend(name for name, _ in jobs if name != CALLERS)
-        return compile_units(jobs)
+    def counted(jobs: Iterable[NamedUnit]) -> list[bytes | MeasureFailure]:
+        units = list(jobs)
+        compiled.extend(name for name, _ in units if name != CALLERS)
+        return compile_units(units)
 
     monkeypatch.setattr(builder, "compile", counted)
     scales = {"one": 2.0, "other": 3.0, "same": 2.0}
@@ -143,6 +143,49 @@ def test_equal_pieces_are_compiled_once(
         library = loaded(item.artifact, tmp_path)
         result = call(library, item.kernel, [values, np.zeros_like(values)])
         np.testing.assert_array_equal(result, 2 * scale * values + 1)
+
+
+def test_jobs_are_made_while_workers_compile(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never more than one that no worker has."""
+    made, answered = [], []
+    collect = builder._collect
+
+    def noted(answers: dict[int, bytes | MeasureFailure]) -> None:
+        answered.append((len(answers), len(made)))
+        collect(answers)
+
+    def jobs() -> Iterator[NamedUnit]:
+        for rows in (1, 2, 4, 8, 16):
+            made.append(rows)
+            yield f"k{rows}", matmul(16, 16, 8, rows, 8)
+
+    monkeypatch.setattr(builder, "_collect", noted)
+    codes = builder.compile(jobs())
+    assert len(codes) == 5 and all(isinstance(code, bytes) for code in codes)
+    workers = len(builder._workers)
+    assert answered and all(count == min(5, done + workers + 1) for done, count in answered)
+
+
+def test_a_kernel_whose_piece_fails_leaves_the_batch(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What calls the pieces was compiled for all; it is compiled again without that kernel."""
+    compile_units = builder.compile
+
+    def failing(jobs: Iterable[NamedUnit]) -> list[bytes | MeasureFailure]:
+        units = list(jobs)
+        codes = compile_units(units)
+        refused = MeasureFailure("build", "no registers")
+        return [refused if "7.0" in repr(unit) and name != CALLERS else code
+                for (name, unit), code in zip(units, codes, strict=True)]  # fmt: skip
+
+    monkeypatch.setattr(builder, "compile", failing)
+    good, bad = builder.build([("good", two_regions(6.0)), ("bad", two_regions(7.0))])
+    assert bad == MeasureFailure("build", "no registers")
+    assert isinstance(good, BuiltKernel) and [kernel.symbol for kernel in good.artifact.kernels] == ["good"]
+    values = np.arange(24, dtype=np.float32)
+    result = call(loaded(good.artifact, tmp_path), good.kernel, [values, np.zeros_like(values)])
+    np.testing.assert_array_equal(result, 12 * values + 1)
 
 
 def test_what_is_rounded_later_is_another_piece() -> None:
