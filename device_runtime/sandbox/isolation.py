@@ -21,7 +21,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import msgpack
 
@@ -90,7 +90,7 @@ class Limits:
 @dataclass(frozen=True)
 class Outcome:
     """`answer` when the child gave one (it may carry a failure, too), else only `failure`; `wall_s` from
-    before the fork until the child was gone."""
+    before the fork until the child was killed."""
 
     answer: Optional[Dict[str, Any]]
     failure: Optional[MeasureFailure]
@@ -105,10 +105,27 @@ class _Ends(NamedTuple):
     report_fd: int
 
 
+_ENDING: List[int] = []  # keepers that have been killed and not been waited for
+
+
+def wait_until_gone() -> None:
+    """Until the processes that `run_isolated` was not to wait for are gone."""
+    while _ENDING:
+        os.waitpid(_ENDING.pop(), 0)
+
+
 def run_isolated(
-    work: Callable[[], Dict[str, Any]], limits: Limits, watch_fd: Optional[int] = None
+    work: Callable[[], Dict[str, Any]],
+    limits: Limits,
+    watch_fd: Optional[int] = None,
+    until_gone: bool = True,
 ) -> Outcome:
-    """Run `work` in a child. Raises PeerGone when `watch_fd` (the host's connection) hangs up meanwhile."""
+    """Run `work` in a child. Raises PeerGone when `watch_fd` (the host's connection) hangs up meanwhile.
+
+    Not `until_gone`: return when a child that answered has been killed. It takes the system about as long to
+    end it as to fork it, and the host can have its answer meanwhile. It is waited for while the next one is
+    forked, before that one does anything, or by `wait_until_gone`.
+    """
     started_s = time.monotonic()
     nonce = os.urandom(NONCE_BYTES)
     base_bytes = memory_of("self")[1]
@@ -123,10 +140,16 @@ def run_isolated(
         os.close(child_fd)
         os.close(keeper_fd)
         child = _Child(pid, (answer_fd, report_fd), nonce, limits, base_bytes)
+        returns_first = False
         try:
+            wait_until_gone()
             reason = child.wait(started_s + limits.timeout_s, watch_fd)
+            returns_first = not until_gone and apart and reason == "" and child.complete()
         finally:
             _kill(pid, apart)
+            _ENDING.append(pid)
+            if not returns_first:
+                wait_until_gone()
         answer = child.answer() if reason == "" else None
         failure = None
         if answer is None:
@@ -342,7 +365,6 @@ def _kill(keeper: int, apart: bool) -> None:
             send(child, signal.SIGKILL)
         kill_below(keeper)
     send(keeper, signal.SIGKILL)
-    os.waitpid(keeper, 0)
 
 
 def _tail(output_fd: int) -> str:

@@ -110,7 +110,7 @@ def _measure_on_cpu(context: Context, path: str, request: MeasureRequest, sets: 
     work = functools.partial(run_kernel, path, request, sets)
     code_bytes = os.stat(path).st_size  # of a model, with its parameters: mapped
     limits = Limits(request.timeout_s, code_bytes + _memory_bytes(request))
-    return run_isolated(work, limits, context.watch_fd)
+    return run_isolated(work, limits, context.watch_fd, until_gone=False)
 
 
 def _measure_on_gpu(context: Context, path: str, request: MeasureRequest, sets: List[DataSet]) -> Outcome:

@@ -27,10 +27,12 @@ from device_runtime.protocol import (
     to_plain,
 )
 from device_runtime.sandbox.guarded_memory import Inputs, kept_bytes, memory_bytes
-from device_runtime.sandbox.isolation import PeerGone
+from device_runtime.sandbox.isolation import PeerGone, wait_until_gone
 from device_runtime.server import board_calls, bundle_calls
 from device_runtime.server.lease import Lease
 from device_runtime.server.method import Context, Method, Reply
+
+AT_ONCE_S = 0.01  # in which a host that measures one candidate after the other asks for the next
 
 METHODS: Dict[str, Method] = {**board_calls.METHODS, **bundle_calls.METHODS}
 
@@ -60,7 +62,7 @@ def serve(connection: Connection, context: Context, idle_s: Optional[float] = No
     try:
         connection.send({"greeting": to_plain(greeting)})
         while True:
-            frame = connection.receive(idle_s if context.lease.token is None else None)
+            frame = _next(connection, idle_s if context.lease.token is None else None)
             if frame is None:
                 return
             header, buffers = _answer(context, frame)
@@ -72,6 +74,15 @@ def serve(connection: Connection, context: Context, idle_s: Optional[float] = No
         send_last(connection, ProtocolError(DEADLINE, text))
     except (PeerGone, ConnectionError):
         return
+
+
+def _next(connection: Connection, idle_s: Optional[float]) -> Optional[Frame]:
+    """The next request; where it does not come at once, processes that still end are waited for first."""
+    try:
+        return connection.receive(AT_ONCE_S)
+    except TimeoutError:
+        wait_until_gone()
+    return connection.receive(idle_s)
 
 
 def _answer(context: Context, frame: Frame) -> Tuple[Dict[str, Any], Any]:

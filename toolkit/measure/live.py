@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from device_runtime.protocol import (
     MeasureResult,
     Timing,
 )
+from toolkit.errors import ToolkitError
 from toolkit.explore.space import Batch
 from toolkit.measure.builder import Builder, BuiltKernel, NamedNest
 from toolkit.measure.measurement import CODE, GIVEN_UP_S, IDENTICAL_CODE, Measurement
@@ -68,6 +69,13 @@ class RunnerOptions:
             warmup=0,
         )
         return cls(timing=timing, timeout_s=defaults.timeout_s)
+
+
+class _Begun(NamedTuple):
+    """A measurement that the board was asked for: how it is timed, and what waits for the answer."""
+
+    timing: Timing
+    answer: Callable[[], MeasureResult]
 
 
 class LiveRunner:
@@ -150,25 +158,49 @@ class LiveRunner:
         built.update(zip(jobs, self._builder.build(list(jobs.values())), strict=True))
         self._built.clear()
         self._built.update((key, entry) for key, entry in built.items() if isinstance(entry, BuiltKernel))
-        return (self._measurement(key, built.get(key)) for key in keys)
+        return self._measurements([(key, built.get(key)) for key in keys])
 
-    def _measurement(self, key: Hashable, built: BuiltKernel | MeasureFailure | None) -> Measurement:
+    def _measurements(
+        self, programs: Sequence[tuple[Hashable, BuiltKernel | MeasureFailure | None]]
+    ) -> Iterator[Measurement]:
+        """Of one program after the other. The board begins with the next one while the caller stores what it
+        gets: a process there takes milliseconds to start."""
+        begun: _Begun | None = None
+        for (key, built), following in zip(programs, [*programs[1:], (None, None)], strict=True):
+            measurement = self._measurement(key, built, begun)
+            begun = self._begun_early(*following)
+            yield measurement
+
+    def _begun_early(self, key: Hashable, built: BuiltKernel | MeasureFailure | None) -> _Begun | None:
+        """The first attempt at a program that has to be measured; none where the board refuses it, which is
+        said when its turn comes."""
+        if not isinstance(built, BuiltKernel) or key in self._known or built.code in self._codes:
+            return None
+        try:
+            return self._begun(built)
+        except ToolkitError:
+            return None
+
+    def _measurement(
+        self, key: Hashable, built: BuiltKernel | MeasureFailure | None, begun: _Begun | None
+    ) -> Measurement:
         """The measurement of a program, taken the first time it is asked for."""
         if key in self._known:
             return _taken_over(self._known[key])
         assert built is not None
-        measurement = self._measured(built)
+        measurement = self._measured(built, begun)
         if not measurement.says_nothing:
             self._known[key] = measurement
         return measurement
 
-    def _measured(self, built: BuiltKernel | MeasureFailure) -> Measurement:
+    def _measured(self, built: BuiltKernel | MeasureFailure, begun: _Begun | None) -> Measurement:
         if isinstance(built, MeasureFailure):
             return Measurement.failed(built)
         if built.code in self._codes:
             return _taken_over(self._codes[built.code])
         for _ in range(ATTEMPTS):
-            measurement = self._timed(built)
+            measurement = self._timed(built, begun or self._begun(built))
+            begun = None
             if not measurement.says_nothing:
                 break
         measurement = replace(measurement, facts={**measurement.facts, CODE: built.code})
@@ -182,29 +214,33 @@ class LiveRunner:
         if measurement.seconds:
             self._best_s = min(self._best_s or measurement.cost_s, measurement.cost_s)
 
-    def _timed(self, built: BuiltKernel) -> Measurement:
-        """One call of the board; fewer repeats than asked for mean that they agreed, or that it gave up."""
+    def _begun(self, built: BuiltKernel) -> _Begun:
+        """Ask the board to measure a kernel. DeviceError, BoardUnreachable."""
         options, flops = self._options, built.kernel.flops
         call_s = self._best_s or flops / (1e9 * self._space.target.estimated_peak_gflops)
         timing = replace(short_repeats(options.timing, call_s), give_up_s=options.beaten * self._best_s)
         if options.beaten and timing.repeat > FEW_REPEATS:
             timing = replace(timing, few=FEW_REPEATS, slow_s=SLOW * self._best_s)
-        measurement = Measurement.of(self._asked(built, timing))
-        beaten = timing.give_up_s > 0 and measurement.cost_s > timing.give_up_s
-        if not (beaten and len(measurement.seconds) < timing.repeat):
-            return measurement
-        return replace(measurement, facts={**measurement.facts, GIVEN_UP_S: timing.give_up_s})
+        return _Begun(timing, self._session.measuring(self._request(built, timing)))
 
-    def _asked(self, built: BuiltKernel, timing: Timing) -> MeasureResult:
-        """The board's answer; what it has dropped from its store is uploaded once more."""
+    def _timed(self, built: BuiltKernel, begun: _Begun) -> Measurement:
+        """The board's answer; fewer repeats than asked for mean that they agreed, or that it gave up.
+
+        What the board has dropped from its store is uploaded once more."""
+        timing = begun.timing
         try:
-            return self._session.measure(self._request(built, timing))
+            result = begun.answer()
         except DeviceError as error:
             if error.code != NOT_FOUND:
                 raise
             self._uploads.clear()
             self._modules.clear()
-            return self._session.measure(self._request(built, timing))
+            result = self._session.measure(self._request(built, timing))
+        measurement = Measurement.of(result)
+        beaten = timing.give_up_s > 0 and measurement.cost_s > timing.give_up_s
+        if not (beaten and len(measurement.seconds) < timing.repeat):
+            return measurement
+        return replace(measurement, facts={**measurement.facts, GIVEN_UP_S: timing.give_up_s})
 
     def _request(self, built: BuiltKernel, timing: Timing) -> MeasureRequest:
         target, kernel, options = self._space.target, built.kernel, self._options

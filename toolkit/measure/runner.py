@@ -2,7 +2,8 @@
 
 A runner's `prepare` does all that needs no board (lowering, compiling, linking) for a whole batch, and
 returns an iterator that measures one candidate each time it is advanced: whoever drives it can store every
-measurement as it comes, and prepare the next batch while the board is busy with this one.
+measurement as it comes, and prepare the next batch while the board is busy with this one. A runner may begin
+with the next candidate before it hands a measurement on.
 """
 
 from __future__ import annotations

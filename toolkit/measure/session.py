@@ -1,4 +1,4 @@
-"""The host's side of a connection to a board: one call at a time, and the board's lease while it lasts.
+"""The host's side of a connection to a board: calls, and the board's lease while it lasts.
 
 open_session(board) reaches the board, greets it and takes its lease; Session then uploads, measures and
 calls. A kernel that fails is a value in MeasureResult.error; a board that is gone, or answers nonsense, is
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from boards.board import Board
 from device_runtime.protocol import (
@@ -108,6 +108,14 @@ _REFUSALS: dict[str, type[DeviceError]] = {
 }
 
 
+class _Call(NamedTuple):
+    """A call that was sent: its number, and how long its answer may take."""
+
+    number: int
+    method: str
+    timeout_s: float
+
+
 class Session:
     """An open connection; use as a context manager. Calls from several threads take turns."""
 
@@ -122,6 +130,7 @@ class Session:
         self._lock = threading.Lock()
         self._calls = 0
         self._unanswered: set[int] = set()
+        self._awaited: dict[int, Frame | None] = {}  # by number; what came while another was waited for
         self._put: set[str] = set()
 
     def __enter__(self) -> Session:
@@ -148,23 +157,34 @@ class Session:
         self, method: str, params: dict[str, Any], buffers: tuple[Buffer, ...] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
         """Call with raw buffers both ways; an answer of any entries. Raises DeviceError, BoardUnreachable."""
-        with self._lock:
+        return self._answer(self._asked(method, params, buffers))
+
+    def _asked(self, method: str, params: dict[str, Any], buffers: tuple[Buffer, ...] = ()) -> _Call:
+        """Send a call. Raises BoardUnreachable."""
+        with self._lock, self._connected(method):
             self._calls += 1
-            self._unanswered.add(self._calls)
+            call = _Call(self._calls, method, float(params.get("timeout_s", 0.0)) + ANSWER_S)
+            self._unanswered.add(call.number)
+            self._connection.send({"id": call.number, "method": method, "params": params}, buffers)
+            self._awaited[call.number] = None
+        return call
+
+    def _answer(self, call: _Call) -> tuple[dict[str, Any], list[bytes]]:
+        """Wait for the answer to a call. Raises DeviceError, BoardUnreachable."""
+        with self._lock, self._connected(call.method):
             try:
-                self._connection.send({"id": self._calls, "method": method, "params": params}, buffers)
-                frame = self._receive(float(params.get("timeout_s", 0.0)) + ANSWER_S)
-            except (OSError, ProtocolError) as error:
-                raise _gone(self._transport, f"was lost during {method}: {error}") from error
-            if frame is None:
-                raise _gone(self._transport, f"ended during {method}")
-        with self._sense(method):
+                frame = self._receive(call)
+            finally:
+                del self._awaited[call.number]
+        if frame is None:
+            raise _gone(self._transport, f"ended during {call.method}")
+        with self._sense(call.method):
             if "error" not in frame.header:
                 return take(frame.header, "result", dict), frame.buffers
             refusal = read_error(frame)
         if refusal.code == NOT_FOUND:
             self._put.clear()  # the store made room, or found an object damaged; ask again before putting
-        raise _REFUSALS.get(refusal.code, DeviceError)(method, refusal)
+        raise _REFUSALS.get(refusal.code, DeviceError)(call.method, refusal)
 
     def put(self, data: bytes, progress: Progress | None = None) -> str:
         """Upload what the board lacks of it; its SHA-256. Raises DeviceError, BoardUnreachable."""
@@ -193,15 +213,25 @@ class Session:
     def measure(self, request: MeasureRequest) -> MeasureResult:
         """Check and time one kernel. A kernel's failure is in the result. Raises DeviceError for a request
         that cannot be (an object that was never put), BoardUnreachable."""
-        plain, _ = self.exchange("measure", to_plain(request))
-        with self._sense("measure"):
-            result = MeasureResult.from_plain(plain)
-        most = 0 if request.timing is None else request.timing.repeat
-        some = request.timing is not None and (request.timing.give_up_s > 0 or request.timing.few > 0)
-        least = min(most, 1) if some else most
-        if result.error is None and not least <= len(result.seconds) <= most:
-            raise self._nonsense("measure", f"{len(result.seconds)} times, expected {least} to {most}")
-        return result
+        return self.measuring(request)()
+
+    def measuring(self, request: MeasureRequest) -> Callable[[], MeasureResult]:
+        """Begin what `measure` does; the function waits for its end, and must be called once. Raises
+        BoardUnreachable, and the function what `measure` raises."""
+        call = self._asked("measure", to_plain(request))
+
+        def measured() -> MeasureResult:
+            plain, _ = self._answer(call)
+            with self._sense("measure"):
+                result = MeasureResult.from_plain(plain)
+            most = 0 if request.timing is None else request.timing.repeat
+            some = request.timing is not None and (request.timing.give_up_s > 0 or request.timing.few > 0)
+            least = min(most, 1) if some else most
+            if result.error is None and not least <= len(result.seconds) <= most:
+                raise self._nonsense("measure", f"{len(result.seconds)} times, expected {least} to {most}")
+            return result
+
+        return measured
 
     def _upload(self, sha: str, data: bytes, offset: int, progress: Progress) -> None:
         """Send what is missing from `offset` on. The board may correct that once: somebody else's unfinished
@@ -233,18 +263,28 @@ class Session:
             if offset == len(data):
                 return
 
-    def _receive(self, timeout_s: float) -> Frame | None:
-        """The answer to the last call; interrupted calls before it may each be answered once before."""
-        while True:
-            frame = _heard(self._connection, timeout_s)
-            number = None if frame is None else frame.header.get("id")
-            if frame is None or (number == 0 and "error" in frame.header):
-                return frame
+    def _receive(self, call: _Call) -> Frame | None:
+        """The answer to a call. Those to calls that were begun before are kept for them; interrupted ones may
+        each be answered once, to nobody."""
+        while (frame := self._awaited[call.number]) is None:
+            heard = _heard(self._connection, call.timeout_s)
+            number = None if heard is None else heard.header.get("id")
+            if heard is None or (number == 0 and "error" in heard.header):
+                return heard
             if type(number) is not int or number not in self._unanswered:
-                raise ProtocolError(BAD_FRAME, f"answer to {number!r:.40}, expected {self._calls}")
+                raise ProtocolError(BAD_FRAME, f"answer to {number!r:.40}, expected {call.number}")
             self._unanswered.discard(number)
-            if number == self._calls:
-                return frame
+            if number in self._awaited:
+                self._awaited[number] = heard
+        return frame
+
+    @contextmanager
+    def _connected(self, method: str) -> Iterator[None]:
+        """A connection that fails is BoardUnreachable."""
+        try:
+            yield
+        except (OSError, ProtocolError) as error:
+            raise _gone(self._transport, f"was lost during {method}: {error}") from error
 
     @contextmanager
     def _sense(self, method: str) -> Iterator[None]:

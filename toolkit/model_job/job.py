@@ -2,8 +2,9 @@
 
     report = tune("squeezenet.onnx", load("rpi3b@192.168.1.7"), TuneOptions(trials=64))
 
-Everything that is measured is in the records before the next candidate runs: the same call continues where
-an interrupted one stopped; a finished one only measures its finalists and the whole model again.
+Everything that is measured is in the records before the answer for the next candidate is taken: the same
+call continues where an interrupted one stopped; a finished one only measures its finalists and the whole
+model again.
 `plan_tuning` says how long all that would take.
 """
 

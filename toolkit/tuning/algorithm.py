@@ -1,8 +1,8 @@
 """Algorithm 1 of AutoTVM: propose a batch, build it, measure it, learn from it; until the budget is spent.
 
 `tune_all` is the door; it tunes the operators of a model together, batch by batch, each batch where the whole
-model gets faster soonest (allocation.py). Every measurement is stored before the next candidate runs, so that
-the same call continues where an interrupted one stopped.
+model gets faster soonest (allocation.py). Every measurement is stored before the answer for the next
+candidate is taken, so that the same call continues where an interrupted one stopped.
 """
 
 from __future__ import annotations

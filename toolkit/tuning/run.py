@@ -90,24 +90,24 @@ class TuningRun:
         return self.build(turn, self.propose(turn)) if turn else None
 
     def measure(self, batch: Prepared) -> None:
-        """Measure one candidate after the other, each stored before the next is measured.
+        """Measure one candidate after the other, each stored before the answer for the next is taken.
 
         Raises UnfitBoard when a candidate fails for a reason that is not its own: the next ones would, too.
         """
         search = batch.search
         self.start(search)
-        for row in batch.rows:
-            with self.timer.during(Activity.MEASURE):
+        with self.timer.during(Activity.MEASURE):  # also what is stored while the board begins with the next
+            for row in batch.rows:
                 measurement = next(batch.measurements)
-            if measurement.error is not None and measurement.says_nothing:
-                raise _nothing_said(search.task.name, measurement.error)
-            self.timer.device(measurement.device_s)
-            record = search.record(row, measurement, self.timer.take())
-            self.records.add(record)
-            batch.costs_s.append(measurement.cost_s)
-            self.on_event(self.trial_done(search, record))
-            if self.out_of_time:
-                break
+                if measurement.error is not None and measurement.says_nothing:
+                    raise _nothing_said(search.task.name, measurement.error)
+                self.timer.device(measurement.device_s)
+                record = search.record(row, measurement, self.timer.take())
+                self.records.add(record)
+                batch.costs_s.append(measurement.cost_s)
+                self.on_event(self.trial_done(search, record))
+                if self.out_of_time:
+                    break
 
     def learn(self, batch: Prepared) -> None:
         """Tell the search what its batch cost."""

@@ -31,10 +31,11 @@ class Activity(IntEnum):
 class TimeBreakdown:
     """Seconds of a run, or of a part of it.
 
-    `wall_s` is the sum of `measure_s` (waiting for the board's answers), `build_s` (for the compiler, while
-    nothing was measured), `propose_s` (for the search alone: features, prediction, refit, annealing) and of
-    what is left (the records, mostly). `device_s`, a part of `measure_s`, is what the board was busy for by
-    its own clock. `hidden_s`: building and proposing that cost no time, because something else went on.
+    `wall_s` is the sum of `measure_s` (for the trials of batches: waiting for the board's answers and storing
+    them), `build_s` (for the compiler, while nothing was measured), `propose_s` (for the search alone:
+    features, prediction, refit, annealing) and of what is left. `device_s`, a part of `measure_s`: how long
+    the board was busy by its own clock. `hidden_s`: building and proposing that cost no time, because
+    something else went on.
     """
 
     wall_s: float = 0.0

@@ -152,6 +152,37 @@ def test_the_host_hangs_up() -> None:
         os.close(read_fd)
 
 
+ENDS_LATE = """
+import os
+from device_runtime.sandbox.confinement import has_namespaces
+from device_runtime.sandbox.isolation import Limits, run_isolated, wait_until_gone
+
+def left():
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+limits = Limits(timeout_s=10.0, memory_bytes=1 << 28)
+print(has_namespaces())
+for _ in range(3):
+    assert run_isolated(lambda: {"pid": os.getpid()}, limits, until_gone=False).answer
+    print(left())
+wait_until_gone()
+print(left())
+assert run_isolated(lambda: os._exit(3), limits, until_gone=False).failure
+print(left())
+"""
+
+
+def test_a_child_that_answered_may_end_while_the_next_one_is_forked() -> None:
+    """Where its namespace ends with it; not one that failed; in the end none is left."""
+    ran = subprocess.run([sys.executable, "-c", ENDS_LATE], capture_output=True, text=True, timeout=20)
+    has, *left = (word == "True" for word in ran.stdout.split())
+    assert left == [has, has, has, False, False], ran.stderr
+
+
 def test_no_descriptor_is_left_behind() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +28,7 @@ from device_runtime.protocol import (
     Timing,
 )
 from tests.loopback.tuning_process import small_dense
+from toolkit.errors import BoardUnreachable
 from toolkit.explore.space import Batch
 from toolkit.measure.builder import Builder
 from toolkit.measure.live import LiveRunner, RunnerOptions, short_repeats
@@ -46,6 +48,11 @@ class NotedBoard:
         self.objects: dict[str, bytes] = {}
         self.requests: list[MeasureRequest] = []
         self.errors = list(errors)
+        self.begun = 0
+
+    def measuring(self, request: MeasureRequest) -> Callable[[], MeasureResult]:
+        self.begun += 1
+        return functools.partial(self.measure, request)
 
     def put(self, data: bytes) -> str:
         sha = hashlib.sha256(data).hexdigest()
@@ -217,6 +224,31 @@ def test_configurations_of_one_program_are_measured_once(builder: Builder) -> No
     assert [m.cost_s for m in measured] == [2e-3, 1e-3, 2e-3, 2e-3, 2e-3, 2e-3]
     assert [m.device_s > 0 for m in measured] == [True, True, False, False, False, False]
     assert len(board.requests) == 2
+
+
+def test_a_board_has_the_next_candidate_before_a_measurement_is_handed_on(builder: Builder) -> None:
+    board = NotedBoard()
+    first, second, third = different(3)
+    measured = LiveRunner(PROGRAMS, builder, board).prepare(np.stack([first, second, second, third]))
+    seen = [(board.begun, len(board.requests)) for _ in measured]
+    assert seen == [(2, 1), (2, 2), (3, 2), (3, 3)]
+    timings = [request.timing for request in board.requests]
+    assert [timing.give_up_s for timing in timings if timing] == pytest.approx([0.0, 6e-3, 3e-3])
+
+
+def test_a_board_that_goes_early_costs_no_measurement_before(builder: Builder) -> None:
+    class GoingBoard(NotedBoard):
+        """Takes one candidate."""
+
+        def measuring(self, request: MeasureRequest) -> Callable[[], MeasureResult]:
+            if self.begun == 1:
+                raise BoardUnreachable("gone")
+            return super().measuring(request)
+
+    measured = LiveRunner(PROGRAMS, builder, GoingBoard()).prepare(different(2))
+    assert next(measured).cost_s == 2e-3
+    with pytest.raises(BoardUnreachable, match="gone"):
+        next(measured)
 
 
 def test_what_is_taken_over_is_marked(builder: Builder) -> None:

@@ -111,6 +111,28 @@ def test_a_call_that_was_interrupted_may_be_answered_late_and_once() -> None:
         session.call("status", StoredObject, sha="")
 
 
+def test_calls_beside_a_measurement_get_their_own_answers() -> None:
+    """Whichever comes first; a measurement that nobody waits for disturbs none of them."""
+    measured = {"seconds": [1e-3], "number": 1, "error": None, "max_abs_error": 0.0, "max_abs_reference": 1.0,
+                "facts": {}, "device_s": 1.0, "step_s": [], "cpu_s": 0.5}  # fmt: skip
+    held: list[bytes] = []
+
+    def answer(number: int, asked: Answer) -> bytes:
+        stored = {"size_bytes": number, "received_bytes": 0}
+        held.append(
+            encode_frame({"id": asked["id"], "result": measured if asked["method"] == "measure" else stored})
+        )
+        return b"" if len(held) == 1 else b"".join(held.pop() for _ in held[:])
+
+    session = lied_to(answer)
+    request = MeasureRequest("0" * 64, "f", (), timing=Timing(repeat=1))
+    first = session.measuring(request)
+    assert session.call("status", StoredObject, sha="").size_bytes == 2
+    session.measuring(request)
+    assert session.call("status", StoredObject, sha="").size_bytes == 4
+    assert first().seconds == (1e-3,)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
