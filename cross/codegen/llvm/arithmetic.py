@@ -132,7 +132,7 @@ class Arithmetic:
         vector in a cycle. An estimate of the reciprocal and a step of Newton's method are six operations: the
         error of 2^-14 becomes 2^-28, below the rounding.
         """
-        if not (self.estimates_quotients and self.is_whole(divisor)):
+        if not self.is_estimated(divisor):
             return self.apply("/", [dividend, divisor])
         operands = (divisor, poison(divisor.dtype, divisor.lanes), Value("-1", "int16"))
         self.writer.declare(f"{divisor.type} @{ESTIMATE}({', '.join(item.type for item in operands)})")
@@ -140,6 +140,10 @@ class Arithmetic:
         first = self.apply("*", [dividend, estimate])
         rest = self.multiply_add(self.negative(divisor), first, dividend)
         return self.multiply_add(rest, estimate, first)
+
+    def is_estimated(self, divisor: Value) -> bool:
+        """Whether `quotient` is not a division."""
+        return self.estimates_quotients and self.is_whole(divisor)
 
     def is_whole(self, value: Value) -> bool:
         """Whether floats fill a register of AVX-512."""

@@ -127,18 +127,26 @@ class Functions:
 
     def sigmoid(self, x: Value) -> Value:
         """1 / (1 + e^-x), where the power has a range of its own; 0 below."""
+        return self.times_sigmoid(self._constant(1.0, x), x)
+
+    def times_sigmoid(self, factor: Value, x: Value) -> Value:
+        """factor * sigmoid(x) of float32: factor / (1 + e^-x) where divisions are quick."""
         zero, one = self._constant(0.0, x), self._constant(1.0, x)
         below = self._float("<", x, self._constant(EXP_SMALLEST, x))
         if self.arithmetic.is_whole(x):
             limited = self.arithmetic.extreme("min", x, self._constant(SIGMOID_ONE, x))
             power, near_one = self._looked_up_power(self.arithmetic.negative(limited), 1.0)
             total = self._fma(power, near_one, one)  # where x is below: any number, which is not chosen
-            return self._choose(below, zero, self.arithmetic.quotient(one, total))
-        limited = self.arithmetic.extreme("min", x, self._constant(-EXP_SMALLEST, x))
-        power = self._power(self.arithmetic.negative(limited))
-        # 0 times a NaN is added, because `_power` of a NaN may be a number.
-        total = self._float("+", power, self._fma(limited, zero, one))
-        return self._choose(below, zero, self.arithmetic.quotient(one, total))
+        else:
+            limited = self.arithmetic.extreme("min", x, self._constant(-EXP_SMALLEST, x))
+            power = self._power(self.arithmetic.negative(limited))
+            # 0 times a NaN is added, because `_power` of a NaN may be a number.
+            total = self._float("+", power, self._fma(limited, zero, one))
+        if not self.arithmetic.is_estimated(x):
+            total = self._choose(below, self._constant(math.inf, x), total)
+            return self._float("/", factor, total)  # not a number where the factor is infinite, as of 0
+        found = self._choose(below, zero, self.arithmetic.quotient(one, total))  # of infinities none is right
+        return self._float("*", factor, found)
 
     def _looked_up_power(self, x: Value, factor: float) -> tuple[Value, Value]:
         """factor 2^n and e^r / factor, whose product is e^x, with n the multiple of 1/32 nearest to x / ln 2.

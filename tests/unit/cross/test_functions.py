@@ -39,6 +39,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Term], Term], Callable[[float], float]]] = 
     "tanh": (tanh, math.tanh),
     "erf": (erf, math.erf),
 }
+SILU = {"silu": (lambda x: x * sigmoid(x), lambda x: x / (1.0 + math.exp(-x)))}
 
 
 def _aligned(array: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -89,9 +90,9 @@ def test_exp_of_what_is_masked_away_does_not_underflow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", [*EACH_HOST, *BY_QUOTIENTS])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", FUNCTIONS | SILU)
 def test_functions_are_as_accurate_as_stated(name: str, target: Target, tmp_path: Path) -> None:
-    function, exact = FUNCTIONS[name]
+    function, exact = (FUNCTIONS | SILU)[name]
     rng = np.random.default_rng(4)
     data = np.concatenate(
         [
@@ -139,6 +140,25 @@ def test_functions_at_the_ends_of_their_range(name: str, target: Target, tmp_pat
     want = np.array([*(exact(float(x)) for x in data[:-1]), np.nan])
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(got, want.astype(np.float32), rtol=4e-7, atol=1e-37)
+
+
+@pytest.mark.parametrize("target", [*EACH_HOST, *BY_QUOTIENTS])
+def test_a_product_with_a_sigmoid_that_is_nothing_is_one_with_zero(target: Target, tmp_path: Path) -> None:
+    """Not a number where the factor is infinite, although the product is a quotient."""
+    data = np.array(
+        [-np.inf, -1e30, -104.0, -90.0, -87.34, 0.0, -0.0, 89.5, 1e30, np.inf, np.nan] * 4, np.float32
+    )
+    got = _run(SILU["silu"][0], data, tmp_path, target)
+    with np.errstate(invalid="ignore"):
+        want = data * np.array([float(x > -50.0) if x == x and x else 0.5 for x in data], np.float32)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got)[:10], np.signbit(want)[:10])
+
+
+def test_a_sigmoid_that_is_taken_twice_is_computed_once(tmp_path: Path) -> None:
+    data = np.random.default_rng(8).uniform(-9.0, 9.0, 40).astype(np.float32)
+    got = _run(lambda x: x * sigmoid(x) + sigmoid(x), data, tmp_path)
+    np.testing.assert_allclose(got, (data + 1) / (1 + np.exp(-data.astype(np.float64))), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("target", EACH_HOST)
