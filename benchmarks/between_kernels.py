@@ -155,26 +155,42 @@ def layer_seconds(built: BuiltModel, costs: Costs) -> dict[str, float]:
     return own
 
 
+def layer_work(built: BuiltModel) -> dict[str, tuple[float, str]]:
+    """By layer: operations of all times that its kernel runs, and the operator."""
+    kernels = {kernel.symbol: kernel.provenance for kernel in built.plan.kernels}
+    return {
+        step.layer: (math.prod(counts) * kernels[step.symbol].flops, kernels[step.symbol].operator)
+        for step, counts in leaves(built.plan.steps)
+        if isinstance(step, Step)
+    }
+
+
+def alike(one: BuiltModel, costs: Costs, other: BuiltModel) -> dict[str, float]:
+    """Seconds of the layers of `one` that compute what they compute in `other`: other threads may mean other
+    chains, and a chain has the name of its last layer."""
+    work = layer_work(other)
+    own = layer_work(one)
+    return {
+        layer: spent_s
+        for layer, spent_s in layer_seconds(one, costs).items()
+        if own[layer] == work.get(layer)
+    }
+
+
 def layer_rows(found: Sequence[tuple[int, BuiltModel, Costs]], most: int) -> list[list[str]]:
     """The `most` slowest layers, as text; by number of threads, the first of which says which are slowest.
 
     A layer is what one kernel computes for nodes of one name; of a loop around it all times together.
     """
-    seconds: list[dict[str, float]] = []
-    known: dict[str, tuple[float, str]] = {}  # operations of all times, and the operator
-    for _, built, costs in found:
-        kernels = {kernel.symbol: kernel.provenance for kernel in built.plan.kernels}
-        for step, counts in leaves(built.plan.steps):
-            if isinstance(step, Step):
-                kernel = kernels[step.symbol]
-                known[step.layer] = math.prod(counts) * kernel.flops, kernel.operator
-        seconds.append(layer_seconds(built, costs))
+    first = found[0][1]
+    seconds = [alike(built, costs, first) for _, built, costs in found]
+    work = layer_work(first)
     slowest = sorted(seconds[0], key=lambda layer: -seconds[0][layer])[:most]
     times = [f"ms x{threads}" for threads, _, _ in found]
     rows = [["layer", *times, "share", "GFLOP/s", "faster" if len(found) > 1 else "", "operator"]]
     for layer in slowest:
-        own_s = [item.get(layer, math.nan) for item in seconds]  # other threads may mean other chains
-        flops, operator = known[layer]
+        own_s = [item.get(layer, math.nan) for item in seconds]
+        flops, operator = work[layer]
         share, rate = own_s[0] / sum(seconds[0].values()), 1e-9 * flops / own_s[0]
         faster = f"{own_s[0] / own_s[-1]:.2f}" if len(found) > 1 else ""
         each = [f"{1e3 * item:.3f}" for item in own_s]
@@ -239,8 +255,8 @@ def _networks(asked: Asked) -> None:
                 share = "-"
                 if threads > 1 == found[0][0]:
                     graph = adapted(load_model(model), board_with(threads)[1])
-                    times = [layer_seconds(each, its) for _, each, its in (found[0], found[-1])]
-                    share = f"{branch_share(graph, times[0], times[1], threads):.3f}"
+                    alone = alike(*found[0][1:], built)
+                    share = f"{branch_share(graph, alone, layer_seconds(built, costs), threads):.3f}"
                 rows.append([name, str(threads), *costs.row(), share])
                 print("  ".join(rows[-1]), file=sys.stderr, flush=True)
             if asked.layers:
