@@ -123,8 +123,8 @@ def run_isolated(
     """Run `work` in a child. Raises PeerGone when `watch_fd` (the host's connection) hangs up meanwhile.
 
     Not `until_gone`: return when a child that answered has been killed. It takes the system about as long to
-    end it as to fork it, and the host can have its answer meanwhile. It is waited for while the next one is
-    forked, before that one does anything, or by `wait_until_gone`.
+    end it as to fork it, and the host can have its answer meanwhile. It is waited for once the next one has
+    been forked, or by `wait_until_gone`.
     """
     started_s = time.monotonic()
     nonce = os.urandom(NONCE_BYTES)

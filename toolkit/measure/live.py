@@ -168,7 +168,11 @@ class LiveRunner:
         begun: _Begun | None = None
         for (key, built), following in zip(programs, [*programs[1:], (None, None)], strict=True):
             measurement = self._measurement(key, built, begun)
-            begun = self._begun_early(*following)
+            try:
+                begun = self._begun_early(*following)
+            except KeyboardInterrupt:
+                yield measurement  # uploads for the next one may take long; this one is measured
+                raise
             yield measurement
 
     def _begun_early(self, key: Hashable, built: BuiltKernel | MeasureFailure | None) -> _Begun | None:

@@ -236,18 +236,19 @@ def test_a_board_has_the_next_candidate_before_a_measurement_is_handed_on(builde
     assert [timing.give_up_s for timing in timings if timing] == pytest.approx([0.0, 6e-3, 3e-3])
 
 
-def test_a_board_that_goes_early_costs_no_measurement_before(builder: Builder) -> None:
+@pytest.mark.parametrize("end", [BoardUnreachable("gone"), KeyboardInterrupt("gone")])
+def test_what_ends_a_search_early_costs_no_measurement_before(end: BaseException, builder: Builder) -> None:
     class GoingBoard(NotedBoard):
         """Takes one candidate."""
 
         def measuring(self, request: MeasureRequest) -> Callable[[], MeasureResult]:
             if self.begun == 1:
-                raise BoardUnreachable("gone")
+                raise end
             return super().measuring(request)
 
     measured = LiveRunner(PROGRAMS, builder, GoingBoard()).prepare(different(2))
     assert next(measured).cost_s == 2e-3
-    with pytest.raises(BoardUnreachable, match="gone"):
+    with pytest.raises(type(end), match="gone"):
         next(measured)
 
 
