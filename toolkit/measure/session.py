@@ -130,7 +130,7 @@ class Session:
         self._lock = threading.Lock()
         self._calls = 0
         self._unanswered: set[int] = set()
-        self._awaited: dict[int, Frame | None] = {}  # by number; what came while another was waited for
+        self._awaited: dict[_Call, Frame | None] = {}  # and what came while another was waited for
         self._put: set[str] = set()
 
     def __enter__(self) -> Session:
@@ -162,11 +162,14 @@ class Session:
     def _asked(self, method: str, params: dict[str, Any], buffers: tuple[Buffer, ...] = ()) -> _Call:
         """Send a call. Raises BoardUnreachable."""
         with self._lock, self._connected(method):
+            if buffers:  # a board that measures reads nothing, and what is written has a deadline
+                for begun in list(self._awaited):
+                    self._receive(begun)
             self._calls += 1
             call = _Call(self._calls, method, float(params.get("timeout_s", 0.0)) + ANSWER_S)
             self._unanswered.add(call.number)
             self._connection.send({"id": call.number, "method": method, "params": params}, buffers)
-            self._awaited[call.number] = None
+            self._awaited[call] = None
         return call
 
     def _answer(self, call: _Call) -> tuple[dict[str, Any], list[bytes]]:
@@ -175,7 +178,7 @@ class Session:
             try:
                 frame = self._receive(call)
             finally:
-                del self._awaited[call.number]
+                del self._awaited[call]
         if frame is None:
             raise _gone(self._transport, f"ended during {call.method}")
         with self._sense(call.method):
@@ -266,7 +269,7 @@ class Session:
     def _receive(self, call: _Call) -> Frame | None:
         """The answer to a call. Those to calls that were begun before are kept for them; interrupted ones may
         each be answered once, to nobody."""
-        while (frame := self._awaited[call.number]) is None:
+        while (frame := self._awaited[call]) is None:
             heard = _heard(self._connection, call.timeout_s)
             number = None if heard is None else heard.header.get("id")
             if heard is None or (number == 0 and "error" in heard.header):
@@ -274,8 +277,7 @@ class Session:
             if type(number) is not int or number not in self._unanswered:
                 raise ProtocolError(BAD_FRAME, f"answer to {number!r:.40}, expected {call.number}")
             self._unanswered.discard(number)
-            if number in self._awaited:
-                self._awaited[number] = heard
+            self._awaited |= {begun: heard for begun in self._awaited if begun.number == number}
         return frame
 
     @contextmanager

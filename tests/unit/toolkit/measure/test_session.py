@@ -133,6 +133,29 @@ def test_calls_beside_a_measurement_get_their_own_answers() -> None:
     assert first().seconds == (1e-3,)
 
 
+def test_nothing_is_uploaded_while_a_board_measures() -> None:
+    """It reads nothing then, and what does not go out in time is a lost connection."""
+    heard: list[str] = []
+
+    def answer(number: int, asked: Answer) -> bytes:
+        heard.append(f"asked {asked['method']}")
+        sizes = {"size_bytes": None, "received_bytes": 5 if asked["method"] == "put" else 0}
+        return encode_frame({"id": asked["id"], "result": sizes})
+
+    class Noting(Liar):
+        """Says when it is read, too."""
+
+        def read(self, timeout_s: float | None) -> bytes:
+            heard.append("read")
+            return super().read(timeout_s)
+
+    transport = Noting(answer)
+    session = Session(load("host"), transport, GREETING, Connection(transport))
+    session.measuring(MeasureRequest("0" * 64, "f", (), timing=Timing(repeat=1)))
+    session._upload("0" * 64, b"12345", 0, lambda done, total: None)
+    assert heard == ["asked measure", "read", "asked put", "read"]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
