@@ -166,10 +166,11 @@ class LiveRunner:
         """Of one program after the other. The board begins with the next one while the caller stores what it
         gets: a process there takes milliseconds to start."""
         begun: _Begun | None = None
-        for (key, built), following in zip(programs, [*programs[1:], (None, None)], strict=True):
+        following = itertools.islice(programs, 1, None)
+        for key, built in programs:
             measurement = self._measurement(key, built, begun)
             try:
-                begun = self._begun_early(*following)
+                begun = self._begun_early(*next(following, (None, None)))
             except KeyboardInterrupt:
                 yield measurement  # uploads for the next one may take long; this one is measured
                 raise
@@ -203,7 +204,7 @@ class LiveRunner:
         if built.code in self._codes:
             return _taken_over(self._codes[built.code])
         for _ in range(ATTEMPTS):
-            measurement = self._timed(built, begun or self._begun(built))
+            measurement = self._timed(built, begun)
             begun = None
             if not measurement.says_nothing:
                 break
@@ -227,19 +228,19 @@ class LiveRunner:
             timing = replace(timing, few=FEW_REPEATS, slow_s=SLOW * self._best_s)
         return _Begun(timing, self._session.measuring(self._request(built, timing)))
 
-    def _timed(self, built: BuiltKernel, begun: _Begun) -> Measurement:
-        """The board's answer; fewer repeats than asked for mean that they agreed, or that it gave up.
-
-        What the board has dropped from its store is uploaded once more."""
-        timing = begun.timing
+    def _timed(self, built: BuiltKernel, begun: _Begun | None = None) -> Measurement:
+        """The board's answer, asked for now where it was not `begun`; fewer repeats than asked for mean that
+        they agreed, or that it gave up. What the board has dropped from its store is uploaded once more."""
         try:
-            result = begun.answer()
+            timing, answer = begun or self._begun(built)
+            result = answer()
         except DeviceError as error:
             if error.code != NOT_FOUND:
                 raise
             self._uploads.clear()
             self._modules.clear()
-            result = self._session.measure(self._request(built, timing))
+            timing, answer = self._begun(built)
+            result = answer()
         measurement = Measurement.of(result)
         beaten = timing.give_up_s > 0 and measurement.cost_s > timing.give_up_s
         if not (beaten and len(measurement.seconds) < timing.repeat):
