@@ -3,7 +3,8 @@
 Each run starts from nothing with its own seed and records file. The board is this machine, so compiling and
 measuring take turns on its cores; the busy share is the part of the time in which a kernel was being checked
 or timed. What is left, the idle time, is spent waiting for the compiler or it is search overhead: everything
-else, of it what the search alone took is printed too.
+else. Of it are printed what the search alone took and the way to the board: what else passed while a batch
+was measured, of which storing its trials is a part.
 
     python -m benchmarks.tuning_throughput [--runs 3] [--trials 256]
     python -m benchmarks.tuning_throughput --apart [--images 16]

@@ -140,15 +140,15 @@ def run_isolated(
         os.close(child_fd)
         os.close(keeper_fd)
         child = _Child(pid, (answer_fd, report_fd), nonce, limits, base_bytes)
-        returns_first = False
+        ends_later = False
         try:
             wait_until_gone()
             reason = child.wait(started_s + limits.timeout_s, watch_fd)
-            returns_first = not until_gone and apart and reason == "" and child.complete()
+            ends_later = not until_gone and apart and reason == "" and child.complete()
         finally:
             _kill(pid, apart)
             _ENDING.append(pid)
-            if not returns_first:
+            if not ends_later:
                 wait_until_gone()
         answer = child.answer() if reason == "" else None
         failure = None

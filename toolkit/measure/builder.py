@@ -92,11 +92,9 @@ class Builder:
         nests = by_symbol(jobs)
         answers: dict[str, BuiltKernel | MeasureFailure] = {}
         splits: list[Split] = []
-        units: list[NamedUnit] = []
-        compiled = self.compile(self._units(jobs, answers, splits, units))
-        named = [(name, code) for (name, _), code in zip(units, compiled, strict=True)]
-        called = [code for name, code in named if name == CALLERS]
-        codes = self._with_kept(splits, {name: code for name, code in named if name != CALLERS})
+        compiled = [(name, code) for (name, _), code in self.compile(self._units(jobs, answers, splits))]
+        called = [code for name, code in compiled if name == CALLERS]
+        codes = self._with_kept(splits, {name: code for name, code in compiled if name != CALLERS})
         for split in splits:
             for name in split.units:
                 if isinstance(code := codes[name], MeasureFailure):
@@ -107,7 +105,7 @@ class Builder:
         }
         kernels = [kernel_of(split.symbol, nests[split.symbol]) for split in good]
         if len(good) < len(splits) or any(map(_by_accident, called)):
-            called = self.compile(self._callers(good))
+            called = [code for _, code in self.compile(self._callers(good))]
         answers |= self._linked(good, objects, called, kernels) if good else {}
         return [answers[symbol] for symbol, _ in jobs]
 
@@ -116,11 +114,11 @@ class Builder:
         jobs: Sequence[NamedNest],
         answers: dict[str, BuiltKernel | MeasureFailure],
         splits: list[Split],
-        units: list[NamedUnit],
     ) -> Iterator[NamedUnit]:
-        """What is to be compiled, noted in `units` too: what is new of one kernel after the other, each split
-        while those before it are compiled, and what calls the pieces of all."""
-        new: dict[str, Unit] = {}
+        """What is to be compiled: the new pieces of one kernel after the other, then what calls the pieces of
+        all. A kernel is split when its pieces are asked for, while those before are compiled; it is added to
+        `splits`, or to the `answers` where it cannot be split."""
+        known = set(self._objects)
         for symbol, nest in jobs:
             try:
                 split = backend_of(self._target).split(symbol, nest, self._target, self._names)
@@ -128,15 +126,11 @@ class Builder:
                 answers[symbol] = MeasureFailure("build", str(error)[:_TEXT_LIMIT])
                 continue
             splits.append(split)
-            missing = {name: unit for name, unit in split.units.items() if name not in self._objects}
-            for unit in missing.items():
-                if unit[0] not in new:
-                    new.update([unit])
-                    units.append(unit)
-                    yield unit
-        for part in self._callers(splits):
-            units.append(part)
-            yield part
+            for name, unit in split.units.items():
+                if name not in known:
+                    known.add(name)
+                    yield name, unit
+        yield from self._callers(splits)
 
     def _callers(self, splits: Sequence[Split]) -> list[NamedUnit]:
         """What is left of kernels without their pieces, in a unit for each worker."""
@@ -154,7 +148,7 @@ class Builder:
         again = [
             (name, units[name]) for name, code in compiled.items() if uses[name] > 1 and _by_accident(code)
         ]
-        compiled |= dict(zip((name for name, _ in again), self.compile(again), strict=True))
+        compiled |= {name: code for (name, _), code in self.compile(again)}
         found = {name: compiled.get(name) or self._objects[name] for name in units}
         self._objects |= {name: code for name, code in found.items() if isinstance(code, bytes)}
         kept = self._names.newest(MOST_KEPT)
@@ -178,9 +172,9 @@ class Builder:
             for split, kernel in zip(splits, kernels, strict=True)
         }
 
-    def compile(self, jobs: Iterable[NamedUnit]) -> list[bytes | MeasureFailure]:
-        """The object file of each nest or other unit under its name, in order, or why there is none. Jobs are
-        taken one ahead of the workers."""
+    def compile(self, jobs: Iterable[NamedUnit]) -> list[tuple[NamedUnit, bytes | MeasureFailure]]:
+        """Each nest or other unit with its object file under its name, in order, or why there is none. Jobs
+        are taken one ahead of the workers."""
         answers: dict[int, bytes | MeasureFailure] = {}
         coming, taken, waiting = iter(jobs), list[NamedUnit](), deque[int]()
 
@@ -203,7 +197,7 @@ class Builder:
                 self._collect(answers)
         finally:
             self._restart(lambda worker: worker.job is not None)  # busy ones are left by an interrupt only
-        return [answers[index] for index in range(len(taken))]
+        return [(job, answers[index]) for index, job in enumerate(taken)]
 
     def _collect(self, answers: dict[int, bytes | MeasureFailure]) -> None:
         """Wait for the next answer or deadline; take what is there and replace workers that are lost."""

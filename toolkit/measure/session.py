@@ -130,7 +130,9 @@ class Session:
         self._lock = threading.Lock()
         self._calls = 0
         self._unanswered: set[int] = set()
-        self._awaited: dict[_Call, Frame | None] = {}  # and what came while another was waited for
+        self._awaited: dict[
+            _Call, Frame | None
+        ] = {}  # and the answer, if it came while others were waited for
         self._put: set[str] = set()
 
     def __enter__(self) -> Session:
@@ -219,8 +221,8 @@ class Session:
         return self.measuring(request)()
 
     def measuring(self, request: MeasureRequest) -> Callable[[], MeasureResult]:
-        """Begin what `measure` does; the function waits for its end, and must be called once. Raises
-        BoardUnreachable, and the function what `measure` raises."""
+        """Begin what `measure` does; the function waits for its end, and may be called once or not at all.
+        Raises BoardUnreachable, and the function what `measure` raises."""
         call = self._asked("measure", to_plain(request))
 
         def measured() -> MeasureResult:

@@ -58,8 +58,8 @@ def plan_model(
     objects = {} if objects is None else objects
     nests = [(symbol_of(item.task), item.task.programs.nest(item.winner.configuration)) for item in tuned]
     missing = [nest for nest in nests if nest not in objects]
-    compiled = dict(zip(missing, builder.compile(missing), strict=True))
-    objects |= {nest: code for nest, code in compiled.items() if isinstance(code, bytes)}
+    compiled = dict(builder.compile(missing))
+    objects |= {nest: code for nest in missing if isinstance(code := compiled[nest], bytes)}
     kernels = {}
     for item, (symbol, nest) in zip(tuned, nests, strict=True):
         code = objects.get((symbol, nest)) or compiled[symbol, nest]

@@ -130,7 +130,7 @@ class Functions:
         return self.times_sigmoid(self._constant(1.0, x), x)
 
     def times_sigmoid(self, factor: Value, x: Value) -> Value:
-        """factor * sigmoid(x) of float32: factor / (1 + e^-x) where divisions are quick."""
+        """factor * sigmoid(x) of float32: factor / (1 + e^-x), but where quotients are estimated."""
         zero, one = self._constant(0.0, x), self._constant(1.0, x)
         below = self._float("<", x, self._constant(EXP_SMALLEST, x))
         if self.arithmetic.is_whole(x):
@@ -144,8 +144,10 @@ class Functions:
             total = self._float("+", power, self._fma(limited, zero, one))
         if not self.arithmetic.is_estimated(x):
             total = self._choose(below, self._constant(math.inf, x), total)
-            return self._float("/", factor, total)  # not a number where the factor is infinite, as of 0
-        found = self._choose(below, zero, self.arithmetic.quotient(one, total))  # of infinities none is right
+            # An infinite factor over infinity is NaN, as its product with 0 is.
+            return self._float("/", factor, total)
+        # Estimated, the quotient of an infinite factor would always be NaN.
+        found = self._choose(below, zero, self.arithmetic.quotient(one, total))
         return self._float("*", factor, found)
 
     def _looked_up_power(self, x: Value, factor: float) -> tuple[Value, Value]:

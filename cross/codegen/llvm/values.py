@@ -228,7 +228,7 @@ class Values(Memory):
             summed = self.dot_products.add(expr.right.function, *parts)
             if summed is not None:
                 return summed
-        if expr.op == "*" and expr.dtype == "float32" and (product := self.times_sigmoid(expr)) is not None:
+        if expr.op == "*" and (product := self.times_sigmoid(expr)) is not None:
             return product
         alike = self.decided(expr) or self.compared(expr) or self.uniform_comparison(expr)
         if alike is not None:
@@ -249,10 +249,10 @@ class Values(Memory):
         return self.arithmetic.apply(expr.op, operands)
 
     def times_sigmoid(self, product: Binary) -> Value | None:
-        """A product with a sigmoid that nothing else takes, as a quotient; None for any other."""
+        """A product of float32 with a sigmoid that the expression has once; None for any other."""
         for factor, other in ((product.left, product.right), (product.right, product.left)):
             match other:
-                case Call("sigmoid", (x,)) if not self.sharing.is_repeated(other):
+                case Call("sigmoid", (x,), dtype="float32") if not self.sharing.is_repeated(other):
                     return self.functions.times_sigmoid(
                         *self.arithmetic.together(self.evaluate(factor), self.evaluate(x))[0]
                     )

@@ -30,6 +30,7 @@ from tests.nests import load as load_of
 from tests.nests import store as store_to
 from toolkit.measure.builder import Builder, BuiltKernel, NamedUnit, end_idle_workers
 
+Compiled = list[tuple[NamedUnit, bytes | MeasureFailure]]
 TARGET = load("host").target()
 POCL = load("pocl").target()
 
@@ -124,10 +125,10 @@ def test_equal_pieces_are_compiled_once(
     compiled: list[str] = []
     compile_units = builder.compile
 
-    def counted(jobs: Iterable[NamedUnit]) -> list[bytes | MeasureFailure]:
-        units = list(jobs)
-        compiled.extend(name for name, _ in units if name != CALLERS)
-        return compile_units(units)
+    def counted(jobs: Iterable[NamedUnit]) -> Compiled:
+        found = compile_units(jobs)
+        compiled.extend(name for (name, _), _ in found if name != CALLERS)
+        return found
 
     monkeypatch.setattr(builder, "compile", counted)
     scales = {"one": 2.0, "other": 3.0, "same": 2.0}
@@ -161,7 +162,7 @@ def test_jobs_are_made_while_workers_compile(builder: Builder, monkeypatch: pyte
 
     monkeypatch.setattr(builder, "_collect", noted)
     codes = builder.compile(jobs())
-    assert len(codes) == 5 and all(isinstance(code, bytes) for code in codes)
+    assert len(codes) == 5 and all(isinstance(code, bytes) for _, code in codes)
     workers = len(builder._workers)
     assert answered and all(count == min(5, done + workers + 1) for done, count in answered)
 
@@ -172,12 +173,10 @@ def test_a_kernel_whose_piece_fails_leaves_the_batch(
     """What calls the pieces was compiled for all; it is compiled again without that kernel."""
     compile_units = builder.compile
 
-    def failing(jobs: Iterable[NamedUnit]) -> list[bytes | MeasureFailure]:
-        units = list(jobs)
-        codes = compile_units(units)
+    def failing(jobs: Iterable[NamedUnit]) -> Compiled:
         refused = MeasureFailure("build", "no registers")
-        return [refused if "7.0" in repr(unit) and name != CALLERS else code
-                for (name, unit), code in zip(units, codes, strict=True)]  # fmt: skip
+        return [((name, unit), refused if "7.0" in repr(unit) and name != CALLERS else code)
+                for (name, unit), code in compile_units(jobs)]  # fmt: skip
 
     monkeypatch.setattr(builder, "compile", failing)
     good, bad = builder.build([("good", two_regions(6.0)), ("bad", two_regions(7.0))])
@@ -295,7 +294,8 @@ def test_a_process_that_dies_over_a_job_is_a_failure_and_is_replaced(builder: Bu
 
 def test_a_process_that_fails_says_why(builder: Builder) -> None:
     """A job that the worker cannot even unpack ends it; its last words are in the failure."""
-    built = builder.compile([("good", elementwise("exp", 16, 8)), ("bad", None)])  # type: ignore[list-item]
+    jobs = [("good", elementwise("exp", 16, 8)), ("bad", None)]
+    built = [code for _, code in builder.compile(jobs)]  # type: ignore[arg-type]
     assert isinstance(built[0], bytes)
     assert isinstance(built[1], MeasureFailure)
     assert built[1].kind == "build"
