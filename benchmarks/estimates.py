@@ -1,4 +1,4 @@
-"""How well estimated cycles choose untuned programs on this machine, on one core.
+"""How well estimated cycles choose untuned programs on this machine.
 
     python -m benchmarks.estimates tiles --only resnet18,bert       register tiles of direct programs
     python -m benchmarks.estimates algorithms --only resnet18       direct programs beside Winograd's
@@ -7,7 +7,8 @@ Measured are kernels as a network runs them, in turn: the second cache was swept
 was written. For an operator, its time by the choice over that of the best that was measured; of all, the
 geometric mean, and by how much measured time over estimate scatters (standard deviation of the logarithm).
 Tiles: those with the best estimates, and some drawn at random whose estimate is at most LONGEST times that.
-`--json FILE` keeps what was measured.
+With `--threads 2` the buffers are swept and written by one of the cores: what another one read last, weights
+among it, may still be in its cache. `--json FILE` keeps what was measured.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ def _operators(asked: Asked) -> Iterator[tuple[str, str, Operator]]:
 
 
 def _run(asked: Asked) -> None:
-    _, target = board_with(1)
+    _, target = board_with(asked.threads)
     measure = {"tiles": tiles, "algorithms": algorithms}[asked.command]
     rng, cases = np.random.default_rng(asked.seed), []
     for network, name, operator in _operators(asked):
@@ -234,6 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         add("algorithms", _run, "direct programs beside Winograd's"),
     ):
         command.add_argument("--only", type=names, default=[], metavar="NAMES", help=", ".join(NAMES))
+        command.add_argument("--threads", type=int, default=1, help="of the programs (default 1)")
         command.add_argument("--seed", type=int, default=0)
         command.add_argument("--json", type=Path, metavar="FILE", help="keep what was measured")
     return finished(parser, arguments)

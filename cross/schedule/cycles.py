@@ -143,7 +143,7 @@ def first_read_cycles(size_bytes: float, machine: Machine) -> float:
     reading only where they do not stay in the second cache."""
     if size_bytes > L2_SHARE * machine.l2_bytes:
         return 0.0
-    return (1.0 - L3_HIDDEN) * size_bytes / L3_BYTES_PER_CYCLE
+    return (1.0 - machine.l3_hidden) * size_bytes / machine.l3_bytes_per_cycle
 
 
 def far_bytes(nest: Nest, machine: Machine, tile: Sequence[int], order: Sequence[int]) -> float:

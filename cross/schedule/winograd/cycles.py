@@ -35,11 +35,14 @@ LARGEST_BLOCK = 64  # tiles in one dimension, but for a block of whole rows
 HANDED_TRANSFERS = 3  # of V and M that the third cache does not hold: read to be written, written, read
 LAST_CACHE_SHARE = 0.5  # for weights of one operator, which those of others displace: an assumption
 MEMORY_BYTES_PER_CYCLE = 9.5  # measured on a Zen 4, at 2.6 GHz; of targets whose memory was not measured
-SMALL_BYTES_PER_CYCLE, SMALL_HIDDEN = 12.0, 0.6
-"""Of weights from a last cache of at most SMALL_LAST_CACHE; of larger ones are L3_BYTES_PER_CYCLE and
-L3_HIDDEN, measured with 480 MiB. The figures were chosen on a Zen 4 with 32 MiB: of six convolutions of
-ResNet-18 and R(2+1)D-18 five are then computed in the faster way, in blocks or the whole image at once (three
-of them in 1.27 to 1.5 times less time), with the other figures two; the sixth loses 3 %."""
+LARGE_BYTES_PER_CYCLE, SMALL_BYTES_PER_CYCLE, HIDDEN = 9.0, 12.0, 0.6
+"""Of weights from a last cache of more than SMALL_LAST_CACHE, or of at most that; HIDDEN as L3_HIDDEN, but
+panels of weights are fetched ahead. Chosen by what becomes faster. The large one's on an Emerald Rapids
+Xeon with 300 MiB, whose last cache gives a core 8.7 to 9.3 bytes: with the figures of other nests
+SqueezeNet takes 1.05 times as long on two threads, R(2+1)D-18 1.04, ResNet-50 1.02, and a YOLO on one 1.05.
+The small one's on a Zen 4 with 32 MiB: of six convolutions of ResNet-18 and R(2+1)D-18 five are then
+computed in the faster way, in blocks or the whole image at once (three of them in 1.27 to 1.5 times less
+time), otherwise two; the sixth loses 3 %."""
 TRANSFORM_CYCLES = 7.0
 """Of a vector of channels at one position: measured 6.4 to 7.2 on a Sapphire Rapids, on a Zen 4 by F(4,3) 6.6
 with AVX-512 and 5.5 with AVX2."""
@@ -195,14 +198,8 @@ def _transform_cycles(stages: WinogradStages, target: Target) -> float:
     added = sum(value != 0 for row in matrix for value in row) / len(matrix[0])
     if added >= DENSE:
         return DENSE_CYCLES if target.vector_registers > 16 else DENSE_CYCLES_OF_FEW_REGISTERS
-    return SPARSE_CYCLES if added < SPARSE and _gains_by_sparse(target) else TRANSFORM_CYCLES
-
-
-def _gains_by_sparse(target: Target) -> bool:
-    """Whether SPARSE_CYCLES was measured on such a core: with AVX2, or AVX-512 in two halves."""
-    if not target.triple.startswith("x86_64"):
-        return False
-    return not target.masks_lanes or target.vectors_per_cycle < 2.0
+    # Measured on x86-64 only.
+    return SPARSE_CYCLES if added < SPARSE and target.triple.startswith("x86_64") else TRANSFORM_CYCLES
 
 
 def _memory_cycles(weight_bytes: int, target: Target) -> float:
@@ -223,6 +220,7 @@ def _memory_bytes_per_cycle(target: Target) -> float:
 def _machine(target: Target, lanes: int) -> Machine:
     """One core of the target, with what its last cache gives to it."""
     machine = replace(Machine.of(target, lanes), threads=1)
-    if not 0 < target.l3_bytes <= SMALL_LAST_CACHE:
+    if not target.l3_bytes:
         return machine
-    return replace(machine, l3_bytes_per_cycle=SMALL_BYTES_PER_CYCLE, l3_hidden=SMALL_HIDDEN)
+    rate = SMALL_BYTES_PER_CYCLE if target.l3_bytes <= SMALL_LAST_CACHE else LARGE_BYTES_PER_CYCLE
+    return replace(machine, l3_bytes_per_cycle=rate, l3_hidden=HIDDEN)

@@ -227,7 +227,8 @@ def test_vectors_that_are_loaded_in_halves_cost_more_than_elements() -> None:
 
 
 def test_where_multiplying_takes_longer_algorithms_that_multiply_less_are_taken_more() -> None:
-    """Measured on a Zen 4: 992 us directly, 692 by F(4x4,3x3)/2x2."""
+    """Measured on a Zen 4: 992 us directly, 692 by F(4x4,3x3)/2x2. On an Emerald Rapids Xeon: 713, 720, and
+    615 by F(2x2,3x3)/2x2."""
     data, weight = placeholder((1, 56, 56, 64), "data"), placeholder((3, 3, 64, 128), "weight")
     window = Window(strides=(2, 2), pads=(1, 1, 1, 1))
     operator = Operator("conv", (data, weight), conv2d(data, weight, window, "conv"), frozenset({1}))
@@ -235,7 +236,7 @@ def test_where_multiplying_takes_longer_algorithms_that_multiply_less_are_taken_
     for core in (AVX512, HALVED):
         space = cpu_space(operator, msgspec.structs.replace(core, l3_bytes=480 << 20))
         chosen.append(space.parts[space.default().indices[0]].label)
-    assert chosen == ["direct", "F(4x4,3x3)/2x2"]
+    assert chosen == ["F(2x2,3x3)/2x2", "F(4x4,3x3)/2x2"]
 
 
 def test_a_loop_whose_steps_take_long_is_not_cut() -> None:
