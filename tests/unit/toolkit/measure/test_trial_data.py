@@ -95,6 +95,16 @@ def test_a_sum_of_few_is_no_matter_of_its_rounding() -> None:
             assert abs(rounded - data.expected.item()) <= 1e-5 * abs(data.expected.item())
 
 
+@pytest.mark.parametrize("pixels", [56 * 56, 112 * 112, 256 * 256])
+def test_a_sum_of_many_pixels_is_no_matter_of_its_rounding(pixels: int) -> None:
+    """Added one by one, as untuned programs do."""
+    source = placeholder((pixels, 32), "data")
+    operator = Operator("reduce", (source,), reduce(source, [0], "sum"))
+    for data in [item for seed in range(3) for item in trial_data(operator, np.random.default_rng(seed))]:
+        rounded = np.cumsum(data.inputs[0], axis=0, dtype=np.float32)[-1]
+        assert np.abs(rounded - data.expected).max() <= 3e-5 * np.abs(data.expected).max()
+
+
 @pytest.mark.parametrize(
     ("rows", "sets"), [(1, USUAL + 2), (1 << 12, USUAL + 2), (1 << 15, 10), (1 << 17, 4), (1 << 20, 4)]
 )
