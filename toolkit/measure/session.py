@@ -130,9 +130,8 @@ class Session:
         self._lock = threading.Lock()
         self._calls = 0
         self._unanswered: set[int] = set()
-        self._awaited: dict[
-            _Call, Frame | None
-        ] = {}  # and the answer, if it came while others were waited for
+        # With the answer, if it came while another was waited for.
+        self._awaited: dict[_Call, Frame | None] = {}
         self._put: set[str] = set()
 
     def __enter__(self) -> Session:

@@ -39,7 +39,7 @@ LARGE_BYTES_PER_CYCLE, SMALL_BYTES_PER_CYCLE, HIDDEN = 9.0, 12.0, 0.6
 """Of weights from a last cache of more than SMALL_LAST_CACHE, or of at most that; HIDDEN as L3_HIDDEN, but
 panels of weights are fetched ahead. Chosen by what becomes faster. The large one's on an Emerald Rapids
 Xeon with 300 MiB, whose last cache gives a core 8.7 to 9.3 bytes: with the figures of other nests
-SqueezeNet takes 1.05 times as long on two threads, R(2+1)D-18 1.04, ResNet-50 1.02, and a YOLO on one 1.05.
+R(2+1)D-18 takes 1.03 times as long, a YOLO on one thread 1.05, SqueezeNet on two 1.03 to 1.05.
 The small one's on a Zen 4 with 32 MiB: of six convolutions of ResNet-18 and R(2+1)D-18 five are then
 computed in the faster way, in blocks or the whole image at once (three of them in 1.27 to 1.5 times less
 time), otherwise two; the sixth loses 3 %."""
