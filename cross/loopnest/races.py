@@ -51,13 +51,19 @@ Values = NDArray[np.int64]
 MOST_VALUES = 1 << 16  # of an index, that are told apart one by one
 
 
+Clamps = dict[Expr, list[int]]
+"""Bounds k of counters that a guard keeps below k, by counter."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A load or store of one buffer, with the ranges of all loops around it."""
+    """A load or store of one buffer, with the ranges of all loops around it, and what keeps a store from
+    happening (`_clamps_without_effect`)."""
 
     indices: tuple[Expr, ...]
     writes: bool
     ranges: dict[str, Interval]
+    happens_below: Clamps
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +122,7 @@ def _accesses(statement: Statement, ranges: dict[str, Interval]) -> Iterator[tup
         for used, writes, places in touched:
             if used.name not in private:
                 indices = tuple(_known(place, known) for place in places)
-                yield used, Access(indices, writes, ranges | inside)
-
-
-Clamps = dict[Expr, list[int]]
-"""Bounds k of counters that a guard keeps below k, by counter."""
+                yield used, Access(indices, writes, ranges | inside, known if writes else {})
 
 
 def _clamps_without_effect(guard: Expr) -> Clamps:
@@ -151,9 +153,13 @@ def _known(index: Expr, clamps: Clamps) -> Expr:
 def _meet(loop: For, buffer: Buffer, accesses: list[Access], outside: frozenset[str]) -> str:
     """Why two iterations may touch one element, or "" if they cannot."""
     assert isinstance(loop.extent, Int)
-    count = loop.extent.value
-    if count == 1:
+    # Of a loop of more threads than there are elements the last iterations store nothing.
+    own = Var(loop.var)
+    last = max(min(access.happens_below.get(own, [loop.extent.value])) for access in accesses)
+    count = min(loop.extent.value, last)
+    if count <= 1:
         return ""
+    loop = replace(loop, extent=Int(count))
     reason = _meet_in(loop, buffer, accesses, outside)
     whole = [(0, extent.value - 1) for extent in buffer.shape if isinstance(extent, Int)]
     for box in (whole, _box(accesses, {loop.var: (0, count - 1)})) if len(buffer.shape) > 1 else ():

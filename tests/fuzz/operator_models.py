@@ -376,7 +376,11 @@ def reduction(draft: Draft) -> None:
     most = {"ReduceMax": np.inf, "ReduceMin": np.inf, "ReduceSumSquare": 1e15, "ReduceProd": 0}.get(
         draft.op, 1e30
     )
-    draft.input(draft.data(shape, most))
+    data = draft.data(shape, most)
+    if draft.op == "ReduceProd":  # no order of the factors overflows or loses digits on the way
+        largest = 2.0 ** min(10.0, 120.0 / max(1, data.size))
+        data = np.sign(data) * np.clip(np.abs(data), 1.0 / largest, largest)
+    draft.input(data.astype(np.float32))
     count = int(draft.rng.integers(0, rank + 1))
     axes = [int(axis) for axis in draft.rng.permutation(rank)[:count]]
     lowest_allowed = draft.opset >= 11

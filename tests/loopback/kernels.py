@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ ELEMENTS = 1024
 WORKSPACE_BYTES = 100
 QUICK = Timing(number=1, repeat=2, min_repeat_ms=0.1, warmup=1)
 TIMEOUT_S = 0.5
+ENDING_S = 5.0  # a process that was killed takes milliseconds to end
 
 
 class Kernels:
@@ -60,6 +63,14 @@ def kernel_processes(kernels: Kernels) -> set[int]:
             except OSError:
                 continue  # it has gone, or is somebody else's
     return found
+
+
+def left_behind(kernels: Kernels, before: Collection[int] = ()) -> set[int]:
+    """Processes of these kernels that did not run `before` and do not end. The board may answer before."""
+    deadline = time.monotonic() + ENDING_S
+    while (left := kernel_processes(kernels).difference(before)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
 
 
 def assert_right(session: Session, kernels: Kernels) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from boards.board import load
 from cross import native
 from tests.loopback.gpu_modules import measure_request, twice
-from tests.loopback.kernels import Kernels, kernel_processes
+from tests.loopback.kernels import Kernels, left_behind
 from tests.torture.attack import Attack, Run
 from toolkit.measure.session import Session, open_session
 
@@ -65,7 +65,7 @@ def on_cpu(run: Run) -> None:
             error = session.measure(kernels.request(name, timeout_s=timeout_s, threads=2)).error
             found = error.kind if error else ""
             right = session.measure(kernels.request("right"))
-            left = kernel_processes(kernels)
+            left = left_behind(kernels)
             text = f"{name}: {error}, then an honest one: {right.error}, left {sorted(left)}"
             run.check(found in kinds[name] and right.error is None and not left, text)
 

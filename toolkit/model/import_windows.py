@@ -89,7 +89,8 @@ def _geometry(source: Source, kernel: Sequence[int]) -> _Geometry:
         raise source.refuse(f"negative pads {list(pads)} are not supported")
     padded = [data.shape[2 + i] + pads[i] + pads[dimensions + i] for i in range(dimensions)]
     outside = any(map(int.__gt__, reach, padded))
-    if outside and (not source.integer("ceil_mode", 0) or min(output.shape[2:]) < 0):
+    some = source.integer("ceil_mode", 0) or 0 in output.shape[2:]  # or nothing is computed
+    if outside and (not some or min(output.shape[2:]) < 0):
         raise source.refuse(
             f"its window reaches over {reach} elements, which its data with padding, {padded}, does not have",
             "export the model for larger data",

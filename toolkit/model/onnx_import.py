@@ -283,15 +283,7 @@ class _Walk(WalkState):
 
     def _import(self, node: OnnxNode, build: GraphBuilder, unknown: str = "") -> None:
         """Emit the canonical nodes of an ONNX node as if the data of the operand `unknown` were not known."""
-        import onnx
-
-        importer, source = IMPORTERS[node.proto.op_type], self._source(node, unknown)
-        if importer.shape is not None:
-            kind = self.types[source.output.name].tensor_type.elem_type
-            shape = importer.shape(source)
-            self.types[source.output.name] = onnx.helper.make_tensor_type_proto(kind, list(shape))
-            source = self._source(node, unknown)
-        importer.run(source, build)
+        IMPORTERS[node.proto.op_type].run(self._with_own_shape(node, unknown), build)
 
     def _computed(self, node: OnnxNode) -> list[Array]:
         """Run one node on known inputs as if its first one were an input of the model."""

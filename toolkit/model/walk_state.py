@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,15 +128,42 @@ class WalkState:
                 where = f"node {node.name!r} ({node.operator}): its output {item!r}"
                 self._check_size(where, kind, self.memory_bytes)
                 self.types[item] = kind
-                # Nothing computes a value without elements. Where another size is negative the node is
-                # imported, so that its importer says why it cannot be.
-                if item and min(self._shape(item), default=1) == 0:
-                    self.builder.add(Value(item, self._shape(item), dtype_of(kind.tensor_type.elem_type)))
             elif item in self.read:
                 unknown.append(item)
         if unknown:
             what = f"the size of its output {unknown[0]!r} depends on data"
             raise self.refuse(node, what, TENSORS_ONLY)
+        self._add_empty(node, [item for item in node.proto.output if item and item in self.types])
+
+    def _add_empty(self, node: OnnxNode, outputs: Sequence[str]) -> None:
+        """The outputs without elements: nothing computes them.
+
+        Where another size is negative the node is imported, so that its importer says why it cannot be.
+        """
+        empty = [item for item in outputs if min(self._shape(item), default=1) == 0]
+        if empty and self._has_shape(node) and outputs[0] in self.read:
+            inferred_shape = self._shape(outputs[0])
+            source = self._with_own_shape(node)
+            for item in empty:
+                if self._shape(item) == inferred_shape:  # places of maxima are as many as these
+                    self._reshape(item, source.output.shape)
+        for item in empty:
+            self.builder.add(Value(item, self._shape(item), dtype_of(self.types[item].tensor_type.elem_type)))
+
+    def _with_own_shape(self, node: OnnxNode, unknown: str = "") -> Source:
+        """The node as its importer reads it, the output's type noted in the importer's own shape if it has
+        one, as if the data of the operand `unknown` were not known."""
+        importer, source = IMPORTERS[node.proto.op_type], self._source(node, unknown)
+        if importer.shape is None:
+            return source
+        self._reshape(source.output.name, importer.shape(source))
+        return self._source(node, unknown)
+
+    def _reshape(self, name: str, shape: Shape) -> None:
+        import onnx
+
+        kind = self.types[name].tensor_type.elem_type
+        self.types[name] = onnx.helper.make_tensor_type_proto(kind, list(shape))
 
     def _check_tensors(self, node: OnnxNode) -> dict[str, Any]:
         """The types of the node's outputs, as `_inferred`.

@@ -383,6 +383,18 @@ def test_a_guard_takes_away_the_clamp_of_a_fused_counter(end: int, sound: bool) 
             refuse(program, "^no-race")
 
 
+@pytest.mark.parametrize("below, sound", [(1, True), (2, False)])
+def test_iterations_that_store_nothing_meet_nobody(below: int, sound: bool) -> None:
+    """As of more threads than a buffer has rows, where the index of its only row is 0."""
+    only = Store(Y, (Int(0),), ONE, op("<", "p", below))
+    if not sound:
+        refuse(nest((Y,), parallel("p", 4, only)), "^no-race")
+        return
+    verify(nest((Y,), parallel("p", 4, only)))
+    init, added = store(Y, (0,), ONE), Store(Y, (Int(0),), plus(load(Y, 0), ONE), op("<", "p", below))
+    refuse(nest((Y,), init, parallel("p", 4, added)), "^no-race")  # others may read it all the same
+
+
 def test_vectorized_lanes_must_not_meet() -> None:
     refuse(nest((Y,), vectorized("v", 4, store(Y, (0,), ONE))), "^no-race: vectorized loop v")
     verify(nest((Y,), loop("o", 2, vectorized("v", 4, store(Y, (plus(times("o", 4), "v"),), ONE)))))

@@ -119,6 +119,17 @@ def test_pooling_has_no_window_behind_the_data(op: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, inputs["x"][:, :, ::2, ::3])
 
 
+@pytest.mark.parametrize("width", [6, 7])  # the window reaches over 7: nothing is left, or one element
+def test_pooling_has_no_window_behind_the_data_where_nothing_is_left(width: int, tmp_path: Path) -> None:
+    single = node("MaxPool", ["x"], "y", kernel_shape=[1, 3], dilations=[1, 3], strides=[3, 1], ceil_mode=1)
+    proto = model([single], {"x": (1, 2, 3, width)}, ["y"], opset=12)
+    inputs = random_inputs(load_model(save(tmp_path, proto)))
+    expected = onnxruntime_values(proto, inputs, ["y"])["y"]
+    assert expected.shape == (1, 2, 1, width - 6)
+    for found in both(proto, inputs, tmp_path):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_pooling_pads_with_less_than_any_number(tmp_path: Path) -> None:
     single = node("MaxPool", ["x"], "y", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     proto = model([single], {"x": (1, 1, 3, 3)}, ["y"])
