@@ -59,6 +59,7 @@ from cross.schedule.untuned import (
     core_of,
     fits_registers,
     one_core_is_enough,
+    overlap_of,
     untuned_tiles,
     vector_sizes,
 )
@@ -200,7 +201,7 @@ def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Ti
     core = core_of(target, group.dtype, group.byte_products)
     wide = wide_axes(owner.axes)
     if not wide:
-        return _reduce_knobs(group, core, 1, 0.0)
+        return _reduce_knobs(plan, group, core, 1, 1, 0.0)
     if group.reduction is None:
         return _elementwise_knobs(plan, owner, core.lanes)
     vectors = vector_sizes(plan, group, core)
@@ -212,8 +213,9 @@ def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Ti
         choices = space_tiles(axis.extent, inner)
         knobs.append(Knob(_knob(owner.name, axis), fields, choices, preferred=tile.choice(place)))
     rows = math.prod(tile.sizes[:-1])
-    step_cycles = rows * core.vectors(tile.sizes[-1]) / Machine.of(target, core.lanes).rate
-    return knobs + _reduce_knobs(group, core, rows, step_cycles)
+    count = core.vectors(tile.sizes[-1])
+    step_cycles = rows * count / Machine.of(target, core.lanes).rate
+    return knobs + _reduce_knobs(plan, group, core, rows, count, step_cycles)
 
 
 def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
@@ -228,12 +230,15 @@ def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
     return knobs
 
 
-def _reduce_knobs(group: Group, core: Core, rows: int, step_cycles: float) -> list[Knob]:
+def _reduce_knobs(
+    plan: Plan, group: Group, core: Core, rows: int, vectors: int, step_cycles: float
+) -> list[Knob]:
     if group.reduction is None:
         return []
     knobs = []
     reduce = wide_axes(group.reduction.reduce_axes)
-    sizes = inner_reduction([axis.extent for axis in reduce], core, rows, step_cycles)
+    overlap = overlap_of(plan, group) if core.in_order else None
+    sizes = inner_reduction([axis.extent for axis in reduce], core, rows, vectors, step_cycles, overlap)
     name = group.reduction_name
     if combines_lanes(group, core):
         sizes = [core.lanes]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from cross.schedule.tiles import divisors
-from cross.schedule.untuned import PAIRED_STEPS, WRITTEN_OUT, Core
+from cross.schedule.untuned import LANE_STEPS, PAIRED_STEPS, WRITTEN_OUT, Core, Overlap, lane_steps
 
 OUT_OF_ORDER_STEPS = 8  # of a loop written out at most: the loop's own instructions weigh little then
 WHOLE_LOOP_CYCLES = 12.0
@@ -16,7 +16,6 @@ one core of a Zen 4 with steps of 14 cycles, in place of 8 steps written out: 3x
 of 512 channels 1.3 times as fast, of 256 1.05, pointwise ones of 1024 1.04. With AVX2, whose steps take 6, a
 MobileNet-v2 would be 0.97 times as fast, others 1.00."""
 PAIRED_WRITTEN_OUT = 224  # where PAIRED_STEPS share 16 bits
-IN_ORDER_STEPS = 4  # written out, as many as one load of a vector of four floats feeds
 
 
 def written_out(core: Core) -> int:
@@ -29,11 +28,18 @@ def has_long_steps(core: Core, step_cycles: float) -> bool:
     return core.masks and step_cycles >= WHOLE_LOOP_CYCLES
 
 
-def inner_reduction(extents: Sequence[int], core: Core, rows: int, step_cycles: float) -> list[int]:
+def inner_reduction(
+    extents: Sequence[int],
+    core: Core,
+    rows: int,
+    vectors: int,
+    step_cycles: float,
+    overlap: Overlap | None = None,
+) -> list[int]:
     """Wanted inner extents of the reduction loops, in loop order; the space takes the closest divisors.
 
-    `rows`: of the register tile, each a statement of every step that is written out. `step_cycles`: of the
-    multiply-adds of a step.
+    `rows`: of the register tile, each a statement of every step that is written out, and of so many
+    `vectors`. `step_cycles`: of the multiply-adds of a step. `overlap`: of a window, see `overlap_of`.
     """
     if not core.in_order or not extents:
         inner = [max(step for step in divisors(extent) if step <= OUT_OF_ORDER_STEPS) for extent in extents]
@@ -48,4 +54,9 @@ def inner_reduction(extents: Sequence[int], core: Core, rows: int, step_cycles: 
         while rows * math.prod(inner) * steps > written_out(core) and steps > core.shared_steps:
             steps //= 2
         return [*inner, steps]
-    return [*inner, 4 * IN_ORDER_STEPS if alone else IN_ORDER_STEPS]
+    if overlap is None and not alone:
+        return [*inner, LANE_STEPS]
+    window, steps = lane_steps(core, rows, vectors, overlap)
+    while steps > LANE_STEPS and rows * steps > written_out(core):
+        steps //= 2
+    return [*inner[:-1], window, steps] if inner else [steps]

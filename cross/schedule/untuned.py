@@ -25,7 +25,7 @@ from cross.expression.language.operations import EIGHTS, SHARED_STEPS
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Read, Reduce, reads_in
 from cross.schedule.cycles import Machine, Nest, far_bytes, nest_cycles
-from cross.schedule.plan import Group, Plan, operand_axes, wide_axes
+from cross.schedule.plan import Group, Plan, operand_axes, operands, wide_axes
 from cross.schedule.reads import nest_of, repeats_lanes
 from cross.schedule.tiles import MOST_FACTORS, WASTE, factors, vector_count, vector_tiles, waste
 from cross.schedule.vector_axis import stride
@@ -33,6 +33,16 @@ from cross.schedule.vector_axis import stride
 WRITTEN_OUT = 192  # statements of a loop body at most
 SIDES = 0.02  # price of a tile's sides: between tiles of one size the one nearest to a square
 IN_ORDER_LATENCY_CYCLES = 8  # between dependent multiply-adds of a Cortex-A53
+LANE_STEPS = 4  # of a sum that one load of a vector of four floats feeds, element by element
+BROADCAST_CYCLES = 0.5
+"""Of a Cortex-A53, for every operand that is repeated, in a step; a load for every LANE_STEPS of them would
+take half as much. Fitted with IN_ORDER_LOOP_CYCLES to its issue model (cross/inspection/cortex_a53.py) of
+pointwise convolutions in 23 tiles of 8 to 21 vectors, which they meet within 6 %."""
+IN_ORDER_LOOP_CYCLES = 4.0  # of an iteration of such a loop beside them
+UNEVEN = 0.97
+"""Price of rows that do not divide an axis evenly, beside what is computed twice: blocks of a chain are whole
+tiles. With it the first chain of a MobileNet-v2 stays whole on a Cortex-A53, 2.7 of 22.4 MB from memory."""
+NEXT_REGISTERS = 3  # with 31 of 32 taken code is a seventh slower (issue model); 29 are fine
 PRODUCT_LATENCY_CYCLES = 4  # between a product of bytes and what adds pairs of it: as many sums of 16 bits
 PAIRED_STEPS = 4  # that share 16 bits where tiles may be multiplied column by column
 LOADED_AHEAD = 2
@@ -144,7 +154,8 @@ def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
         nest, machine = nest_of(plan, group, core.lanes), Machine.of(target, core.lanes)
         if core.in_order:
             windows = [] if group.dtype in FLOATS or group.byte_products else _windows(plan, group)
-            sizes = best_register_tile(extents, core, vectors, operand_axes(plan, group), windows)
+            overlap = overlap_of(plan, group)
+            sizes = best_register_tile(extents, core, vectors, operand_axes(plan, group), windows, overlap)
             tiles[group.owner.name] = Tile(sizes, _saves_reads(nest, machine, sizes), 0.0)
         else:
             if len(nest.operands) == 1:
@@ -301,17 +312,21 @@ def best_register_tile(
     vectors: Sequence[int],
     operands: Operands,
     windows: Sequence[Sequence[NDArray[np.int64]]] = (),
+    overlap: Overlap | None = None,
 ) -> tuple[int, ...]:
     """Sizes of the innermost loops, in axis order, with the largest merit on a core that runs in order.
 
-    Arguments as of `fastest_tile`; operands: what the innermost statement reads; windows: see `_windows`.
+    Arguments as of `fastest_tile`; operands: what the innermost statement reads; windows: see `_windows`;
+    overlap: see `overlap_of`.
     """
     best, best_merit = (1,) * len(extents), 0.0
     for tile, count in _register_tiles(extents, core, vectors, operands):
         counts = (*tile[:-1], count)
         if any(_registers(window, counts) > LOADED_AHEAD * core.registers for window in windows):
             continue
-        merit = tile_merit(counts, operands, core.shared_steps) * tile[-1] / (count * core.lanes)
+        merit = tile_merit(counts, operands, core, overlap) * tile[-1] / (count * core.lanes)
+        for extent, size in zip(extents[:-1], tile[:-1], strict=True):
+            merit *= UNEVEN if extent % size else 1.0
         for extent, size in zip(extents, tile, strict=True):
             merit /= waste(extent, size)
         if not has_broadcasts(counts, operands):  # a window: neighbours read the sides of a tile again
@@ -396,9 +411,57 @@ def has_broadcasts(counts: Sequence[Any], operands: Operands) -> bool:
     return any(len(counts) - 1 not in positions for positions in operands)
 
 
-def tile_merit(counts: Sequence[int], operands: Operands, shared_steps: int = 0) -> float:
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """What neighbours read in common of a sum over a window: along the space axes at some positions an
+    element `moves` by so many, but not all, of the `steps` of the window's last axis."""
+
+    steps: int
+    moves: tuple[tuple[int, int], ...]
+
+    def loaded(self, counts: Sequence[int]) -> float:
+        """The part of a tile's elements that a step loads, where all steps of the axis are written out."""
+        part = 1.0
+        for position, move in self.moves:
+            size = counts[position]
+            part *= ((size - 1) * move + self.steps) / (size * self.steps)
+        return part
+
+
+def overlap_of(plan: Plan, group: Group) -> Overlap | None:
+    """The overlap of what a sum over several axes reads of the operand that is repeated along vectors."""
+    assert group.reduction is not None
+    reduce, wide = wide_axes(group.reduction.reduce_axes), wide_axes(group.reduction.axes)
+    for (_, positions), read in operands(plan, group).items():
+        step = stride(read, reduce[-2]) if len(reduce) > 1 else None
+        if step and len(wide) - 1 not in positions:
+            strides = [(position, stride(read, wide[position])) for position in positions]
+            steps = reduce[-2].extent
+            moves = [(at, move // step) for at, move in strides if move and move % step == 0]
+            return Overlap(steps, tuple((at, move) for at, move in moves if move < steps))
+    return None
+
+
+def lane_steps(core: Core, rows: int, vectors: int, overlap: Overlap | None) -> tuple[int, int]:
+    """How many steps of a sum are written out on a core that runs in order, for a tile of so many rows of
+    vectors: along the last axis of a window, and along channels.
+
+    One load of a vector has an operand's elements for LANE_STEPS channels. More steps are written out where
+    registers are left for the next ones, which are loaded before the last element of these is used; or where
+    neighbours share them.
+    """
+    fits = rows * vectors + vectors + rows <= core.registers - NEXT_REGISTERS
+    if overlap is None:
+        return 1, 4 * LANE_STEPS if fits else LANE_STEPS
+    shared = any(move == 1 for _, move in overlap.moves)
+    return overlap.steps if fits or shared else 1, LANE_STEPS
+
+
+def tile_merit(
+    counts: Sequence[int], operands: Operands, core: Core, overlap: Overlap | None = None
+) -> float:
     """Share of the FMA peak that a step with full lanes can reach on a core that runs in order."""
-    accumulators = math.prod(counts)
+    accumulators, shared_steps = math.prod(counts), core.shared_steps
     vectors, broadcasts = operand_counts(counts, operands)
     if shared_steps:  # two operands move to vector registers in a cycle; an addition takes two, once for all
         waiting = max(0, PRODUCT_LATENCY_CYCLES - accumulators)  # of more rows, additions fill the time
@@ -407,6 +470,9 @@ def tile_merit(counts: Sequence[int], operands: Operands, shared_steps: int = 0)
         # beside each multiplication one load, shift or flip of signs issues
         beside = vectors + broadcasts * (1 + 2 / shared_steps)
         return float(accumulators / (cycles + max(0.0, beside - accumulators)))
-    # One instruction a cycle: of every four steps one loads the broadcast operands, all load the vectors.
-    issued = accumulators + vectors + broadcasts / 4
-    return float(accumulators / max(issued, IN_ORDER_LATENCY_CYCLES))
+    issued = float(accumulators + vectors)  # one instruction a cycle
+    if broadcasts:
+        window, channels = lane_steps(core, broadcasts, counts[-1], overlap)
+        loaded = broadcasts * (overlap.loaded(counts) if overlap is not None and window > 1 else 1.0)
+        issued += BROADCAST_CYCLES * loaded + IN_ORDER_LOOP_CYCLES / (window * channels)
+    return accumulators / max(issued, IN_ORDER_LATENCY_CYCLES)

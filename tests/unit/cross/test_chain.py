@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boards.board import load
 from cross.codegen.buffers import bound_extent
@@ -282,12 +283,12 @@ def test_overlapping_rows_of_a_bottleneck_cost_less_than_memory() -> None:
 
 
 @pytest.mark.parametrize(("channels", "blocks"), [(72, True), (100, False)])
-def test_blocks_hold_all_channels_or_there_are_none(channels: int, blocks: bool) -> None:
-    """Parts of them, as whole vectors of 8 would make them of 100, would compute what overlaps once more."""
+def test_blocks_hold_even_parts_of_the_channels_or_there_are_none(channels: int, blocks: bool) -> None:
+    """Others, as whole vectors of 8 would make them of 100, would compute what overlaps once more."""
     space = cpu_space(joined(pointwise(56, 16, channels), depthwise(56, channels)), TARGET)
     fields = space.fields(space.default())
     held = math.prod(fields[f"relu_.i3.{level}"] for level in (1, 2, 3))
-    assert (fields["chain"] != NESTS, held == channels) == (blocks, blocks)
+    assert (fields["chain"] != NESTS, channels % held == 0) == (blocks, blocks)
 
 
 def test_weights_that_every_block_would_read_again_leave_operators_alone() -> None:
@@ -311,3 +312,17 @@ def test_what_is_read_backwards_is_no_link() -> None:
         reader = Operator("pointwise", (data, weight), conv2d(rows, weight, Window()), frozenset({1}))
         chain = chain_of(make_plan(joined(depthwise(9, 8), reader)))
         assert len(chain.links if chain else ()) == links
+
+
+def test_where_no_window_fits_channels_are_cut_if_all_cores_have_one_second_cache() -> None:
+    """All channels of five rows fill more than half of a core's part of it, and blocks of rows overlap."""
+    links = (pointwise(14, 80, 480), depthwise(14, 480))
+    for target, cut in ((A53, True), (replace(A53, l3_bytes=8 << 20), False)):
+        space = cpu_space(joined(*links), target)
+        fields = space.fields(space.default())
+        sizes = {
+            axis: math.prod(fields[f"relu_.{axis}.{level}"] for level in (1, 2, 3)) for axis in ("i1", "i3")
+        }
+        assert (fields["chain"] == BLOCKS, sizes["i1"] == 14 and 480 % sizes["i3"] == 0) == (cut, cut)
+        assert not cut or sizes["i3"] < 480
+        assert (saved_seconds(links, joined(*links), target) > 1e-4) == cut

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -470,6 +471,37 @@ def test_a_core_in_order_reads_weights_that_its_cache_cannot_hold_once(
 ) -> None:
     """1 MiB of weights behind 512 KiB of cache, against 16 KiB: every tile of rows would read all of them."""
     assert default(layer(m, k, n), A53)["space_order"] == turned
+
+
+@pytest.mark.parametrize(
+    ("size", "inner", "outer", "kernel", "stride", "part"),
+    [
+        (13, 64, 96, 1, 1, 0.65),  # rows of which none divides the image, and all of it is one too many
+        (14, 64, 96, 1, 1, 0.71),  # a tile that leaves no register for what 16 steps load ahead
+        (28, 32, 48, 3, 2, 0.73),  # neighbours that share little of a window
+        (7, 32, 60, 3, 1, 0.81),  # and those that share most of it
+    ],
+)
+def test_a_core_in_order_is_fed_as_fast_as_registers_last(
+    size: int, inner: int, outer: int, kernel: int, stride: int, part: float
+) -> None:
+    """The part of the peak by the issue model, without what overlapping tiles compute twice."""
+    data, weight = placeholder((1, size, size, inner), "X"), placeholder((kernel, kernel, inner, outer), "W")
+    pads = (kernel // 2,) * 4
+    convolution = conv2d(data, weight, Window((stride, stride), pads), name="conv")
+    space = cpu_space(Operator("conv", (data, weight), convolution, frozenset({1})), A53, winograd=False)
+    fields = space.fields(space.default())
+    sizes = [fields[f"conv.{axis}.3"] for axis in ("y", "x", "c")]
+    computed = [
+        -(-axis.extent // tile) * tile for axis, tile in zip(convolution.axes[1:], sizes, strict=True)
+    ]
+    hot = inspect(
+        "conv", Programs(space).nest(space.configuration(space.batch([space.default()])[0])), A53
+    ).hot
+    assert hot is not None
+    useful = math.prod(convolution.shape[1:]) / math.prod(computed)
+    assert hot.predictions[0].model == "cortex-a53 issue model"
+    assert hot.predictions[0].peak_share * useful > part
 
 
 @pytest.mark.parametrize("target", [AVX2, AVX512], ids=["avx2", "avx512"])
