@@ -325,8 +325,10 @@ def best_register_tile(
         if any(_registers(window, counts) > LOADED_AHEAD * core.registers for window in windows):
             continue
         merit = tile_merit(counts, operands, core, overlap) * tile[-1] / (count * core.lanes)
-        for extent, size in zip(extents[:-1], tile[:-1], strict=True):
-            merit *= UNEVEN if extent % size else 1.0
+        if not core.shared_steps:  # chosen for sums of floats
+            merit *= UNEVEN ** sum(
+                extent % size > 0 for extent, size in zip(extents[:-1], tile, strict=False)
+            )
         for extent, size in zip(extents, tile, strict=True):
             merit /= waste(extent, size)
         if not has_broadcasts(counts, operands):  # a window: neighbours read the sides of a tile again
