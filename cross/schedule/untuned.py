@@ -34,10 +34,10 @@ WRITTEN_OUT = 192  # statements of a loop body at most
 SIDES = 0.02  # price of a tile's sides: between tiles of one size the one nearest to a square
 IN_ORDER_LATENCY_CYCLES = 8  # between dependent multiply-adds of a Cortex-A53
 LANE_STEPS = 4  # of a sum that one load of a vector of four floats feeds, element by element
-BROADCAST_CYCLES = 0.5
+BROADCAST_CYCLES = 0.55
 """Of a Cortex-A53, for every operand that is repeated, in a step; a load for every LANE_STEPS of them would
 take half as much. Fitted with IN_ORDER_LOOP_CYCLES to its issue model (cross/inspection/cortex_a53.py) of
-pointwise convolutions in 23 tiles of 8 to 21 vectors, which they meet within 6 %."""
+pointwise convolutions in 21 tiles of 8 to 21 vectors, which they meet within 6 %."""
 IN_ORDER_LOOP_CYCLES = 4.0  # of an iteration of such a loop beside them
 UNEVEN = 0.97
 """Price of rows that do not divide an axis evenly, beside what is computed twice: blocks of a chain are whole
