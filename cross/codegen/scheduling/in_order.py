@@ -46,6 +46,7 @@ GROUP: Final = 3  # multiply-adds between two loads
 LEAST: Final = 24  # multiply-adds in a body: below, a loop is bound by latency and LLVM's order is as good
 LEAST_USES: Final = 1  # multiply-adds to a load
 LOAD_LATENCY: Final = 4  # multiply-adds between the start of a load and its first use
+SHORT_LATENCY: Final = 3  # where registers do not last for more: the fewest stalls by the model
 # Multiply-adds between the start of a load and the first use of the one before it. PAIRED: the high half of
 # one and the low half of the next are moved in the same cycle; UNPAIRED: fewer vectors are alive.
 PAIRED: Final = 1
@@ -108,11 +109,12 @@ def arranged(body: Sequence[Line], fresh: Callable[[str], str]) -> list[Line] | 
             return None
     if len(sums) < LEAST:
         return None
-    for by_element, spacing, order in (
-        (True, PAIRED, _weight_by_weight),
-        (True, UNPAIRED, _weight_by_weight),
-        (False, PAIRED, _place_by_place),
-        (False, PAIRED, _as_written),
+    for by_element, spacing, latency, order in (
+        (True, PAIRED, LOAD_LATENCY, _weight_by_weight),
+        (True, UNPAIRED, LOAD_LATENCY, _weight_by_weight),
+        (True, PAIRED, SHORT_LATENCY, _weight_by_weight),
+        (False, PAIRED, LOAD_LATENCY, _place_by_place),
+        (False, PAIRED, LOAD_LATENCY, _as_written),
     ):
         pure = dict(addresses)
         reads = [_read(line) for line in loads]
@@ -127,7 +129,7 @@ def arranged(body: Sequence[Line], fresh: Callable[[str], str]) -> list[Line] | 
             for read in writer.reads_of(line.instruction):
                 read.first_use = min(read.first_use, position)
                 read.last_use = position
-        _place(reads, len(ordered), spacing)
+        _place(reads, len(ordered), spacing, latency)
         if _registers(reads, ordered) <= REGISTERS:
             return writer.write(ordered)
     return None
@@ -256,18 +258,18 @@ def _in_order(ordered: list[Definition], sums: list[Definition]) -> list[Definit
     return ordered
 
 
-def _place(reads: list[_Read], count: int, spacing: int) -> None:
+def _place(reads: list[_Read], count: int, spacing: int, latency: int) -> None:
     """Every load in the last slot that is early enough, and no more than their share in a slot.
 
-    A load also starts `spacing` multiply-adds before the one used before it is needed: two halves in one
-    slot, the low one of a vector and the high one of another, share a cycle.
+    A load starts `latency` multiply-adds before its first use, and `spacing` before the one used before it is
+    needed: two halves in one slot, the low one of a vector and the high one of another, share a cycle.
     """
     groups = -(-count // GROUP)
     share = max(2, -(-len(reads) // groups))
     free, taken = groups, 0
     ordered = sorted(reads, key=lambda read: read.first_use)
     for before, read in zip([None, *ordered[:-1]][::-1], ordered[::-1], strict=True):
-        wanted = (read.first_use - LOAD_LATENCY) // GROUP
+        wanted = (read.first_use - latency) // GROUP
         if before is not None:
             wanted = min(wanted, (before.first_use - spacing) // GROUP)
         if wanted < free:
