@@ -105,8 +105,8 @@ def _sizes(chain: Chain, target: Target, tiles: Mapping[str, Tile]) -> Iterator[
 
     The vector axis, as of the channels of a depthwise convolution, is cut evenly into whole tiles, where one
     second cache is there for all cores. In front of a third one it stays whole: what is read next lies with
-    other cores then, and takes longer than is saved (measured on one Emerald Rapids Xeon: a MobileNet-v1 in
-    such blocks 0.98 and 0.95 times, a MobileNet-v2 1.0 and 0.96 times as fast on one and two threads).
+    other cores then. On one Emerald Rapids Xeon and two threads a MobileNet-v2 in such blocks was 0.96 times
+    as fast, a MobileNet-v1 0.95 to 1.03 times by the size of the blocks; on one thread they were 0.98 to 1.0.
     """
     vector, last = wide_axes(chain.last.owner.axes)[-1], tiles.get(chain.last.owner.name)
     tile = vector.extent if target.l3_bytes else last.sizes[-1] if last else 1

@@ -41,7 +41,7 @@ pointwise convolutions in 21 tiles of 8 to 21 vectors, which they meet within 6 
 IN_ORDER_LOOP_CYCLES = 4.0  # of an iteration of such a loop beside them
 UNEVEN = 0.97
 """Price of rows that do not divide an axis evenly, beside what is computed twice: blocks of a chain are whole
-tiles. With it the first chain of a MobileNet-v2 stays whole on a Cortex-A53, 2.7 of 22.4 MB from memory."""
+tiles. So the first chain of a MobileNet-v2 stays whole on a Cortex-A53: 19.2 MB from memory, not 22.5."""
 NEXT_REGISTERS = 3  # with 31 of 32 taken code is a seventh slower (issue model); 29 are fine
 PRODUCT_LATENCY_CYCLES = 4  # between a product of bytes and what adds pairs of it: as many sums of 16 bits
 PAIRED_STEPS = 4  # that share 16 bits where tiles may be multiplied column by column
