@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,10 @@ from cross.expression.language.tensor import Axis, Tensor, reads_in
 from cross.schedule.chain import Chain, chain_of
 from cross.schedule.cycles import CACHE_SHARE, L2_BYTES_PER_CYCLE, L2_HIDDEN
 from cross.schedule.lane_packing import with_packed_lanes
-from cross.schedule.plan import Group, Plan, make_plan, wide_axes
+from cross.schedule.plan import Group, Plan, make_plan, varying_axes, wide_axes
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, waste
 from cross.schedule.untuned import Tile, untuned_tiles
-from cross.schedule.vector_axis import coefficient, with_vector_axes
+from cross.schedule.vector_axis import with_vector_axes
 from cross.schedule.winograd.stages import algorithms
 
 BLOCK_SHARE = 0.5  # of a cache for what is handed over; inputs, weights and outputs pass through beside it
@@ -89,8 +89,11 @@ def saved_seconds(separate: Sequence[Operator], chain: Operator, target: Target)
 def best_block(plan: Plan, chain: Chain, target: Target, tiles: Mapping[str, Tile]) -> Block | None:
     """The block that saves most, with tiles of registers by owners' names; None where none surely saves."""
     cost = _Cost(plan, chain, target, tiles)
-    sizes_of_blocks = _sizes(chain, target, tiles)
-    found = [(sizes, steps) for sizes in sizes_of_blocks for steps in (1, *_steps(chain, sizes, target))]
+    found = [
+        (sizes, steps)
+        for sizes in _sizes(chain, target, tiles)
+        for steps in (1, *_steps(chain, sizes, target))
+    ]
     all_sizes = {axis: np.array([sizes[axis] for sizes, _ in found]) for axis in chain.outer}
     saved_s = cost.saved_seconds(all_sizes, np.array([steps for _, steps in found]))
     best = int(np.argmax(saved_s))
@@ -108,31 +111,29 @@ def _sizes(chain: Chain, target: Target, tiles: Mapping[str, Tile]) -> Iterator[
     other cores then. On one Emerald Rapids Xeon and two threads a MobileNet-v2 in such blocks was 0.96 times
     as fast, a MobileNet-v1 0.95 to 1.03 times by the size of the blocks; on one thread they were 0.98 to 1.0.
     """
-    vector, last = wide_axes(chain.last.owner.axes)[-1], tiles.get(chain.last.owner.name)
-    tile = vector.extent if target.l3_bytes else last.sizes[-1] if last else 1
-    counts = [count for count in divisors(vector.extent) if count <= MOST_FACTORS]  # as the knobs have them
-    even = [tile * count for count in counts if vector.extent % (tile * count) == 0]
-    parts = sorted({vector.extent, *even})
+    vector = wide_axes(chain.last.owner.axes)[-1]
+    parts = [vector.extent] if target.l3_bytes else _even_parts(vector, tiles.get(chain.last.owner.name))
     choices = [parts if axis is vector else block_sizes(axis) for axis in chain.outer]
     for sizes in itertools.product(*choices):
         yield dict(zip(chain.outer, sizes, strict=True))
 
 
-def _inputs(plan: Plan, group: Group, read: Iterable[Tensor]) -> list[tuple[Group, Tensor, bool]]:
-    """What a group reads that no stage computes, and whether at an index that its vector axis moves."""
-    vector = group.reading.axes[-1]
-    found = []
-    for item in read:
-        if item.body is None:
-            reads = reads_in(plan.body(group.reading, padding_inlined=True))
-            indices = [index for place in reads if place.tensor is item for index in place.indices]
-            found.append((group, item, any(coefficient(index, vector) != 0 for index in indices)))
-    return found
+def _even_parts(vector: Axis, tile: Tile | None) -> list[int]:
+    """Sizes that cut a vector axis evenly into whole tiles, as far as its knob has them, and all of it."""
+    each = tile.sizes[-1] if tile else 1
+    counts = [count for count in divisors(vector.extent) if count <= MOST_FACTORS]
+    return sorted({vector.extent, *(each * count for count in counts if vector.extent % (each * count) == 0)})
 
 
 def block_sizes(axis: Axis) -> list[int]:
     """Parts of an axis that cover it with little overlap."""
     return [size for size in factors(axis.extent, LARGEST_BLOCK) if waste(axis.extent, size) <= BLOCK_WASTE]
+
+
+def _share(group: Group, computed: Mapping[str, Sequence[Any]]) -> Any:
+    """How much of its vector axis a group computes for a block, and so of its weights, which lie along it,
+    reads; a number or an array."""
+    return computed[group.owner.name][-1] / group.owner.axes[-1].extent
 
 
 def _step(chain: Chain, sizes: Mapping[Axis, Any], steps: Any) -> Mapping[Axis, Any]:
@@ -166,18 +167,23 @@ class _Cost:
             for axis, size in zip(wide_axes(group.owner.axes), tiles[group.owner.name].sizes, strict=True)
         }
         self.weight_bytes: dict[str, int] = {}
-        self.inputs: list[tuple[Group, Tensor, bool]] = []
+        # What no stage computes: the group that reads it, bytes, and whether along the group's vector axis.
+        self.inputs: list[tuple[Group, int, bool]] = []
         passes: Counter[Tensor] = Counter()
         for group in (chain.last, *chain.producers):
             reading = group.reading
             steps = math.prod(axis.extent for axis in reading.reduce_axes) if group.reduction else 0
             self.steps[group.owner.name] = steps * group.owner.elements
-            read = {item.tensor for item in reads_in(plan.body(reading, padding_inlined=True))}
+            reads = reads_in(plan.body(reading, padding_inlined=True))
+            read = {item.tensor for item in reads}
             weights = {item for item in read if item.name in plan.constants}
             self.weight_bytes[group.owner.name] = sum(item.size_bytes for item in weights)
             self.read_bytes[group.owner.name] = sum(item.size_bytes for item in read - weights)
-            self.inputs += _inputs(plan, group, read - weights)
-            passes.update(item for item in read - weights if item.body is None)
+            axes = wide_axes(reading.axes)
+            along = {item.tensor for item in reads if len(axes) - 1 in varying_axes(item, axes)}
+            inputs = [item for item in read - weights if item.body is None]
+            self.inputs += [(group, item.size_bytes, item in along) for item in inputs]
+            passes.update(inputs)
         rate = target.clock_hz * target.threads
         self.step_s = 2.0 / (target.flops_per_cycle * rate)
         self.arithmetic_s = self.step_s * sum(self.steps.values())
@@ -216,11 +222,11 @@ class _Cost:
             lost = lost + (blocks * part - 1.0) * self.arithmetic_s
         else:
             lost = lost + self._again(blocks, steps, computed) / REACHED * self.step_s
-        parts = self._parts(extents)
+        vector = wide_axes(self.chain.last.owner.axes)[-1]
+        parts = -(-vector.extent // extents[vector])  # into which blocks cut the vector axis
         weight_bytes = sum(
-            size * self._part(group, computed[group.owner.name])
+            self.weight_bytes[group.owner.name] * _share(group, computed)
             for group in (self.chain.last, *self.chain.producers)
-            if (size := self.weight_bytes[group.owner.name])
         )
         weight_cycles = (1.0 - L2_HIDDEN) * weight_bytes / L2_BYTES_PER_CYCLE
         begun_cycles = ROWS_CYCLES if self.chain.of_rows else BLOCK_CYCLES
@@ -239,30 +245,19 @@ class _Cost:
             saved = saved + (times - 1) * item.size_bytes * again_s
         return np.where(possible, saved - lost, 0.0)
 
-    def _parts(self, extents: Mapping[Axis, Any]) -> Any:
-        """Into how many blocks the vector axis is cut."""
-        vector = wide_axes(self.chain.last.owner.axes)[-1]
-        return -(-vector.extent // extents[vector])
-
-    def _part(self, group: Group, region: Sequence[Any]) -> Any:
-        """How much of a group's vector axis a region takes; weights are read along it."""
-        return region[-1] / group.owner.axes[-1].extent
-
     def _inputs_again_s(
         self, others: Any, parts: Any, handed: Any, computed: Mapping[str, Sequence[Any]]
     ) -> Any:
-        """Seconds to read again for each of the `parts` of the vector axis what one of them reads, with so
-        many blocks along the `others`: from beyond the caches where these do not hold it with what is handed
-        over and made."""
+        """Seconds to read inputs again for each of the `parts` of the vector axis, with so many blocks along
+        the `others`: from beyond the caches where these do not hold, for every core, its part of an input
+        with what is handed over and made."""
         made = self.chain.last.owner.size_bytes / (parts * others)
         free = CACHE_SHARE * self._all_bytes() - self.target.threads * (handed + made)
-        near_s = (1.0 - L2_HIDDEN) / L2_BYTES_PER_CYCLE / (self.target.clock_hz * self.target.threads)
         seconds: Any = 0.0
-        for group, item, apart in self.inputs:
-            each = self._part(group, computed[group.owner.name]) if apart else 1.0
-            read = np.maximum(parts * each - 1.0, 0.0)
-            far = np.minimum(others, self.target.threads) * item.size_bytes / others > free
-            seconds = seconds + read * item.size_bytes * np.where(far, self.far_s, near_s)
+        for group, size_bytes, along in self.inputs:
+            again = np.maximum(parts * (_share(group, computed) if along else 1.0) - 1.0, 0.0)
+            held = np.minimum(others, self.target.threads) * size_bytes / others
+            seconds = seconds + again * size_bytes * np.where(held > free, self.far_s, self.near_s)
         return seconds
 
     def _in_whole_tiles(
