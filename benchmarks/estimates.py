@@ -38,11 +38,12 @@ from cross.expression import Operator
 from cross.loopnest.program import Programs
 from cross.schedule import cpu_space
 from cross.schedule.alternatives import AlternativeSpaces
+from cross.schedule.core import core_of
 from cross.schedule.cycles import Machine, Nest
 from cross.schedule.plan import Plan, make_plan, wide_axes
 from cross.schedule.reads import nest_of
 from cross.schedule.space import Configuration, ScheduleSpace
-from cross.schedule.untuned import Tile, combines_lanes, core_of, estimated_tiles, vector_sizes
+from cross.schedule.untuned import Tile, combines_lanes, estimated_tiles, vector_sizes
 from toolkit.model.distinct import distinct_operators
 from toolkit.model.load import load_model
 

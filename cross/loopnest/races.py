@@ -18,6 +18,8 @@ iterations then store the same value into a shared element, because lowering com
 own index alone, and an aligned store of one scalar is never seen half done; so the order of the two stores
 changes nothing. That holds only for elements that are written and never read inside the loop (a sum kept in
 such a buffer would be torn), which is checked.
+
+Iterations in which guards let no store happen, as of more threads than a buffer has rows, are left out.
 """
 
 from __future__ import annotations

@@ -41,8 +41,10 @@ from cross.schedule import matrix_tiles
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.chain import Chain, chain_of
 from cross.schedule.chain_cost import Block, best_block, block_sizes
+from cross.schedule.core import Core, core_of, fits_registers
 from cross.schedule.cpu_schedule import BLOCKS, NESTS, SLIDING, cpu_schedule, tile_field, unroll_knob
 from cross.schedule.cycles import Machine
+from cross.schedule.in_order_tiles import overlap_of
 from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.lane_packing import with_packed_lanes
 from cross.schedule.matrix_tiles import tiled_groups
@@ -53,13 +55,9 @@ from cross.schedule.space import DIRECT, Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_tiles
 from cross.schedule.tiling import StageKnobs
 from cross.schedule.untuned import (
-    Core,
     Tile,
     combines_lanes,
-    core_of,
-    fits_registers,
     one_core_is_enough,
-    overlap_of,
     untuned_tiles,
     vector_sizes,
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from cross.schedule.core import PAIRED_STEPS, WRITTEN_OUT, Core
+from cross.schedule.in_order_tiles import LANE_STEPS, Overlap, lane_steps
 from cross.schedule.tiles import divisors
-from cross.schedule.untuned import LANE_STEPS, PAIRED_STEPS, WRITTEN_OUT, Core, Overlap, lane_steps
 
 OUT_OF_ORDER_STEPS = 8  # of a loop written out at most: the loop's own instructions weigh little then
 WHOLE_LOOP_CYCLES = 12.0
@@ -54,7 +55,7 @@ def inner_reduction(
         while rows * math.prod(inner) * steps > written_out(core) and steps > core.shared_steps:
             steps //= 2
         return [*inner, steps]
-    if overlap is None and not alone:
+    if overlap is None and not alone:  # no operand is repeated, as in a depthwise convolution
         return [*inner, LANE_STEPS]
     window, steps = lane_steps(core, rows, vectors, overlap)
     while steps > LANE_STEPS and rows * steps > written_out(core):

@@ -377,8 +377,10 @@ def reduction(draft: Draft) -> None:
         draft.op, 1e30
     )
     data = draft.data(shape, most)
-    if draft.op == "ReduceProd":  # no order of the factors overflows or loses digits on the way
-        largest = 2.0 ** min(10.0, 120.0 / max(1, data.size))
+    if draft.op == "ReduceProd":
+        # No order of the factors overflows or is below normal numbers on the way: all together are within
+        # 120 of the 126 powers of two that float32 has on either side of 1.
+        largest = 2.0 ** (120.0 / max(1, data.size))
         data = np.sign(data) * np.clip(np.abs(data), 1.0 / largest, largest)
     draft.input(data.astype(np.float32))
     count = int(draft.rng.integers(0, rank + 1))

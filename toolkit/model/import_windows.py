@@ -89,8 +89,9 @@ def _geometry(source: Source, kernel: Sequence[int]) -> _Geometry:
         raise source.refuse(f"negative pads {list(pads)} are not supported")
     padded = [data.shape[2 + i] + pads[i] + pads[dimensions + i] for i in range(dimensions)]
     outside = any(map(int.__gt__, reach, padded))
-    some = source.integer("ceil_mode", 0) or 0 in output.shape[2:]  # or nothing is computed
-    if outside and (not some or min(output.shape[2:]) < 0):
+    computes_nothing = 0 in output.shape[2:]
+    allowed = computes_nothing or source.integer("ceil_mode", 0)
+    if outside and (not allowed or min(output.shape[2:]) < 0):
         raise source.refuse(
             f"its window reaches over {reach} elements, which its data with padding, {padded}, does not have",
             "export the model for larger data",

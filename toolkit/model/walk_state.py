@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,20 +133,21 @@ class WalkState:
         if unknown:
             what = f"the size of its output {unknown[0]!r} depends on data"
             raise self.refuse(node, what, TENSORS_ONLY)
-        self._add_empty(node, [item for item in node.proto.output if item and item in self.types])
+        self._add_empty(node)
 
-    def _add_empty(self, node: OnnxNode, outputs: Sequence[str]) -> None:
-        """The outputs without elements: nothing computes them.
+    def _add_empty(self, node: OnnxNode) -> None:
+        """Add the outputs without elements, which nothing computes.
 
         Where another size is negative the node is imported, so that its importer says why it cannot be.
         """
-        empty = [item for item in outputs if min(self._shape(item), default=1) == 0]
-        if empty and self._has_shape(node) and outputs[0] in self.read:
-            inferred_shape = self._shape(outputs[0])
-            source = self._with_own_shape(node)
+        typed = [item for item in node.proto.output if item and item in self.types]
+        empty = [item for item in typed if min(self._shape(item), default=1) == 0]
+        first = node.proto.output[0]
+        if empty and first in self.read and self._has_shape(node):
+            inferred_shape, own_shape = self._shape(first), self._with_own_shape(node).output.shape
             for item in empty:
-                if self._shape(item) == inferred_shape:  # places of maxima are as many as these
-                    self._reshape(item, source.output.shape)
+                if self._shape(item) == inferred_shape:  # the places of maxima have the shape of these
+                    self._reshape(item, own_shape)
         for item in empty:
             self.builder.add(Value(item, self._shape(item), dtype_of(self.types[item].tensor_type.elem_type)))
 

@@ -26,6 +26,7 @@ from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor
+from cross.schedule.core import core_of
 from cross.schedule.cycles import Machine
 from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.primitives import (
@@ -44,7 +45,6 @@ from cross.schedule.primitives import (
 from cross.schedule.reduction_steps import has_long_steps
 from cross.schedule.space import Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import divisors, factors, vector_count, vector_tiles, waste
-from cross.schedule.untuned import core_of
 from cross.schedule.winograd.cycles import (
     LARGEST_BLOCK,
     handed_bytes,

@@ -283,12 +283,18 @@ def test_overlapping_rows_of_a_bottleneck_cost_less_than_memory() -> None:
 
 
 @pytest.mark.parametrize(("channels", "blocks"), [(72, True), (100, False)])
-def test_blocks_hold_even_parts_of_the_channels_or_there_are_none(channels: int, blocks: bool) -> None:
-    """Others, as whole vectors of 8 would make them of 100, would compute what overlaps once more."""
-    space = cpu_space(joined(pointwise(56, 16, channels), depthwise(56, channels)), TARGET)
+@pytest.mark.parametrize("l3_bytes", [0, 8 << 20])
+def test_blocks_hold_all_channels_or_even_parts_or_there_are_none(
+    channels: int, blocks: bool, l3_bytes: int
+) -> None:
+    """Others, as whole vectors of 8 would make them of 100, would compute what overlaps once more; parts
+    are for cores that have one second cache."""
+    target = replace(TARGET, l3_bytes=l3_bytes)
+    space = cpu_space(joined(pointwise(56, 16, channels), depthwise(56, channels)), target)
     fields = space.fields(space.default())
     held = math.prod(fields[f"relu_.i3.{level}"] for level in (1, 2, 3))
-    assert (fields["chain"] != NESTS, channels % held == 0) == (blocks, blocks)
+    fits = held == channels if l3_bytes else channels % held == 0
+    assert (fields["chain"] != NESTS, fits) == (blocks, blocks)
 
 
 def test_weights_that_every_block_would_read_again_leave_operators_alone() -> None:

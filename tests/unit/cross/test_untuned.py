@@ -27,6 +27,7 @@ from cross.loopnest import Programs, verify
 from cross.loopnest.affine import affine, rejoined
 from cross.loopnest.nodes import For, LoopKind, Var, add, mul, statements
 from cross.schedule import cpu_space
+from cross.schedule.core import core_of
 from cross.schedule.cycles import (
     L3_BYTES_PER_CYCLE,
     L3_HIDDEN,
@@ -40,7 +41,7 @@ from cross.schedule.lane_packing import packed_steps, with_packed_lanes
 from cross.schedule.plan import make_plan
 from cross.schedule.reads import nest_of
 from cross.schedule.tiles import vector_count, vector_tiles
-from cross.schedule.untuned import ONE_CORE_PREFERRED_FLOPS, core_of, fastest_tile
+from cross.schedule.untuned import ONE_CORE_PREFERRED_FLOPS, fastest_tile
 from tests.fuzz.kernels import Job, compile_jobs, run_here
 from tests.interpreter.interpreter import interpret
 from tests.targets import AVX2
@@ -495,9 +496,7 @@ def test_a_core_in_order_is_fed_as_fast_as_registers_last(
     computed = [
         -(-axis.extent // tile) * tile for axis, tile in zip(convolution.axes[1:], sizes, strict=True)
     ]
-    hot = inspect(
-        "conv", Programs(space).nest(space.configuration(space.batch([space.default()])[0])), A53
-    ).hot
+    hot = inspect("conv", Programs(space).nest(space.default()), A53).hot
     assert hot is not None
     useful = math.prod(convolution.shape[1:]) / math.prod(computed)
     assert hot.predictions[0].model == "cortex-a53 issue model"
