@@ -8,12 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
+from device_runtime.measure.trial import TIMED_CALLS
 from device_runtime.protocol import BufferRequest, MeasureRequest, Timing
 from toolkit.measure.session import Session
 
 ELEMENTS = 1024
 WORKSPACE_BYTES = 100
-QUICK = Timing(number=1, repeat=2, min_repeat_ms=0.1, warmup=1)
+CALLS = 2 * TIMED_CALLS * 4
+"""Enough timed calls for a kernel of two threads to be called apart on four sets of data, however long
+they take on a busy machine."""
+QUICK = Timing(number=CALLS // 2, repeat=2, min_repeat_ms=0.1, warmup=1)
 TIMEOUT_S = 0.5
 ENDING_S = 5.0  # a process that was killed takes milliseconds to end
 

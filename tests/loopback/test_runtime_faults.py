@@ -15,7 +15,15 @@ from boards.board import Board, load
 from cross.link import compile_c, embed, link, native_objects
 from device_runtime.protocol import Timing
 from tests.loopback.conftest import CompileKernels, descendants, in_folder, state_and_parent
-from tests.loopback.kernels import QUICK, TIMEOUT_S, Kernels, assert_right, kernel_processes, left_behind
+from tests.loopback.kernels import (
+    CALLS,
+    QUICK,
+    TIMEOUT_S,
+    Kernels,
+    assert_right,
+    kernel_processes,
+    left_behind,
+)
 from tests.targets import HOST
 from toolkit.measure.session import Session, open_session
 
@@ -240,7 +248,7 @@ WRONG = [
 @pytest.mark.parametrize(("symbol", "text"), WRONG)
 def test_a_wrong_answer_is_found_on_the_board(lab: Lab, symbol: str, text: str) -> None:
     session, kernels = lab
-    timing = Timing(number=2, max_number=2, repeat=1, min_repeat_ms=0.0, warmup=0)
+    timing = Timing(number=CALLS, max_number=CALLS, repeat=1, min_repeat_ms=0.0, warmup=0)
     result = session.measure(kernels.request(symbol, timing))
     assert result.error is not None
     assert result.error.kind == "wrong_answer"
