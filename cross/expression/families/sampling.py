@@ -255,7 +255,7 @@ def region_bins(regions: Tensor, extent: int, bins: int, dimension: int, scale: 
 
     def body(region: Term, place: Term, element: Term) -> Term:
         start, end = (_rounded(regions[region, item] * scale) for item in (2 - dimension, 4 - dimension))
-        size = maximum(end - start + 1.0, 1.0) * (1.0 / bins)
+        size = maximum(end - start + 1.0, 1.0) / float(bins)
         own, number = cast(start.dtype, element), cast(start.dtype, place)
         begins = own >= start + floor(number * size)
         inside = logical_and(begins, own < start + call("ceil", (number + 1.0) * size))

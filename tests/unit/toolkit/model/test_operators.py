@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.onnx_models import model, node, onnxruntime_values, random_inputs, save
+from tests.whole_models import run_generated
 from toolkit.errors import ModelError
 from toolkit.model.importers import IMPORTERS
 from toolkit.model.load import load_model
@@ -287,6 +288,21 @@ def test_every_importer_has_a_case() -> None:
     elsewhere = {"CastLike", "Not", "MaxRoiPool", "ConvTransposeInteger"}
     missing = set(IMPORTERS) - {case.op for case in CASES} - in_node_cases - elsewhere
     assert not missing
+
+
+def test_bins_of_regions_end_where_their_quotient_does(tmp_path: Path) -> None:
+    """Of three bins of seven columns the last ends at column 7; three times a rounded third of 7 is more."""
+    pool = node("MaxRoiPool", ["x", "rois"], ["y"], pooled_shape=[1, 3])
+    shapes = {"x": (1, 1, 1, 9), "rois": (1, 5)}
+    proto = model([pool], shapes, ["y"], {}, 7)
+    inputs = {"x": np.arange(9, dtype=np.float32).reshape(shapes["x"])}
+    inputs["rois"] = np.array([[0, 0, 0, 6, 0]], np.float32)
+    want = onnxruntime_values(proto, inputs, ["y"])["y"]
+    assert want.ravel().tolist() == [2.0, 4.0, 6.0]
+    graph = load_model(save(tmp_path, proto))
+    (outputs,) = run_generated([(graph, inputs)], tmp_path)
+    np.testing.assert_array_equal(outputs["y"], want)
+    np.testing.assert_array_equal(run_reference(graph, inputs)["y"], want)
 
 
 @pytest.mark.parametrize("op", ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
