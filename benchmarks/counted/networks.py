@@ -7,12 +7,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.counted.executed import executed_cycles
 from benchmarks.counted.shares import longest
 from benchmarks.counted.traffic import extent_of, kernel_traffic
 from boards.description import Board
 from boards.target import Target
 from cross.expression.language.terms import Int
-from cross.inspection.cpu_loops import inspect
 from cross.loopnest.nodes import Block, For, LoopKind, LoopNest, Statement, nested
 from toolkit.features.totals import arithmetic
 from toolkit.model.distinct import distinct_operators
@@ -121,26 +121,13 @@ class _Caches:
 
 
 def cycles(graph: Graph, nests: Nests, target: Target) -> float:
-    """Cycles of arithmetic of one run on one core, by the model of its issue and with every load in the first
-    cache: each operator's operations at the rate of its hottest loop.
-
-    An operator whose hottest loop multiplies nothing is counted as one vector operation a cycle.
-    """
-    total, lanes = 0.0, target.vector_bytes / 4
+    """Cycles of one run on one core, by the model of its issue and with every load in the first cache."""
     known: dict[str, float] = {}
-    for group, times in graph.every_group():
+    for group, _ in graph.every_group():
         key = group.operator.key
         if key not in known:
-            known[key] = _operations(nests[key]) / (_rate(nests[key], target) or lanes)
-        total += times * known[key]
-    return total
-
-
-def _rate(nest: LoopNest, target: Target) -> float:
-    """Operations a cycle in the hottest loop."""
-    hot = inspect("counted", nest, target).hot
-    shares = [item.peak_share for item in hot.predictions if "issue model" in item.model] if hot else []
-    return max(shares, default=0.0) * target.flops_per_cycle
+            known[key] = executed_cycles(nests[key], target)
+    return sum(times * known[group.operator.key] for group, times in graph.every_group())
 
 
 def _operations(nest: LoopNest) -> int:

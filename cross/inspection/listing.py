@@ -89,7 +89,7 @@ def functions(listing: str, architecture: Architecture) -> list[Function]:
                 blocks.append(Block())
             blocks[-1].labels.append(label[1])
         elif name and code and not code.startswith("."):
-            line = _line(code, comment.strip())
+            line = instruction_line(code, comment.strip())
             blocks[-1].lines.append(line)
             if is_branch(line, architecture):
                 blocks.append(Block())
@@ -101,7 +101,8 @@ def is_branch(line: Line, architecture: Architecture) -> bool:
     return any(kind[architecture].match(line.mnemonic) for kind in (_CONDITIONAL, _UNCONDITIONAL, _RETURN))
 
 
-def _line(code: str, comment: str) -> Line:
+def instruction_line(code: str, comment: str = "") -> Line:
+    """One instruction as it is printed, without its comment."""
     code = code.removeprefix("{vex}").lstrip()  # an encoding, which LLVM prints where there are two
     mnemonic, _, rest = code.partition("\t")
     if not rest:

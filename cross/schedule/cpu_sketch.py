@@ -58,6 +58,7 @@ from cross.schedule.untuned import (
     Tile,
     combines_lanes,
     one_core_is_enough,
+    program_cycles,
     untuned_tiles,
     vector_sizes,
 )
@@ -132,14 +133,8 @@ def _direct_space(
     tiled = [_tiled(group) for group in plan.groups if group.reduction is not None]
     rules = tuple(constraints)
     space = ScheduleSpace(operator, target, tuple(knobs), rules, build, program=program, tiled=tiled)
-    space.cycles = _cycles(plan, tiles)
+    space.cycles = program_cycles(plan, target, tiles)
     return space
-
-
-def _cycles(plan: Plan, tiles: Mapping[str, Tile]) -> float:
-    """Of the untuned program on one core; 0 where not all of its nests are estimated."""
-    each = [tiles[group.owner.name].cycles if group.owner.name in tiles else 0.0 for group in plan.groups]
-    return 0.0 if 0.0 in each else math.fsum(each)
 
 
 # ------------------------------------------------------------------------------------------------ knobs

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from boards.target import Target
 from cross.expression.language.tensor import reads_in
 from cross.schedule.core import (
     PRODUCT_LATENCY_CYCLES,
@@ -26,7 +27,7 @@ from cross.schedule.core import (
     register_tiles,
 )
 from cross.schedule.plan import Group, Plan, operands, wide_axes
-from cross.schedule.tiles import waste
+from cross.schedule.tiles import vector_count, waste
 from cross.schedule.vector_axis import stride
 
 SIDES = 0.02  # price of a tile's sides: between tiles of one size the one nearest to a square
@@ -37,6 +38,7 @@ BROADCAST_CYCLES = 0.55
 take half as much. Fitted with IN_ORDER_LOOP_CYCLES to its issue model (cross/inspection/cortex_a53.py) of
 pointwise convolutions in 21 tiles of 8 to 21 vectors, which they meet within 6 %."""
 IN_ORDER_LOOP_CYCLES = 4.0  # of an iteration of such a loop beside them
+MEMORY_BYTES_PER_CYCLE = 3.0  # of boards that do not say: a Raspberry Pi 3's, as its file has it
 UNEVEN = 0.97
 """Price of rows that do not divide an axis evenly, beside what is computed twice: blocks of a chain are whole
 tiles. So the first chain of a MobileNet-v2 stays whole on a Cortex-A53: 18.9 MB from memory, not 22.2."""
@@ -98,28 +100,55 @@ def tile_merit(
     return accumulators / max(issued, IN_ORDER_LATENCY_CYCLES)
 
 
+def in_order_cycles(
+    extents: Sequence[int],
+    steps: int,
+    tile: Sequence[int],
+    operands: Operands,
+    core: Core,
+    overlap: Overlap | None = None,
+) -> float:
+    """Cycles of arithmetic of all tiles of a sum of floats on one core that runs in order, by the merit of
+    the tile: extents of its space axes, the vector axis last, steps of the reduction, sizes of a tile."""
+    vectors = vector_count(tile[-1], core.lanes)
+    tiles = math.prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
+    multiplied = tiles * math.prod(tile[:-1]) * vectors * steps
+    return multiplied / tile_merit((*tile[:-1], vectors), operands, core, overlap)
+
+
+def memory_cycles(moved_bytes: float, target: Target) -> float:
+    """In which so many bytes come from memory, at the same rate for all cores together."""
+    bytes_per_cycle = (
+        1e9 * target.memory_gbs / target.clock_hz if target.memory_gbs else MEMORY_BYTES_PER_CYCLE
+    )
+    return moved_bytes / bytes_per_cycle
+
+
 def lane_steps(core: Core, rows: int, vectors: int, overlap: Overlap | None) -> tuple[int, int]:
     """How many steps of a sum are written out on a core that runs in order, for a tile of so many rows of
     vectors: along the last axis of a window, and along channels.
 
     One load of a vector has an operand's elements for LANE_STEPS channels. More steps are written out where
     registers are left for the next ones, which are loaded before the last element of these is used; or where
-    neighbours share them.
+    neighbours share them; and a window only where its body is short enough.
     """
     fits = rows * vectors + vectors + rows <= core.registers - NEXT_REGISTERS
     if overlap is None:
         return 1, 4 * LANE_STEPS if fits else LANE_STEPS
     shared = any(move == 1 for _, move in overlap.moves)
-    return overlap.steps if fits or shared else 1, LANE_STEPS
+    short = rows * overlap.steps * min(LANE_STEPS, overlap.channels) <= WRITTEN_OUT
+    return overlap.steps if short and (fits or shared) else 1, LANE_STEPS
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """What neighbours read in common of a sum over a window: along the space axes at some positions an
-    element `moves` by so many, but not all, of the `steps` of the window's last axis."""
+    element `moves` by so many, but not all, of the `steps` of the window's last axis; the sum has so many
+    `channels`."""
 
     steps: int
     moves: tuple[tuple[int, int], ...]
+    channels: int
 
     def loaded(self, counts: Sequence[int]) -> float:
         """The part of a tile's elements that a step loads, where all steps of the axis are written out."""
@@ -140,7 +169,8 @@ def overlap_of(plan: Plan, group: Group) -> Overlap | None:
             strides = [(position, stride(read, wide[position])) for position in positions]
             steps = reduce[-2].extent
             moves = [(at, move // step) for at, move in strides if move and move % step == 0]
-            return Overlap(steps, tuple((at, move) for at, move in moves if move < steps))
+            shared = tuple((at, move) for at, move in moves if move < steps)
+            return Overlap(steps, shared, reduce[-1].extent)
     return None
 
 

@@ -12,13 +12,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from boards.target import Target
+from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Read, Reduce
 from cross.schedule.core import Core, core_of, register_tiles
 from cross.schedule.cycles import Machine, Nest, far_bytes, nest_cycles
-from cross.schedule.in_order_tiles import best_register_tile, overlap_of, windows_of
+from cross.schedule.in_order_tiles import (
+    best_register_tile,
+    in_order_cycles,
+    memory_cycles,
+    overlap_of,
+    windows_of,
+)
 from cross.schedule.plan import Group, Plan, operand_axes, wide_axes
 from cross.schedule.reads import nest_of, repeats_lanes
 from cross.schedule.tiles import MOST_FACTORS, WASTE, factors, vector_tiles, waste
@@ -85,6 +91,33 @@ def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
                 vectors = _whole_lines(vectors, ITEM_BYTES[group.dtype], machine)
             tiles[group.owner.name] = fastest_tile(extents, core, tuple(vectors), nest, machine)
     return tiles
+
+
+def program_cycles(plan: Plan, target: Target, tiles: Mapping[str, Tile]) -> float:
+    """Of the untuned program on one core; 0 where not all of its nests are estimated."""
+    found = [(group, tiles[group.owner.name]) for group in plan.groups if group.owner.name in tiles]
+    if len(found) < len(plan.groups):
+        return 0.0
+    if target.cpu in IN_ORDER_CPUS and all(group.dtype in FLOATS for group, _ in found):
+        return math.fsum(_in_order_cycles(plan, group, target, tile) for group, tile in found)
+    each = [tile.cycles for _, tile in found]
+    return 0.0 if 0.0 in each else math.fsum(each)
+
+
+def _in_order_cycles(plan: Plan, group: Group, target: Target, tile: Tile) -> float:
+    """Of a sum of floats, each core's share, and of all that comes from memory, which is waited for."""
+    core = core_of(target, group.dtype)
+    nest, machine = nest_of(plan, group, core.lanes), Machine.of(target, core.lanes)
+    operands, overlap = operand_axes(plan, group), overlap_of(plan, group)
+    cycles = in_order_cycles(nest.extents, nest.steps, tile.sizes, operands, core, overlap)
+    natural = tuple(range(len(tile.sizes)))
+    order = (natural[-1], *natural[:-1]) if tile.vector_axis_first else natural
+    once = math.fsum(
+        operand.bytes_each * math.prod(nest.extents[position] for position in operand.axes)
+        for operand in nest.operands
+    )
+    moved = max(once, far_bytes(nest, machine, tile.sizes, order))
+    return cycles / target.threads + memory_cycles(moved, target)
 
 
 def combines_lanes(group: Group, core: Core) -> bool:

@@ -28,6 +28,7 @@ from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor
 from cross.schedule.core import core_of
 from cross.schedule.cycles import Machine
+from cross.schedule.in_order_tiles import lane_steps
 from cross.schedule.knobs import Knob, single, structural
 from cross.schedule.primitives import (
     CacheWrite,
@@ -92,6 +93,8 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
     channels = product_channels(stages, target, math.prod(block.registers))
     step = math.prod(block.registers) * core.vectors(channels) / Machine.of(target, lanes).rate
     steps = 1 if has_long_steps(core, step) else PRODUCT_STEPS
+    if core.in_order:
+        _, steps = lane_steps(core, math.prod(block.registers), core.vectors(channels), None)
     transformed = TRANSFORMED_VECTORS * lanes if target.masks_lanes else lanes
     knobs = (
         *ways,

@@ -14,6 +14,7 @@ from functools import partial
 from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.terms import Lookup, walk
+from cross.schedule.core import Core, core_of, fits_registers
 from cross.schedule.cycles import (
     FMA_LATENCY_CYCLES,
     L2_SHARE,
@@ -26,6 +27,7 @@ from cross.schedule.cycles import (
     first_read_cycles,
     nest_cycles,
 )
+from cross.schedule.in_order_tiles import in_order_cycles, memory_cycles, tile_merit
 from cross.schedule.tiles import factors, vector_count, waste
 from cross.schedule.winograd.stages import WinogradStages
 
@@ -52,6 +54,15 @@ SPARSE_CYCLES, DENSE_CYCLES, DENSE_CYCLES_OF_FEW_REGISTERS = 5.0, 10.0, 14.0
 to 5.2 (AVX-512) by F(2,3), and by F(5,3) 9.7 by AVX-512 and 14.4 by AVX2, whose 16 registers do not hold the
 factors. That F(5,3) takes as long elsewhere is an assumption."""
 
+IN_ORDER_CYCLES, IN_ORDER_CYCLES_OF_AN_INPUT = 4.5, 2.75
+"""The same on a core that runs in order, for each vector and for each input that it adds up: by the issue
+model of a Cortex-A53 (cross/inspection/cortex_a53.py) over all instructions of 14 untuned programs, F(2,3)
+takes 9.7 to 10.4, F(4,3) 14.3 to 15 and F(5,3) 20."""
+IN_ORDER_L2_BYTES_PER_CYCLE = 4.0
+"""Of such a core's second cache, for V and M where they are read again: an assumption, not measured."""
+PRODUCTS = ((0, 1, 2), (0, 3))
+"""What products read: of the axes (position, tile row, tile column, channel), V along three, weights two."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -70,25 +81,24 @@ def product_channels(stages: WinogradStages, target: Target, tiles: int) -> int:
     lanes, channels = target.vector_lanes(ITEM_BYTES[stages.products.dtype]), stages.products.shape[-1]
     open_sums = FMA_LATENCY_CYCLES * Machine.of(target, lanes).rate
     wider = PREFERRED_VECTORS + 1
-    fits = (tiles + 1) * wider + 1 <= target.vector_registers
+    core = core_of(target, stages.products.dtype)
+    fits = _merit(core, tiles, wider) > 0 if core.in_order else (tiles + 1) * wider < target.vector_registers
     choices = [min(count * lanes, channels) for count in (PREFERRED_VECTORS, *([wider] if fits else []))]
 
     def cycles(size: int) -> float:
-        return waste(channels, size) * max(1.0, open_sums / (tiles * vector_count(size, lanes)))
+        vectors = vector_count(size, lanes)
+        if core.in_order:
+            return waste(channels, size) / _merit(core, tiles, vectors)
+        return waste(channels, size) * max(1.0, open_sums / (tiles * vectors))
 
     return min(choices, key=cycles)
 
 
 def preferred_block(stages: WinogradStages, target: Target, most_bytes: int) -> Block:
-    """The block of the untuned program; V and M of one that is not the whole take at most `most_bytes`.
-
-    On a core that runs in order, the first choice: V and M of a block are small.
-    """
-    found = _blocks(stages, target)
-    if target.cpu in IN_ORDER_CPUS:
-        return next(found)
-    rated = [_rated(block, stages, target) for block in found if _fits(block, stages, most_bytes)]
-    return min(rated, key=lambda block: block.cycles)
+    """The block of the untuned program; V and M of one that is not the whole take at most `most_bytes`."""
+    rated = _rated_in_order if target.cpu in IN_ORDER_CPUS else _rated
+    found = [block for block in _blocks(stages, target) if _fits(block, stages, most_bytes)]
+    return min((rated(block, stages, target) for block in found), key=lambda block: block.cycles)
 
 
 def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
@@ -99,6 +109,9 @@ def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
     lanes = target.vector_lanes(ITEM_BYTES[stages.products.dtype])
     busy_tile = partial(_busy_tile, Machine.of(target, lanes).rate)
     tile_of = _even_tile if most == PREFERRED_TILE else busy_tile
+    core = core_of(target, stages.products.dtype)
+    if core.in_order:
+        tile_of = partial(_in_order_tile, core)
     if columns > LARGEST_BLOCK:
         for part in (
             2 * PREFERRED_TILE,
@@ -106,6 +119,9 @@ def _blocks(stages: WinogradStages, target: Target) -> Iterator[Block]:
         ):  # the smallest that is worth a block, and the largest
             _, width = _even_tile(1, columns, part)
             yield Block(False, (1, width), tile_of(1, width, most), 0.0)
+    if core.in_order:  # whose second caches are small
+        registers = tile_of(height, columns, most)
+        yield Block(False, registers, registers, 0.0)
     fewest = min(height, -(-(most - 1) // columns))
     shared = -(-height // target.threads)
     for rows in sorted({fewest, min(2 * fewest, height), max(shared, fewest), height}):
@@ -138,6 +154,23 @@ def _busy_tile(rate: float, rows: int, columns: int, most: int) -> tuple[int, in
 
     tiles = ((high, wide) for wide in factors(columns, most) for high in factors(rows, most // wide))
     return max(tiles, key=merit)
+
+
+def _in_order_tile(core: Core, rows: int, columns: int, most: int) -> tuple[int, int]:
+    """The tile of at most that size with the largest merit, with two or three vectors of channels."""
+
+    def merit(tile: tuple[int, int]) -> tuple[float, int]:
+        best = max(_merit(core, math.prod(tile), PREFERRED_VECTORS + more) for more in (0, 1))
+        return best / (waste(rows, tile[0]) * waste(columns, tile[1])), tile[1]
+
+    tiles = ((high, wide) for wide in factors(columns, most) for high in factors(rows, most // wide))
+    return max(tiles, key=merit)
+
+
+def _merit(core: Core, tiles: int, vectors: int) -> float:
+    """Of a tile of registers with so many vectors of channels on a core that runs in order; 0: too large."""
+    counts = (1, 1, tiles, vectors)
+    return tile_merit(counts, PRODUCTS, core) if fits_registers(counts, PRODUCTS, core) else 0.0
 
 
 def handed_bytes(stages: WinogradStages) -> int:
@@ -191,11 +224,41 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
     return Block(block.whole, block.tiles, block.registers, max(cycles, _memory_cycles(weight_bytes, target)))
 
 
+def _rated_in_order(block: Block, stages: WinogradStages, target: Target) -> Block:
+    """The same for cores that run in order: arithmetic by the merit of tiles, V and M by way of the second
+    cache, and what passes through memory, which all cores share and wait for."""
+    item_bytes, core = ITEM_BYTES[stages.products.dtype], core_of(target, stages.products.dtype)
+    channels, outputs = stages.data.shape[-1], stages.products.shape[-1]
+    positions, tiles = stages.multiplications, stages.grid if block.whole else block.tiles
+    width = product_channels(stages, target, math.prod(block.registers))
+    extents, tile = (positions, *tiles, outputs), (1, *block.registers, width)
+    cycles = in_order_cycles(extents, channels, tile, PRODUCTS, core)
+    vectors = math.prod(stages.data.shape[:2]) * vector_count(channels, core.lanes)
+    vectors += positions * vector_count(outputs, core.lanes)
+    cycles += _transform_cycles(stages, target) * math.prod(tiles) * vectors
+    handed = math.prod(tiles) * handed_bytes(stages)
+    if handed > target.l1d_bytes:
+        cycles += handed / IN_ORDER_L2_BYTES_PER_CYCLE
+
+    images = stages.tiles // math.prod(stages.grid)
+    blocks = images * math.prod(-(-all_ // own) for all_, own in zip(stages.grid, tiles, strict=True))
+    held, together = L2_SHARE * target.l2_bytes, 1 if block.whole else target.threads
+    share = blocks / target.threads if block.whole else -(-blocks // target.threads)
+    weight_bytes = positions * channels * outputs * item_bytes
+    # Blocks that cores compute at the same time read the same weights.
+    moved = weight_bytes * (1 if weight_bytes <= held else -(-blocks // together))
+    moved += HANDED_TRANSFERS * handed * blocks if handed * together > held else 0
+    cycles = cycles * share + memory_cycles(moved, target)
+    return Block(block.whole, block.tiles, block.registers, cycles)
+
+
 def _transform_cycles(stages: WinogradStages, target: Target) -> float:
     """Of a vector of channels at one position, by how much the input's transform adds up there."""
     assert stages.rows.body is not None
     matrix = next(term.matrix for term in walk(stages.rows.body) if isinstance(term, Lookup))
     added = sum(value != 0 for row in matrix for value in row) / len(matrix[0])
+    if target.cpu in IN_ORDER_CPUS:
+        return IN_ORDER_CYCLES + IN_ORDER_CYCLES_OF_AN_INPUT * added
     if added >= DENSE:
         return DENSE_CYCLES if target.vector_registers > 16 else DENSE_CYCLES_OF_FEW_REGISTERS
     # Measured on a Zen 4; choices on an Emerald Rapids Xeon are better with it, too. ARM was not measured.

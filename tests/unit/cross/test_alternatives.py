@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -32,6 +33,9 @@ from tests.nests import nest as nest_of
 from tests.targets import AVX2
 from tests.targets import AVX2_TWO_CORES as TARGET
 from toolkit.features.context import ContextFeatures
+
+FOUR_A53 = load_board("rpi3b").target()
+CORTEX_A53 = msgspec.structs.replace(FOUR_A53, cores=(0,))
 
 
 def convolution() -> Operator:
@@ -83,7 +87,9 @@ def test_the_untuned_program_is_the_algorithms_with_the_fewest_estimated_cycles(
         (TARGET, (16, 256), "F(4x4,3x3)", "blocks"),  # a core would wait for what the other has transformed
         (AVX2, (14, 256), "F(5x5,3x3)", "blocks"),  # one block of 3 x 3 tiles, 49 positions; 4 x 4 have 36
         (TARGET, (5, 64), "direct", ""),
-        (load_board("rpi3b").target(), (56, 64), "direct", ""),  # whose caches the estimate does not know
+        (CORTEX_A53, (56, 64), "F(4x4,3x3)", "blocks"),
+        (FOUR_A53, (56, 64), "F(2x2,3x3)", "blocks"),  # with F(4x4,3x3) four cores would need 1 MB of cache
+        (FOUR_A53, (7, 512), "direct", ""),  # weights would come from memory for most of the time
     ],
 )
 def test_untuned_convolutions_of_usual_networks(
