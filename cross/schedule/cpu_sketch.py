@@ -57,6 +57,7 @@ from cross.schedule.tiling import StageKnobs
 from cross.schedule.untuned import (
     Tile,
     combines_lanes,
+    is_worth_a_copy,
     one_core_is_enough,
     program_cycles,
     untuned_tiles,
@@ -151,7 +152,8 @@ def _structural_knobs(
         # words of bytes take a quarter of the time to copy, and tiles at borders more than their products
         words = any(group.byte_products for group in reductions)
         rows = not in_order and not words and _tiles_are_rows(tiles)
-        inlined = int(rows or plan.sums_windows)
+        copied = in_order and is_worth_a_copy(plan, target, tiles)
+        inlined = int(rows or (plan.sums_windows and not copied))
         knobs.append(structural("padding", ("materialized", "inlined"), inlined))
     if any(wide_axes(group.owner.axes) for group in reductions if group.owner.name not in in_tiles):
         knobs.append(structural("tiling", ("registers", "local")))

@@ -42,6 +42,10 @@ MEMORY_BYTES_PER_CYCLE = 3.0  # of boards that do not say: a Raspberry Pi 3's, a
 UNEVEN = 0.97
 """Price of rows that do not divide an axis evenly, beside what is computed twice: blocks of a chain are whole
 tiles. So the first chain of a MobileNet-v2 stays whole on a Cortex-A53: 18.9 MB from memory, not 22.2."""
+GUARDED = 0.6
+"""What a depthwise tile of parts of rows reaches of others' speed: by the issue model of a Cortex-A53, rows
+of 10 to 14 take 2.2 to 2.6 cycles for each of 3x3 products, parts of them 4.4 to 6.6, or 2.8 to 3 beside a
+copy of the image. Longer rows have more sums than there are registers."""
 NEXT_REGISTERS = 3  # with 31 of 32 taken code is a seventh slower (issue model); 29 are fine
 LOADED_AHEAD = 2
 """Times the registers of a core: sums and loads of a written-out window of integers that LLVM keeps in those
@@ -55,10 +59,13 @@ def best_register_tile(
     operands: Operands,
     windows: Sequence[Sequence[NDArray[np.int64]]] = (),
     overlap: Overlap | None = None,
+    *,
+    padded: bool = False,
 ) -> tuple[int, ...]:
     """Sizes of the innermost loops, in axis order, with the largest merit on a core that runs in order.
 
-    The first arguments are those of `register_tiles`; windows: see `windows_of`; overlap: see `overlap_of`.
+    The first arguments are those of `register_tiles`; windows: see `windows_of`; overlap: see `overlap_of`;
+    padded: whether sums read beyond an image, where a row that is whole knows which of its elements do.
     """
     best, best_merit = (1,) * len(extents), 0.0
     for tile, count in register_tiles(extents, core, vectors, operands):
@@ -74,9 +81,16 @@ def best_register_tile(
             merit /= waste(extent, size)
         if not has_broadcasts(counts, operands):  # a window: neighbours read the sides of a tile again
             merit *= 1.0 - SIDES * sum(1.0 / size for size in tile[-3:-1])
+            if padded and not is_whole_row(tile, extents):
+                merit *= GUARDED
         if merit > best_merit:
             best, best_merit = tile, merit
     return best
+
+
+def is_whole_row(tile: Sequence[int], extents: Sequence[int]) -> bool:
+    """Whether a tile is one row of an image, of all its columns."""
+    return len(tile) > 1 and tile[-2] == extents[-2] and math.prod(tile[:-2]) == 1
 
 
 def tile_merit(

@@ -17,10 +17,11 @@ from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Read, Reduce
 from cross.schedule.core import Core, core_of, register_tiles
-from cross.schedule.cycles import Machine, Nest, far_bytes, nest_cycles
+from cross.schedule.cycles import L2_SHARE, Machine, Nest, far_bytes, nest_cycles
 from cross.schedule.in_order_tiles import (
     best_register_tile,
     in_order_cycles,
+    is_whole_row,
     memory_cycles,
     overlap_of,
     windows_of,
@@ -42,6 +43,10 @@ ONE_CORE_PREFERRED_BYTES = 48 * 1024
 wait for half of them each. Measured on two threads of one Xeon: EfficientNet-B0 1.07 times as fast as without
 this limit, a YOLO 1.03; with 16 KiB no difference to 48."""
 POOLED_LINES = 2  # cache lines in a row of a pooling's tile: with one, 55x55x128 gained 1.2 in place of 1.4
+GUARD_CYCLES, GUARD_CYCLES_OF_A_ROW, COPY_CYCLES = 5.0, 8.0, 8.8
+"""Of a core in order: for each vector that a window reads under guards where tiles lie at a border, for all
+that a step of a tile of a whole row reads, and for each vector that is copied into a padded image. By the
+issue model of a Cortex-A53 over all instructions of 17 short windows, depthwise ones of 3x3 and 5x5 most."""
 MUCH_LESS = 0.8  # of the bytes read in the natural order
 REORDERED = 1.07
 """Times the cycles of any order but the natural one, which alone writes the output in the order of memory:
@@ -84,7 +89,9 @@ def untuned_tiles(plan: Plan, target: Target) -> dict[str, Tile]:
         if core.in_order:
             windows = [] if group.dtype in FLOATS or group.byte_products else windows_of(plan, group)
             overlap = overlap_of(plan, group)
-            sizes = best_register_tile(extents, core, vectors, operand_axes(plan, group), windows, overlap)
+            operands = operand_axes(plan, group)
+            padded = bool(plan.paddings) and plan.sums_windows and group.dtype in FLOATS
+            sizes = best_register_tile(extents, core, vectors, operands, windows, overlap, padded=padded)
             tiles[group.owner.name] = Tile(sizes, _saves_reads(nest, machine, sizes), 0.0)
         else:
             if len(nest.operands) == 1:
@@ -118,6 +125,31 @@ def _in_order_cycles(plan: Plan, group: Group, target: Target, tile: Tile) -> fl
     )
     moved = max(once, far_bytes(nest, machine, tile.sizes, order))
     return cycles / target.threads + memory_cycles(moved, target)
+
+
+def is_worth_a_copy(plan: Plan, target: Target, tiles: Mapping[str, Tile]) -> bool:
+    """Whether guards of windows that reach into padding take a core in order longer than a copy with it."""
+    guarding = copying = moved = 0.0
+    for group in plan.reductions:
+        core, owner = core_of(target, group.dtype, group.byte_products), group.owner
+        if group.dtype not in FLOATS or owner.name not in tiles:
+            return False
+        assert group.reduction is not None
+        extents, sizes = [axis.extent for axis in wide_axes(owner.axes)], tiles[owner.name].sizes
+        padded = sum(item.elements for item in plan.paddings)
+        sides = 2 if padded < 2 * owner.elements else 1  # windows apart end before the padding behind
+        if is_whole_row(sizes, extents):
+            guard = GUARD_CYCLES_OF_A_ROW / (sizes[-2] * core.vectors(sizes[-1]))
+        else:
+            counts = [-(-extent // size) for extent, size in zip(extents[:-1], sizes[:-1], strict=True)]
+            guard = GUARD_CYCLES * (1.0 - math.prod(max(0.0, 1.0 - sides / count) for count in counts))
+        steps = math.prod(axis.extent for axis in group.reduction.reduce_axes)
+        guarding += guard * steps * owner.elements / core.lanes
+        copying += COPY_CYCLES * padded / core.lanes
+    size = sum(item.size_bytes for item in plan.paddings)
+    if size > L2_SHARE * target.l2_bytes:
+        moved = 2.0 * size
+    return guarding / target.threads > copying / target.threads + memory_cycles(moved, target)
 
 
 def combines_lanes(group: Group, core: Core) -> bool:

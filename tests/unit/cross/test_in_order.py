@@ -227,3 +227,30 @@ def test_windows_load_every_pixel_once(stride: int, tile: tuple[int, int]) -> No
     pixels = ((tile[0] - 1) * stride + 3) * ((tile[1] - 1) * stride + 3)
     assert hot.load_bytes <= 16 * (pixels + 9) + 128  # and addresses
     assert hot.spills == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "row", "inlined"),
+    [
+        (14, 3, 1, 14, 1),
+        (14, 5, 1, 14, 1),
+        (28, 5, 2, 14, 1),
+        (7, 3, 1, 7, 1),
+        (7, 5, 1, 7, 0),  # of few sums in a step, guards take longer than a copy of the image
+        (28, 3, 1, 7, 0),  # registers do not last for the sums of a row
+        (112, 3, 1, 7, 1),  # and a copy that no cache holds
+    ],
+)
+def test_depthwise_tiles_are_whole_rows_where_registers_last_and_padding_is_copied_where_that_pays(
+    size: int, kernel: int, stride: int, row: int, inlined: int
+) -> None:
+    operator = depthwise(size, 32, kernel, stride)
+    described = (space := cpu_space(operator, TARGET)).describe(space.default())
+    assert (described["dw.x"][-1], described["padding"]) == (row, [inlined])
+
+
+def depthwise(size: int, channels: int, kernel: int, stride: int = 1) -> Operator:
+    data = placeholder((1, size, size, channels), "X")
+    weight = placeholder((kernel, kernel, channels), "W")
+    window = Window(strides=(stride, stride), pads=(kernel // 2,) * 4)
+    return Operator("dw", (data, weight), depthwise_conv(data, weight, window, name="dw"), frozenset({1}))
