@@ -88,7 +88,8 @@ def product_channels(stages: WinogradStages, target: Target, tiles: int) -> int:
     def cycles(size: int) -> float:
         vectors = vector_count(size, lanes)
         if core.in_order:
-            return waste(channels, size) / _merit(core, tiles, vectors)
+            merit = _merit(core, tiles, vectors)
+            return waste(channels, size) / merit if merit else math.inf
         return waste(channels, size) * max(1.0, open_sums / (tiles * vectors))
 
     return min(choices, key=cycles)

@@ -106,6 +106,16 @@ def test_untuned_convolutions_of_usual_networks(
     assert ("blocks", "whole", "")[chosen] == staging
 
 
+@pytest.mark.parametrize("channels", [7, 11, 15])
+def test_convolutions_of_channels_that_fill_no_vectors_have_untuned_programs_on_cores_in_order(
+    channels: int,
+) -> None:
+    data, weight = placeholder((1, 30, 30, 16), "X"), placeholder((3, 3, 16, channels), "W")
+    output = conv2d(data, weight, Window(pads=(1, 1, 1, 1)))
+    space = cpu_space(Operator("conv", (data, weight), output, frozenset({1})), CORTEX_A53)
+    assert space.valid(space.batch(space.defaults())).all()
+
+
 def test_without_winograd_there_is_the_direct_one_only(space: AlternativeSpaces) -> None:
     direct = cpu_space(convolution(), TARGET, winograd=False)
     assert not isinstance(direct, AlternativeSpaces)
