@@ -1,11 +1,12 @@
-"""Count what plans of networks move, compute and hold, without running anything.
+"""Count what plans of networks move, compute and hold, without measuring anything.
 
     python -m benchmarks.counted traffic                  bytes moved, 1 MiB of cache a core
     python -m benchmarks.counted memory                   activations at their peak over the proved bound
-    python -m benchmarks.counted board --board rpi3b      cycles of arithmetic, bytes from memory
+    python -m benchmarks.counted board --board rpi3b      cycles of all instructions, bytes from memory
     python -m benchmarks.counted balance --board rpi3b    the part of 1 to 4 threads' time in which they work
     python -m benchmarks.counted clusters --board rock960 --target a72+a53    big and little cores together
 
+Cycles are by the issue model of a Cortex-A53 and need qemu-aarch64 (`toolkit runtime emulation`).
 By the schedules that need no measurement; `--only mobilenet_v2,bert` for some networks.
 """
 
@@ -119,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     moved = add("traffic", _traffic, "bytes moved over the least possible")
     moved.add_argument("--threads", type=int, default=1)
     held = add("memory", _memory, "activations at their peak over the proved bound")
-    spent = add("board", _board, "cycles of arithmetic on one core, bytes from memory")
+    spent = add("board", _board, "cycles of all instructions on one core, bytes from memory")
     shared = add("balance", _balance, "the part of threads' time in which they work")
     joint = add("clusters", _clusters, "speed of clusters of cores alone and together, over the first's")
     boards = {moved: "host", held: "host", joint: "rock960"}
