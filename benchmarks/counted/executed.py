@@ -9,28 +9,25 @@ hit the first cache.
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from boards.target import Target
-from cross.backends import PieceNames, backend_of
-from cross.codegen.llvm.module import CALLERS
-from cross.compile import compile_object, kernel_of
-from cross.errors import LinkError
+from cross.codegen.llvm.module import llvm_module
+from cross.codegen.llvm.objects import compile_ir
+from cross.compile import kernel_of
+from cross.errors import CrossError, LinkError
 from cross.expression.language.dtypes import ITEM_BYTES
-from cross.inspection.cortex_a53 import Issue, Operation, operation_of
+from cross.inspection.cortex_a53 import CPU_NAMES, Issue, Operation, operation_of
 from cross.inspection.instructions import classify
 from cross.inspection.listing import instruction_line
 from cross.link import compile_c
 from cross.loopnest.nodes import LoopNest
 from cross.native.toolchain import find_toolchain, run
-from toolkit.errors import BoardUnreachable
 from toolkit.measure import emulation
 
-TIMEOUT_S = 600.0  # of one kernel under the emulator
 LOGGED = ("-d", "in_asm,exec,nochain")  # each piece of code once, and each run of one
 ALIGNMENT = 64  # bytes, of buffers and of the workspace
 SYMBOL = "counted"
@@ -68,22 +65,21 @@ _EXECUTED = re.compile(r"Trace \d+: 0x[0-9a-f]+ \[[0-9a-f]+/0*([0-9a-f]+)/")
 
 
 def executed_cycles(nest: LoopNest, target: Target) -> float:
-    """Cycles of a kernel for an aarch64 target on one core.
+    """Cycles of a kernel on one core of a Cortex-A53.
 
     Raises:
-        BoardUnreachable: there is no qemu-aarch64.
-        LinkError, CompileError: the kernel cannot be built.
+        ValueError: the target has other cores.
+        BoardUnreachable: there is no emulation here.
+        CrossError: the kernel cannot be built or run, or the emulator's log is not understood.
     """
-    found = emulation.find()
-    if found is None:
-        raise BoardUnreachable("there is no qemu-aarch64 here; run `toolkit runtime emulation`")
+    if target.cpu not in CPU_NAMES:
+        raise ValueError(f"target {target.name}: expected cores of type {CPU_NAMES[0]}, found {target.cpu}")
+    qemu = emulation.required().qemu
     with tempfile.TemporaryDirectory(prefix="tfb-counted-") as folder_name:
         folder = Path(folder_name)
         _build(nest, target, folder)
-        command = [str(found.qemu), "-cpu", "cortex-a53", *LOGGED, "-D", "log", "./kernel"]
-        done = subprocess.run(command, cwd=folder, timeout=TIMEOUT_S, check=False)
-        if done.returncode != 0:
-            raise LinkError(f"{nest.name} ended with {done.returncode} under qemu-aarch64, expected 0")
+        command = [str(qemu), "-cpu", target.cpu, *LOGGED, "-D", "log", "./kernel"]
+        run(command, folder, f"running {nest.name} under qemu-aarch64", CrossError)
         with (folder / "log").open() as log:
             return cycles_of_log(log)
 
@@ -91,31 +87,29 @@ def executed_cycles(nest: LoopNest, target: Target) -> float:
 def _build(nest: LoopNest, target: Target, folder: Path) -> None:
     """The program `kernel`."""
     kernel = kernel_of(SYMBOL, nest)
-    split = backend_of(target).split(SYMBOL, nest, target, PieceNames())
-    units = {**split.units, **({CALLERS: (split.caller,)} if split.caller is not None else {})}
-    objects = [compile_object(name, unit, target) for name, unit in units.items()]
     sizes = [max(1, item.elements) * ITEM_BYTES[item.dtype] for item in kernel.arguments]
     aligned = f"__attribute__((aligned({ALIGNMENT})))"
-    memory = [f"static char b{n}[{size}] {aligned};" for n, size in enumerate(sizes)]
     source = HARNESS % {
         "symbol": SYMBOL,
         "aligned": aligned,
-        "memory": "\n".join(memory),
+        "memory": "\n".join(f"static char b{n}[{size}] {aligned};" for n, size in enumerate(sizes)),
         "workspace": max(1, kernel.workspace_bytes),
         "buffers": ", ".join(f"b{n}" for n in range(len(sizes))),
     }
-    objects.append(compile_c(source, target))
-    names = [f"{number}.o" for number in range(len(objects))]
-    for name, code in zip(names, objects, strict=True):
-        (folder / name).write_bytes(code)
+    (folder / "kernel.o").write_bytes(compile_ir(llvm_module(SYMBOL, nest, target), target))
+    (folder / "harness.o").write_bytes(compile_c(source, target))
     toolchain = find_toolchain(target.triple)
     linker = [item for item in toolchain.linker if item != "-shared"]
     flags = toolchain.linker_flags(["-static", "-e", "start", "-z", "noexecstack"])
-    run([*linker, *flags, *names, "-o", "kernel"], folder, f"linking {nest.name}", LinkError)
+    command = [*linker, *flags, "kernel.o", "harness.o", "-o", "kernel"]
+    run(command, folder, f"linking {nest.name}", LinkError)
 
 
 def cycles_of_log(log: Iterable[str]) -> float:
-    """Of what an emulator's log says: pieces of code where they are translated, then each that is run."""
+    """Of what an emulator's log says: pieces of code where they are translated, then each that is run.
+
+    Raises CrossError for a log that says neither.
+    """
     pieces: dict[str, list[Operation]] = {}
     follows: Counter[tuple[str, str]] = Counter()
     piece: list[Operation] | None = None
@@ -132,6 +126,10 @@ def cycles_of_log(log: Iterable[str]) -> float:
         instruction = instruction_line(text[2])
         if instruction.operands:  # not what only returns or does nothing
             piece.append(operation_of(classify(instruction, "aarch64")))
+    if not follows or not {place for _, place in follows} <= pieces.keys():
+        raise CrossError(
+            "qemu-aarch64 logged other lines than expected: instructions, and `Trace` for each run"
+        )
     return sum(
         count * _added(pieces.get(before, []), pieces[place]) for (before, place), count in follows.items()
     )

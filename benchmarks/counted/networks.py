@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from benchmarks.counted.executed import executed_cycles
 from benchmarks.counted.shares import longest
 from benchmarks.counted.traffic import extent_of, kernel_traffic
+from benchmarks.harness.progress import Bar
 from boards.description import Board
 from boards.target import Target
 from cross.expression.language.terms import Int
@@ -122,12 +123,11 @@ class _Caches:
 
 def cycles(graph: Graph, nests: Nests, target: Target) -> float:
     """Cycles of one run on one core, by the model of its issue and with every load in the first cache."""
-    known: dict[str, float] = {}
-    for group, _ in graph.every_group():
-        key = group.operator.key
-        if key not in known:
-            known[key] = executed_cycles(nests[key], target)
-    return sum(times * known[group.operator.key] for group, times in graph.every_group())
+    used = Counter[str]()
+    for group, times in graph.every_group():
+        used[group.operator.key] += times
+    shown = Bar("kernels", len(used))
+    return sum(times * executed_cycles(nests[key], target) for key, times in shown(used.items()))
 
 
 def _operations(nest: LoopNest) -> int:

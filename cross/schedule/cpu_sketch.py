@@ -152,9 +152,10 @@ def _structural_knobs(
         # words of bytes take a quarter of the time to copy, and tiles at borders more than their products
         words = any(group.byte_products for group in reductions)
         rows = not in_order and not words and _tiles_are_rows(tiles)
-        copied = in_order and is_worth_a_copy(plan, target, tiles)
-        inlined = int(rows or (plan.sums_windows and not copied))
-        knobs.append(structural("padding", ("materialized", "inlined"), inlined))
+        inlined = rows or plan.sums_windows
+        if in_order and inlined:
+            inlined = not is_worth_a_copy(plan, target, tiles)
+        knobs.append(structural("padding", ("materialized", "inlined"), int(inlined)))
     if any(wide_axes(group.owner.axes) for group in reductions if group.owner.name not in in_tiles):
         knobs.append(structural("tiling", ("registers", "local")))
     if any(len(wide_axes(group.owner.axes)) > 1 for group in reductions):

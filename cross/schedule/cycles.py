@@ -138,6 +138,13 @@ def nest_cycles(
     return tiles * (max(arithmetic, near + far) + waits + stores + TILE_CYCLES) + cold + foreign
 
 
+def memory_bytes_per_cycle(target: Target, unmeasured: float) -> float:
+    """What memory delivers to all cores together; `unmeasured` where the board does not say."""
+    if target.memory_gbs is None:
+        return unmeasured
+    return 1e9 * target.memory_gbs / target.clock_hz
+
+
 def first_read_cycles(size_bytes: float, machine: Machine) -> float:
     """Cycles in which a first pass waits for weights that vary along several axes: `nest_cycles` counts their
     reading only where they do not stay in the second cache."""

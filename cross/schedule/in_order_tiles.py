@@ -26,6 +26,7 @@ from cross.schedule.core import (
     operand_counts,
     register_tiles,
 )
+from cross.schedule.cycles import memory_bytes_per_cycle
 from cross.schedule.plan import Group, Plan, operands, wide_axes
 from cross.schedule.tiles import vector_count, waste
 from cross.schedule.vector_axis import stride
@@ -131,11 +132,8 @@ def in_order_cycles(
 
 
 def memory_cycles(moved_bytes: float, target: Target) -> float:
-    """In which so many bytes come from memory, at the same rate for all cores together."""
-    bytes_per_cycle = (
-        1e9 * target.memory_gbs / target.clock_hz if target.memory_gbs else MEMORY_BYTES_PER_CYCLE
-    )
-    return moved_bytes / bytes_per_cycle
+    """In which so many bytes come from memory to all cores together."""
+    return moved_bytes / memory_bytes_per_cycle(target, MEMORY_BYTES_PER_CYCLE)
 
 
 def lane_steps(core: Core, rows: int, vectors: int, overlap: Overlap | None) -> tuple[int, int]:

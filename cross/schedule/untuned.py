@@ -128,28 +128,33 @@ def _in_order_cycles(plan: Plan, group: Group, target: Target, tile: Tile) -> fl
 
 
 def is_worth_a_copy(plan: Plan, target: Target, tiles: Mapping[str, Tile]) -> bool:
-    """Whether guards of windows that reach into padding take a core in order longer than a copy with it."""
-    guarding = copying = moved = 0.0
+    """Whether guards of windows of floats that reach into padding take a core in order longer than a copy of
+    the image with it."""
+    padded = sum(item.elements for item in plan.paddings)
+    size_bytes = sum(item.size_bytes for item in plan.paddings)
+    guarding = 0.0
     for group in plan.reductions:
-        core, owner = core_of(target, group.dtype, group.byte_products), group.owner
-        if group.dtype not in FLOATS or owner.name not in tiles:
+        if group.dtype not in FLOATS or group.owner.name not in tiles:
             return False
-        assert group.reduction is not None
-        extents, sizes = [axis.extent for axis in wide_axes(owner.axes)], tiles[owner.name].sizes
-        padded = sum(item.elements for item in plan.paddings)
-        sides = 2 if padded < 2 * owner.elements else 1  # windows apart end before the padding behind
-        if is_whole_row(sizes, extents):
-            guard = GUARD_CYCLES_OF_A_ROW / (sizes[-2] * core.vectors(sizes[-1]))
-        else:
-            counts = [-(-extent // size) for extent, size in zip(extents[:-1], sizes[:-1], strict=True)]
-            guard = GUARD_CYCLES * (1.0 - math.prod(max(0.0, 1.0 - sides / count) for count in counts))
-        steps = math.prod(axis.extent for axis in group.reduction.reduce_axes)
-        guarding += guard * steps * owner.elements / core.lanes
-        copying += COPY_CYCLES * padded / core.lanes
-    size = sum(item.size_bytes for item in plan.paddings)
-    if size > L2_SHARE * target.l2_bytes:
-        moved = 2.0 * size
+        core, tile = core_of(target, group.dtype), tiles[group.owner.name]
+        guarding += _guard_cycles(group, core, tile, sides=2 if padded < 2 * group.owner.elements else 1)
+    copying = COPY_CYCLES * padded / target.vector_lanes(ITEM_BYTES[plan.paddings[0].dtype])
+    moved = 2.0 * size_bytes if size_bytes > L2_SHARE * target.l2_bytes else 0.0
     return guarding / target.threads > copying / target.threads + memory_cycles(moved, target)
+
+
+def _guard_cycles(group: Group, core: Core, tile: Tile, sides: int) -> float:
+    """Of all guards of a window. `sides` of the image at which tiles have some: windows that lie apart end
+    before the padding behind."""
+    assert group.reduction is not None
+    extents = [axis.extent for axis in wide_axes(group.owner.axes)]
+    steps = math.prod(axis.extent for axis in group.reduction.reduce_axes)
+    if is_whole_row(tile.sizes, extents):
+        each = GUARD_CYCLES_OF_A_ROW / (tile.sizes[-2] * core.vectors(tile.sizes[-1]))
+    else:
+        counts = [-(-extent // size) for extent, size in zip(extents[:-1], tile.sizes[:-1], strict=True)]
+        each = GUARD_CYCLES * (1.0 - math.prod(max(0.0, 1.0 - sides / count) for count in counts))
+    return each * steps * group.owner.elements / core.lanes
 
 
 def combines_lanes(group: Group, core: Core) -> bool:

@@ -67,6 +67,20 @@ def find(cache_dir: Path = DEFAULT_CACHE_DIR) -> EmulationPaths | None:
     return EmulationPaths(qemu=qemu, sysroot=sysroot, python=sysroot / _PYTHON)
 
 
+def required(*cache_dirs: Path) -> EmulationPaths:
+    """What `find` finds in the first of these folders, or where it looks by itself.
+
+    Raises BoardUnreachable where that is nothing.
+    """
+    for cache_dir in (*cache_dirs, DEFAULT_CACHE_DIR):
+        if (found := find(cache_dir)) is not None:
+            return found
+    raise BoardUnreachable(
+        "The emulation is not installed: expected qemu-aarch64-static and an aarch64 Python. "
+        "Run `make emulation`."
+    )
+
+
 def fetch_emulation(
     cache_dir: Path | str = DEFAULT_CACHE_DIR,
     progress: Progress = lambda line: None,

@@ -25,6 +25,7 @@ from cross.schedule.cycles import (
     Nest,
     Operand,
     first_read_cycles,
+    memory_bytes_per_cycle,
     nest_cycles,
 )
 from cross.schedule.in_order_tiles import in_order_cycles, memory_cycles, tile_merit
@@ -216,7 +217,7 @@ def _rated(block: Block, stages: WinogradStages, target: Target) -> Block:
         # SqueezeNet 0.985, and this one a YOLO 1.2 while the cores are far apart (190 ns there and back).
         cycles += foreign / images / OTHER_CORES_BYTES_PER_CYCLE
     if block.whole and 0 < LAST_CACHE_SHARE * target.l3_bytes < images * handed:
-        cycles += HANDED_TRANSFERS * handed / _memory_bytes_per_cycle(target)
+        cycles += HANDED_TRANSFERS * handed / memory_bytes_per_cycle(target, MEMORY_BYTES_PER_CYCLE)
 
     blocks = math.prod(-(-all_ // own) for all_, own in zip(stages.grid, tiles, strict=True))
     share = images / target.threads if block.whole else -(-images * blocks // target.threads)
@@ -271,14 +272,7 @@ def _memory_cycles(weight_bytes: int, target: Target) -> float:
     cores share: with those of F(4x4,3x3) for 512 channels, 38 MB, two cores were hardly faster than one."""
     if weight_bytes <= LAST_CACHE_SHARE * (target.l3_bytes or target.l2_bytes):
         return 0.0
-    return weight_bytes / _memory_bytes_per_cycle(target)
-
-
-def _memory_bytes_per_cycle(target: Target) -> float:
-    """Of all cores together."""
-    if target.memory_gbs is None:
-        return MEMORY_BYTES_PER_CYCLE
-    return 1e9 * target.memory_gbs / target.clock_hz
+    return weight_bytes / memory_bytes_per_cycle(target, MEMORY_BYTES_PER_CYCLE)
 
 
 def _machine(target: Target, lanes: int) -> Machine:

@@ -101,12 +101,7 @@ class EmulatorTransport(LocalTransport):
 
     @classmethod
     def open(cls, link: Link, cache_dir: Path) -> Self:
-        paths = emulation.find(cache_dir / "emulation") or emulation.find()
-        if paths is None:
-            raise BoardUnreachable(
-                "The emulation is not installed: expected qemu-aarch64-static and an aarch64 Python. "
-                "Run `make emulation`."
-            )
+        paths = emulation.required(cache_dir / "emulation")
         return cls.started(paths.command(link.command), link, cache_dir, "the emulator")
 
     @staticmethod
