@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from boards.target import Target
+from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Tensor
@@ -86,7 +86,8 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
         structural("order", ("tiles inside", "channels inside")),
     ]
     if stages.paddings and stages.depths == (1, 1):
-        ways.append(structural("padding", ("materialized", "inlined"), 1))
+        # In order, a copy takes as long as guards do, and loops without a call at borders reload no factors.
+        ways.append(structural("padding", ("materialized", "inlined"), int(target.cpu not in IN_ORDER_CPUS)))
     channels_in, channels_out = stages.data.shape[-1], stages.output.shape[-1]
     reductions = [size for size in divisors(stages.products.reduce_axes[-1].extent) if size <= 32]
     core = core_of(target, stages.products.dtype)

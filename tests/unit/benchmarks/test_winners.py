@@ -38,14 +38,11 @@ def test_accumulators_beyond_the_registers_are_spills(board: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("board", "workload"),
-    [("host", "C9"), ("rpi3b", "C3")],  # transforms of F(5x5,3x3) keep four factors in memory on the latter
-)
-def test_untuned_kernels_have_clean_loops(board: str, workload: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("board", ["host", "rpi3b"])
+def test_untuned_kernels_have_clean_loops(board: str, tmp_path: Path) -> None:
     found, target = board_with(1, board)
-    rows = list(winners([WORKLOADS[workload]], found, target, tmp_path / "none.db", drawn=0))
-    assert [(item.name, item.how, item.spills) for item in rows] == [(workload, "default", 0)]
+    rows = list(winners([WORKLOADS["C9"]], found, target, tmp_path / "none.db", drawn=0))
+    assert [(item.name, item.how, item.spills) for item in rows] == [("C9", "default", 0)]
     assert rows[0].loops
     (goal,) = loop_findings(found, target, rows)
     assert goal.name == f"{board}, 1 thread, 1 default kernels: with spills in inner loops"
