@@ -41,7 +41,8 @@ class Arithmetic:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.saturates = False  # whether the target converts floats to the nearest integer in range
-        self.has_extremes = False  # whether it has instructions for llvm.maximum and llvm.minimum
+        self.has_extremes = False  # whether it has llvm.maximum and llvm.minimum of float32 and float64
+        self.overwrites_addends = False  # whether a multiply-add does: a constant is then copied first
         self.has_wide_registers = False  # whether those of AVX-512 are there, with its lookups
         self.estimates_quotients = False  # whether the estimates of AVX-512 are faster than divisions
 
@@ -97,10 +98,10 @@ class Arithmetic:
         return [self.writer.splat(value, lanes) for value in values], lanes
 
     def extreme(self, op: str, value: Value, bound: Value) -> Value:
-        """The minimum or maximum of floats with a `bound` that is no NaN, by a comparison.
-
-        A NaN in `value` stays one: the comparison with it is false.
-        """
+        """The minimum or maximum of floats with a `bound` that is no NaN; a NaN in `value` stays one, as a
+        comparison with it is false."""
+        if self.has_extremes and value.dtype != "float16":
+            return self.apply(op, [value, bound])
         flags = self.writer.value(comparison(f"fcmp {'ogt' if op == 'max' else 'olt'}", bound, value))
         return self.writer.value(selection(flags, bound, value))
 

@@ -40,8 +40,8 @@ class Values(Memory):
     def __init__(self, writer: Writer, pointers: Mapping[str, Value], target: Target) -> None:
         super().__init__(writer, pointers, target.masks_lanes)
         self.functions = Functions(self.arithmetic)
-        self.arithmetic.saturates = target.triple.startswith("aarch64")
-        self.arithmetic.has_extremes = not target.triple.startswith("x86_64")
+        arm = target.triple.startswith("aarch64")
+        self.arithmetic.saturates = self.arithmetic.has_extremes = self.arithmetic.overwrites_addends = arm
         self.arithmetic.has_wide_registers = target.masks_lanes
         self.arithmetic.estimates_quotients = target.vectors_per_cycle >= 2.0
         self.dot_products = DotProducts(self.arithmetic, target)

@@ -1,6 +1,7 @@
 source_filename = "matmul_0"
 
 declare <4 x float> @llvm.fmuladd.v4f32(<4 x float>, <4 x float>, <4 x float>)
+declare <4 x float> @llvm.maximum.v4f32(<4 x float>, <4 x float>)
 declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)
 
 define internal void @matmul_0.region0(ptr noalias readonly align 64 %b0, ptr noalias readonly align 64 %b1, ptr noalias align 64 %b2, i64 %begin, i64 %end) nounwind "no-trapping-math"="true" {
@@ -10,8 +11,8 @@ loop1:
   %v2 = phi i64 [ %begin, %entry ], [ %v2.next, %loop1.latch ]
   %v9 = mul i64 %v2, 6
   %v10 = getelementptr inbounds float, ptr %b0, i64 %v9
-  %v30 = mul i64 %v2, 16
-  %v31 = getelementptr inbounds float, ptr %b2, i64 %v30
+  %v29 = mul i64 %v2, 16
+  %v30 = getelementptr inbounds float, ptr %b2, i64 %v29
   br label %loop3
 loop3:
   %v4 = phi i64 [ 0, %loop1 ], [ %v4.next, %loop3.latch ]
@@ -42,21 +43,17 @@ loop3.latch:
   %v4.more = icmp slt i64 %v4.next, 3
   br i1 %v4.more, label %loop3, label %loop3.done
 loop3.done:
-  %v28 = fcmp ogt <4 x float> splat (float 0x0000000000000000), %v18
-  %v29 = select <4 x i1> %v28, <4 x float> splat (float 0x0000000000000000), <4 x float> %v18
-  store <4 x float> %v29, ptr %v31, align 64
-  %v32 = fcmp ogt <4 x float> splat (float 0x0000000000000000), %v21
-  %v33 = select <4 x i1> %v32, <4 x float> splat (float 0x0000000000000000), <4 x float> %v21
-  %v34 = getelementptr inbounds float, ptr %v31, i64 4
-  store <4 x float> %v33, ptr %v34, align 16
-  %v35 = fcmp ogt <4 x float> splat (float 0x0000000000000000), %v26
-  %v36 = select <4 x i1> %v35, <4 x float> splat (float 0x0000000000000000), <4 x float> %v26
-  %v37 = getelementptr inbounds float, ptr %v31, i64 8
-  store <4 x float> %v36, ptr %v37, align 32
-  %v38 = fcmp ogt <4 x float> splat (float 0x0000000000000000), %v27
-  %v39 = select <4 x i1> %v38, <4 x float> splat (float 0x0000000000000000), <4 x float> %v27
-  %v40 = getelementptr inbounds float, ptr %v31, i64 12
-  store <4 x float> %v39, ptr %v40, align 16
+  %v28 = call <4 x float> @llvm.maximum.v4f32(<4 x float> %v18, <4 x float> splat (float 0x0000000000000000))
+  store <4 x float> %v28, ptr %v30, align 64
+  %v31 = call <4 x float> @llvm.maximum.v4f32(<4 x float> %v21, <4 x float> splat (float 0x0000000000000000))
+  %v32 = getelementptr inbounds float, ptr %v30, i64 4
+  store <4 x float> %v31, ptr %v32, align 16
+  %v33 = call <4 x float> @llvm.maximum.v4f32(<4 x float> %v26, <4 x float> splat (float 0x0000000000000000))
+  %v34 = getelementptr inbounds float, ptr %v30, i64 8
+  store <4 x float> %v33, ptr %v34, align 32
+  %v35 = call <4 x float> @llvm.maximum.v4f32(<4 x float> %v27, <4 x float> splat (float 0x0000000000000000))
+  %v36 = getelementptr inbounds float, ptr %v30, i64 12
+  store <4 x float> %v35, ptr %v36, align 16
   br label %loop1.latch
 loop1.latch:
   %v2.next = add nuw nsw i64 %v2, 1
