@@ -12,6 +12,9 @@ every load hits the first-level cache.
   128-bit arithmetic do not. A 128-bit load takes two cycles alone, a pair of them four.
 - [latencies] github.com/ocxtal/insn_bench_aarch64, results/raspberry-pi-3_cortex-a53.md: fmla 8 cycles, 4 to
   the next fmla of the same accumulator, one 128-bit one a cycle; scalar loads 3; stores 1 a cycle.
+- [divider] One, which is not pipelined: of square roots the tables of [latencies] say 12 cycles and one every
+  9 (doubles 22 and 20), scalars and vectors alike; of divisions GCC's cortex-a53.md says 14 and 13 (doubles
+  29 and 28) for scalars, which vectors are taken to take, too.
 - [integers] The same tables: smull, smlal and the other multiplications 4 cycles, 1 to the next smlal of the
   same accumulator, one 128-bit one a cycle; sadalp 4 cycles and one every second. XNNPACK's loop for this
   core (src/qs8-gemm/2x8c8-aarch64-neon-mlal-cortex-a53.S.in: 256 products of bytes in 74 cycles) takes as
@@ -39,6 +42,8 @@ FMA_FORWARD: Final = 4  # to the accumulator of the next multiply-add
 PRODUCT_LATENCY: Final = 4  # of integers
 PRODUCT_FORWARD: Final = 1
 PAIRWISE_CYCLES: Final = 2  # of sadalp
+DIVIDER_CYCLES: Final = {("fdiv", "s"): 13, ("fdiv", "d"): 28, ("fsqrt", "s"): 9, ("fsqrt", "d"): 20}
+DIVIDER_LATENCY: Final = {("fdiv", "s"): 14, ("fdiv", "d"): 29, ("fsqrt", "s"): 12, ("fsqrt", "d"): 22}
 STORE_DATA_SLACK: Final = 2  # cycles after its issue in which a store takes its data
 
 _REGISTER: Final = re.compile(r"\b([vqdshbxw])(\d+)\b|\bsp\b")
@@ -70,6 +75,7 @@ class Operation:
     memory: bool = False
     fma: bool = False
     forward: int = 0  # cycles to the accumulator of the next of its kind; 0: none of these
+    divider: int = 0  # cycles in which it keeps the divider
     alone: bool = False
 
     @property
@@ -109,6 +115,7 @@ class Issue:
         self.hazard = hazard
         self.cycle = 0
         self.free_from = 0  # no issue before this cycle
+        self.divider_from = 0  # nor of what divides
         self.group: list[Operation] = []  # issued in `cycle`
         self.ready: dict[str, int] = {}
         self.forward: dict[str, int] = {}
@@ -116,6 +123,8 @@ class Issue:
 
     def add(self, operation: Operation) -> None:
         at = max(self.cycle, self.free_from, self._operands_ready(operation))
+        if operation.divider:
+            at = max(at, self.divider_from)
         if at == self.cycle and self.group and not self._joins(operation):
             at += 1
         while self.hazard and operation.vector_load and at - FMA_FORWARD in self.fma_cycles:
@@ -126,6 +135,8 @@ class Issue:
         self.group.append(operation)
         if operation.cycles > 1:
             self.free_from = at + operation.cycles
+        if operation.divider:
+            self.divider_from = at + operation.divider
         for register, latency in operation.writes:
             before = self.ready.get(register, 0) if operation.merges else 0
             self.ready[register] = max(at + latency, before)
@@ -199,6 +210,7 @@ def operation_of(instruction: Instruction) -> Operation:
         pipes=_pipes(instruction),
         fma=fma,
         forward=FMA_FORWARD if fma else PRODUCT_FORWARD if product else 0,
+        divider=DIVIDER_CYCLES.get(_divided(line), 0),
         cycles=PAIRWISE_CYCLES if _PAIRWISE.match(line.mnemonic) else 1,
         alone=_MULTIPLY.match(line.mnemonic) is not None and not instruction.vector,
     )
@@ -210,6 +222,8 @@ def _latency(instruction: Instruction) -> int:
         return PRODUCT_LATENCY
     if instruction.kind is Kind.FMA:
         return FMA_LATENCY
+    if (divided := _divided(instruction.line)) in DIVIDER_LATENCY:
+        return DIVIDER_LATENCY[divided]
     if instruction.kind is Kind.MOVE:
         return 2
     if instruction.kind is Kind.VECTOR:
@@ -217,6 +231,11 @@ def _latency(instruction: Instruction) -> int:
     if _MULTIPLY.match(mnemonic):
         return 4
     return 2 if any("lsl" in operand or "lsr" in operand for operand in instruction.line.operands) else 1
+
+
+def _divided(line: Line) -> tuple[str, str]:
+    """The mnemonic, and the width of elements: "s" or "d" of `v0.4s`, `d1`."""
+    return line.mnemonic, "d" if re.search(r"\.2d$|^d\d", line.operands[0]) else "s"
 
 
 def _pipes(instruction: Instruction) -> int:

@@ -29,11 +29,12 @@ from cross.codegen.llvm.piece import Collapsed, Piece
 from cross.codegen.llvm.prefetch import fetch_ahead
 from cross.codegen.llvm.stores import Stores, streamed_results
 from cross.codegen.llvm.tile_versions import idle_unless, versions
-from cross.codegen.llvm.uses import buffers, dtypes_together, free_variables, stored
+from cross.codegen.llvm.uses import buffers, dtypes_together, free_variables, reads_itself, stored
 from cross.codegen.llvm.values import Values
 from cross.codegen.llvm.writer import Block as OpenBlock
 from cross.codegen.llvm.writer import Writer
 from cross.codegen.scheduling import byte_products, matrix_products
+from cross.codegen.scheduling.interleaving import interleaved
 from cross.codegen.scheduling.steps import ordered
 from cross.errors import CompileError
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
@@ -244,14 +245,30 @@ class Region(Stores):
         del integers[loop.var]
         if not integers:
             self.store_waiting()
-            self.put_in_order(body, first)
+            if self.target.cpu not in IN_ORDER_CPUS or reads_itself(loop.body):
+                self.put_in_order(body, first)
+            elif (lines := interleaved(body[first:], self.writer.name, self.vectors)) is not None:
+                self.replace(body, first, lines)
+            else:
+                self.put_in_order(body, first)
 
     def put_in_order(self, body: list[Line], first: int) -> None:
         """The lines of a block from one on in the order that suits the target."""
         lines = ordered(body[first:], self.target, self.writer.name)
         if lines is not None:
-            body[first:] = lines
-            self.writer.declare(FENCE_DECLARATION)
+            self.replace(body, first, lines)
+
+    def replace(self, body: list[Line], first: int, lines: list[Line]) -> None:
+        """Other lines, with fences, from one on."""
+        body[first:] = lines
+        self.writer.declare(FENCE_DECLARATION)
+
+    def vectors(self, count: int) -> Value:
+        """Memory for vectors of the target, on the stack."""
+        pointer, size = self.writer.name("vectors"), self.target.vector_bytes
+        # In the entry block, so that the stack does not grow with the iterations.
+        self.writer.blocks[0].prologue.append(f"  {pointer} = alloca [{count * size} x i8], align {size}")
+        return Value(pointer, "pointer")
 
     def vectorized(self, loop: For) -> None:
         environment = self.values.environment

@@ -33,6 +33,17 @@ def buffers(statement: Statement) -> dict[str, Buffer]:
     return found
 
 
+def reads_itself(statement: Statement) -> bool:
+    """Whether it reads from memory that it stores to."""
+    written: set[str] = set()
+    read: set[str] = set()
+    for _, store in stores(statement):
+        if store.buffer.scope is not Scope.REGISTER:
+            written.add(store.buffer.name)
+        read.update(load.buffer.name for part in store.parts for load in loads(part))
+    return not written.isdisjoint(read)
+
+
 def dtypes_together(statement: Statement) -> dict[str, set[str]]:
     """By the variable of each vectorized loop the dtypes of its buffers and of those of all loops that share
     registers with it: what one loop puts into vectors another reads in the same ones. Words of eight bytes do

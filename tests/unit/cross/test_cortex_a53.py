@@ -101,6 +101,21 @@ def test_a_multiply_add_forwards_to_its_accumulator_in_four_cycles() -> None:
     assert loop_cycles(instructions(through_operand)) == 16
 
 
+@pytest.mark.parametrize(
+    ("code", "cycles"),
+    [
+        ("fdiv v0.4s, v1.4s, v2.4s", 13),
+        ("fdiv s0, s0, s2", 14),  # which waits for itself
+        ("fsqrt d0, d1", 20),
+        ("fsqrt v0.2d, v0.2d", 22),
+        ("fdiv v0.4s, v1.4s, v2.4s; fsqrt v3.4s, v4.4s", 22),
+        ("fdiv v0.4s, v1.4s, v2.4s; " + "; ".join(f"fadd v{n}.4s, v20.4s, v21.4s" for n in range(3, 15)), 13),
+    ],
+)
+def test_the_divider_does_one_thing_at_a_time_and_others_go_on(code: str, cycles: int) -> None:
+    assert loop_cycles(instructions(code)) == cycles
+
+
 def test_loads_in_groups_of_three_multiply_adds_meet_no_adder_hazard() -> None:
     fma = [f"fmla v{register}.4s, v30.4s, v31.s[0]" for register in range(12)]
     grouped = [

@@ -1,0 +1,233 @@
+"""Chains of arithmetic on cores in order: the same results, several at a time, few registers."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.counted.executed import executed_cycles
+from boards.board import load
+from cross.codegen.instructions import (
+    FENCE,
+    Definition,
+    Instruction,
+    Line,
+    Value,
+    binary,
+    call,
+    element_pointer,
+    integer,
+    literal,
+    literal_vector,
+    load_from,
+)
+from cross.codegen.llvm.module import llvm_module
+from cross.codegen.llvm.uses import reads_itself
+from cross.codegen.scheduling.interleaving import LEAST, interleaved
+from cross.expression import Operator, Tensor, Term, placeholder, sigmoid, tanh
+from cross.expression.families.conv import conv2d
+from cross.expression.families.elementwise import apply, bias_add, combine, gelu
+from cross.expression.families.window import Window
+from cross.expression.language.terms import Const, Int
+from cross.expression.reference import evaluate
+from cross.loopnest import Programs
+from cross.loopnest.nodes import Block, Buffer, Load, Scope, Store, Var
+from cross.schedule import cpu_space
+from tests.fuzz.kernels import Job, compile_jobs, run_emulated
+from tests.targets import AVX2
+from toolkit.measure import emulation
+
+BOARD = load("emulated-a53")
+TARGET = BOARD.target(None)
+FLOAT, LANES = "float32", 4
+INPUT, OUTPUT = Value("%x", "pointer"), Value("%y", "pointer")
+
+
+def constant(value: float, lanes: int = LANES) -> Value:
+    return literal_vector(literal(value, FLOAT), lanes)
+
+
+def chains(count: int, length: int, *, from_outside: bool, lanes: int = LANES) -> list[Line]:
+    """`count` stores, each of a sum and a chain of `length` products behind it; all add one bias."""
+    lines: list[Line] = []
+
+    def define(name: str, instruction: Instruction) -> Value:
+        lines.append(Definition(name, instruction))
+        return lines[-1].value
+
+    bias = define("%bias", load_from(INPUT, FLOAT, lanes, 16))
+    for number in range(count):
+        value = Value(f"%sum{number}", FLOAT, lanes)
+        if not from_outside:
+            place = define(f"%p{number}", element_pointer(INPUT, FLOAT, integer(lanes * number + lanes)))
+            value = define(f"%v{number}", load_from(place, FLOAT, lanes, 16))
+        value = define(f"%b{number}", binary("fadd", value, bias))
+        for step in range(length):
+            terms = (value, constant(0.1 * step + 0.1, lanes), constant(1.0, lanes))
+            value = define(f"%c{number}.{step}", call(f"llvm.fmuladd.v{lanes}f32", FLOAT, lanes, terms))
+        place = define(f"%q{number}", element_pointer(OUTPUT, FLOAT, integer(lanes * number)))
+        lines.append(Instruction("store", "", 1, (value, place), 16))
+    return lines
+
+
+def reordered(body: list[Line]) -> tuple[list[Line] | None, list[int]]:
+    """The lines, and how much memory was asked for."""
+    counter, asked = itertools.count(), []
+
+    def memory(count: int) -> Value:
+        asked.append(count)
+        return Value("%stack", "pointer")
+
+    return interleaved(body, lambda hint: f"%{hint}.{next(counter)}", memory), asked
+
+
+@pytest.mark.parametrize("from_outside", [True, False])
+@pytest.mark.parametrize("count", [2, 7, 24])
+def test_each_line_follows_what_it_reads_and_none_is_lost(count: int, from_outside: bool) -> None:
+    body = chains(count, 9, from_outside=from_outside)
+    after, asked = reordered(body)
+    assert after is not None
+    outside = {"%x", "%y", "%stack", *(f"%sum{number}" for number in range(count))}
+    seen = set(outside)
+    for line in after:
+        instruction = line.instruction if isinstance(line, Definition) else line
+        assert isinstance(instruction, Instruction)
+        assert seen.issuperset(instruction.uses)
+        if isinstance(line, Definition):
+            assert line.name not in seen
+            seen.add(line.name)
+    names = [line.name for line in body if isinstance(line, Definition)]
+    assert seen.issuperset(names)
+    stores = [line for line in after if isinstance(line, Instruction) and line != FENCE]
+    assert len(stores) == count * (1 + bool(asked))  # those that wait are stored on the stack, too
+    assert asked == ([count] if from_outside and count > 7 else [])
+
+
+def test_what_no_store_needs_stays_behind_what_it_reads() -> None:
+    body = chains(6, 9, from_outside=False)
+    last = [
+        Definition(f"%unused{n}", binary("fmul", (v := Value(f"%c{n}.3", FLOAT, LANES)), v)) for n in range(6)
+    ]
+    after, _ = reordered([*body, *last])
+    assert after is not None
+    assert [line for line in after if isinstance(line, Definition)][-6:] == last
+
+
+def test_what_waits_on_the_stack_has_its_bias_already() -> None:
+    """So the bias needs no register while the chains run, and none is loaded twice."""
+    after, _ = reordered(chains(24, 9, from_outside=True))
+    assert after is not None
+    passed = next(
+        place
+        for place, line in enumerate(after)
+        if isinstance(line, Definition) and line.instruction.op == "asm sideeffect"
+    )
+    behind = [line.instruction for line in after[passed:] if isinstance(line, Definition)]
+    assert not any(instruction.op == "fadd" for instruction in behind)
+    assert sum(instruction.op == "load" for instruction in behind) == 24
+
+
+def test_chains_are_under_way_together() -> None:
+    after, _ = reordered(chains(6, 12, from_outside=False))
+    assert after is not None
+    steps = [line.name for line in after if isinstance(line, Definition) and line.name.startswith("%c")]
+    changes = sum(one[:3] != other[:3] for one, other in itertools.pairwise(steps))
+    assert changes > len(steps) / 2
+
+
+def shorter(lines: list[Line]) -> list[Line]:
+    return chains(4, LEAST // 2 - 4, from_outside=False)
+
+
+BODIES: dict[str, Callable[[list[Line]], list[Line]]] = {
+    "one store": lambda lines: chains(1, 12, from_outside=False),
+    "short chains": shorter,
+    "other vectors": lambda lines: chains(4, 12, from_outside=False, lanes=8),
+    "text": lambda lines: ["  ; text", *lines],
+    "a call": lambda lines: [Definition("%n", call("sinf", FLOAT, 1, [literal(1.0, FLOAT)])), *lines],
+    "another store": lambda lines: [
+        *lines, Instruction("streamed store", "", 1, (Value("%sum", FLOAT, LANES), OUTPUT), 16)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_other_bodies_are_left_alone(what: str) -> None:
+    assert reordered(BODIES[what](chains(4, 12, from_outside=False)))[0] is None
+
+
+def pointwise(function: Callable[[Term], Term], *, residual: bool = False, channels: int = 24) -> Operator:
+    data, weight = placeholder((1, 14, 14, 8), "X"), placeholder((1, 1, 8, channels), "W")
+    bias, inputs = placeholder((channels,), "b"), []
+    output: Tensor = bias_add(conv2d(data, weight, Window()), bias)
+    if residual:
+        inputs.append(placeholder(output.shape, "R"))
+        output = combine(lambda x, y: x + y, output, inputs[0], "sum")
+    output = apply(function, output, "f")
+    return Operator("pointwise", (data, weight, bias, *inputs), output, frozenset({1, 2}))
+
+
+FUNCTIONS: dict[str, Callable[[Term], Term]] = {
+    "silu": lambda x: x * sigmoid(x), "gelu": gelu, "tanh": tanh, "sigmoid": sigmoid,
+}  # fmt: skip
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("residual", [False, True])
+def test_kernels_compute_what_the_operator_says(residual: bool, tmp_path: Path) -> None:
+    """The untuned program and drawn ones, of which several park sums."""
+    paths = emulation.find()
+    if paths is None:
+        pytest.skip("no emulation here; `make emulation` fetches it")
+    rng, jobs, wanted, texts = np.random.default_rng(5), [], [], []
+    for function in FUNCTIONS.values():
+        operator = pointwise(function, residual=residual)
+        space = cpu_space(operator, TARGET)
+        drawn = [space.default(), *map(space.configuration, space.sample(rng, 5))]
+        inputs = [rng.uniform(-2, 2, item.shape).astype(np.float32) for item in operator.inputs]
+        for configuration in drawn:
+            jobs.append(Job(Programs(space).nest(configuration), inputs))
+            texts.append(llvm_module("f", jobs[-1].nest, TARGET))
+            wanted.append(evaluate(operator, inputs))
+    assert sum("%vectors" in text for text in texts) >= 4
+    outputs = run_emulated(compile_jobs(jobs, TARGET), jobs, tmp_path, paths.command(BOARD.link.command))
+    for got, want in zip(outputs, wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+def test_sums_wait_on_the_stack_on_boards_in_order_alone() -> None:
+    operator = pointwise(FUNCTIONS["silu"])
+    for target, count in ((TARGET, 1), (AVX2, 0)):
+        space = cpu_space(operator, target)
+        text = llvm_module("f", Programs(space).nest(space.default()), target)
+        assert len(re.findall(r"%vectors\d+ = alloca", text)) == count
+
+
+@pytest.mark.parametrize(("scope", "reads"), [(Scope.LOCAL, True), (Scope.REGISTER, False)])
+def test_bodies_that_read_what_they_store_in_memory_stay_as_they_are(scope: Scope, reads: bool) -> None:
+    here = (Var("i"),)
+    kept, result = (Buffer(name, (Int(8),), FLOAT, scope) for name in ("kept", "result"))
+    result = replace(result, scope=Scope.ARGUMENT)
+    stores = Store(kept, here, Load(result, (Int(0),))), Store(result, here, Load(kept, here))
+    assert reads_itself(Block(stores[1:])) is False
+    assert reads_itself(Block((Store(kept, here, Const(1.0, FLOAT)), stores[1]))) is reads
+    assert reads_itself(Block(stores))
+
+
+@pytest.mark.emulated
+def test_a_silu_costs_few_cycles() -> None:
+    """By the issue model: some 30 a vector of four, where one behind the other takes 88."""
+    if emulation.find() is None:
+        pytest.skip("no emulation here; `make emulation` fetches it")
+    cycles = []
+    for function in (FUNCTIONS["silu"], lambda x: x):
+        space = cpu_space(operator := pointwise(function), TARGET)
+        cycles.append(executed_cycles(Programs(space).nest(space.default()), TARGET))
+    vectors = operator.output.elements / LANES
+    assert 20 < (cycles[0] - cycles[1]) / vectors < 36
