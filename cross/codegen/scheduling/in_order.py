@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from cross.codegen.instructions import (
@@ -231,17 +232,25 @@ def _weight_by_weight(sums: list[Definition], writer: _Writer) -> list[Definitio
 def _place_by_place(sums: list[Definition], writer: _Writer) -> list[Definition]:
     """Multiply-adds by the address of the vector that fewer of them read: in a window, pixel by pixel.
 
-    A pixel is then loaded once for all the sums that it adds to, and the weights of a row stay.
+    A pixel is then loaded once for all the sums that it adds to, and the weights of a row stay. Rows whose
+    places are counted from different pointers (those of a ring of rows) follow as the sums add them.
     """
     users = Counter(read.name for line in sums for read in writer.reads_of(line.instruction))
-
-    def address(line: Definition) -> int:
-        rarest = min(writer.reads_of(line.instruction), key=lambda read: users[read.name])
-        return _base(rarest.pointer, writer.pure)[1]
-
     if not all(writer.reads_of(line.instruction) for line in sums):
         return sums
-    return sorted(sums, key=address)
+    places: dict[str, tuple[str, int]] = {}  # by the name of a multiply-add
+    before: dict[str, set[str]] = {}  # rows that others wait for, by the pointer of their places
+    for line in sums:
+        rarest = min(writer.reads_of(line.instruction), key=lambda read: users[read.name])
+        base, offset = _base(rarest.pointer, writer.pure)
+        places[line.name] = base.text, offset
+        earlier = {places[use][0] for use in line.instruction.uses if use in places}
+        before.setdefault(base.text, set()).update(earlier - {base.text})
+    try:
+        rows = {base: rank for rank, base in enumerate(TopologicalSorter(before).static_order())}
+    except CycleError:
+        return sums
+    return sorted(sums, key=lambda line: (rows[places[line.name][0]], places[line.name][1]))
 
 
 def _as_written(sums: list[Definition], writer: _Writer) -> list[Definition]:

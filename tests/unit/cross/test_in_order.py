@@ -229,6 +229,41 @@ def test_windows_load_every_pixel_once(stride: int, tile: tuple[int, int]) -> No
     assert hot.spills == 0
 
 
+def ring(columns: int, stride: int) -> list[Line]:
+    """A 3x3 window over two rows of a tile, with the rows that it reads each behind a pointer of its own."""
+    lines: list[Line] = []
+
+    def load(base: str, place: int) -> Value:
+        name = f"{base}.{place}"
+        if not any(isinstance(line, Definition) and line.name == name for line in lines):
+            pointer = Definition(
+                f"{name}.place", element_pointer(Value(base, "pointer"), "float32", integer(place))
+            )
+            lines.extend([pointer, Definition(name, load_from(pointer.value, "float32", LANES, 16))])
+        return Value(name, "float32", LANES)
+
+    for tap, (y, x) in itertools.product(range(9), itertools.product(range(2), range(columns))):
+        row, column = tap // 3 + stride * y, tap % 3 + stride * x
+        terms = load(f"%row{row}", 4 * column), load("%w", 4 * tap)
+        before = f"%a{tap - 1}.{y}.{x}" if tap else f"%r{y}.{x}"
+        operands = (*terms, Value(before, "float32", LANES))
+        lines.append(Definition(f"%a{tap}.{y}.{x}", call("llvm.fmuladd.v4f32", "float32", LANES, operands)))
+    return lines
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_rows_behind_different_pointers_are_read_once_in_an_order_that_sums_allow(stride: int) -> None:
+    lines = arranged(ring(7, stride), names())
+    assert lines is not None
+    pixels = (3 + stride) * (6 * stride + 3)
+    assert len(re.findall("load <4 x float>", "\n".join(printed(lines)))) <= pixels + 9  # others in halves
+    named = [line for line in lines if isinstance(line, Definition)]
+    seen = {line.name: place for place, line in enumerate(named)}
+    assert len(seen) == len(named)
+    for line in named:
+        assert all(seen.get(use, -1) < seen[line.name] for use in line.instruction.uses)
+
+
 @pytest.mark.parametrize(
     ("size", "kernel", "stride", "row", "inlined"),
     [
