@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from cross.loopnest.bind import ParametricNest, bind
 from cross.loopnest.lower import lower
+from cross.loopnest.margins import with_margins
 from cross.loopnest.nodes import LoopNest
 from cross.schedule.space import Batch, Configuration, ScheduleSpace
 
@@ -67,4 +68,5 @@ class Programs:
         return self._bound(configuration)
 
     def _bind(self, configuration: Configuration) -> LoopNest:
-        return bind(self.parametric(self.structure(configuration)), self.space.fields(configuration))
+        bound = bind(self.parametric(self.structure(configuration)), self.space.fields(configuration))
+        return with_margins(bound)
