@@ -26,7 +26,7 @@ Start at `cpu_space`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -197,7 +197,7 @@ def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Ti
     core = core_of(target, group.dtype, group.byte_products)
     wide = wide_axes(owner.axes)
     if not wide:
-        return _reduce_knobs(plan, group, core, 1, 1, 0.0)
+        return _reduce_knobs(plan, group, core, (1,), 0.0)
     if group.reduction is None:
         return _elementwise_knobs(plan, owner, core.lanes)
     vectors = vector_sizes(plan, group, core)
@@ -208,10 +208,9 @@ def _tile_knobs(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Ti
         fields = tuple(tile_field(owner.name, axis, level) for level in (1, 2, 3))
         choices = space_tiles(axis.extent, inner)
         knobs.append(Knob(_knob(owner.name, axis), fields, choices, preferred=tile.choice(place)))
-    rows = math.prod(tile.sizes[:-1])
-    count = core.vectors(tile.sizes[-1])
-    step_cycles = rows * count / Machine.of(target, core.lanes).rate
-    return knobs + _reduce_knobs(plan, group, core, rows, count, step_cycles)
+    counts = (*tile.sizes[:-1], core.vectors(tile.sizes[-1]))
+    step_cycles = math.prod(counts) / Machine.of(target, core.lanes).rate
+    return knobs + _reduce_knobs(plan, group, core, counts, step_cycles)
 
 
 def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
@@ -227,14 +226,14 @@ def _elementwise_knobs(plan: Plan, owner: Tensor, lanes: int) -> list[Knob]:
 
 
 def _reduce_knobs(
-    plan: Plan, group: Group, core: Core, rows: int, vectors: int, step_cycles: float
+    plan: Plan, group: Group, core: Core, counts: Sequence[int], step_cycles: float
 ) -> list[Knob]:
     if group.reduction is None:
         return []
     knobs = []
     reduce = wide_axes(group.reduction.reduce_axes)
     overlap = overlap_of(plan, group) if core.in_order else None
-    sizes = inner_reduction([axis.extent for axis in reduce], core, rows, vectors, step_cycles, overlap)
+    sizes = inner_reduction([axis.extent for axis in reduce], core, counts, step_cycles, overlap)
     name = group.reduction_name
     if combines_lanes(group, core):
         sizes = [core.lanes]

@@ -34,11 +34,19 @@ from cross.schedule.vector_axis import stride
 SIDES = 0.02  # price of a tile's sides: between tiles of one size the one nearest to a square
 IN_ORDER_LATENCY_CYCLES = 8  # between dependent multiply-adds of a Cortex-A53
 LANE_STEPS = 4  # of a sum that one load of a vector of four floats feeds, element by element
-BROADCAST_CYCLES = 0.55
-"""Of a Cortex-A53, for every operand that is repeated, in a step; a load for every LANE_STEPS of them would
-take half as much. Fitted with IN_ORDER_LOOP_CYCLES to its issue model (cross/inspection/cortex_a53.py) of
-pointwise convolutions in 21 tiles of 8 to 21 vectors, which they meet within 6 %."""
-IN_ORDER_LOOP_CYCLES = 4.0  # of an iteration of such a loop beside them
+MOVED_CYCLES = 1.0
+"""Of a Cortex-A53, in which a vector is moved from two integer registers to one: of an operand that is
+repeated one for LANE_STEPS steps of a sum, of others one in each step."""
+IN_ORDER_LOOP_CYCLES = 8.0
+"""Of an iteration of such a loop beside multiply-adds and moves: some of what it begins with is waited for.
+Fitted, as the next four, to the issue model (cross/inspection/cortex_a53.py) of pointwise and 3x3
+convolutions in tiles of 9 to 21 vectors: where registers last, cycles are met within 8 %."""
+AHEAD = 7  # vectors of what an iteration begins with are loaded before (codegen/scheduling/pipelining.py)
+WAITING_CYCLES = 1.5  # for each further one
+FEW_ROWS, MOST_ROWS = 5, 8
+"""How many rows' next elements a longer body loads unseen, and up to how many it is still as quick as a short
+one, which begins with what the one before loaded."""
+CROWDED = 1.6  # times the cycles where LLVM orders loads, as registers do not last (issue model)
 MEMORY_BYTES_PER_CYCLE = 3.0  # of boards that do not say: a Raspberry Pi 3's, as its file has it
 UNEVEN = 0.97
 """Price of rows that do not divide an axis evenly, beside what is computed twice: blocks of a chain are whole
@@ -107,12 +115,19 @@ def tile_merit(
         # beside each multiplication one load, shift or flip of signs issues
         beside = vectors + broadcasts * (1 + 2 / shared_steps)
         return float(accumulators / (cycles + max(0.0, beside - accumulators)))
-    issued = float(accumulators + vectors)  # one instruction a cycle
+    issued = accumulators + MOVED_CYCLES * vectors  # one instruction a cycle
     if broadcasts:
-        window, channels = lane_steps(core, broadcasts, counts[-1], overlap)
+        window, channels = lane_steps(core, counts, overlap)
+        rounds = window * channels / LANE_STEPS
         loaded = broadcasts * (overlap.loaded(counts) if overlap is not None and window > 1 else 1.0)
-        issued += BROADCAST_CYCLES * loaded + IN_ORDER_LOOP_CYCLES / (window * channels)
-    return accumulators / max(issued, IN_ORDER_LATENCY_CYCLES)
+        begun = IN_ORDER_LOOP_CYCLES + WAITING_CYCLES * max(0, loaded * window - AHEAD)
+        lone = overlap is not None and overlap.channels < LANE_STEPS  # elements come one by one
+        if window == 1 and (lone or accumulators + vectors + broadcasts >= core.registers):
+            issued *= CROWDED
+        if channels > LANE_STEPS and broadcasts > FEW_ROWS:
+            begun += MOVED_CYCLES * loaded * (rounds - 1)
+        issued += (MOVED_CYCLES * loaded + begun / rounds) / LANE_STEPS
+    return float(accumulators / max(issued, IN_ORDER_LATENCY_CYCLES))
 
 
 def in_order_cycles(
@@ -136,20 +151,23 @@ def memory_cycles(moved_bytes: float, target: Target) -> float:
     return moved_bytes / memory_bytes_per_cycle(target, MEMORY_BYTES_PER_CYCLE)
 
 
-def lane_steps(core: Core, rows: int, vectors: int, overlap: Overlap | None) -> tuple[int, int]:
-    """How many steps of a sum are written out on a core that runs in order, for a tile of so many rows of
-    vectors: along the last axis of a window, and along channels.
+def lane_steps(core: Core, counts: Sequence[int], overlap: Overlap | None) -> tuple[int, int]:
+    """How many steps of a sum are written out on a core that runs in order, for a tile of these sizes, the
+    last in vectors: along the last axis of a window, and along channels.
 
     One load of a vector has an operand's elements for LANE_STEPS channels. More steps are written out where
     registers are left for the next ones, which are loaded before the last element of these is used; or where
-    neighbours share them; and a window only where its body is short enough.
+    neighbours share them, as far as registers last for all; and a window only where its body is short enough.
     """
+    rows, vectors = math.prod(counts[:-1]), counts[-1]
     fits = rows * vectors + vectors + rows <= core.registers - NEXT_REGISTERS
     if overlap is None:
-        return 1, 4 * LANE_STEPS if fits else LANE_STEPS
-    shared = any(move == 1 for _, move in overlap.moves)
+        return 1, 4 * LANE_STEPS if fits and rows <= MOST_ROWS else LANE_STEPS
     short = rows * overlap.steps * min(LANE_STEPS, overlap.channels) <= WRITTEN_OUT
-    return overlap.steps if short and (fits or shared) else 1, LANE_STEPS
+    lasts = fits or any(move == 1 for _, move in overlap.moves)
+    if overlap.channels >= LANE_STEPS:  # of fewer, elements of neighbours are in one vector
+        lasts = rows * vectors + overlap.alive(counts) < core.registers - NEXT_REGISTERS + 1
+    return overlap.steps if short and lasts else 1, LANE_STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +187,12 @@ class Overlap:
             size = counts[position]
             part *= ((size - 1) * move + self.steps) / (size * self.steps)
         return part
+
+    def alive(self, counts: Sequence[int]) -> int:
+        """The elements of a tile that a step of the axis and the next one read, together."""
+        rows = math.prod(counts[:-1])
+        shared = [rows // counts[at] * (counts[at] + 1) for at, move in self.moves if move == 1]
+        return min(shared, default=2 * rows)
 
 
 def overlap_of(plan: Plan, group: Group) -> Overlap | None:

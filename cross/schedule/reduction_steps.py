@@ -32,19 +32,20 @@ def has_long_steps(core: Core, step_cycles: float) -> bool:
 def inner_reduction(
     extents: Sequence[int],
     core: Core,
-    rows: int,
-    vectors: int,
+    counts: Sequence[int],
     step_cycles: float,
     overlap: Overlap | None = None,
 ) -> list[int]:
     """Wanted inner extents of the reduction loops, in loop order; the space takes the closest divisors.
 
-    `rows`: of the register tile, each a statement of every step that is written out, and of so many
-    `vectors`. `step_cycles`: of the multiply-adds of a step. `overlap`: of a window, see `overlap_of`.
+    `counts`: sizes of the register tile, the last in vectors; each row of these is a statement of every step
+    that is written out. `step_cycles`: of the multiply-adds of a step. `overlap`: of a window, see
+    `overlap_of`.
     """
     if not core.in_order or not extents:
         inner = [max(step for step in divisors(extent) if step <= OUT_OF_ORDER_STEPS) for extent in extents]
         return [*inner[:-1], extents[-1]] if extents and has_long_steps(core, step_cycles) else inner
+    rows = math.prod(counts[:-1])
     # Long straight bodies are what the ordering of loads needs: a row of the window, four channels a step.
     alone = len(extents) == 1
     inner = [1] * (len(extents) - 2) + ([] if alone else [extents[-2]])
@@ -57,7 +58,7 @@ def inner_reduction(
         return [*inner, steps]
     if overlap is None and not alone:  # no operand is repeated, as in a depthwise convolution
         return [*inner, LANE_STEPS]
-    window, steps = lane_steps(core, rows, vectors, overlap)
+    window, steps = lane_steps(core, counts, overlap)
     while steps > LANE_STEPS and rows * steps > written_out(core):
         steps //= 2
     return [*inner[:-1], window, steps] if inner else [steps]

@@ -35,6 +35,7 @@ from cross.codegen.llvm.writer import Block as OpenBlock
 from cross.codegen.llvm.writer import Writer
 from cross.codegen.scheduling import byte_products, matrix_products
 from cross.codegen.scheduling.interleaving import interleaved
+from cross.codegen.scheduling.pipelining import Loop, pipelined
 from cross.codegen.scheduling.steps import ordered
 from cross.errors import CompileError
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
@@ -137,7 +138,7 @@ class Region(Stores):
             environment.ranges[loop.var] = (0, bound_extent(loop.extent, loop.var) - 1)
         self.fetch_ahead(self.collapsed.body)
         self.statement(self.collapsed.body)
-        self.close_loop(index, "%end", [])
+        self.close_loop(index, "%end", [], "%begin")
 
     # ------------------------------------------------------------------------------------ statements
 
@@ -362,7 +363,7 @@ class Region(Stores):
         writer, registers = self.writer, self.values.environment.registers
         label = writer.fresh_label("loop")
         writer.emit(f"  br label %{label}")
-        block = OpenBlock(label)
+        block = OpenBlock(label, entered_from=writer.label)
         index = Value(writer.name(), "int64")
         block.prologue.append(f"{label}:")
         block.prologue.append(
@@ -380,12 +381,28 @@ class Region(Stores):
         writer.label = label
         return index
 
-    def close_loop(self, index: Value, end: str, carried: Sequence[tuple[str, int, int]]) -> None:
+    def pipeline(self, block: OpenBlock, index: Value, extent: int, phis: int) -> None:
+        """Lets a loop load in each iteration what the next one begins with."""
+        found = pipelined(Loop(index, extent, block.prologue[phis:], block.body), self.writer.name)
+        if found is None:
+            return
+        around = self.writer.blocks[-1].body
+        around[-1:] = [*found.before, around[-1]]  # the last line goes to the loop
+        for item in found.carried:
+            phi = f"phi i64 [ {item.before}, %{block.entered_from} ], [ {item.after}, %{block.label}.latch ]"
+            block.prologue.insert(phis, f"  {item.name} = {phi}")
+        block.body[:] = found.body
+
+    def close_loop(
+        self, index: Value, end: str, carried: Sequence[tuple[str, int, int]], start: str = "0"
+    ) -> None:
         self.store_waiting()
         writer, registers = self.writer, self.values.environment.registers
         block = writer.blocks.pop()
         label = block.label
         self.put_in_order(block.body, 0)
+        if self.target.cpu in IN_ORDER_CPUS and start == "0":
+            self.pipeline(block, index, int(end), 2 + len(carried))
         lines = block.lines
         for position, key in enumerate(carried, start=2):
             lines[position] = str(lines[position]).replace(f"@@{label}.{key}@@", registers[key].text)

@@ -35,6 +35,7 @@ class Block:
     known: dict[int, Value] = field(default_factory=dict)  # by the number of a key
     known_early: dict[int, Value] = field(default_factory=dict)  # in the prologue: dominates all of the block
     addresses: dict[Hashable, tuple[Value, int]] = field(default_factory=dict)  # and alignments, known early
+    entered_from: str = ""  # of a loop: the label of the basic block in front of it
 
     @property
     def lines(self) -> list[Line]:

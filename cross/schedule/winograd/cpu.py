@@ -95,7 +95,7 @@ def _space(operator: Operator, program: Operator, stages: WinogradStages, target
     step = math.prod(block.registers) * core.vectors(channels) / Machine.of(target, lanes).rate
     steps = 1 if has_long_steps(core, step) else PRODUCT_STEPS
     if core.in_order:
-        _, steps = lane_steps(core, math.prod(block.registers), core.vectors(channels), None)
+        _, steps = lane_steps(core, (*block.registers, core.vectors(channels)), None)
     transformed = TRANSFORMED_VECTORS * lanes if target.masks_lanes else lanes
     knobs = (
         *ways,
