@@ -199,23 +199,25 @@ class Stores:
 
     def write(self, buffer: Buffer, value: Value, place: Place, holds: Value | None = None) -> None:
         """A store; where a guard does not hold it goes to memory that nobody reads, so it needs no branch."""
-        pointer = place.pointer
+        pointer, alignment = place.pointer, place.alignment
         if holds is not None:
             pointer = self.writer.value(selection(holds, pointer, self.unread()))
+            alignment = min(alignment, self.target.vector_bytes)
         mask = self.values.used_lanes() if value.lanes > 1 else None
         if mask is None:
             whole = self.target.vector_bytes == place.alignment == value.lanes * ITEM_BYTES[buffer.dtype]
             op = "streamed store" if whole and holds is None and buffer.name in self.streamed else "store"
-            self.writer.emit(Instruction(op, "", 1, (value, pointer), place.alignment))
+            self.writer.emit(Instruction(op, "", 1, (value, pointer), alignment))
             return
         function = masked_store_function(value.dtype, value.lanes)
         self.writer.declare(f"void @{function}({value.type}, ptr, {mask.type})")
-        self.writer.emit(Instruction("masked store", "", 1, (value, pointer, mask), place.alignment))
+        self.writer.emit(Instruction("masked store", "", 1, (value, pointer, mask), alignment))
 
     def unread(self) -> Value:
-        """Memory for the stores that a guard turns away."""
-        pointer, kind = "%unread", f"[{max(self.target.vector_bytes, BUFFER_ALIGNMENT)} x i8]"
-        line = f"  {pointer} = alloca {kind}, align {BUFFER_ALIGNMENT}"
+        """Memory for the stores that a guard turns away. On Arm's cores no more aligned than the stack is: to
+        align that further, LLVM overwrites a register that the version at a border has to keep."""
+        pointer, size = "%unread", max(self.target.vector_bytes, BUFFER_ALIGNMENT)
+        line = f"  {pointer} = alloca [{size} x i8], align {self.target.vector_bytes}"
         if line not in self.writer.blocks[0].prologue:
             self.writer.blocks[0].prologue.append(line)
         return Value(pointer, "pointer")

@@ -60,7 +60,10 @@ def versions(statement: Statement, ranges: Mapping[str, Interval]) -> Versions |
     inner = {loop.var: (0, loop.extent.value - 1) for loop in loops if isinstance(loop.extent, Int)}
     asked: dict[Expr, None] = {}
     assumed: set[Expr] = set()
+    undecided: set[str] = set()  # variables of guards that depend on the place of the tile
     for guard in _guards(statement):
+        if not variables(guard) <= inner.keys():
+            undecided |= variables(guard) & inner.keys()
         outer = _for_all(guard, inner)
         bounds = None if outer is None else interval(outer, ranges)
         if outer is None or bounds is None or bounds[1] < 0:
@@ -71,7 +74,7 @@ def versions(statement: Statement, ranges: Mapping[str, Interval]) -> Versions |
     condition = all_of(Binary("<=", ZERO, outer) for outer in asked)
     if condition is None:
         return None
-    return Versions(condition, _without(statement, assumed), _running(statement))
+    return Versions(condition, _without(statement, assumed), _running(statement, undecided))
 
 
 def _for_all(guard: Expr, inner: Mapping[str, Interval]) -> Expr | None:
@@ -165,12 +168,13 @@ def _unguarded(expr: Expr, assumed: Set[Expr]) -> Expr:
             return expr.mapped(lambda part: _unguarded(part, assumed))
 
 
-def _running(statement: Statement) -> Statement:
-    """The statement with loops that run wherever their variable need not be a known number."""
-    known = _known_variables(statement)
+def _running(statement: Statement, undecided: Set[str]) -> Statement:
+    """The statement with loops that run where their variable need not be a known number: where guards ask for
+    it and for the place of the tile. Other guards are decided where loops are written out."""
+    run = undecided - _known_variables(statement)
 
     def changed(item: Statement) -> Statement:
-        if isinstance(item, For) and item.kind is LoopKind.UNROLLED and item.var not in known:
+        if isinstance(item, For) and item.kind is LoopKind.UNROLLED and item.var in run:
             item = replace(item, kind=LoopKind.SERIAL)
         return with_inner(item, changed)
 

@@ -30,6 +30,7 @@ from cross.expression import Operator, placeholder
 from cross.expression.families.conv import conv2d, depthwise_conv
 from cross.expression.families.data_movement import concat
 from cross.expression.families.dense import dense
+from cross.expression.families.elementwise import combine
 from cross.expression.families.window import Window
 from cross.expression.language.terms import Binary, Select
 from cross.expression.reference import evaluate
@@ -120,6 +121,39 @@ def test_the_loop_over_interior_tiles_chooses_no_address(target: Target) -> None
     border, region = text.split("define internal preserve_mostcc")[1].split("define internal void", 1)
     assert "select i1" in border
     assert "select i1" not in region and region.count("call preserve_mostcc") == 1
+
+
+@TARGETS
+def test_columns_that_are_known_are_written_out_in_the_version_at_a_border(target: Target) -> None:
+    """Of a tile as wide as the image rows alone may lie outside of it: their loop runs and skips them."""
+    nest = inlined(depthwise(7, 16, 1, 5), target, dw_x=[1, 1, 7], dw_y=[1, 1, 1], unroll=[192])
+    text = llvm_module("kernel", nest, target)
+    border = text.split("define internal preserve_mostcc")[1].split("define internal void")[0]
+    assert "select i1" not in border and border.count("phi i64") == 1
+    taps = sum(0 <= column + tap - 2 < 7 for column in range(7) for tap in range(5))
+    vectors = 16 // target.vector_lanes(4) if target is AVX512 else 1  # of a tile of that many channels
+    assert len(re.findall(r"= call <\d+ x float> @llvm.fmuladd", border)) == taps * vectors
+
+
+def test_versions_at_borders_of_arm_cores_align_the_stack_no_further() -> None:
+    """LLVM then overwrites a register that they have to keep, and says so where it asserts. A tile of three
+    columns of ten reads a residual and stores under guards."""
+    data, weight = placeholder((1, 6, 13, 16), "X"), placeholder((1, 5, 16, 19), "W")
+    output = conv2d(data, weight, Window(pads=(1, 1, 1, 0)), name="conv")
+    residual = placeholder(output.shape, "R")
+    output = combine(lambda x, y: x + y, output, residual, "sum")
+    space = cpu_space(Operator("conv", (data, weight, residual), output, frozenset({1})), A53)
+    described = {
+        "algorithm": [2], "staging": [0], "order": [1], "padding": [1], "block.h": [8, 2], "block.w": [4, 2],
+        "products.c": [4], "products.kc": [16], "data.c": [4], "output.c": [8],
+    }  # fmt: skip
+    nest = Programs(space).nest(space.parse(described))
+    borders = llvm_module("kernel", nest, A53).split("define internal preserve_mostcc")[1:]
+    (allocated,) = re.findall(
+        r"alloca .*, align (\d+)", "".join(border.split("\n}")[0] for border in borders)
+    )
+    assert allocated == "16"
+    assert compile_jobs([Job(nest, [])], A53).kernels
 
 
 def test_taps_in_the_padding_for_certain_are_left_out() -> None:
