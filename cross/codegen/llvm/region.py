@@ -246,23 +246,19 @@ class Region(Stores):
         del integers[loop.var]
         if not integers:
             self.store_waiting()
-            if self.target.cpu not in IN_ORDER_CPUS or reads_itself(loop.body):
-                self.put_in_order(body, first)
-            elif (lines := interleaved(body[first:], self.writer.name, self.vectors)) is not None:
-                self.replace(body, first, lines)
-            else:
-                self.put_in_order(body, first)
+            self.put_in_order(body, first, apart=not reads_itself(loop.body))
 
-    def put_in_order(self, body: list[Line], first: int) -> None:
-        """The lines of a block from one on in the order that suits the target."""
-        lines = ordered(body[first:], self.target, self.writer.name)
+    def put_in_order(self, body: list[Line], first: int, *, apart: bool = False) -> None:
+        """The lines of a block from one on in the order that suits the target. `apart`: none of them reads
+        what another one stores."""
+        lines = None
+        if apart and self.target.cpu in IN_ORDER_CPUS:
+            lines = interleaved(body[first:], self.writer.name, self.vectors)
+        if lines is None:
+            lines = ordered(body[first:], self.target, self.writer.name)
         if lines is not None:
-            self.replace(body, first, lines)
-
-    def replace(self, body: list[Line], first: int, lines: list[Line]) -> None:
-        """Other lines, with fences, from one on."""
-        body[first:] = lines
-        self.writer.declare(FENCE_DECLARATION)
+            body[first:] = lines
+            self.writer.declare(FENCE_DECLARATION)
 
     def vectors(self, count: int) -> Value:
         """Memory for vectors of the target, on the stack."""

@@ -30,9 +30,7 @@ from cross.codegen.instructions import (
 
 LEAST: Final = 12  # instructions in a chain: shorter ones are bound by what they load and store
 REGISTERS: Final = 31  # one less than there are: LLVM may move what is between two fences
-WINDOW: Final = (
-    2  # instructions between fences; of 1 to 6 the fewest cycles of an EfficientNet-B0 by the model
-)
+WINDOW: Final = 2  # instructions between fences: of 1 to 6 the fewest cycles of an EfficientNet-B0
 # How many registers the chains that are under way may need at most, each at its own worst moment, over those
 # that are free: they are at it one after the other. The largest whose order fits is taken.
 SHARES: Final = (1.6, 1.45, 1.3, 1.15, 1.0)
@@ -89,10 +87,9 @@ def interleaved(
             case _:
                 shared[line.name] = line
     chains = [_by_height([*chain, store]) for chain, store in zip(own, stores, strict=True)]
-    vectors = [value for chain in chains for value in _vectors(chain)]
-    if any(sum(map(_slots, chain)) < LEAST for chain in chains) or {value.lanes for value in vectors} != {
-        LANES
-    }:
+    if any(sum(map(_slots, chain)) < LEAST for chain in chains):
+        return None
+    if any(value.lanes != LANES for chain in chains for value in _vectors(chain)):
         return None
     readers = Counter(value.text for chain in chains for value in _from_outside(chain))
     waiting = {
@@ -123,10 +120,9 @@ def _instruction(line: Definition | Instruction) -> Instruction:
 
 
 def _is_pure(instruction: Instruction) -> bool:
-    op = instruction.op
-    return (
-        op in PURE or op[:4] in ("fcmp", "icmp") or (op == "call" and str(instruction.detail)[:5] == "llvm.")
-    )
+    if instruction.op == "call":
+        return str(instruction.detail).startswith("llvm.")
+    return instruction.op in PURE or instruction.op.startswith(("fcmp", "icmp"))
 
 
 def _is_vector(value: Value | Instruction) -> bool:
