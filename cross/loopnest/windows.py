@@ -79,7 +79,7 @@ def begun(stage: Stage, statement: Statement) -> Statement:
         if isinstance(item, For):
             values[Var(item.var)] = Var(f"{item.var}.first")
     own = {item.buffer.name for item in statements(statement) if isinstance(item, Allocate)}
-    return _with_values(statement, values, {name: f"{name}.first" for name in own})
+    return with_values(statement, values, {name: f"{name}.first" for name in own})
 
 
 def continued(stage: Stage, statement: Statement) -> Statement:
@@ -95,10 +95,10 @@ def continued(stage: Stage, statement: Statement) -> Statement:
             affine(add(before, fold("min", window.kept, add(last, mul(base, MINUS_ONE)))))
         ),
     }
-    return _with_values(statement, values, {})
+    return with_values(statement, values, {})
 
 
-def _with_values(statement: Statement, values: Mapping[Var, Expr], buffers: Mapping[str, str]) -> Statement:
+def with_values(statement: Statement, values: Mapping[Var, Expr], buffers: Mapping[str, str]) -> Statement:
     """The statement with variables replaced, its own loops' too, and buffers of its own renamed."""
 
     def renamed(buffer: Buffer) -> Buffer:

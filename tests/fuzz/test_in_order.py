@@ -72,6 +72,7 @@ def depthwise(size: int, channels: int, kernel: int, stride: int = 1) -> Operato
 OPERATORS = {
     "product": product(24, 48, 40, gelu),
     "product of rows that divide badly": product(29, 37, 52, silu),
+    "product of a prime number of steps": product(15, 83, 28, silu),
     "pointwise": convolution(14, 32, 36, 1),
     "3x3": convolution(14, 12, 24, 3, residual=True),
     "3x3 with stride": convolution(17, 8, 20, 3, 2),

@@ -24,6 +24,7 @@ from cross.codegen.llvm.matrix_tiles import ALLOW as ALLOW_TILES
 from cross.codegen.llvm.memory import ZERO_BYTES, ZEROS
 from cross.codegen.llvm.piece import Piece
 from cross.codegen.llvm.region import Region
+from cross.codegen.llvm.steps_together import with_steps_together
 from cross.loopnest.nodes import LoopNest
 
 CALLERS = "callers"  # the name under which those of a batch are compiled
@@ -77,8 +78,8 @@ def llvm_module(symbol: str, nest: LoopNest, target: Target) -> str:
 
 def pieces(nest: LoopNest, target: Target) -> tuple[Piece, ...]:
     """The regions of a kernel, in order, as what their code depends on."""
-    if target.cpu not in IN_ORDER_CPUS:  # the loops of those are written for sums that begin with 0
-        nest = with_begun_sums(nest)
+    # the loops of cores in order are written for sums that begin with 0
+    nest = with_steps_together(nest) if target.cpu in IN_ORDER_CPUS else with_begun_sums(nest)
     rounded = rounded_buffers(nest)
     return tuple(Piece.of(statement, nest, rounded) for statement in nest.body.statements)
 

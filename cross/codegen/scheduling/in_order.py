@@ -148,22 +148,25 @@ def _read(line: Definition) -> _Read:
 def _by_lanes(reads: list[_Read], pure: dict[str, Instruction], fresh: Callable[[str], str]) -> list[_Read]:
     """Four neighbouring scalars that are used as splats become one vector that is used by element."""
     splats = _splats(reads, pure)
-    runs: dict[tuple[str, int], dict[int, _Read]] = {}
+    places: dict[str, dict[int, _Read]] = {}  # by the pointer from which they are counted
     for read in reads:
         if read.name in splats:
             base, offset = _base(read.pointer, pure)
-            runs.setdefault((base.text, offset // LANES), {})[offset % LANES] = read
+            places.setdefault(base.text, {})[offset] = read
     joined: dict[str, _Read] = {}
-    for run in runs.values():
-        if len(run) < LANES:
-            continue
-        first = run[0]
-        whole = replace(first, value=Value(fresh("lanes"), FLOAT, LANES))
-        for lane, read in run.items():
-            joined[read.name] = whole
-            pure[read.name] = extraction(whole.value, lane)
-            for splat in splats[read.name]:
-                pure[splat] = shuffle(whole.value, (lane,) * LANES)
+    for found in places.values():
+        for start in sorted(found):
+            run = [found.get(start + lane) for lane in range(LANES)]
+            first = run[0]
+            if first is None or first.name in joined or None in run:
+                continue
+            whole = replace(first, value=Value(fresh("lanes"), FLOAT, LANES))
+            for lane in range(LANES):
+                name = found[start + lane].name
+                joined[name] = whole
+                pure[name] = extraction(whole.value, lane)
+                for splat in splats[name]:
+                    pure[splat] = shuffle(whole.value, (lane,) * LANES)
     return list({id(read): read for read in (joined.get(read.name, read) for read in reads)}.values())
 
 
