@@ -94,6 +94,12 @@ class Definition(NamedTuple):
 
 Line = Definition | Instruction | str
 
+
+def instruction_of(line: Definition | Instruction) -> Instruction:
+    """What a line does."""
+    return line.instruction if isinstance(line, Definition) else line
+
+
 # A scheduling fence: a label (codeview annotation) that instructions do not cross. No code comes of it.
 FENCE: Final = Instruction("fence", "", 1, ())
 FENCE_DECLARATION: Final = "void @llvm.codeview.annotation(metadata)"

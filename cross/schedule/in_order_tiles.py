@@ -40,7 +40,8 @@ repeated one for LANE_STEPS steps of a sum, of others one in each step."""
 IN_ORDER_LOOP_CYCLES = 8.0
 """Of an iteration of such a loop beside multiply-adds and moves: some of what it begins with is waited for.
 Fitted, as the next four, to the issue model (cross/inspection/cortex_a53.py) of pointwise and 3x3
-convolutions in tiles of 9 to 21 vectors: where registers last, cycles are met within 8 %."""
+convolutions in tiles of 9 to 21 vectors: where registers last, cycles are met within 8 %
+(tests/unit/cross/test_in_order_tiles.py)."""
 AHEAD = 7  # vectors of what an iteration begins with are loaded before (codegen/scheduling/pipelining.py)
 WAITING_CYCLES = 1.5  # for each further one
 FEW_ROWS, MOST_ROWS = 5, 8

@@ -246,13 +246,13 @@ class Region(Stores):
         del integers[loop.var]
         if not integers:
             self.store_waiting()
-            self.put_in_order(body, first, apart=not reads_itself(loop.body))
+            self.put_in_order(body, first, loop.body)
 
-    def put_in_order(self, body: list[Line], first: int, *, apart: bool = False) -> None:
-        """The lines of a block from one on in the order that suits the target. `apart`: none of them reads
-        what another one stores."""
+    def put_in_order(self, body: list[Line], first: int, straight: Statement | None = None) -> None:
+        """The lines of a block from one on in the order that suits the target. `straight`: the statement that
+        they are, written out, if it is one."""
         lines = None
-        if apart and self.target.cpu in IN_ORDER_CPUS:
+        if straight is not None and self.target.cpu in IN_ORDER_CPUS and not reads_itself(straight):
             lines = interleaved(body[first:], self.writer.name, self.vectors)
         if lines is None:
             lines = ordered(body[first:], self.target, self.writer.name)

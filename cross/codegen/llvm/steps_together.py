@@ -14,7 +14,6 @@ Cortex-A53, alone 50. Terms are added in the same order.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from cross.expression.language.terms import Binary, Int
 from cross.loopnest.affine import affine
@@ -37,8 +36,7 @@ from cross.loopnest.nodes import (
     with_inner,
 )
 from cross.loopnest.windows import with_values
-
-LANES: Final = 4
+from cross.schedule.in_order_tiles import LANE_STEPS
 
 
 def with_steps_together(nest: LoopNest) -> LoopNest:
@@ -56,7 +54,7 @@ def _is_lone(loop: For) -> bool:
     """Whether a loop adds products to sums in registers, a step at a time, of rows of elements."""
     if loop.kind is not LoopKind.SERIAL or not isinstance(loop.extent, Int):
         return False
-    if loop.extent.value % LANES == 0 or loop.extent.value < 2 * LANES:
+    if loop.extent.value % LANE_STEPS == 0 or loop.extent.value < 2 * LANE_STEPS:
         return False
     inside = list(statements(loop.body))
     adds = [item for item in inside if isinstance(item, Store)]
@@ -80,15 +78,15 @@ def _adds_product(store: Store, var: str) -> bool:
 
 def _together(loop: For) -> Block:
     assert isinstance(loop.extent, Int)
-    whole, rest = divmod(loop.extent.value, LANES)
+    whole, rest = divmod(loop.extent.value, LANE_STEPS)
     step, last = Var(f"{loop.var}.step"), Var(f"{loop.var}.rest")
-    first = with_values(loop.body, {Var(loop.var): add(mul(Var(loop.var), Int(LANES)), step)}, {})
-    values: dict[Var, Expr] = {Var(loop.var): add(last, Int(whole * LANES))}
+    first = with_values(loop.body, {Var(loop.var): add(mul(Var(loop.var), Int(LANE_STEPS)), step)}, {})
+    values: dict[Var, Expr] = {Var(loop.var): add(last, Int(whole * LANE_STEPS))}
     for item in statements(loop.body):
         if isinstance(item, For):
             values[Var(item.var)] = Var(f"{item.var}.rest")
     then = with_values(loop.body, values, {})
-    steps = For(step.name, Int(LANES), LoopKind.UNROLLED, first)
+    steps = For(step.name, Int(LANE_STEPS), LoopKind.UNROLLED, first)
     return Block(
         (
             For(loop.var, Int(whole), LoopKind.SERIAL, steps),

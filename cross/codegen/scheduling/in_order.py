@@ -20,7 +20,7 @@ the order of the text. Published kernels for this core do the same by hand (XNNP
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
@@ -31,10 +31,7 @@ from cross.codegen.instructions import (
     Instruction,
     Line,
     Value,
-    element_pointer,
     extraction,
-    insertion,
-    integer,
     is_constant_place,
     is_multiply_add,
     load_from,
@@ -42,6 +39,8 @@ from cross.codegen.instructions import (
     poison,
     shuffle,
 )
+from cross.codegen.scheduling import halves
+from cross.codegen.scheduling.halves import FLOAT, HALF_BYTES, LANES
 
 GROUP: Final = 3  # multiply-adds between two loads
 LEAST: Final = 24  # multiply-adds in a body: below, a loop is bound by latency and LLVM's order is as good
@@ -53,11 +52,8 @@ SHORT_LATENCY: Final = 3  # where registers do not last for more: the fewest sta
 PAIRED: Final = 1
 UNPAIRED: Final = -2
 HALF_LATENCY: Final = 2  # groups between a load into an integer register and its move to a vector register
-LANES: Final = 4
 REGISTERS: Final = 31  # one less than there are: LLVM may move what is between two fences
 NEVER: Final = 1 << 30
-FLOAT: Final = "float32"
-HALF_BYTES: Final = 8  # of a vector of four floats
 PURE: Final = ("getelementptr", "insertelement", "shufflevector", "extractelement", "bitcast")
 
 
@@ -151,7 +147,7 @@ def _by_lanes(reads: list[_Read], pure: dict[str, Instruction], fresh: Callable[
     places: dict[str, dict[int, _Read]] = {}  # by the pointer from which they are counted
     for read in reads:
         if read.name in splats:
-            base, offset = _base(read.pointer, pure)
+            base, offset = base_of(read.pointer, pure)
             places.setdefault(base.text, {})[offset] = read
     joined: dict[str, _Read] = {}
     for found in places.values():
@@ -170,7 +166,7 @@ def _by_lanes(reads: list[_Read], pure: dict[str, Instruction], fresh: Callable[
     return list({id(read): read for read in (joined.get(read.name, read) for read in reads)}.values())
 
 
-def _base(pointer: Value, pure: dict[str, Instruction]) -> tuple[Value, int]:
+def base_of(pointer: Value, pure: Mapping[str, Instruction]) -> tuple[Value, int]:
     """A pointer as one that the loop does not compute from a constant, and a distance in elements."""
     place = pure.get(pointer.text)
     if place is None or not is_constant_place(place):
@@ -186,7 +182,7 @@ def _hide_bases(reads: list[_Read], pure: dict[str, Instruction], fresh: Callabl
     """
     renamed: dict[str, str] = {}
     for read in reads:
-        base = _base(read.pointer, pure)[0].text
+        base = base_of(read.pointer, pure)[0].text
         if base not in pure:
             renamed.setdefault(base, fresh("base"))
             read.pointer = read.pointer._replace(text=renamed.get(read.pointer.text, read.pointer.text))
@@ -245,7 +241,7 @@ def _place_by_place(sums: list[Definition], writer: _Writer) -> list[Definition]
     before: dict[str, set[str]] = {}  # rows that others wait for, by the pointer of their places
     for line in sums:
         rarest = min(writer.reads_of(line.instruction), key=lambda read: users[read.name])
-        base, offset = _base(rarest.pointer, writer.pure)
+        base, offset = base_of(rarest.pointer, writer.pure)
         places[line.name] = base.text, offset
         earlier = {places[use][0] for use in line.instruction.uses if use in places}
         before.setdefault(base.text, set()).update(earlier - {base.text})
@@ -331,7 +327,7 @@ class _Writer:
         for slot in range(-1, HALF_LATENCY):
             for read in by_slot.pop(slot, []):
                 self.whole(read)
-        halves = [(slot, read) for slot, reads in sorted(by_slot.items()) for read in (*reads, *reads)]
+        coming = [(slot, read) for slot, reads in sorted(by_slot.items()) for read in (*reads, *reads)]
         waiting: list[_Read] = []
         for start in range(0, len(sums), GROUP):
             slot = start // GROUP
@@ -341,8 +337,8 @@ class _Writer:
             self.slot(begun, due)
             for line in sums[start : start + GROUP]:
                 self.need(line.name, line.instruction)
-                if halves and halves[0][0] <= slot + HALF_LATENCY:
-                    self.half(halves.pop(0)[1])
+                if coming and coming[0][0] <= slot + HALF_LATENCY:
+                    self.half(coming.pop(0)[1])
         for name, instruction in self.pure.items():  # what no sum needs, another loop may use
             self.need(name, instruction)
         return self.lines
@@ -384,26 +380,18 @@ class _Writer:
         return read.pointer
 
     def half(self, read: _Read) -> None:
-        """The next half of a vector in an integer register.
-
-        The empty assembly keeps LLVM from joining the halves again.
-        """
+        """The next half of a vector in an integer register."""
         if not read.is_vector or read.name in self.written:
             return
-        place = self.pointer(read)
-        if read.halves:
-            place = self.value(element_pointer(place, "int8", integer(HALF_BYTES)))
-        alignment = min(read.alignment, HALF_BYTES)
-        loaded = self.value(Instruction("load volatile", "int64", 1, (place,), alignment))
-        read.halves.append(self.value(passed_on(loaded, "=r,0", ordered=False)))
+        distance = HALF_BYTES * len(read.halves)
+        read.halves.append(halves.loaded(self.value, self.pointer(read), distance, read.alignment))
 
     def low(self, read: _Read) -> None:
         """Puts the low half into a vector register; loads at once what did not come by halves."""
         if len(read.halves) < 2:
             self.whole(read)
         elif read.name not in self.written:
-            low = self.value(insertion(poison("int64", 2), read.halves[0], 0))
-            read.begun = self.value(passed_on(low, "=w,0", ordered=True))
+            read.begun = halves.begun(self.value, read.halves[0])
 
     def whole(self, read: _Read) -> None:
         """The value of a load: put together from its halves, or loaded here."""
@@ -412,5 +400,4 @@ class _Writer:
         if read.begun is None:
             self.emit(read.name, load_from(self.pointer(read), FLOAT, read.value.lanes, read.alignment))
             return
-        both = self.value(insertion(read.begun, read.halves[1], 1))
-        self.emit(read.name, Instruction("bitcast", FLOAT, LANES, (both,)))
+        self.emit(read.name, halves.whole(self.value, read.begun, read.halves[1]))

@@ -22,21 +22,21 @@ from cross.codegen.instructions import (
     Line,
     Value,
     element_pointer,
+    instruction_of,
     integer,
     is_multiply_add,
     load_from,
     passed_on,
 )
+from cross.codegen.scheduling.halves import FLOAT, HALF_BYTES, LANES
 
 LEAST: Final = 12  # instructions in a chain: shorter ones are bound by what they load and store
 REGISTERS: Final = 31  # one less than there are: LLVM may move what is between two fences
-WINDOW: Final = 2  # instructions between fences: of 1 to 6 the fewest cycles of an EfficientNet-B0
+WINDOW: Final = 2  # instructions between fences: of 1 to 6 the fewest cycles by the model (EfficientNet-B0)
 # How many registers the chains that are under way may need at most, each at its own worst moment, over those
 # that are free: they are at it one after the other. The largest whose order fits is taken.
 SHARES: Final = (1.6, 1.45, 1.3, 1.15, 1.0)
-LANES: Final = 4
-FLOAT: Final = "float32"
-VECTOR_BYTES: Final = 16
+VECTOR_BYTES: Final = 2 * HALF_BYTES
 # cycles, see cross/inspection/cortex_a53.py
 SUM_LATENCY: Final = 8
 MOVE_LATENCY: Final = 2  # of an addend that a multiply-add may not overwrite
@@ -100,7 +100,7 @@ def interleaved(
     }
     most = max(max(_live(chain)) for chain in chains)
     lines: Chain = list(shared.values())
-    if _lasting(chains) + most > REGISTERS:
+    if waiting and _lasting(chains) + most > REGISTERS:
         parked = _Parked(memory(len(waiting)), fresh, shared)
         for value, number in waiting.items():
             chains[number] = _by_height(parked.put(value, chains[number]))
@@ -113,10 +113,6 @@ def interleaved(
         if max(_live(ordered)) <= free:
             break
     return _fenced([*lines, *ordered, *unused])
-
-
-def _instruction(line: Definition | Instruction) -> Instruction:
-    return line.instruction if isinstance(line, Definition) else line
 
 
 def _is_pure(instruction: Instruction) -> bool:
@@ -147,7 +143,7 @@ def _latency(instruction: Instruction) -> int:
 
 def _slots(line: Definition | Instruction) -> int:
     """Cycles in which no other arithmetic of vectors issues."""
-    instruction = _instruction(line)
+    instruction = instruction_of(line)
     if instruction.op in NO_CODE or (isinstance(line, Definition) and not _is_vector(instruction)):
         return 0
     return 2 if instruction.op == "load" or _copies_addend(instruction) else 1
@@ -173,7 +169,7 @@ def _users(stores: Sequence[Instruction], defined: Mapping[str, Definition]) -> 
 def _vectors(chain: Chain) -> Iterator[Value]:
     """The vectors that a chain reads."""
     for line in chain:
-        yield from filter(_is_vector, _instruction(line).operands)
+        yield from filter(_is_vector, instruction_of(line).operands)
 
 
 def _from_outside(chain: Chain) -> list[Value]:
@@ -213,7 +209,7 @@ def _by_height(chain: Chain) -> Chain:
         height = 0
         if isinstance(line, Definition):
             height = heights.get(line.name, 0) + _latency(line.instruction) + _slots(line)
-        for use in _instruction(line).uses:
+        for use in instruction_of(line).uses:
             heights[use] = max(heights.get(use, 0), height)
         placed.append((height, line))
     placed.reverse()
@@ -226,7 +222,7 @@ def _live(lines: Chain) -> list[int]:
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for position, line in enumerate(lines):
-        for use in _instruction(line).uses:
+        for use in instruction_of(line).uses:
             last[same.get(use, use)] = position
         if not isinstance(line, Definition) or not _is_vector(line.instruction):
             continue
@@ -262,7 +258,7 @@ class _Parked:
     def put(self, value: Value, chain: Chain) -> Chain:
         """The chain with the value loaded; a sum of it and what chains share is stored in its place."""
         rest = list(chain)
-        match [line for line in chain if value.text in _instruction(line).uses]:
+        match [line for line in chain if value.text in instruction_of(line).uses]:
             case [Definition(_, Instruction("fadd") as sum_) as line]:
                 if self._shared.issuperset({*sum_.uses} - {value.text}):
                     rest.remove(line)
@@ -330,7 +326,7 @@ def _ordered(chains: Sequence[Chain], registers: int) -> Chain:
 
 def _waits(line: Definition | Instruction, ready: Mapping[str, int]) -> int:
     """The cycle in which the operands of a line are there."""
-    return max((ready.get(use, 0) for use in _instruction(line).uses), default=0)
+    return max((ready.get(use, 0) for use in instruction_of(line).uses), default=0)
 
 
 def _fenced(lines: Iterable[Definition | Instruction]) -> list[Line]:

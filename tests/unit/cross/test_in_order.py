@@ -271,7 +271,7 @@ def test_rows_behind_different_pointers_are_read_once_in_an_order_that_sums_allo
         (14, 5, 1, 14, 1),
         (28, 5, 2, 14, 1),
         (7, 3, 1, 7, 1),
-        (7, 5, 1, 7, 0),  # of few sums in a step, guards take longer than a copy of the image
+        (7, 5, 1, 7, 1),
         (28, 3, 1, 7, 0),  # registers do not last for the sums of a row
         (112, 3, 1, 7, 1),  # and a copy that no cache holds
     ],
