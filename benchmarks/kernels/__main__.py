@@ -4,6 +4,7 @@
     python -m benchmarks.kernels run                          tune what is missing, then measure
     python -m benchmarks.kernels measure --only conv --json build/bench/kernels.json
     python -m benchmarks.kernels networks --trials 64         ResNet-18 to a ViT, end to end
+    python -m benchmarks.kernels networks --board host:x86-64-v3    everybody as on a PC without AVX-512
     python -m benchmarks.kernels random --count 50            untuned kernels and numpy on shapes from a seed
     python -m benchmarks.kernels loops --board rpi3b          their inner loops as machine code: spills
     python -m benchmarks.kernels compile                      what it costs to compile a candidate
@@ -27,9 +28,10 @@ from benchmarks.harness.place import HOST, board_with
 from benchmarks.kernels.compile_cost import compile_cost, compile_findings, lines
 from benchmarks.kernels.environments import make_environments
 from benchmarks.kernels.goals import summary
+from benchmarks.kernels.hidden import hidden
 from benchmarks.kernels.inference import SUITE as NETWORKS
 from benchmarks.kernels.measuring import Turnout, measure_all
-from benchmarks.kernels.networks import NAMES, chosen_networks, tuned_network
+from benchmarks.kernels.networks import NAMES, Place, chosen_networks, tuned_network
 from benchmarks.kernels.processes import LIBRARIES, NETWORK_LIBRARIES, contenders
 from benchmarks.kernels.random_shapes import random_workloads
 from benchmarks.kernels.results import Finding, GoalReport, read, read_goals
@@ -42,6 +44,8 @@ from benchmarks.kernels.workloads import chosen
 RECORDS = Path("build/bench/kernels.db")
 PEERS = Path("build/peers")
 PLAN = Plan()
+LOOPS_BOARD = f"its name or file (default {HOST})"
+BOARD = f"as a CPU of a lower level, all libraries too: host:x86-64-v3, host:x86-64-v2 (default {HOST})"
 
 
 def _tune(asked: Asked) -> None:
@@ -50,9 +54,9 @@ def _tune(asked: Asked) -> None:
     operators = [name for name in asked.only if name not in networks]
     workloads = chosen(operators) if operators or not networks else []
     for threads in asked.threads:
-        tune(workloads, threads, asked.records, _effort(asked))
+        tune(workloads, threads, asked.records, _effort(asked), asked.board)
         for name in chosen_networks(networks) if networks else ():
-            tuned_network(name, threads, asked.records, _effort(asked))
+            tuned_network(name, threads, asked.records, _effort(asked), Place(board=asked.board))
 
 
 def _measure(asked: Asked) -> None:
@@ -69,7 +73,10 @@ def _networks(asked: Asked) -> None:
     """All tuning comes first: a measurement can only be gone on with while the records stay as they are."""
     names = chosen_networks(asked.only)
     tuned = {
-        threads: [tuned_network(name, threads, asked.records, _effort(asked)) for name in names]
+        threads: [
+            tuned_network(name, threads, asked.records, _effort(asked), Place(board=asked.board))
+            for name in names
+        ]
         for threads in asked.threads
     }
     _measured(asked, lambda threads: tuned[threads], NETWORK_LIBRARIES)
@@ -83,11 +90,12 @@ def _random(asked: Asked) -> None:
 def _measured(asked: Asked, workloads: Callable[[int], Iterable[Measured]], libraries: Sequence[str]) -> None:
     own = ("--records", str(asked.records.absolute()), "--finalists", str(asked.finalists))
     before = asked.before and asked.before.absolute()
-    everybody = contenders(
-        asked.peers, own, libraries if asked.libraries is None else asked.libraries, before
-    )
+    named = libraries if asked.libraries is None else asked.libraries
     plan = Plan(asked.rounds, asked.batches, asked.batch_ms / 1e3)
-    print(text(measure_all(workloads, asked.threads, Turnout(everybody, plan, asked.json, _say))))
+    with hidden(asked.board) as preload:
+        everybody = contenders(asked.peers, own, named, before, board=asked.board, preload=preload)
+        turnout = Turnout(everybody, plan, asked.json, _say, asked.board)
+        print(text(measure_all(workloads, asked.threads, turnout)))
 
 
 def _loops(asked: Asked) -> None:
@@ -146,7 +154,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drawn = add("random", _random, "our untuned kernels and numpy on shapes drawn from a seed")
     drawn.add_argument("--count", type=int, default=50)
     loops = add("loops", _loops, "the innermost loops of our kernels, as machine code")
-    loops.add_argument("--board", default=HOST, help=f"its name or file (default {HOST})")
     compiling = add("compile", _compile, "what it costs to compile a candidate")
     compiling.add_argument("--only", type=names, default=["C6"], metavar="NAMES", help="default C6")
     compiling.add_argument("--count", type=int, default=64, help="random configurations (default 64)")
@@ -164,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shared("--threads", type=numbers, default=[1], metavar="COUNTS", help="1, 2 or 1,2 (default 1)")
         shared("--records", type=Path, default=RECORDS, help=f"tuning records (default {RECORDS})")
         shared("--seed", type=int, default=0, help="of the search, and of random shapes")
+        shared("--board", default=HOST, help=LOOPS_BOARD if command is loops else BOARD)
     for command in (tuning, measuring, running, networks, loops):
         command.add_argument(
             "--only", "--set", type=names, default=[], metavar="NAMES",

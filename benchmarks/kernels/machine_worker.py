@@ -1,5 +1,7 @@
 """What the machine can do at best, in the same rounds: python -m benchmarks.kernels.machine_worker THREADS
 
+Also: --board BOARD.
+
 fma: multiply-adds in registers. read: reading a working set of the workload's size, which says what the cache
 level that it fits in delivers. launch: a parallel loop with nothing to do, where there are several threads.
 """
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.harness.place import board_with
+from benchmarks.harness.place import HOST, board_with
 from benchmarks.kernels.inference import Network
 from benchmarks.kernels.loaded import LoadedCode, aligned
 from benchmarks.kernels.machine_code import LAUNCH, READ, machine_code
@@ -23,8 +25,8 @@ from toolkit.measure.peak import SYMBOL
 class Machine(Library):
     """See worker.Library."""
 
-    def __init__(self, threads: int) -> None:
-        self._target = board_with(threads)[1]
+    def __init__(self, threads: int, board: str = HOST) -> None:
+        self._target = board_with(threads, board)[1]
         self._loaded: list[LoadedCode] = []
 
     def facts(self) -> dict[str, str]:
@@ -58,4 +60,6 @@ class Machine(Library):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("threads", type=int)
-    serve(Machine(parser.parse_args().threads))
+    parser.add_argument("--board", default=HOST)
+    asked = parser.parse_args()
+    serve(Machine(asked.threads, asked.board))

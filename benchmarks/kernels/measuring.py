@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.harness.documents import NoDocument, write
+from benchmarks.harness.place import HOST
 from benchmarks.harness.text import thread_count
 from benchmarks.kernels.goals import findings
 from benchmarks.kernels.processes import Contender, LibraryProcess
@@ -26,17 +27,22 @@ from benchmarks.kernels.tables import headline
 from boards.probe import read_host_facts
 
 Say = Callable[[str], None]
-LOAD, TARGET = "load", "target"  # facts that change by themselves, or with the number of threads
+BOARD, LOAD, TARGET = (
+    "board",
+    "load",
+    "target",
+)  # the latter two: facts that change by themselves, or with the number of threads
 
 
 @dataclass(frozen=True, slots=True)
 class Turnout:
-    """Who is measured, how, and where the report goes; None: nowhere."""
+    """Who is measured, how, as which machine, and where the report goes; None: nowhere."""
 
     contenders: Sequence[Contender]
     plan: Plan
     file: Path | None
     say: Say
+    board: str = HOST
 
 
 def measure_all(
@@ -79,7 +85,7 @@ def _begun(by: Turnout, known: dict[str, dict[str, str]]) -> Report:
     """A new report, or the interrupted one in the file."""
     report = Report(
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        machine=_machine(),
+        machine=_machine() | {BOARD: by.board},
         plan={"rounds": by.plan.rounds, "batches": by.plan.batches, "batch_s": by.plan.batch_s},
         libraries=known,
         cases=(),

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from benchmarks.harness.place import WAIT_S, board_with
+from benchmarks.harness.place import HOST, WAIT_S, board_with
 from benchmarks.kernels.inference import SUITE, Network
 from benchmarks.kernels.tune import Effort
 from benchmarks.networks import write
@@ -54,10 +54,11 @@ def chosen_networks(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a network's files go, and its size: None as benchmarks/networks has it."""
+    """Where a network's files go, its size (None: as benchmarks/networks has it), and what it is made for."""
 
     folder: Path = FOLDER
     size: int | None = None
+    board: str = HOST  # or a level of it
 
 
 def tuned_network(name: str, threads: int, records: Path, effort: Effort, place: Place = Place()) -> Network:
@@ -72,13 +73,14 @@ def tuned_network(name: str, threads: int, records: Path, effort: Effort, place:
 def tuned_model(model: Path, threads: int, records: Path, effort: Effort, place: Place) -> Network:
     """`tuned_network` of a file that is there."""
     folder, name = place.folder.absolute(), model.stem
-    board, target = board_with(threads)
+    board, target = board_with(threads, place.board)
+    kind = f"{name}-{threads}" + place.board.removeprefix(HOST).replace(":", "-")
     options = TuneOptions(
         trials=effort.trials,
         seconds=None,
         tuning=TuningOptions(seed=effort.seed),
         records=records,
-        output=folder / f"{name}-{threads}.tfb",
+        output=folder / f"{kind}.tfb",
         workers=os.cpu_count() or 1,
         wait_s=WAIT_S,
         config_dir=folder / "config",
@@ -86,7 +88,7 @@ def tuned_model(model: Path, threads: int, records: Path, effort: Effort, place:
     with TuneDisplay() as display:
         report = tune(model, msgspec.structs.replace(board, targets=(target,)), options, display)
     bundle = open_bundle(report.bundle, trusted_keys(options.config_dir))
-    return _files(name, model, report, bundle, folder / f"{name}-{threads}")
+    return _files(name, model, report, bundle, folder / kind)
 
 
 def _files(name: str, model: Path, report: TuneReport, bundle: VerifiedBundle, stem: Path) -> Network:

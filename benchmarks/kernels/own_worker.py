@@ -1,6 +1,6 @@
 """Our kernels and bundles: python -m benchmarks.kernels.own_worker THREADS --records FILE
 
-Also: --finalists N, --floats.
+Also: --finalists N, --floats, --board BOARD.
 
 tuned: the best recorded configuration. direct: the best one without Winograd's algorithms, where those are
 a choice. default: the schedule that needs no measurement. bundle: a network, end to end; with --floats as it
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.place import board_with
+from benchmarks.harness.place import HOST, board_with
 from benchmarks.kernels.direct import algorithm
 from benchmarks.kernels.expressions import documented, operands, operator
 from benchmarks.kernels.inference import Network
@@ -62,8 +62,10 @@ class _Prepared:
 class OwnKernels(Library):
     """See worker.Library."""
 
-    def __init__(self, threads: int, records: Path, finalists: int, *, floats: bool = False) -> None:
-        self._board, self._target = board_with(threads)
+    def __init__(
+        self, threads: int, records: Path, finalists: int, *, floats: bool = False, board: str = HOST
+    ) -> None:
+        self._board, self._target = board_with(threads, board)
         self._records, self._finalists, self._floats = records, finalists, floats
         self._loaded: list[LoadedCode | LoadedModel] = []
 
@@ -199,5 +201,6 @@ if __name__ == "__main__":
     parser.add_argument("--records", type=Path, required=True)
     parser.add_argument("--finalists", type=int, default=4)
     parser.add_argument("--floats", action="store_true")
+    parser.add_argument("--board", default=HOST)
     asked = parser.parse_args()
-    serve(OwnKernels(asked.threads, asked.records, asked.finalists, floats=asked.floats))
+    serve(OwnKernels(asked.threads, asked.records, asked.finalists, floats=asked.floats, board=asked.board))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.place import HOST
 from benchmarks.kernels.results import BEFORE
 from benchmarks.kernels.worker import PROTOCOL_VERSION
 from boards.probe import read_host_facts
@@ -38,13 +39,17 @@ class LibraryFailed(ToolkitError):
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Who is measured: a module of this package, the Python that runs it, and the checkout of both."""
+    """Who is measured: a module of this package, the Python that runs it, and the checkout of both.
+
+    `preload`: what the process loads before all else.
+    """
 
     name: str
     module: str
     python: Path
     arguments: tuple[str, ...] = ()
     checkout: Path = ROOT
+    preload: Path | None = None
 
 
 class LibraryProcess:
@@ -102,7 +107,7 @@ class LibraryProcess:
                 *self.contender.arguments,
             ],
             cwd=self.contender.checkout,
-            env={**environment(self._threads), "PYTHONPATH": str(self.contender.checkout)},
+            env=self._environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,
@@ -112,6 +117,13 @@ class LibraryProcess:
             self.close()
             raise LibraryFailed(f"expected protocol {PROTOCOL_VERSION}, found {answer['protocol']}")
         return self._process
+
+    def _environment(self) -> dict[str, str]:
+        contender = self.contender
+        own = {"PYTHONPATH": str(contender.checkout)}
+        if contender.preload is None:
+            return environment(self._threads) | own
+        return environment(self._threads, vector_bytes=0) | own | {"LD_PRELOAD": str(contender.preload)}
 
     def _line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
         assert process.stdout is not None
@@ -169,11 +181,15 @@ def contenders(
     own_arguments: Sequence[str],
     libraries: Sequence[str] = LIBRARIES,
     before: Path | None = None,
+    *,
+    board: str = HOST,
+    preload: Path | None = None,
 ) -> list[Contender]:
     """Who is measured: the machine itself, ours, and the named libraries; `peers` holds their environments.
 
     `before` is another checkout of this project with a .venv of its own: its kernels are measured beside
-    ours, from the same records, as the library "before".
+    ours, from the same records, as the library "before". `board`: what ours and the machine's own code is
+    made for, this machine or a level of it; `preload` hides the rest of it from the libraries (hidden.py).
 
     Raises:
         ValueError: a library is not known.
@@ -193,10 +209,11 @@ def contenders(
     if unknown:
         names = ", ".join(item.name for item in known)
         raise ValueError(f"unknown libraries {', '.join(sorted(unknown))}: expected names of {names}")
-    ours = Contender("ours", f"{here}.own_worker", own, tuple(own_arguments))
+    narrowed = () if board == HOST else ("--board", board)  # another checkout may know no such option
+    ours = Contender("ours", f"{here}.own_worker", own, (*own_arguments, *narrowed))
     return [
-        Contender("machine", f"{here}.machine_worker", own),
+        Contender("machine", f"{here}.machine_worker", own, narrowed),
         ours,
         *([] if before is None else [replace(ours, name=BEFORE, python=before / PYTHON, checkout=before)]),
-        *(item for item in known if item.name in libraries),
+        *(replace(item, preload=preload) for item in known if item.name in libraries),
     ]

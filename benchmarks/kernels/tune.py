@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness.place import board_with, open_place
+from benchmarks.harness.place import HOST, board_with, open_place
 from benchmarks.kernels.direct import share_records
 from benchmarks.kernels.expressions import operator
 from benchmarks.kernels.workloads import Workload
@@ -34,12 +34,14 @@ class Effort:
     seed: int = 0
 
 
-def tune(workloads: Sequence[Workload], threads: int, records: Path, effort: Effort) -> list[TuningResult]:
+def tune(
+    workloads: Sequence[Workload], threads: int, records: Path, effort: Effort, board_name: str = HOST
+) -> list[TuningResult]:
     """Tune each workload, and those with Winograd's algorithms once more without them.
 
     Returns the results of those that had trials left.
     """
-    board, target = board_with(threads)
+    board, target = board_with(threads, board_name)
     budget, tuning = Budget(effort.trials, effort.seconds), TuningOptions(seed=effort.seed)
     named = [(workload.name, operator(workload)) for workload in workloads]
     results = []

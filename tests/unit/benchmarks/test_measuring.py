@@ -65,7 +65,7 @@ def test_a_file_of_another_kind_is_measured_anew(tmp_path: Path) -> None:
     file, said = tmp_path / "report.json", list[str]()
     file.write_text('{"schema": "something else"}')
     made = measure_all(lambda _: [], [1], turnout(file, said))
-    assert made.complete and made.cases == ()
+    assert made.complete and made.cases == () and made.machine["board"] == "host"
     assert said[0].endswith("measuring anew")
 
 
