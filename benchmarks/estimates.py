@@ -8,7 +8,8 @@ was written. For an operator, its time by the choice over that of the best that 
 geometric mean, and by how much measured time over estimate scatters (standard deviation of the logarithm).
 Tiles: those with the best estimates, and some drawn at random whose estimate is at most LONGEST times that.
 With `--threads 2` the buffers are swept and written by one of the cores: what another one read last, weights
-among it, may still be in its cache. `--json FILE` keeps what was measured.
+among it, may still be in its cache. `--board host:x86-64-v3` measures programs without AVX-512, `--json FILE`
+keeps what was measured.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.command import Asked, finished, names, program, subcommands
-from benchmarks.harness.place import board_with
+from benchmarks.harness.place import HOST, board_with
 from benchmarks.kernels.loaded import LoadedCode, aligned
 from benchmarks.kernels.networks import NAMES, chosen_networks
 from benchmarks.kernels.turn import Call
@@ -206,7 +207,7 @@ def _operators(asked: Asked) -> Iterator[tuple[str, str, Operator]]:
 
 
 def _run(asked: Asked) -> None:
-    _, target = board_with(asked.threads)
+    _, target = board_with(asked.threads, asked.board)
     measure = {"tiles": tiles, "algorithms": algorithms}[asked.command]
     rng, cases = np.random.default_rng(asked.seed), []
     for network, name, operator in _operators(asked):
@@ -237,6 +238,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         command.add_argument("--only", type=names, default=[], metavar="NAMES", help=", ".join(NAMES))
         command.add_argument("--threads", type=int, default=1, help="of the programs (default 1)")
+        command.add_argument(
+            "--board", default=HOST, help=f"or a level of it: host:x86-64-v3 (default {HOST})"
+        )
         command.add_argument("--seed", type=int, default=0)
         command.add_argument("--json", type=Path, metavar="FILE", help="keep what was measured")
     return finished(parser, arguments)

@@ -18,6 +18,9 @@ from cross.schedule.tiles import WASTE, factors, vector_count, waste
 WRITTEN_OUT = 192  # statements of a loop body at most
 PRODUCT_LATENCY_CYCLES = 4  # between a product of bytes and what adds pairs of it: as many sums of 16 bits
 PAIRED_STEPS = 4  # that share 16 bits where tiles may be multiplied column by column
+FEW_REGISTERS = 16
+"""Of x86-64 without AVX-512: they hold the sums of steps with 8 to 14 multiply-adds, beside which loads and a
+loop's own instructions count."""
 WIDEST_TILE = 16  # rows of a register tile; more do not fit 32 registers with two vectors a row
 _PRODUCT_REGISTERS = {"wide_dot2": 1, "narrow_dot4": 2}
 

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boards.target import IN_ORDER_CPUS, Target
-from cross.expression.language.dtypes import ITEM_BYTES
+from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Axis, Tensor
 from cross.schedule import matrix_tiles
@@ -50,7 +50,13 @@ from cross.schedule.lane_packing import with_packed_lanes
 from cross.schedule.matrix_tiles import tiled_groups
 from cross.schedule.plan import Group, Plan, make_plan, operand_axes, wide_axes
 from cross.schedule.reads import repeats_lanes
-from cross.schedule.reduction_steps import inner_reduction, written_out
+from cross.schedule.reduction_steps import (
+    SHORT_STEPS_WRITTEN_OUT,
+    USUALLY_WRITTEN_OUT,
+    inner_reduction,
+    usually_written_out,
+    written_out,
+)
 from cross.schedule.space import DIRECT, Constraint, ScheduleSpace, Values
 from cross.schedule.tiles import MOST_FACTORS, divisors, factors, space_tiles, vector_tiles
 from cross.schedule.tiling import StageKnobs
@@ -66,7 +72,7 @@ from cross.schedule.untuned import (
 from cross.schedule.vector_axis import crossed_axis, with_vector_axes
 from cross.schedule.winograd.cpu import winograd_space, winograd_spaces
 
-UNROLL_LIMITS = (0, 16, 64)  # and what the core takes at most
+UNROLL_LIMITS = (0, USUALLY_WRITTEN_OUT, SHORT_STEPS_WRITTEN_OUT)  # and what the core takes at most
 LOCAL_TILE_BYTES = 128 * 1024
 BLOCK_BYTES = 1 << 20  # of what a chain hands over: it is on the stack of a thread, which has a few MiB
 ONE_CORE_FLOPS = 4_000_000  # below, one core alone is a choice: waking others may cost more than they help
@@ -123,13 +129,15 @@ def _direct_space(
         wanted = _in_blocks(chain, block, tiles)
         knobs = [replace(knob, preferred=wanted.get(knob.name, knob.preferred)) for knob in knobs]
     if any(group.reduction is not None and group.owner.name not in in_tiles for group in plan.groups):
-        most = max(written_out(core_of(target, group.dtype, group.byte_products)) for group in plan.groups)
-        limits = (*UNROLL_LIMITS, most)
+        cores = [core_of(target, group.dtype, group.byte_products) for group in plan.groups]
+        limits = (*UNROLL_LIMITS, max(map(written_out, cores)))
+        floats = all(group.dtype in FLOATS for group in plan.reductions)
+        usual = usually_written_out(cores, floats=floats)
         for name, whole in sorted(
             {(unroll_knob(plan, group), group.sums_window) for group in plan.reductions}
         ):
             whole = whole or target.cpu in IN_ORDER_CPUS
-            knobs.append(single(name, limits, limits[-1 if whole else 1]))
+            knobs.append(single(name, limits, limits[-1] if whole else usual))
     build = partial(cpu_schedule, plan, chain, target, in_tiles=in_tiles)
     tiled = [_tiled(group) for group in plan.groups if group.reduction is not None]
     rules = tuple(constraints)

@@ -20,12 +20,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from boards.target import Target
+from cross.schedule.core import FEW_REGISTERS
 
 ELEMENTS_PER_CYCLE = 2
 """Single elements that a core loads and repeats along a vector: it has two units that load, as x86 cores and
 a Cortex-A73 do (a Cortex-A72 has one). Where vectors come in halves, elements do not: tiles chosen with 2 for
 140 operators on a Zen 4 lose 3.3 % against the best measured, with 1 3.8 %."""
 FMA_LATENCY_CYCLES = 4
+LATENCY_POWER = 6
+"""Of the norm of a step's multiply-adds and their latency, which is what it takes: more than either where
+they are as long, as 8 sums at two a cycle wait for each other whenever a load is late. Best of 3, 4, 6, 10
+and none on one core of an Emerald Rapids Xeon: with AVX2 MobileNet-v1 is 1.05 times as fast as without, v2
+1.02; with AVX-512, where tiles have more sums, six networks are 0.997 to 1.013 times as fast."""
+LOAD_CYCLES = 0.05  # beside multiply-adds: they share the front end, and the tile that loads less wins
+SHORT_STEPS_LOAD_CYCLES = 0.12
+"""The same with few registers. On one Emerald Rapids Xeon with AVX2, in place of 0.05: MobileNet-v1 on one
+thread 0.98 and 1.04 times as fast, on two 1.08 and 1.14, v2 1.00 to 1.04, v3 and a SqueezeNet 1.00. With
+AVX-512 five networks would be 0.99 to 1.03 times as fast, a SqueezeNet, by its choice of algorithms, 0.93."""
 LOOP_CYCLES = 0.5  # of an iteration of a reduction loop beside its arithmetic
 TILE_CYCLES = 12.0  # leaving the reduction loop is a mispredicted branch
 STORE_CYCLES = 0.5  # stores of one tile run beside the multiply-adds of the next, but not all of them
@@ -85,6 +96,7 @@ class Nest:
 class Machine:
     """A core and its caches. `rate`: vectors that it multiplies and adds in a cycle, and loads. `l3_...`:
     what a core reads of the last cache in a cycle, and the share of that which runs beside arithmetic.
+    `load_cycles`: what a load beside multiply-adds takes of their time.
     `foreign_...`: what it reads in a cycle of data that another core has written and still holds."""
 
     lanes: int
@@ -93,6 +105,7 @@ class Machine:
     l2_bytes: int
     line_bytes: int
     threads: int
+    load_cycles: float = LOAD_CYCLES
     l3_bytes_per_cycle: float = L3_BYTES_PER_CYCLE
     l3_hidden: float = L3_HIDDEN
     foreign_bytes_per_cycle: float = OTHER_CORES_BYTES_PER_CYCLE
@@ -101,7 +114,9 @@ class Machine:
     def of(cls, target: Target, lanes: int) -> Machine:
         """The machine behind a CPU target, for vectors of so many elements."""
         caches = target.l1d_bytes, target.l2_bytes, target.cache_line_bytes
-        machine = cls(lanes, target.vectors_per_cycle, *caches, target.threads)
+        short = target.vector_registers <= FEW_REGISTERS
+        load_cycles = SHORT_STEPS_LOAD_CYCLES if short else LOAD_CYCLES
+        machine = cls(lanes, target.vectors_per_cycle, *caches, target.threads, load_cycles)
         if not 0 < target.l3_bytes <= SMALL_LAST_CACHE:
             return machine
         return replace(machine, foreign_bytes_per_cycle=SMALL_OTHER_CORES_BYTES_PER_CYCLE)
@@ -175,9 +190,9 @@ def _step_cycles(nest: Nest, machine: Machine, tile: Sequence[int], vectors: int
             elements += each
     multiplied = math.prod(tile[:-1]) * vectors
     loading = loaded / machine.rate + elements / ELEMENTS_PER_CYCLE
-    busy = max(multiplied / machine.rate, loading, FMA_LATENCY_CYCLES)
-    # Loads and multiply-adds share the front end: of two equally good tiles the one that loads less wins.
-    return busy + 0.05 * (loaded + elements) + LOOP_CYCLES
+    sums = (multiplied / machine.rate) ** LATENCY_POWER + FMA_LATENCY_CYCLES**LATENCY_POWER
+    busy = max(loading, math.pow(sums, 1 / LATENCY_POWER))
+    return busy + machine.load_cycles * (loaded + elements) + LOOP_CYCLES
 
 
 def _straddling(size: int, lanes: int, vectors: int, anywhere: bool) -> float:

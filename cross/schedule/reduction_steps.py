@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cross.schedule.core import PAIRED_STEPS, WRITTEN_OUT, Core
+from cross.schedule.core import FEW_REGISTERS, PAIRED_STEPS, WRITTEN_OUT, Core
 from cross.schedule.in_order_tiles import LANE_STEPS, Overlap, lane_steps
 from cross.schedule.tiles import divisors
 
@@ -16,12 +16,24 @@ at a time: the loop's own instructions run beside them, and loops over a window 
 one core of a Zen 4 with steps of 14 cycles, in place of 8 steps written out: 3x3 convolutions with stride 2
 of 512 channels 1.3 times as fast, of 256 1.05, pointwise ones of 1024 1.04. With AVX2, whose steps take 6, a
 MobileNet-v2 would be 0.97 times as fast, others 1.00."""
+USUALLY_WRITTEN_OUT = 16  # statements of a loop body in untuned programs of cores out of order
+SHORT_STEPS_WRITTEN_OUT = 64
+"""The same of sums of floats with few registers: a loop has four instructions of its own. On one core of an
+Emerald Rapids Xeon with AVX2, whose other thread somebody else had now and then, BERT was 1.11 times as fast
+as with 16, a ViT and MobileNet-v1 1.08, v2 1.04, ResNet-18 0.99. Tiles of more than 8 rows stay loops: with
+several steps of those LLVM spills sums."""
 PAIRED_WRITTEN_OUT = 224  # where PAIRED_STEPS share 16 bits
 
 
 def written_out(core: Core) -> int:
     """Statements of a loop body at most."""
     return PAIRED_WRITTEN_OUT if core.in_order and core.shared_steps == PAIRED_STEPS else WRITTEN_OUT
+
+
+def usually_written_out(cores: Sequence[Core], *, floats: bool) -> int:
+    """Statements of a loop body in the untuned program, for the sums of a program on cores out of order."""
+    short = floats and all(core.registers <= FEW_REGISTERS for core in cores)
+    return SHORT_STEPS_WRITTEN_OUT if short else USUALLY_WRITTEN_OUT
 
 
 def has_long_steps(core: Core, step_cycles: float) -> bool:

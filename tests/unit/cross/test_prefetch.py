@@ -125,9 +125,10 @@ def test_nothing_is_fetched_where_it_cannot_help(loops: list[tuple[str, int, int
     assert planned(loops, 0, TARGET) is None
 
 
-def text_of(operator: Operator, target: Target = AVX2) -> str:
+def text_of(operator: Operator, target: Target = AVX2, **knobs: list[int]) -> str:
     space = cpu_space(operator, target)
-    return llvm_module("layer", Programs(space).nest(space.default()), target)
+    chosen = space.parse(space.describe(space.default()) | knobs)
+    return llvm_module("layer", Programs(space).nest(chosen), target)
 
 
 def test_only_constants_larger_than_the_first_cache_are_fetched() -> None:
@@ -141,7 +142,7 @@ def test_only_constants_larger_than_the_first_cache_are_fetched() -> None:
 @pytest.mark.parametrize(("inner", "loop"), [(16, 0), (96, 1)])
 def test_the_innermost_loop_fetches_nothing(inner: int, loop: int) -> None:
     """Few weights are fetched once a tile, more of them in the loop around the innermost one."""
-    text = text_of(layer(35, inner, 650))
+    text = text_of(layer(35, inner, 650), unroll=[16])
     places = [
         part.count("call void @llvm.prefetch") for part in re.split(r"^loop\d+:$", text, flags=re.M)[1:]
     ]
