@@ -11,8 +11,9 @@ import pytest
 from boards.board import Board, load
 from boards.files import read_sealed, write_sealed
 from boards.target import Target
-from cross.codegen.llvm.objects import compile_ir
+from cross.codegen.llvm.objects import assembly, compile_ir
 from tests.loopback.tune_board import HOST, POCL, board_file
+from tests.targets import AVX2
 from toolkit.measure.bandwidth import read_body, working_set_bytes
 from toolkit.measure.peak import (
     BoardFacts,
@@ -93,6 +94,14 @@ def test_the_loops_compile_for_every_cpu_target(name: str) -> None:
             assert compile_ir(text, target).startswith(b"\x7fELF")
             size = working_set_bytes(target, 1 << 30)
             assert target.l2_bytes * 4 <= size <= 1 << 27
+
+
+def test_a_cpu_without_multiply_adds_multiplies_and_adds() -> None:
+    """A call of fmaf for each element would be a hundredth of what the CPU can do."""
+    target: Target = msgspec.structs.replace(AVX2, cpu="x86-64-v2", vector_bytes=16)
+    count = accumulators(target)
+    old, new = (assembly(peak_loop(item, 8), item) for item in (target, AVX2))
+    assert "fmaf" not in old and (old.count("mulps"), new.count("vfmadd")) == (count, count)
 
 
 @pytest.mark.parametrize(("registers", "count"), [(16, 12), (32, 24)])

@@ -19,6 +19,7 @@ from boards.board import load
 from boards.description import Board
 from boards.files import read_sealed, write_sealed
 from boards.target import Target
+from cross.codegen.instructions import MULTIPLY_ADD
 from cross.codegen.llvm.objects import compile_ir
 from cross.link import DEFAULT_CACHE_DIR, link, native_objects
 from device_runtime.protocol import BufferRequest, MeasureRequest, MeasureResult, Timing
@@ -189,7 +190,8 @@ def peak_loop(target: Target, rounds: int, count: int | None = None, vectors: in
     names = [f"%a{number}" for number in range(count)]
     phis = [f"  {name} = phi {vector} [ %x, %vector ], [ {name}.next, %loop ]" for name in names]
     steps = [
-        f"  {name}.next = call {vector} @llvm.fma.v{lanes}f32({vector} {name}, {operands})" for name in names
+        f"  {name}.next = call {vector} @{MULTIPLY_ADD}.v{lanes}f32({vector} {name}, {operands})"
+        for name in names
     ]
     sums = [
         f"  %sum{number} = fadd {vector} {f'%sum{number - 1}' if number > 1 else '%a0.next'}, {name}.next"
@@ -197,7 +199,7 @@ def peak_loop(target: Target, rounds: int, count: int | None = None, vectors: in
         if number > 0
     ]
     body = "\n".join([
-        f"declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})",
+        f"declare {vector} @{MULTIPLY_ADD}.v{lanes}f32({vector}, {vector}, {vector})",
         "declare i32 @tfb_parallel_for(ptr, ptr, ptr, i64)",
         "define internal void @body(ptr %buffers, i64 %begin, i64 %end) {",
         "entry:",
