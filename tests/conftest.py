@@ -13,6 +13,8 @@ from hypothesis import settings
 settings.register_profile("unhurried", deadline=None)  # the machine may be busy
 settings.load_profile("unhurried")
 
+WAITING = ("browser", "loopback", "torture")  # their tests start programs, connect to them and kill them
+
 GoldenCheck = Callable[[str, str], None]
 
 
@@ -48,8 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The same order in each of these processes."""
-    items.sort(key=lambda item: item.path)
+    """The same order in each of these processes, with tests that wait for others' processes first.
+
+    The first of some processes begins with these, while the others compute, and all end with what computes.
+    Were they last, all would wait at the end.
+    """
+    room = Path(__file__).parent
+    items.sort(key=lambda item: (item.path.relative_to(room).parts[0] not in WAITING, item.path))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
 from cross.expression.language.operator import Operator
-from cross.expression.language.tensor import Axis, Tensor
+from cross.expression.language.tensor import Axis, Tensor, reads_in
 from cross.schedule import matrix_tiles
 from cross.schedule.alternatives import AlternativeSpaces
 from cross.schedule.chain import Chain, chain_of
@@ -131,8 +131,8 @@ def _direct_space(
     if any(group.reduction is not None and group.owner.name not in in_tiles for group in plan.groups):
         cores = [core_of(target, group.dtype, group.byte_products) for group in plan.groups]
         limits = (*UNROLL_LIMITS, max(map(written_out, cores)))
-        floats = all(group.dtype in FLOATS for group in plan.reductions)
-        usual = usually_written_out(cores, floats=floats)
+        plain = all(_is_plain(plan, group, target, tiles) for group in plan.reductions)
+        usual = usually_written_out(target, plain=plain)
         for name, whole in sorted(
             {(unroll_knob(plan, group), group.sums_window) for group in plan.reductions}
         ):
@@ -174,6 +174,18 @@ def _structural_knobs(
     if long and not in_tiles:
         knobs.append(structural("reduce_order", ("in order", "last axis first")))
     return knobs
+
+
+def _is_plain(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Tile]) -> bool:
+    """Whether a reduction is of floats in whole vectors, and of no image that may be padded where it is read.
+    What sums windows alone has a knob of its own."""
+    if group.reduction is None or group.dtype not in FLOATS:
+        return False
+    tile, lanes = tiles.get(group.owner.name), target.vector_lanes(ITEM_BYTES[group.dtype])
+    if tile is None or tile.sizes[-1] % lanes:
+        return False
+    read = {item.tensor.name for item in reads_in(plan.body(group.reduction))}
+    return group.sums_window or read.isdisjoint(item.name for item in plan.paddings)
 
 
 def _tiles_are_rows(tiles: Mapping[str, Tile]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from boards.target import Target
 from cross.schedule.core import FEW_REGISTERS, PAIRED_STEPS, WRITTEN_OUT, Core
 from cross.schedule.in_order_tiles import LANE_STEPS, Overlap, lane_steps
 from cross.schedule.tiles import divisors
@@ -22,6 +23,7 @@ SHORT_STEPS_WRITTEN_OUT = 64
 Emerald Rapids Xeon with AVX2, whose other thread somebody else had now and then, BERT was 1.11 times as fast
 as with 16, a ViT and MobileNet-v1 1.08, v2 1.04, ResNet-18 0.99. Tiles of more than 8 rows stay loops: with
 several steps of those LLVM spills sums."""
+SSE_BYTES = 16
 PAIRED_WRITTEN_OUT = 224  # where PAIRED_STEPS share 16 bits
 
 
@@ -30,10 +32,15 @@ def written_out(core: Core) -> int:
     return PAIRED_WRITTEN_OUT if core.in_order and core.shared_steps == PAIRED_STEPS else WRITTEN_OUT
 
 
-def usually_written_out(cores: Sequence[Core], *, floats: bool) -> int:
-    """Statements of a loop body in the untuned program, for the sums of a program on cores out of order."""
-    short = floats and all(core.registers <= FEW_REGISTERS for core in cores)
-    return SHORT_STEPS_WRITTEN_OUT if short else USUALLY_WRITTEN_OUT
+def usually_written_out(target: Target, *, plain: bool) -> int:
+    """Statements of a loop body in the untuned program on cores out of order. `plain`: it sums whole vectors
+    of floats, with no guards for them.
+
+    LLVM spills sums of several steps in parts of vectors, in tiles at the borders of images, and with SSE,
+    whose products go to a register before they are added.
+    """
+    few = target.vector_registers <= FEW_REGISTERS and target.vector_bytes > SSE_BYTES
+    return SHORT_STEPS_WRITTEN_OUT if plain and few else USUALLY_WRITTEN_OUT
 
 
 def has_long_steps(core: Core, step_cycles: float) -> bool:

@@ -57,6 +57,7 @@ AVX512 = Target(
     clock_hz=2e9,
     flops_per_cycle=64,
 )
+SSE = msgspec.structs.replace(AVX2, cpu="x86-64-v2", vector_bytes=16, flops_per_cycle=16)
 A53 = Target(
     name="cpu",
     kind="cpu",
@@ -79,6 +80,15 @@ def product(batch: int, m: int, k: int, n: int) -> Operator:
 def layer(m: int, k: int, n: int) -> Operator:
     data, weight = placeholder((m, k), "data"), placeholder((k, n), "weight")
     return Operator("layer", (data, weight), dense(data, weight, "layer"), frozenset({1}))
+
+
+def window(size: int, inputs: int, outputs: int, kernel: int, stride: int) -> Operator:
+    data, weight = (
+        placeholder((1, size, size, inputs), "data"),
+        placeholder((kernel, kernel, inputs, outputs), "W"),
+    )
+    shape = Window(strides=(stride, stride), pads=(kernel // 2,) * 4)
+    return Operator("window", (data, weight), conv2d(data, weight, shape, "window"), frozenset({1}))
 
 
 def randoms(operator: Operator) -> list[np.ndarray]:
@@ -442,14 +452,40 @@ def test_two_threads_get_equal_shares(m: int) -> None:
         layer(694, 401, 2),
         layer(135, 254, 237),
         layer(1024, 1024, 1024),
+        window(14, 256, 512, 3, 2),
+        window(14, 512, 512, 1, 1),
+        window(28, 256, 256, 1, 1),
     ],
     ids=lambda operator: "x".join(str(size) for item in operator.inputs for size in item.shape),
 )
-def test_untuned_inner_loops_have_no_spills(operator: Operator) -> None:
-    space = cpu_space(operator, AVX512)
-    report = inspect("kernel", Programs(space).nest(space.default()), AVX512, predict=False)
+@pytest.mark.parametrize("target", [AVX512, AVX2], ids=lambda target: target.cpu)
+def test_untuned_inner_loops_have_no_spills(operator: Operator, target: Target) -> None:
+    space = cpu_space(operator, target)
+    report = inspect("kernel", Programs(space).nest(space.default()), target, predict=False)
     inner = [loop for loop in report.loops if loop.innermost and loop.fma]
     assert inner and all(loop.vector_spills == 0 for loop in inner)
+
+
+def test_short_steps_are_written_out_where_sums_are_not_guarded() -> None:
+    """With few registers: a step has 8 to 14 multiply-adds, and a loop four instructions of its own."""
+    pointwise, bordered = window(56, 128, 128, 1, 1), window(14, 256, 512, 3, 2)
+    found = {
+        target.cpu: [default(operator, target)["unroll"] for operator in (pointwise, bordered)]
+        for target in (AVX512, AVX2, SSE)
+    }
+    assert found == {"skylake-avx512": [16, 16], "x86-64-v3": [64, 16], "x86-64-v2": [16, 16]}
+    space = cpu_space(pointwise, AVX2)
+    report = inspect("kernel", Programs(space).nest(space.default()), AVX2, predict=False)
+    assert report.hot is not None and report.hot.fma == 8 * 12
+
+
+def test_sums_that_only_just_hide_their_latency_cost_more() -> None:
+    """Two multiply-adds a cycle that take four: 8 sums are not enough where a load is late, 12 are."""
+    nest = matmul_nest(96, 256, 96, straddles=False)
+    machine = Machine.of(AVX2, 8)
+    eight, twelve = (nest_cycles(nest, machine, (rows, 16), 2, (0, 1)) for rows in (4, 6))
+    assert 1.1 * twelve < eight < 1.3 * twelve
+    assert machine.load_cycles > Machine.of(AVX512, 16).load_cycles
 
 
 def test_what_is_done_before_another_core_wakes_runs_on_one() -> None:
