@@ -102,8 +102,12 @@ def test_what_a_tuned_network_answers(
     assert answer("records", "failures", *records)["operators"] == []
     assert answer("records", "best", "best.jsonl", *records)["records"] > 0
     assert answer("report", network, "--board", board, *shape, *records)["operators"]
-    assert answer("inspect", "small.tfb", "--board", board, *records)["kernels"]
-    shown = answer("inspect", "small.tfb", "--board", board, "--operator", "slowest", *records)
+    kernels = answer("inspect", "small.tfb", "--board", board, *records)["kernels"]
+    conv = next(n for n, item in enumerate(kernels, 1) if item["operator"].startswith("conv"))
+    shown = answer("inspect", "small.tfb", "--board", board, "--operator", conv, *records)
     assert shown["code"]["kernels"][0]["hot"]
+    assert answer("inspect", "small.tfb", "--board", board, "--operator", "slowest", *records)["code"][
+        "kernels"
+    ]
     bench = answer("bench", "--board", board, "--bundle", "small.tfb", "--against", "small.tfb")
     assert bench["comparison"]["high"] is None, "two pairs bound nothing"
