@@ -13,7 +13,9 @@ from hypothesis import settings
 settings.register_profile("unhurried", deadline=None)  # the machine may be busy
 settings.load_profile("unhurried")
 
-WAITING = ("browser", "loopback", "torture")  # their tests start programs, connect to them and kill them
+WAITING = frozenset(
+    {"browser", "loopback", "torture"}
+)  # their tests start programs, connect to them and kill them
 
 GoldenCheck = Callable[[str, str], None]
 
@@ -50,13 +52,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The same order in each of these processes, with tests that wait for others' processes first.
+    """The same order in each of these processes, with tests that wait for other programs first.
 
-    The first of some processes begins with these, while the others compute, and all end with what computes.
-    Were they last, all would wait at the end.
+    One of the processes begins with these, and waits while the others compute. Were they last, all processes
+    would have such tests left at the end, and the cores would be idle.
     """
-    room = Path(__file__).parent
-    items.sort(key=lambda item: (item.path.relative_to(room).parts[0] not in WAITING, item.path))
+    items.sort(key=lambda item: (WAITING.isdisjoint(item.path.parts), item.path))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -59,43 +59,48 @@ def _tune(asked: Asked) -> None:
             tuned_network(name, threads, asked.records, _effort(asked), Place(board=asked.board))
 
 
-def _measure(asked: Asked) -> None:
+def _measure(asked: Asked, *, tuning: bool = False) -> None:
     workloads = chosen(asked.only)
-    _measured(asked, lambda _: workloads, LIBRARIES)
+    with hidden(asked.board) as preload:  # before hours of tuning, as this may refuse
+        if tuning:
+            _tune(asked)
+        _measured(asked, lambda _: workloads, LIBRARIES, preload)
 
 
 def _run(asked: Asked) -> None:
-    _tune(asked)
-    _measure(asked)
+    _measure(asked, tuning=True)
 
 
 def _networks(asked: Asked) -> None:
     """All tuning comes first: a measurement can only be gone on with while the records stay as they are."""
-    names = chosen_networks(asked.only)
-    tuned = {
-        threads: [
-            tuned_network(name, threads, asked.records, _effort(asked), Place(board=asked.board))
-            for name in names
-        ]
-        for threads in asked.threads
-    }
-    _measured(asked, lambda threads: tuned[threads], NETWORK_LIBRARIES)
+    names, place = chosen_networks(asked.only), Place(board=asked.board)
+    with hidden(asked.board) as preload:
+        tuned = {
+            threads: [tuned_network(name, threads, asked.records, _effort(asked), place) for name in names]
+            for threads in asked.threads
+        }
+        _measured(asked, lambda threads: tuned[threads], NETWORK_LIBRARIES, preload)
 
 
 def _random(asked: Asked) -> None:
     workloads = random_workloads(asked.count, asked.seed)
-    _measured(asked, lambda _: workloads, ["numpy"])
+    with hidden(asked.board) as preload:
+        _measured(asked, lambda _: workloads, ["numpy"], preload)
 
 
-def _measured(asked: Asked, workloads: Callable[[int], Iterable[Measured]], libraries: Sequence[str]) -> None:
+def _measured(
+    asked: Asked,
+    workloads: Callable[[int], Iterable[Measured]],
+    libraries: Sequence[str],
+    preload: Path | None,
+) -> None:
     own = ("--records", str(asked.records.absolute()), "--finalists", str(asked.finalists))
     before = asked.before and asked.before.absolute()
     named = libraries if asked.libraries is None else asked.libraries
     plan = Plan(asked.rounds, asked.batches, asked.batch_ms / 1e3)
-    with hidden(asked.board) as preload:
-        everybody = contenders(asked.peers, own, named, before, board=asked.board, preload=preload)
-        turnout = Turnout(everybody, plan, asked.json, _say, asked.board)
-        print(text(measure_all(workloads, asked.threads, turnout)))
+    everybody = contenders(asked.peers, own, named, before, board=asked.board, preload=preload)
+    turnout = Turnout(everybody, plan, asked.json, _say, asked.board)
+    print(text(measure_all(workloads, asked.threads, turnout)))
 
 
 def _loops(asked: Asked) -> None:

@@ -1,9 +1,9 @@
-/* Preloaded into a process, it makes the CPU look like one of a lower level of x86-64: LEVEL is 2 or 3.
+/* Preloaded into a process, it hides the vector instructions beyond a level of x86-64: LEVEL is 2 or 3.
 
    Linux lets the instruction CPUID fault where the CPU can (arch_prctl(2), ARCH_CPUID_SET): the handler below
    executes it and answers without what is hidden. The setting is each thread's and inherited; exec ends it,
-   and the preloaded library begins it again. Bits are those of Intel's "Architecture Instruction Set Extensions
-   Programming Reference", table 1-3. */
+   and the preloaded library begins it again. Bits are named as in Intel's "Software Developer's Manual", volume
+   2A, CPUID. */
 
 #define _GNU_SOURCE
 #include <signal.h>

@@ -74,13 +74,14 @@ def tuned_model(model: Path, threads: int, records: Path, effort: Effort, place:
     """`tuned_network` of a file that is there."""
     folder, name = place.folder.absolute(), model.stem
     board, target = board_with(threads, place.board)
-    kind = f"{name}-{threads}" + place.board.removeprefix(HOST).replace(":", "-")
+    level = place.board.removeprefix(HOST).replace(":", "-")
+    stem = folder / f"{name}-{threads}{level}"
     options = TuneOptions(
         trials=effort.trials,
         seconds=None,
         tuning=TuningOptions(seed=effort.seed),
         records=records,
-        output=folder / f"{kind}.tfb",
+        output=folder / f"{stem.name}.tfb",
         workers=os.cpu_count() or 1,
         wait_s=WAIT_S,
         config_dir=folder / "config",
@@ -88,7 +89,7 @@ def tuned_model(model: Path, threads: int, records: Path, effort: Effort, place:
     with TuneDisplay() as display:
         report = tune(model, msgspec.structs.replace(board, targets=(target,)), options, display)
     bundle = open_bundle(report.bundle, trusted_keys(options.config_dir))
-    return _files(name, model, report, bundle, folder / kind)
+    return _files(name, model, report, bundle, stem)
 
 
 def _files(name: str, model: Path, report: TuneReport, bundle: VerifiedBundle, stem: Path) -> Network:

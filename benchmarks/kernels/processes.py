@@ -27,6 +27,7 @@ LIBRARIES = ("torch", "onnxruntime", "openvino", "litert")
 NETWORK_LIBRARIES = (*LIBRARIES, "ncnn")
 PYTHON = Path(".venv/bin/python")
 AVX512_BYTES = 64
+HIDDEN_BYTES = 32  # of vectors that are left where some are hidden, at most
 START_S = 120.0
 QUIET_S = 0.002
 QUIET_PATIENCE_S = 0.5
@@ -119,11 +120,12 @@ class LibraryProcess:
         return self._process
 
     def _environment(self) -> dict[str, str]:
-        contender = self.contender
-        own = {"PYTHONPATH": str(contender.checkout)}
-        if contender.preload is None:
-            return environment(self._threads) | own
-        return environment(self._threads, vector_bytes=0) | own | {"LD_PRELOAD": str(contender.preload)}
+        preload = self.contender.preload
+        found = environment(self._threads, None if preload is None else HIDDEN_BYTES)
+        found["PYTHONPATH"] = str(self.contender.checkout)
+        if preload is not None:
+            found["LD_PRELOAD"] = str(preload)
+        return found
 
     def _line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
         assert process.stdout is not None

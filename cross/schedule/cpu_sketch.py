@@ -178,11 +178,12 @@ def _structural_knobs(
 
 def _is_plain(plan: Plan, group: Group, target: Target, tiles: Mapping[str, Tile]) -> bool:
     """Whether a reduction is of floats in whole vectors, and of no image that may be padded where it is read.
-    What sums windows alone has a knob of its own."""
-    if group.reduction is None or group.dtype not in FLOATS:
-        return False
+
+    What sums windows alone, as a depthwise convolution, may read one: it is always written out.
+    """
+    assert group.reduction is not None
     tile, lanes = tiles.get(group.owner.name), target.vector_lanes(ITEM_BYTES[group.dtype])
-    if tile is None or tile.sizes[-1] % lanes:
+    if group.dtype not in FLOATS or tile is None or tile.sizes[-1] % lanes:
         return False
     read = {item.tensor.name for item in reads_in(plan.body(group.reduction))}
     return group.sums_window or read.isdisjoint(item.name for item in plan.paddings)

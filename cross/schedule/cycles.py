@@ -28,10 +28,11 @@ a Cortex-A73 do (a Cortex-A72 has one). Where vectors come in halves, elements d
 140 operators on a Zen 4 lose 3.3 % against the best measured, with 1 3.8 %."""
 FMA_LATENCY_CYCLES = 4
 LATENCY_POWER = 6
-"""Of the norm of a step's multiply-adds and their latency, which is what it takes: more than either where
-they are as long, as 8 sums at two a cycle wait for each other whenever a load is late. Best of 3, 4, 6, 10
-and none on one core of an Emerald Rapids Xeon: with AVX2 MobileNet-v1 is 1.05 times as fast as without, v2
-1.02; with AVX-512, where tiles have more sums, six networks are 0.997 to 1.013 times as fast."""
+"""A step takes (m^6 + l^6)^(1/6) cycles: m to issue its multiply-adds, l until the first of them is done.
+That is the larger one where they differ, and 1.12 times it where they are equal: 8 sums at two a cycle wait
+for each other whenever a load is late. The best of 3, 4, 6, 10 and none on one core of an Emerald Rapids
+Xeon: with AVX2 MobileNet-v1 is 1.05 times as fast as with none, v2 1.02; with AVX-512, where tiles have more
+sums, six networks are 0.997 to 1.013 times as fast."""
 LOAD_CYCLES = 0.05  # beside multiply-adds: they share the front end, and the tile that loads less wins
 SHORT_STEPS_LOAD_CYCLES = 0.12
 """The same with few registers. On one Emerald Rapids Xeon with AVX2, in place of 0.05: MobileNet-v1 on one

@@ -23,7 +23,7 @@ SHORT_STEPS_WRITTEN_OUT = 64
 Emerald Rapids Xeon with AVX2, whose other thread somebody else had now and then, BERT was 1.11 times as fast
 as with 16, a ViT and MobileNet-v1 1.08, v2 1.04, ResNet-18 0.99. Tiles of more than 8 rows stay loops: with
 several steps of those LLVM spills sums."""
-SSE_BYTES = 16
+SSE_BYTES = 16  # of a vector
 PAIRED_WRITTEN_OUT = 224  # where PAIRED_STEPS share 16 bits
 
 

@@ -104,10 +104,8 @@ def test_what_a_tuned_network_answers(
     assert answer("report", network, "--board", board, *shape, *records)["operators"]
     kernels = answer("inspect", "small.tfb", "--board", board, *records)["kernels"]
     conv = next(n for n, item in enumerate(kernels, 1) if item["operator"].startswith("conv"))
-    shown = answer("inspect", "small.tfb", "--board", board, "--operator", conv, *records)
-    assert shown["code"]["kernels"][0]["hot"]
-    assert answer("inspect", "small.tfb", "--board", board, "--operator", "slowest", *records)["code"][
-        "kernels"
-    ]
+    inspect = ("inspect", "small.tfb", "--board", board, *records, "--operator")
+    assert answer(*inspect, conv)["code"]["kernels"][0]["hot"]
+    assert answer(*inspect, "slowest")["code"]["kernels"]
     bench = answer("bench", "--board", board, "--bundle", "small.tfb", "--against", "small.tfb")
     assert bench["comparison"]["high"] is None, "two pairs bound nothing"
