@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from boards.target import Target
 from cross.codegen.c.gpu_code import gpu_module
@@ -25,8 +27,7 @@ Unit = LoopNest | Piece | tuple[Caller, ...]
 """What is compiled to one object: a kernel, a part of kernels, or the functions that call such parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(msgspec.Struct, frozen=True):
     """A kernel in units by name, and what calls them where none of them is the kernel itself."""
 
     symbol: str

@@ -12,9 +12,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import msgspec
 
 from boards.target import Target
 from cross.backends import PieceNames, Unit, backend_of
@@ -27,8 +28,7 @@ from cross.loopnest.nodes import Buffer, LoopNest
 from cross.schedule.packing import Packing
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True):
     """One buffer of a kernel: `shape` is that of the packed array where `packing` is set."""
 
     name: str
@@ -43,8 +43,7 @@ class Argument:
         return math.prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(msgspec.Struct, frozen=True):
     """An exported function with the ABI of cross/native/tfb.h; on a GPU, a kernel of its module."""
 
     symbol: str
@@ -55,8 +54,7 @@ class Kernel:
     flops: int
 
 
-@dataclass(frozen=True)
-class Artifact:
+class Artifact(msgspec.Struct, frozen=True, dict=True):
     """Compiled code with no live handle, and its kernels: an ELF shared object, or a GpuModule's bytes."""
 
     target: Target

@@ -12,8 +12,9 @@ import functools
 import importlib.util
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from cross.errors import CompileError
 
@@ -40,8 +41,7 @@ class NvrtcMissing(CompileError):
     """NVRTC is not installed; the message says how to get it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """What one function of a cubin takes."""
 
     registers: int  # of a thread

@@ -28,8 +28,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from cross.inspection.instructions import Instruction, Kind
 from cross.inspection.listing import Line
@@ -61,8 +62,7 @@ _PAIRWISE: Final = re.compile(r"[su]adalp$")
 _INTO_LANE: Final = re.compile(r"v\d+\.\w+\[\d+\]$")
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """What issue needs to know of an instruction."""
 
     reads: tuple[str, ...]

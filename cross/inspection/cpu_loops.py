@@ -13,7 +13,9 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from boards.target import Target
 from cross.codegen.llvm.module import llvm_module
@@ -31,8 +33,7 @@ ASSUMED_TRIPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True):
     """Cycles of one iteration by a model; `peak_share` of the target's flops per cycle."""
 
     model: str
@@ -40,8 +41,7 @@ class Prediction:
     peak_share: float
 
 
-@dataclass(frozen=True, slots=True)
-class LoopReport:
+class LoopReport(msgspec.Struct, frozen=True):
     """One loop, without the loops inside it. Counts, bytes and flops are of one iteration."""
 
     function: str
@@ -82,8 +82,7 @@ class LoopReport:
         return self.vector_spills + self.scalar_spills
 
 
-@dataclass(frozen=True, slots=True)
-class CodeReport:
+class CodeReport(msgspec.Struct, frozen=True):
     """All loops of a kernel, the hottest first."""
 
     target: Target

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from boards.target import GpuLimits, Target
 from cross.codegen.buffers import size_bytes
@@ -27,8 +28,7 @@ VECTOR = re.compile(r"\b(?:char|double|float|half|int|long|short|uchar|vload|vst
 REGISTERS_AT_ONCE = 8  # that a thread of CUDA gets; and whole warps get them
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchReport:
+class LaunchReport(msgspec.Struct, frozen=True):
     """One launch. `shared_bytes` is of a block; `private_bytes`, `registers` and `local_bytes`, which are in
     memory for want of registers, are of a thread, the last two None for OpenCL. `vector_lanes`: of the
     widest vector in the launch's source, 1 without any."""

@@ -6,9 +6,10 @@ One table for each architecture, from patterns of the mnemonic to classes; `clas
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
+
+import msgspec
 
 from cross.inspection.listing import Architecture, Line, is_branch
 
@@ -26,8 +27,7 @@ class Kind(Enum):
     BRANCH = "branch"
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(msgspec.Struct, frozen=True):
     """A classified line. `load_bytes` counts loads that are folded into arithmetic as well; `flops` counts
     multiplications of integers, too, each with an addition."""
 

@@ -7,8 +7,9 @@ spills (`64-byte Spill`, `16-byte Folded Reload`), and so tell them apart from t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+import msgspec
 
 Architecture = Literal["x86_64", "aarch64"]
 
@@ -23,8 +24,7 @@ _UNCONDITIONAL: Final = {"x86_64": re.compile(r"jmpq?$"), "aarch64": re.compile(
 _RETURN: Final = {"x86_64": re.compile(r"(ret[lq]?|ud2)$"), "aarch64": re.compile(r"(ret|br|brk)$")}
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """One instruction: mnemonic, operands as written (AT&T order on x86-64), and LLVM's comment."""
 
     mnemonic: str
@@ -36,17 +36,15 @@ class Line:
         return f"{self.mnemonic}\t{', '.join(self.operands)}".rstrip()
 
 
-@dataclass(slots=True)
-class Block:
+class Block(msgspec.Struct):
     """Instructions that run one after the other; successors are positions in `Function.blocks`."""
 
-    labels: list[str] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    labels: list[str] = []
+    lines: list[Line] = []
     successors: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """One function, blocks in the order of the text."""
 
     name: str

@@ -6,13 +6,12 @@ passing the header; back edges to one header are one loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from cross.inspection.listing import Function
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(msgspec.Struct, frozen=True):
     """Positions of blocks in the function; `own` are those that are in no inner loop."""
 
     header: int

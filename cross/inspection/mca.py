@@ -12,9 +12,10 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from cross.inspection.listing import Line
 
@@ -27,8 +28,7 @@ STAND_INS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Simulation:
+class Simulation(msgspec.Struct, frozen=True):
     """What llvm-mca says of a loop."""
 
     cpu: str  # the model that was used

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from cross.errors import ScheduleError
 from cross.expression.language.terms import Binary, Const, Int, Select
@@ -28,8 +30,7 @@ from cross.loopnest.nodes import (
 from cross.schedule.packing import Maps, PackedLoop, Packing
 
 
-@dataclass(frozen=True, slots=True)
-class PackedDimension:
+class PackedDimension(msgspec.Struct, frozen=True):
     """A loop of a packed layout before binding; see cross.schedule.packing.PackedLoop."""
 
     source: int
@@ -38,8 +39,7 @@ class PackedDimension:
     last_start: Expr | None
 
 
-@dataclass(frozen=True, slots=True)
-class ParametricPacking:
+class ParametricPacking(msgspec.Struct, frozen=True):
     """A packed layout before binding; see cross.schedule.packing.Packing."""
 
     shape: tuple[int, ...]
@@ -47,8 +47,7 @@ class ParametricPacking:
     maps: Maps = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ParametricNest:
+class ParametricNest(msgspec.Struct, frozen=True):
     """A nest whose extents and strides are expressions over knobs: lowered once, bound or evaluated often.
 
     `packings` gives, for the constant arguments that a schedule packs, their layout by buffer name.

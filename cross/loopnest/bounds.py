@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cross.expression.language.terms import Binary, Call, Int, Select
 from cross.loopnest.nodes import Expr, Var
@@ -18,8 +19,7 @@ Ranges = Mapping[str, Interval]
 UNKNOWN: Interval = (-math.inf, math.inf)
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(msgspec.Struct, frozen=True, gc=False):
     """constant + sum of coefficient * atom; an atom is a variable or a sub-expression that is not linear."""
 
     terms: tuple[tuple[Expr, int], ...]

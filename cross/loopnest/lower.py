@@ -8,7 +8,8 @@ consumers. Extents, strides and tile starts are expressions over knobs, so this 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cross.errors import ScheduleError
 from cross.expression.language.naming import unique_tensors

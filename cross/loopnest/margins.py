@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from cross.expression.language.terms import Binary, Const, Int, Select
 from cross.loopnest.affine import Affine, Interval, affine, from_affine, interval

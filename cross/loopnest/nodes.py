@@ -16,8 +16,9 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from cross.expression.language.dtypes import INDEX
 from cross.expression.language.operations import OPERATIONS
@@ -50,8 +51,7 @@ class Scope(enum.Enum):
     TILE = "tile"  # tile registers of x86-64 (AMX) while a sum runs, then LOCAL; indices as of REGISTER
 
 
-@dataclass(frozen=True, slots=True)
-class Knob(Term):
+class Knob(Term, frozen=True, gc=False):
     """An integer that a configuration fixes."""
 
     name: str
@@ -61,8 +61,7 @@ class Knob(Term):
         return INDEX
 
 
-@dataclass(frozen=True, slots=True)
-class Var(Term):
+class Var(Term, frozen=True, gc=False):
     """A loop variable."""
 
     name: str
@@ -72,8 +71,7 @@ class Var(Term):
         return INDEX
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(msgspec.Struct, frozen=True, gc=False):
     """A dense row-major array; `constant` arguments are laid out ahead of time by `packing`."""
 
     name: str
@@ -81,11 +79,10 @@ class Buffer:
     dtype: str
     scope: Scope
     role: str = ""  # "input" | "constant" | "output" for arguments
-    packing: Packing | None = field(default=None, compare=False)
+    packing: Packing | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Load(Term):
+class Load(Term, frozen=True, gc=False):
     """One element of a buffer."""
 
     buffer: Buffer
@@ -103,8 +100,7 @@ class Load(Term):
         return Load(self.buffer, parts)
 
 
-@dataclass(frozen=True, slots=True)
-class For:
+class For(msgspec.Struct, frozen=True, gc=False):
     """`extent` iterations of the body, var = 0, 1, ...
 
     A loop with an `unroll_limit` is unrolled when the body, counted in innermost statements, times the
@@ -118,15 +114,13 @@ class For:
     unroll_limit: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True, gc=False):
     """Statements in order."""
 
     statements: tuple[Statement, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(msgspec.Struct, frozen=True, gc=False):
     """buffer[indices] = value; with a guard only where it holds, though the value is computed anyway."""
 
     buffer: Buffer
@@ -140,24 +134,21 @@ class Store:
         return (self.value, *self.indices, *(() if self.guard is None else (self.guard,)))
 
 
-@dataclass(frozen=True, slots=True)
-class Allocate:
+class Allocate(msgspec.Struct, frozen=True, gc=False):
     """The buffer exists within the body; its content is undefined at entry."""
 
     buffer: Buffer
     body: Statement
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(msgspec.Struct, frozen=True, gc=False):
     """GPU: no thread of the block goes on before all are here and see what the others have written."""
 
 
 Statement = For | Block | Store | Allocate | Barrier
 
 
-@dataclass(frozen=True, slots=True)
-class LoopNest:
+class LoopNest(msgspec.Struct, frozen=True, gc=False):
     """x = g(e, s): a whole kernel. Root-level statements of `body` run one after the other."""
 
     name: str
@@ -273,7 +264,7 @@ def with_inner(statement: Statement, change: Callable[[Statement], Statement]) -
     """The statement with those that it directly holds changed."""
     match statement:
         case For() | Allocate():
-            return replace(statement, body=change(statement.body))
+            return msgspec.structs.replace(statement, body=change(statement.body))
         case Block(inner):
             return Block(tuple(map(change, inner)))
         case _:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from cross.loopnest.bind import ParametricNest, bind
 from cross.loopnest.lower import lower

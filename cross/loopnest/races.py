@@ -26,10 +26,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cross.expression.language.operations import OPERATIONS
@@ -57,8 +58,7 @@ Clamps = dict[Expr, list[int]]
 """Bounds k of counters that a guard keeps below k, by counter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True, gc=False):
     """A load or store of one buffer, with the ranges of all loops around it, and what keeps a store from
     happening (`_clamps_without_effect`)."""
 
@@ -68,8 +68,7 @@ class Access:
     happens_below: Clamps
 
 
-@dataclass(frozen=True, slots=True)
-class SplitIndex:
+class SplitIndex(msgspec.Struct, frozen=True, gc=False):
     """One dimension of one access; see the head of this file. `shifted`: the loop part drops a min()."""
 
     values: Values

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from cross.errors import ScheduleError
 from cross.expression.language.naming import inlined_body
@@ -13,8 +14,7 @@ from cross.loopnest.nodes import ONE, ZERO, Expr, Knob, LoopKind, Var, add, fold
 from cross.schedule.primitives import Factor, Pack
 
 
-@dataclass(slots=True)
-class Loop:
+class Loop(msgspec.Struct):
     """One loop of a stage: an iteration adds `step` to the value of its axis."""
 
     name: str
@@ -41,8 +41,7 @@ class Loop:
         return start if self.last_start is None else Binary("min", start, self.last_start)
 
 
-@dataclass(slots=True)
-class Attachment:
+class Attachment(msgspec.Struct):
     """A stage computed inside a loop of its consumer, in a buffer for the region needed there.
 
     Along the axes in `clamped` that region was moved inside the stage, and is read under guards only.
@@ -54,8 +53,7 @@ class Attachment:
     clamped: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class Window:
+class Window(msgspec.Struct):
     """What a stage keeps along an axis from one iteration of the loop that it is attached to to the next.
 
     The region of an iteration lies `moves` elements behind the one before, so that its first `kept` elements
@@ -72,16 +70,14 @@ class Window:
     place: Var
 
 
-@dataclass(slots=True)
-class Fusion:
+class Fusion(msgspec.Struct):
     """Loops, outermost first, that one loop over `axis` stands for."""
 
     axis: Axis
     parts: list[Loop]
 
 
-@dataclass(slots=True)
-class Stage:
+class Stage(msgspec.Struct):
     """A computed tensor with its loops, outermost first, and where it is computed.
 
     `bases` gives where the computed region starts in each axis (zero for a whole tensor), `extents` how
@@ -96,10 +92,10 @@ class Stage:
     attachment: Attachment | None = None
     window: Window | None = None
     hold: str | None = None
-    rounded_up: list[Axis] = field(default_factory=list)  # what lies past their ends is not stored
-    packs: dict[str, Pack] = field(default_factory=dict)
-    fusions: list[Fusion] = field(default_factory=list)
-    guarded: list[tuple[Axis, Expr]] = field(default_factory=list)  # axes cut off at these lengths
+    rounded_up: list[Axis] = []  # what lies past their ends is not stored
+    packs: dict[str, Pack] = {}
+    fusions: list[Fusion] = []
+    guarded: list[tuple[Axis, Expr]] = []  # axes cut off at these lengths
 
     @property
     def name(self) -> str:

@@ -7,7 +7,8 @@ and annotated (stage.py says what a stage is). lower.py turns them into a nest.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cross.errors import ScheduleError
 from cross.expression.language.naming import unique_tensors

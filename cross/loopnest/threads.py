@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from cross.expression.language.terms import Int
 from cross.loopnest.nodes import (
@@ -45,8 +46,7 @@ GPU_KINDS = (LoopKind.BLOCK, LoopKind.THREAD, LoopKind.VIRTUAL_THREAD)
 Extents = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """A rule, how it is broken, and the loops around the place, outermost first."""
 
     rule: str
@@ -54,8 +54,7 @@ class Problem:
     loops: Loops
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchShape:
+class LaunchShape(msgspec.Struct, frozen=True):
     """One root statement: its block loops, what a block does, and how many threads that takes."""
 
     blocks: tuple[For, ...]
@@ -235,12 +234,11 @@ Accesses = dict[str, set[int]]
 """By buffer, the regions that access it (their ids), or THREAD_0."""
 
 
-@dataclass(slots=True)
-class _Since:
+class _Since(msgspec.Struct):
     """Shared and global buffers written and read since the last barrier."""
 
-    written: Accesses = field(default_factory=dict)
-    read: Accesses = field(default_factory=dict)
+    written: Accesses = {}
+    read: Accesses = {}
 
 
 def _barriers(statement: Statement, loops: Loops, since: _Since) -> Problem | None:

@@ -26,7 +26,8 @@ variables of the index but does not yield a proof, the load is left to the tests
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import msgspec
+from msgspec.structs import replace
 
 from cross.errors import VerifyError
 from cross.expression.language.dtypes import DTYPES, INDEX
@@ -74,12 +75,11 @@ def verify(nest: LoopNest, parametric: bool = False) -> None:
     _Verifier(nest, parametric).check()
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True, gc=False):
     """Where a node stands: loops around it outermost first, buffers declared, facts of conditions."""
 
     loops: tuple[For, ...] = ()
-    buffers: dict[str, tuple[Buffer, int]] = field(default_factory=dict)  # with the loops around it
+    buffers: dict[str, tuple[Buffer, int]] = {}  # with the loops around it
     facts: Facts = ()
     guarded: frozenset[str] = frozenset()  # variables that occur in conditions around
 

@@ -9,7 +9,8 @@ some of what was kept is computed once more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cross.errors import ScheduleError
 from cross.expression.language.terms import Int

@@ -9,7 +9,7 @@ whatever this machine has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -57,8 +57,7 @@ _LATER = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Stub:
+class Stub(msgspec.Struct, frozen=True):
     """A shared library that has the names of a real one and nothing behind them."""
 
     name: str  # file name and soname

@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from cross.errors import CrossError, LinkError
 
@@ -35,8 +36,7 @@ _COMPILE_FLAGS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Toolchain:
+class Toolchain(msgspec.Struct, frozen=True):
     """Commands that compile and link for one triple."""
 
     identity: str  # name and version; part of what caches are keyed by

@@ -21,9 +21,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from cross.expression.language.dtypes import ITEM_BYTES
@@ -33,8 +33,7 @@ from cross.schedule.plan import Group, Plan, shares_reads, wide_axes
 from cross.schedule.vector_axis import coefficient, crossed_axis
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """A group whose result one other group reads: along each axis at an index that moves by `steps` (none is
     negative) with the axes of that group's reduction. `over` says how far
     they reach over either end of the result, along each of its axes, through a padding; less than 0: not as
@@ -57,8 +56,7 @@ class Link:
         return tuple(axis.name for axis, over in pairs if max(over) > 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Sliding:
+class Sliding(msgspec.Struct, frozen=True):
     """Along `axis` of the last owner steps may follow one another in a block: what they need of a link's
     result lies `moves` elements further along its axis `along` for each element, and overlaps by `kept`.
     """
@@ -75,8 +73,7 @@ class Sliding:
         return (computed >= self.kept) & (computed + self.kept <= self.along.extent)
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True, dict=True):
     """The last group of a plan and the links before it, from the last to the first.
 
     `outer` are the axes of the last owner along which blocks need different parts of what is handed over,

@@ -12,9 +12,9 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,8 +55,7 @@ LARGE_BLOCK = 0.5
 smaller ones that do not fit the first cache in proportion: with that MobileNets were as fast or faster."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """The sizes of a block along the outer axes of a chain, in how many steps it is computed while a window
     slides over the first link, and the seconds that such blocks save."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from boards.target import IN_ORDER_CPUS, Target
@@ -28,8 +28,7 @@ Operands = Sequence[tuple[int, ...]]
 """For every operand, the positions of the axes that it varies along; the vector axis is the last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
+class Core(msgspec.Struct, frozen=True):
     """What matters of a core: elements of a vector register, vector registers, its kind; whether a mask makes
     a vector of any rest; how many steps of a sum share an addition; registers that a vector operand takes,
     and that a product takes before it is added; rows that one instruction multiplies."""

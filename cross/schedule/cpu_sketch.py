@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from boards.target import IN_ORDER_CPUS, Target

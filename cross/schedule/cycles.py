@@ -17,7 +17,9 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from boards.target import Target
 from cross.schedule.core import FEW_REGISTERS
@@ -64,8 +66,7 @@ L2_SHARE = 0.6  # of the second, where pages lie anywhere: weights that filled 0
 WAY_BYTES = 4096  # a page: first caches have more ways rather than more sets
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(msgspec.Struct, frozen=True):
     """An operand of the innermost statement.
 
     `axes`: the positions of the space axes that it varies along; the vector axis is the last. `bytes_each`:
@@ -82,8 +83,7 @@ class Operand:
     repeated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Nest:
+class Nest(msgspec.Struct, frozen=True):
     """A reduction to tile: extents of its space axes, steps of the reduction, its operands, and whether
     vectors of the output straddle cache lines."""
 
@@ -93,8 +93,7 @@ class Nest:
     stores_straddle: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """A core and its caches. `rate`: vectors that it multiplies and adds in a cycle, and loads. `l3_...`:
     what a core reads of the last cache in a cycle, and the share of that which runs beside arithmetic.
     `load_cycles`: what a load beside multiply-adds takes of their time.

@@ -8,8 +8,7 @@ multiprocessor without a block. `cycles` weighs all of that; only a measurement 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,8 +33,7 @@ THREADS = {"sm_75": 1024, "sm_86": 1536, "sm_87": 1536, "sm_89": 1536}  # 2048 o
 REGISTERS, SHARED_BYTES, BLOCKS = 65536, 65536, 16
 
 
-@dataclass(frozen=True, slots=True)
-class BlockShapes:
+class BlockShapes(msgspec.Struct, frozen=True):
     """N shapes of a block and one step of its reduction; every array is int64 [N].
 
     Of a thread: `rows` of elements, each of `columns` along the last axis in vectors of `vector`, and its

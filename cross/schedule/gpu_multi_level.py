@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from boards.target import GpuLimits
@@ -57,15 +58,14 @@ PREFERRED_STEP = 8  # of the reduction between two barriers
 FUSED = "f"
 
 
-@dataclass(frozen=True, slots=True)
-class Contraction:
+class Contraction(msgspec.Struct, frozen=True):
     """A reduction that reads elements more than once, with what its block may fetch."""
 
     group: Group
     operands: tuple[SharedOperand, ...]  # none: nothing can be shared
     is_padded: bool = False  # whether it reads a padding
     apart: int = 0  # so many leading axes of the owner: a contraction each, of which a block computes one
-    maps: Mapping[str, Maps] = field(default_factory=dict)  # of constants, ahead of time
+    maps: Mapping[str, Maps] = {}  # of constants, ahead of time
 
     @property
     def space(self) -> list[Axis]:

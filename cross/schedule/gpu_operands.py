@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +24,7 @@ Sizes = Mapping[Axis, NDArray[np.int64]]
 Bytes = TypeVar("Bytes", int, NDArray[np.int64])
 
 
-@dataclass(frozen=True, slots=True)
-class SharedOperand:
+class SharedOperand(msgspec.Struct, frozen=True):
     """A tensor read at one place: per dimension, the coefficients of the reduction's axes."""
 
     name: str

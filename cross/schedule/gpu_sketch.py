@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from boards.target import GpuLimits, Target
 from cross.errors import ScheduleError
@@ -108,8 +109,7 @@ def _with_partial_sums(operator: Operator, limits: GpuLimits, threads: int) -> t
     return found, most
 
 
-@dataclass(frozen=True, slots=True)
-class _Sketch:
+class _Sketch(msgspec.Struct, frozen=True):
     """The rule that applies to every group of a plan."""
 
     plan: Plan

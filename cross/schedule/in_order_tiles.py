@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -171,8 +171,7 @@ def lane_steps(core: Core, counts: Sequence[int], overlap: Overlap | None) -> tu
     return overlap.steps if short and lasts else 1, LANE_STEPS
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
+class Overlap(msgspec.Struct, frozen=True):
     """What neighbours read in common of a sum over a window: along the space axes at some positions an
     element `moves` by so many, but not all, of the `steps` of the window's last axis; the sum has so many
     `channels`."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cross.errors import ScheduleError
 
 
-@dataclass(frozen=True, slots=True)
-class Knob:
+class Knob(msgspec.Struct, frozen=True):
     """One decision: each choice gives an integer to every field.
 
     A tile-size knob of an axis has one field per tile level; a structural knob has one field that names

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from boards.target import Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
@@ -30,8 +32,7 @@ cheaper. Too low, products that one masked vector serves well become slower; too
 COMBINING = 3.0  # steps of a vector that adding up one vector of partial results is worth
 
 
-@dataclass(frozen=True, slots=True)
-class PackedSteps:
+class PackedSteps(msgspec.Struct, frozen=True):
     """So many steps of the reduction over `axis` side by side."""
 
     axis: Axis

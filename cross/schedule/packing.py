@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class PackedLoop:
+class PackedLoop(msgspec.Struct, frozen=True):
     """One dimension of the packed array: `extent` values of a loop that advance dimension `source` by `step`.
 
     The outermost loop of a dimension whose tiles do not divide it starts its last tile earlier, so that
@@ -29,8 +28,7 @@ Maps = tuple[tuple[int, Matrix], ...]
 """Linear maps ahead of time: (dimension, matrix [new extent, old extent]), one after the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
+class Packing(msgspec.Struct, frozen=True):
     """The packed layout: one dimension per loop that indexes the operand, outermost first.
 
     `maps` are applied to the operand of shape `shape` before, in float64; the loops index the result.

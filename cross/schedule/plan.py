@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cross.expression.language.naming import inlined_body, unique_tensors
 from cross.expression.language.operations import BYTE_PRODUCTS, OPERATIONS
@@ -19,8 +20,7 @@ from cross.expression.language.terms import Binary, Call, Int, Select, Term, wal
 SHORT_REDUCTION = 32  # steps: of windows, such as 5 x 5 in a depthwise convolution
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """Stages that share a nest: the owner of the outer loops, and the reduction computed inside, if any."""
 
     owner: Tensor
@@ -60,8 +60,7 @@ class Group:
         return f"{self.owner.name}.acc" if self.cached else self.reduction.name
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """Rules 1 and 2 applied: what is inlined, what may be, and the groups in program order."""
 
     inlined: tuple[str, ...]

@@ -6,7 +6,7 @@ is an integer or the name of a knob, so one schedule stands for a whole family o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from cross.schedule.packing import Maps
 
@@ -14,8 +14,7 @@ Factor = int | str | tuple[str, ...]
 """An integer, the name of a knob, or the names of knobs that are multiplied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(msgspec.Struct, frozen=True):
     """Cuts a loop into len(factors) + 1 loops; the factors are the inner extents, outermost first.
 
         for i in 28                     Split(s, "i", (2, 7))        for i.0 in 2
@@ -37,8 +36,7 @@ class Split:
     guarded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fuse:
+class Fuse(msgspec.Struct, frozen=True):
     """Makes one loop of loops that directly follow one another, outermost first.
 
     for i in 4                      Fuse(s, ("i", "j"), "f")     for f in 28
@@ -50,8 +48,7 @@ class Fuse:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reorder:
+class Reorder(msgspec.Struct, frozen=True):
     """Puts the loops of a stage in the given order, all of them named.
 
     for i                           Reorder(s, ("k", "i"))       for k
@@ -62,16 +59,14 @@ class Reorder:
     loops: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Parallel:
+class Parallel(msgspec.Struct, frozen=True):
     """Spreads the iterations of a loop over the cores; adjacent outermost ones collapse into one."""
 
     stage: str
     loop: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True):
     """Spreads the iterations of a loop over a GPU's blocks, a block's threads, or virtual threads."""
 
     stage: str
@@ -79,16 +74,14 @@ class Bind:
     to: str  # "block", "thread" or "virtual thread"
 
 
-@dataclass(frozen=True, slots=True)
-class Vectorize:
+class Vectorize(msgspec.Struct, frozen=True):
     """Runs all iterations of an innermost loop in vector registers."""
 
     stage: str
     loop: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unroll:
+class Unroll(msgspec.Struct, frozen=True):
     """Writes out all iterations; with a limit only while the body stays within so many statements."""
 
     stage: str
@@ -96,15 +89,13 @@ class Unroll:
     limit: Factor | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Inline:
+class Inline(msgspec.Struct, frozen=True):
     """Replaces every read of an elementwise stage by its body; the stage has no loops of its own."""
 
     stage: str
 
 
-@dataclass(frozen=True, slots=True)
-class CacheWrite:
+class CacheWrite(msgspec.Struct, frozen=True):
     """Computes a stage in a buffer `<stage>.acc` of its own and copies it out.
 
     for i, k: C[i] += A[i, k]       CacheWrite("C")              for i, k: C.acc[i] += A[i, k]
@@ -114,8 +105,7 @@ class CacheWrite:
     stage: str
 
 
-@dataclass(frozen=True, slots=True)
-class CacheRead:
+class CacheRead(msgspec.Struct, frozen=True):
     """Lets a stage read an input from a copy `<input>.<scope>`, which ComputeAt then attaches to its loops.
 
     for i, k: C[i] += A[k]          CacheRead("C", "A", "shared")    for k: A.shared[k] = A[k]
@@ -127,8 +117,7 @@ class CacheRead:
     scope: str
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeAt:
+class ComputeAt(msgspec.Struct, frozen=True):
     """Computes the region of a stage that one iteration of a consumer's loop needs, inside that loop.
 
     The consumer reads the stage itself, or a stage that does is already attached to that loop or deeper.
@@ -150,8 +139,7 @@ class ComputeAt:
     whole: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Slide:
+class Slide(msgspec.Struct, frozen=True):
     """Keeps what an attached stage computed for the iteration before, where both need it along an axis.
 
     The buffer then outlives the iterations of the loop that the stage is attached to, and is a ring: what an
@@ -170,8 +158,7 @@ class Slide:
     axis: str
 
 
-@dataclass(frozen=True, slots=True)
-class TileLike:
+class TileLike(msgspec.Struct, frozen=True):
     """Gives an attached stage the loops that its consumer has inside the loop it is attached to.
 
     Each iteration of such loops, a thread's too, then computes the elements that the consumer reads in the
@@ -182,8 +169,7 @@ class TileLike:
     consumer: str
 
 
-@dataclass(frozen=True, slots=True)
-class HoldInRegisters:
+class HoldInRegisters(msgspec.Struct, frozen=True):
     """Below `loop`, the elements of a reduction stage that the inner space loops touch live in registers:
     they are loaded before the inner reduction loops and stored after them.
     """
@@ -192,8 +178,7 @@ class HoldInRegisters:
     loop: str
 
 
-@dataclass(frozen=True, slots=True)
-class Pack:
+class Pack(msgspec.Struct, frozen=True):
     """Lays a constant operand out in the order in which the loops of the stage read it.
 
     With `maps` the operand that is handed over is not the one that the stage reads, but becomes it by linear

@@ -11,9 +11,9 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,8 +35,7 @@ Choices = Mapping[str, Sequence[tuple[int, ...]]]
 """Some choices of knobs, as values, by knob name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True):
     """A rule that every legal configuration obeys, evaluated for a whole batch at once.
 
     `needed` is what of a limit configurations are expected to take, [N], where the rule is about that.
@@ -48,15 +47,13 @@ class Constraint:
     needed: Callable[[Values], NDArray[np.int64]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True):
     """s in the AutoTVM paper: the index of the choice of every knob, in knob order."""
 
     indices: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class Part(msgspec.Struct, frozen=True, eq=False):
     """One algorithm of a space: its name, its own space, and where the knobs of that stand among the whole's.
 
     `number` is its choice of the knob that names the algorithm, the whole's first one; None where the space

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,8 +13,7 @@ from cross.expression.language.tensor import Axis, Tensor
 from cross.schedule.knobs import Knob
 
 
-@dataclass(frozen=True, slots=True)
-class StageKnobs:
+class StageKnobs(msgspec.Struct, frozen=True):
     """The names of the knobs that tile a stage.
 
     `owner` has the space loops, `reduction` (None: there is none) the others; `space` and `reduce` name the
@@ -25,9 +24,9 @@ class StageKnobs:
 
     owner: Tensor
     reduction: Tensor | None = None
-    space: Mapping[Axis, str] = field(default_factory=dict)
-    reduce: Mapping[Axis, str] = field(default_factory=dict)
-    fetches: Mapping[str, str] = field(default_factory=dict)
+    space: Mapping[Axis, str] = {}
+    reduce: Mapping[Axis, str] = {}
+    fetches: Mapping[str, str] = {}
     launch: tuple[str, str] | None = None
     is_padding: bool = False
 
@@ -53,8 +52,7 @@ class StageKnobs:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TiledLoop:
+class TiledLoop(msgspec.Struct, frozen=True):
     """A loop with tiles: its place among its stage's space or reduction loops, the column of its knob, its
     extent, and the choices, int64 [C, levels], outermost level first, each in units of the next one."""
 
@@ -69,8 +67,7 @@ class TiledLoop:
         return np.asarray(self.choices[:, level:].prod(axis=1))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TiledStage:
+class TiledStage(msgspec.Struct, frozen=True, eq=False):
     """A stage whose loops knobs of the space tile: see StageKnobs. Knobs are told by their columns."""
 
     owner: Tensor

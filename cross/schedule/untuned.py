@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import FLOATS, ITEM_BYTES
@@ -54,8 +56,7 @@ REORDERED = 1.07
 measured 1.05 to 1.4 on one Sapphire Rapids Xeon."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(msgspec.Struct, frozen=True):
     """A choice for an untuned nest: sizes of the innermost loops, in axis order, and whether the loops
     around them start with the vector axis; the cycles it is estimated to take (0: not estimated).
 

@@ -89,7 +89,9 @@ def _content(report: CodeReport) -> dict[str, object]:
     if hot is None:
         return {"target": report.target.key, "hot": None}
     found: dict[str, object] = {
-        field: getattr(hot, field) for field in LoopReport.__slots__ if field not in ("lines", "line_cycles")
+        field: getattr(hot, field)
+        for field in LoopReport.__struct_fields__
+        if field not in ("lines", "line_cycles")
     }
     found["counts"] = {kind.value: count for kind, count in hot.counts.items()}
     found["fma_share"] = hot.fma_share

@@ -33,7 +33,7 @@ def static_gpu_content(kernels: Kernels, target: Target) -> dict[str, object]:
         {
             "name": name,
             "launches": [
-                {**{field: getattr(launch, field) for field in LaunchReport.__slots__},
+                {**{field: getattr(launch, field) for field in LaunchReport.__struct_fields__},
                  "shares": launch.shares(target)}
                 for launch in launches
             ],

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from boards.target import GpuLimits
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """The words of one language; templates name their parts in braces."""
 
     language: str  # of device_runtime's GpuModule: the kind of target

@@ -12,7 +12,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+
+import msgspec
 
 from cross.codegen.buffers import rounded_buffers, rounds, size_bytes, workspace_offsets
 from cross.codegen.c.arrays import Array
@@ -45,8 +46,7 @@ from cross.schedule.gpu_operands import shared_size
 UNROLLED = (LoopKind.UNROLLED, LoopKind.VIRTUAL_THREAD, LoopKind.VECTORIZED)
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """One kernel function: blocks and threads of its launch, and its arguments (None: the workspace)."""
 
     name: str
@@ -56,8 +56,7 @@ class Function:
     arguments: tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """The source of a kernel and the functions to launch, in order."""
 
     source: str

@@ -9,7 +9,8 @@ llvm/lookup.py does for CPUs). Elements that a running loop chooses stay where t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cross.expression.language.dtypes import FLOATS
 from cross.expression.language.terms import Binary, Call, Const, Int, Lookup, Select, walk

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cross.expression.language.terms import Int
 from cross.loopnest.nodes import (
@@ -27,8 +28,7 @@ VECTOR_LANES = (2, 4, 8, 16)
 VECTOR_DTYPES = ("float16", "float32", "float64", "int32")
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """An access to a buffer, with the loops around it, outermost first."""
 
     buffer: Buffer

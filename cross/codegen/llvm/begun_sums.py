@@ -9,7 +9,7 @@ Integers alone: floats would be rounded differently.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cross.expression.language.terms import Binary, Const, walk
 from cross.loopnest.affine import substitute

@@ -8,7 +8,8 @@ decides comparisons ahead of time, and moves the others to where they are the sa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+
+import msgspec
 
 from cross.codegen.instructions import Value, binary, comparison, integer, literal
 from cross.codegen.llvm.arithmetic import Arithmetic
@@ -19,17 +20,16 @@ from cross.loopnest.affine import Affine, Interval, affine, interval, substitute
 from cross.loopnest.nodes import ZERO, Expr, Load, Var, add, fold, mul
 
 
-@dataclass(slots=True)
-class Environment:
+class Environment(msgspec.Struct):
     """What every variable in scope is, and the values of all register buffers."""
 
-    integers: dict[str, int] = field(default_factory=dict)
-    running: dict[str, tuple[Value, int]] = field(default_factory=dict)  # SSA value, depth of its block
+    integers: dict[str, int] = {}
+    running: dict[str, tuple[Value, int]] = {}  # SSA value, depth of its block
     vector: tuple[str, int, int] | None = None  # variable, first value, lanes
     used: int = 0  # lanes of the vector that count, the first ones
-    ranges: dict[str, Interval] = field(default_factory=dict)  # of the loops that run
-    registers: dict[tuple[str, int, int], Value] = field(default_factory=dict)
-    versions: dict[str, int] = field(default_factory=dict)  # of buffers that the function writes
+    ranges: dict[str, Interval] = {}  # of the loops that run
+    registers: dict[tuple[str, int, int], Value] = {}
+    versions: dict[str, int] = {}  # of buffers that the function writes
 
 
 class Integers(ABC):

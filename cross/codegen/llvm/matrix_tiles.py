@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from cross.codegen.buffers import bound_extent
 from cross.codegen.instructions import Value, integer
@@ -50,8 +51,7 @@ _OTHERS: Final = (
 _CONFIGURATION_BYTES: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """What the registers of a region hold: rows of data, and words of these."""
 
     rows: int
@@ -71,8 +71,7 @@ class Shape:
         return bytes(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
+class _Product(msgspec.Struct, frozen=True):
     """c[rows, columns] += function(data, weights), over the words of a loop."""
 
     words: For

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from cross.codegen.instructions import (
     Instruction,
@@ -35,8 +37,7 @@ LONGEST_STRIDE = 4
 """Of lanes that are picked out of vectors of neighbours: so many loads and shuffles, not a load for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """An address: pointer, distance in elements between lanes, and alignment in bytes."""
 
     pointer: Value

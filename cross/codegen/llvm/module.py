@@ -14,8 +14,9 @@ region.py writes the functions, with stores.py and values.py; piece.py says what
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
+
+import msgspec
 
 from boards.target import IN_ORDER_CPUS, Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT, rounded_buffers, workspace_offsets
@@ -33,16 +34,14 @@ Text = tuple[list[str], list[str]]
 """Declarations, and functions with what they define beside them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a kernel has a buffer of a region: which of its arguments it is, or bytes into its workspace."""
 
     argument: int | None
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A kernel's call of a region, by the region's name."""
 
     region: str
@@ -51,8 +50,7 @@ class Call:
     in_tiles: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """A kernel whose regions are functions of their own."""
 
     symbol: str

@@ -12,8 +12,9 @@ Developer's Manual, volume 2.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from boards.features import needed_flags
 from boards.target import Target
@@ -30,8 +31,7 @@ WITHIN: Final = 2.0**30
 _NEAREST: Final = 4  # the rounding mode of MXCSR, as an operand of the instruction for 512 bits
 
 
-@dataclass(frozen=True, slots=True)
-class _Instructions:
+class _Instructions(msgspec.Struct, frozen=True):
     """LLVM's names of those for vectors of one length, behind `llvm.x86.`, and the feature that has them."""
 
     feature: str

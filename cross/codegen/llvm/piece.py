@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from cross.codegen.buffers import bound_extent
 from cross.codegen.llvm.uses import buffers
@@ -21,8 +22,7 @@ from cross.loopnest.nodes import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A root statement of a nest and all that its code depends on: equal pieces have the same code."""
 
     statement: Statement
@@ -65,8 +65,7 @@ class Piece:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Collapsed:
+class Collapsed(msgspec.Struct, frozen=True):
     """The parallel loops of a region, outermost first, and what each iteration runs."""
 
     loops: tuple[For, ...]

@@ -14,7 +14,8 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from boards.target import Target
 from cross.codegen.buffers import bound_extent, size_bytes
@@ -32,8 +33,7 @@ Moves = tuple[tuple[str, int], ...]
 """Loop variables, and bytes for each of their steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
+class Ahead(msgspec.Struct, frozen=True):
     """What the body of the loop over `var` fetches of a buffer: `lines` cache lines, one of each part of the
     next panel, which is `distance` bytes on.
 

@@ -7,7 +7,8 @@ code, and register buffers as SSA values that enter and leave loops as phis.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from boards.target import IN_ORDER_CPUS, Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT, bound_extent, size_bytes

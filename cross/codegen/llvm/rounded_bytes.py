@@ -16,8 +16,8 @@ Computers 53, 2004.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,8 +29,7 @@ NEARBY = 4  # floats on either side of a half times the divisor: the quotient ha
 LEAST, MOST = 2.0**-60, 2.0**60  # of divisors: products with their reciprocals neither over- nor underflow
 
 
-@dataclass(frozen=True, slots=True)
-class RoundedByte:
+class RoundedByte(msgspec.Struct, frozen=True):
     """A byte of round(number) + zero."""
 
     number: Expr

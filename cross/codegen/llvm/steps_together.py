@@ -13,7 +13,7 @@ Cortex-A53, alone 50. Terms are added in the same order.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cross.expression.language.terms import Binary, Int
 from cross.loopnest.affine import affine

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Hashable
-from dataclasses import dataclass
+
+import msgspec
 
 from boards.target import Target
 from cross.codegen.buffers import BUFFER_ALIGNMENT, size_bytes
@@ -36,8 +37,7 @@ LARGE_RESULT = 0.25
 MB, is 1.05 times as fast on one thread, with a threshold of 4 MB 1.06; a ResNet-50 with 2 MB 0.98."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct, frozen=True):
     """A vector of bytes that a statement stores: as int32, what is added to these, where, and of which
     unrolled row it has which element first: those of one row lie together."""
 

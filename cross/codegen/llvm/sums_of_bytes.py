@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +26,7 @@ ERRORS = 32.0
 only pairs nearer to a half are looked at for every candidate. The one taken is checked for all pairs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scaled:
+class Scaled(msgspec.Struct, frozen=True):
     """(float(byte) + added) * scale."""
 
     byte: Expr
@@ -44,8 +43,7 @@ class Scaled:
         return rounded.ends[0], self.added + rounded.zero, self.scale
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(msgspec.Struct, frozen=True):
     """(left + right) / divisor."""
 
     left: Scaled

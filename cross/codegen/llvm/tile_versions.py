@@ -16,7 +16,9 @@ A tile that always touches the border has guards that no tile fulfils; they stay
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from cross.expression.language.terms import Binary, Const, Int, Lookup, Select, walk
 from cross.loopnest.affine import Interval, affine, from_affine, interval
@@ -40,8 +42,7 @@ from cross.loopnest.nodes import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(msgspec.Struct, frozen=True):
     """A statement twice: `interior` may run where the condition holds, `border` anywhere."""
 
     condition: Expr

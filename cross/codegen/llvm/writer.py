@@ -9,7 +9,8 @@ to move it out. Equal expressions are written once per block (a dictionary per b
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from cross.codegen.instructions import (
     Definition,
@@ -25,16 +26,15 @@ from cross.codegen.instructions import (
 from cross.errors import CompileError
 
 
-@dataclass(slots=True)
-class Block:
+class Block(msgspec.Struct):
     """The lines of one loop level, with what is already computed there."""
 
     label: str
-    prologue: list[Line] = field(default_factory=list)
-    body: list[Line] = field(default_factory=list)
-    known: dict[int, Value] = field(default_factory=dict)  # by the number of a key
-    known_early: dict[int, Value] = field(default_factory=dict)  # in the prologue: dominates all of the block
-    addresses: dict[Hashable, tuple[Value, int]] = field(default_factory=dict)  # and alignments, known early
+    prologue: list[Line] = []
+    body: list[Line] = []
+    known: dict[int, Value] = {}  # by the number of a key
+    known_early: dict[int, Value] = {}  # in the prologue: dominates all of the block
+    addresses: dict[Hashable, tuple[Value, int]] = {}  # and alignments, known early
     entered_from: str = ""  # of a loop: the label of the basic block in front of it
 
     @property

@@ -14,8 +14,9 @@ high half of its register from a general one that holds it four times, made besi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from cross.codegen.instructions import (
     FENCE,
@@ -92,15 +93,13 @@ def _exceeds_registers(tile: Tile) -> bool:
     return len(tile) > 1 < columns and sums + others > REGISTERS >= sums + SUMS + STEPS // 2 * (columns + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Multiply:
+class _Multiply(msgspec.Struct, frozen=True):
     unit: Unit
     column: int
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrive:
+class _Arrive(msgspec.Struct, frozen=True):
     """A vector of weights, or a word, enters half of a register; `column` is -1 of words."""
 
     unit: Unit
@@ -108,8 +107,7 @@ class _Arrive:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Add:
+class _Add(msgspec.Struct, frozen=True):
     unit: Unit
 
 

@@ -7,8 +7,9 @@ Words and weights are loaded into these beside multiplications, long before they
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from cross.codegen.instructions import (
     FENCE,
@@ -37,8 +38,7 @@ RAW: Final = " as read"
 PURE: Final = ("getelementptr", "insertelement", "shufflevector", "xor")
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(msgspec.Struct, frozen=True):
     """A loop body that holds nothing but loads and products of pairs."""
 
     pure: dict[str, Instruction]

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cross.codegen.instructions import (
     FENCE,
@@ -39,8 +40,7 @@ _Place = tuple[int, int, int]
 """Of an operand: its row or, of weights, block; the column of weights or -1; the step."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
+class _Product(msgspec.Struct, frozen=True):
     """The multiplication of one step of a unit.
 
     Units in one row multiply the same words; those in one column of a block, the same weights.
@@ -61,8 +61,7 @@ class _Product:
         return self.unit.block, self.column, self.step
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrival:
+class _Arrival(msgspec.Struct, frozen=True):
     """An operand that enters a vector register, or half of one, in front of multiplication `at`."""
 
     at: int

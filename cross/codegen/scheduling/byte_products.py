@@ -16,8 +16,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from cross.codegen.instructions import (
     Definition,
@@ -42,13 +43,12 @@ _NAME: Final = re.compile(r"%[\w.]+")
 Fresh = Callable[[str], str]
 
 
-@dataclass(slots=True)
-class Unit:
+class Unit(msgspec.Struct):
     """Steps of one sum that share 16 bits, and the block of the sum that they are, from 0."""
 
     name: str
     total: Value
-    factors: list[tuple[Value, Value]] = field(default_factory=list)
+    factors: list[tuple[Value, Value]] = []
     block: int = 0
 
 
@@ -96,8 +96,7 @@ def units_of(lines: Sequence[Line]) -> list[Unit]:
     return list(units.values())
 
 
-@dataclass(slots=True)
-class Writer:
+class Writer(msgspec.Struct):
     """Appends to lines."""
 
     lines: list[Line]

@@ -21,9 +21,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from cross.codegen.instructions import (
     FENCE,
@@ -57,8 +59,7 @@ NEVER: Final = 1 << 30
 PURE: Final = ("getelementptr", "insertelement", "shufflevector", "extractelement", "bitcast")
 
 
-@dataclass(slots=True)
-class _Read:
+class _Read(msgspec.Struct):
     """A load and its place: slot n stands before group n of the multiply-adds, -1 before them all."""
 
     value: Value
@@ -67,7 +68,7 @@ class _Read:
     first_use: int = NEVER  # positions in the order of the multiply-adds
     last_use: int = -1
     slot: int = -1
-    halves: list[Value] = field(default_factory=list)  # in integer registers
+    halves: list[Value] = []  # in integer registers
     begun: Value | None = None  # the vector with its low half
 
     @property
@@ -300,15 +301,14 @@ def _registers(reads: list[_Read], sums: Sequence[Definition]) -> int:
     return alive + most
 
 
-@dataclass(slots=True)
-class _Writer:
+class _Writer(msgspec.Struct):
     """Writes what a multiply-add needs right before it, and loads at their places."""
 
     pure: dict[str, Instruction]
     reads: dict[str, _Read]
     fresh: Callable[[str], str]
-    lines: list[Line] = field(default_factory=list)
-    written: set[str] = field(default_factory=set)
+    lines: list[Line] = []
+    written: set[str] = set()
 
     def reads_of(self, instruction: Instruction) -> list[_Read]:
         """The loads behind an instruction's operands."""

@@ -18,8 +18,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from cross.codegen.instructions import (
     Definition,
@@ -60,8 +61,7 @@ def with_instructions(lines: Sequence[Line], fresh: Fresh) -> list[Line]:
     return _Writer(fresh, _places(_pairs(_sums(lines)), fresh)).written(lines)
 
 
-@dataclass(slots=True)
-class _Member:
+class _Member(msgspec.Struct):
     """One place where a sum gets a value: a step, or a phi with a value for each block that it comes from."""
 
     name: str
@@ -71,12 +71,11 @@ class _Member:
     step: Instruction | None = None
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(msgspec.Struct):
     """Its members in the order of the lines."""
 
-    members: list[_Member] = field(default_factory=list)
-    read: dict[str, int] = field(default_factory=dict)  # by member: the first line that reads it from outside
+    members: list[_Member] = []
+    read: dict[str, int] = {}  # by member: the first line that reads it from outside
 
     @property
     def form(self) -> tuple[object, ...]:
@@ -92,8 +91,7 @@ class _Sum:
         )
 
 
-@dataclass(slots=True)
-class _Place:
+class _Place(msgspec.Struct):
     """Two members of a pair of sums, or one twice; `four`: of every two columns the name of the four sums."""
 
     rows: tuple[_Member, _Member]

@@ -9,8 +9,9 @@ front of the loop. The last one loads its own once more: nothing is read that th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from cross.codegen.instructions import (
     FENCE,
@@ -35,8 +36,7 @@ MOST: Final = 8  # vectors: of 6 to 10 the fewest cycles of four networks by the
 Definitions = Mapping[str, Instruction]
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(msgspec.Struct, frozen=True):
     """A loop over `index` from 0 to below `extent`; `prologue` and `body` are what each iteration runs."""
 
     index: Value
@@ -45,8 +45,7 @@ class Loop:
     body: Sequence[Line]
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(msgspec.Struct, frozen=True):
     """An integer in the loop: its name, that of its value in front, and of what an iteration leaves."""
 
     name: str
@@ -54,13 +53,12 @@ class Carried:
     after: str
 
 
-@dataclass(slots=True)
-class Pipelined:
+class Pipelined(msgspec.Struct):
     """Lines in front of the loop, what goes around it, and its body."""
 
-    before: list[Line] = field(default_factory=list)
-    carried: list[Carried] = field(default_factory=list)
-    body: list[Line] = field(default_factory=list)
+    before: list[Line] = []
+    carried: list[Carried] = []
+    body: list[Line] = []
 
 
 def pipelined(loop: Loop, fresh: Callable[[str], str]) -> Pipelined | None:

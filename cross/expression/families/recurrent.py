@@ -7,7 +7,8 @@ Everything else is a [batch, hidden] matrix, or a vector over the hidden units.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from cross.expression.families.elementwise import clip
 from cross.expression.language.tensor import Tensor, compute
@@ -16,8 +17,7 @@ from cross.expression.language.terms import Term
 Activation = Callable[[Term], Term]
 
 
-@dataclass(frozen=True, slots=True)
-class Peepholes:
+class Peepholes(msgspec.Struct, frozen=True):
     """Weights [3 * hidden] with which an LSTM's gates see the cell: of its input, output and forget gate."""
 
     weights: Tensor
@@ -26,8 +26,7 @@ class Peepholes:
         return self.weights[unit + gate * hidden] * cell
 
 
-@dataclass(frozen=True, slots=True)
-class Gates:
+class Gates(msgspec.Struct, frozen=True):
     """The activations of a layer; what goes into one is cut to [-limit, limit] where there is a limit."""
 
     activations: tuple[Activation, ...]

@@ -17,9 +17,9 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,8 +38,7 @@ PHASE_AXES = {"z": "pz", "y": "py", "x": "px"}
 TAP_AXES = {"z": "tz", "y": "ty", "x": "tx"}
 
 
-@dataclass(frozen=True, slots=True)
-class Phases:
+class Phases(msgspec.Struct, frozen=True):
     """One dimension of a transposed convolution.
 
     Computed are `count` times `stride` elements; the output is `output` of them behind the first `skip`.
@@ -77,8 +76,7 @@ class Phases:
         return max(0, last - self.extent + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Transposed:
+class Transposed(msgspec.Struct, frozen=True):
     """The geometry along one dimension, as ONNX gives it; `pads` is (before, after)."""
 
     kernel: int

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from cross.errors import ExpressionError
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """Strides, padding and dilation over the image dimensions; the kernel's size comes from the operator.
 
     `strides` and `dilations` have one entry per image dimension (two unless said otherwise), `pads` has those

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import ml_dtypes  # noqa: F401 - numpy knows bfloat16 once it is imported
+import msgspec
 
 SMALLEST_NORMAL: Final = 2.0**-126  # of the float32 numbers
 INDEX: Final = "int64"  # of axes, loop variables and indices
 
 
-@dataclass(frozen=True, slots=True)
-class Dtype:
+class Dtype(msgspec.Struct, frozen=True):
     """A dtype: numpy's name, "float", "signed", "unsigned" or "bool", bytes of an element, LLVM's type."""
 
     name: str

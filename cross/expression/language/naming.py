@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from cross.expression.language.operator import Operator
 from cross.expression.language.tensor import Read, Reduce, Tensor

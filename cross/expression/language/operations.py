@@ -24,9 +24,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from cross.expression.language.dtypes import DTYPES
@@ -40,16 +40,15 @@ Expansion = Callable[..., Any]  # (call, *operands) -> term; call(name, *operand
 CALLED: Final = 9  # precedence of operators that are printed as min(a, b)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One row; see the head of this file. All operands have one dtype."""
 
     name: str
     arity: int
     kinds: tuple[str, ...]  # of dtypes that it takes
     numpy: Any  # a function of arrays; a numpy.ufunc where a reduction combines with it
-    llvm: Mapping[str, str] = field(default_factory=dict)
-    c: Mapping[str, str] = field(default_factory=dict)
+    llvm: Mapping[str, str] = {}
+    c: Mapping[str, str] = {}
     expansion: Expansion | None = None
     integer: Callable[[int, int], int] | None = None  # on Python integers, if index arithmetic may hold it
     only: str = ""  # the one dtype that it takes; "": all of its kinds

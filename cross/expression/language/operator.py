@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from cross.errors import ExpressionError
 from cross.expression.language.dtypes import FLOATS, INTEGERS
@@ -17,16 +18,14 @@ from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Look
 KEY_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Subview:
+class Subview(msgspec.Struct, frozen=True):
     """Where a tensor lies in a larger one of the same rank: its first element at `starts` of `shape`."""
 
     shape: tuple[int, ...]
     starts: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Operator:
+class Operator(msgspec.Struct, frozen=True, eq=False, dict=True):
     """e in the AutoTVM paper: what to compute, with shapes and dtypes fixed.
 
     `constants` are positions in `inputs` whose values are known before the program runs (weights), so

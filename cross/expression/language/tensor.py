@@ -6,8 +6,9 @@ import enum
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from cross.errors import ExpressionError
 from cross.expression.language.dtypes import DTYPES, INDEX, ITEM_BYTES
@@ -21,8 +22,7 @@ class AxisKind(enum.Enum):
     REDUCE = "reduce"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Axis(Term):
+class Axis(Term, frozen=True, gc=False, eq=False):
     """A loop axis 0 <= name < extent; compared by identity."""
 
     name: str
@@ -34,8 +34,7 @@ class Axis(Term):
         return INDEX
 
 
-@dataclass(frozen=True, slots=True)
-class Read(Term):
+class Read(Term, frozen=True, gc=False):
     """One element of a tensor."""
 
     tensor: Tensor
@@ -53,8 +52,7 @@ class Read(Term):
         return Read(self.tensor, parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Reduce(Term):
+class Reduce(Term, frozen=True, gc=False):
     """`combiner` (see COMBINERS) over the body for all values of the axes; only the root of a body."""
 
     combiner: str
@@ -70,11 +68,10 @@ class Reduce(Term):
         return (self.body,)
 
     def with_parts(self, *parts: Any) -> Term:
-        return replace(self, body=parts[0])
+        return Reduce(self.combiner, parts[0], self.axes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
+class Tensor(msgspec.Struct, frozen=True, gc=False, eq=False):
     """A dense row-major tensor; `body` is None for a placeholder. Compared by identity.
 
     A computed tensor has one space axis per dimension, and `body` gives its element at those axes.

@@ -13,18 +13,17 @@ reserves for identity are functions (`equal`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from cross.errors import ExpressionError
 from cross.expression.language.dtypes import DTYPES, INDEX
 from cross.expression.language.operations import INTEGER, OPERATIONS
 
 
-class Term:
+class Term(msgspec.Struct, frozen=True, gc=False):
     """Base of all terms: what every node answers, and Python's operators."""
-
-    __slots__ = ()
 
     if TYPE_CHECKING:
 
@@ -98,8 +97,7 @@ class Term:
 Operand = Term | int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
-class Int(Term):
+class Int(Term, frozen=True, gc=False):
     """A literal index."""
 
     value: int
@@ -109,16 +107,14 @@ class Int(Term):
         return INDEX
 
 
-@dataclass(frozen=True, slots=True)
-class Const(Term):
+class Const(Term, frozen=True, gc=False):
     """A literal of any dtype but that of indices."""
 
     value: int | float | bool
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup(Term):
+class Lookup(Term, frozen=True, gc=False):
     """One element of a matrix of literals; a literal itself once row and column are known.
 
     The transform matrices of Winograd convolution are such.
@@ -137,30 +133,12 @@ class Lookup(Term):
         return Lookup(self.matrix, parts[0], parts[1], self.dtype)
 
 
-class _Hashed(Term):
-    """A slot for a term's hash, for which dictionaries ask deep sums and products again and again.
-
-    No field of the dataclass: that would be pickled with it, and names have other hashes in other processes.
-    """
-
-    __slots__ = ("_hash",)
-    _hash: int
-
-
-@dataclass(frozen=True, slots=True)
-class Binary(_Hashed):
+class Binary(Term, frozen=True, gc=False, cache_hash=True):
     """An operator (a row of OPERATIONS with a precedence) on two terms of one dtype."""
 
     op: str
     left: Term
     right: Term
-
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            object.__setattr__(self, "_hash", hash((self.op, self.left, self.right)))
-            return self._hash
 
     @property
     def dtype(self) -> str:
@@ -174,8 +152,7 @@ class Binary(_Hashed):
         return Binary(self.op, *parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Term):
+class Call(Term, frozen=True, gc=False):
     """A function (a row of OPERATIONS without a precedence) of terms of one dtype."""
 
     function: str
@@ -193,8 +170,7 @@ class Call(Term):
         return Call(self.function, parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Select(Term):
+class Select(Term, frozen=True, gc=False):
     """`then` where the condition holds, else `otherwise`; a read in the branch not taken is never made."""
 
     condition: Term
@@ -213,8 +189,7 @@ class Select(Term):
         return Select(*parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Cast(Term):
+class Cast(Term, frozen=True, gc=False):
     """Conversion to another dtype.
 
     A float becomes the integer next to it on the side of 0; out of the dtype's range the end of the range, a

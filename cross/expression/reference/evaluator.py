@@ -14,9 +14,9 @@ temporaries stay small.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -86,8 +86,7 @@ def _checked(operator: Operator, inputs: Sequence[Array]) -> list[Array]:
 # ------------------------------------------------------------------------------------------- the general path
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(msgspec.Struct, frozen=True):
     """A box of a stage's axes. A value in it has one dimension an axis: the box's length, or 1."""
 
     stage: Tensor

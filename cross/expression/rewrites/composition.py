@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cross.errors import ExpressionError
 from cross.expression.language.naming import replace_reads, unique_tensors

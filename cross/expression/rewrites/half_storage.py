@@ -8,7 +8,8 @@ Start at `with_half_storage`. It is for operators alone; toolkit/model/half_stor
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cross.expression.language.naming import replace_reads
 from cross.expression.language.operator import Operator

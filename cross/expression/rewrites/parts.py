@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from cross.expression.language.naming import replace_reads
 from cross.expression.language.operator import Operator, Subview

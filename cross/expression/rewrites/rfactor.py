@@ -9,7 +9,7 @@ memory runs in vectors (Halide's and TVM's rfactor).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cross.errors import ExpressionError
 from cross.expression.language.functions import reduce_axis

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import partial
+
+import msgspec
+from msgspec.structs import replace
 
 from boards.target import IN_ORDER_CPUS, Target
 from cross.expression.language.dtypes import ITEM_BYTES
@@ -65,8 +67,7 @@ PRODUCTS = ((0, 1, 2), (0, 3))
 """What products read: of the axes (position, tile row, tile column, channel), V along three, weights two."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """Of an untuned program: the steps run over the `whole` image or a block at a time; tiles of a block and
     of registers in (height, width); the cycles of a core, 0 where they are not estimated."""
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from boards.target import GpuLimits, Target
 from cross.expression.language.dtypes import ITEM_BYTES
@@ -56,8 +58,7 @@ FEWEST_CHANNELS = 16  # read or computed: with fewer, V and M cost more to move 
 PREFERRED_CHANNEL_THREADS = 32  # a warp: its threads read the channels of one tile side by side
 
 
-@dataclass(frozen=True, slots=True)
-class _Transform:
+class _Transform(msgspec.Struct, frozen=True):
     """A transform as a launch: which axes of its owner threads are spread over, and what one thread holds."""
 
     owner: Tensor
@@ -83,8 +84,7 @@ class _Transform:
         return f"{self.owner.name}.{axis}.threads"
 
 
-@dataclass(frozen=True, slots=True)
-class _Sketch:
+class _Sketch(msgspec.Struct, frozen=True):
     """The launches of a Winograd convolution."""
 
     plan: Plan

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from boards.target import Target
 from cross.expression.language.dtypes import ITEM_BYTES
@@ -31,8 +33,7 @@ FILLED = 0.75  # of a vector with space to depth, by which the three colours of 
 WEIGHT_COST = 8  # in multiplications: what reading a weight from beyond the L2 cache costs, at least
 
 
-@dataclass(frozen=True, slots=True)
-class WinogradStages:
+class WinogradStages(msgspec.Struct, frozen=True):
     """The stages of an operator in the order of the computation; see `winograd_conv2d`."""
 
     paddings: tuple[Tensor, ...]

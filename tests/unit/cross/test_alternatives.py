@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boards.board import load as load_board
 from boards.target import Target
@@ -35,7 +34,7 @@ from tests.targets import AVX2_TWO_CORES as TARGET
 from toolkit.features.context import ContextFeatures
 
 FOUR_A53 = load_board("rpi3b").target()
-CORTEX_A53 = msgspec.structs.replace(FOUR_A53, cores=(0,))
+CORTEX_A53 = replace(FOUR_A53, cores=(0,))
 
 
 def convolution() -> Operator:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.counted.executed import executed_cycles
 from boards.board import load

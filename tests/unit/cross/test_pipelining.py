@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boards.board import load
 from cross.codegen.instructions import (

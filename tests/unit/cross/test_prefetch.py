@@ -6,12 +6,11 @@ import ctypes
 import itertools
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boards.target import Target
 from cross.codegen.llvm.module import llvm_module
@@ -31,7 +30,7 @@ from tests.targets import AVX2, HOST
 from tests.unit.cross.test_untuned import A53
 
 KIB = 1 << 10
-TARGET = msgspec.structs.replace(AVX2, l2_bytes=1024 * KIB)
+TARGET = replace(AVX2, l2_bytes=1024 * KIB)
 PANEL = ("panel", 64, 96 * KIB)
 STEP = ("step", 96, KIB)
 TRACE = """
@@ -152,7 +151,7 @@ def test_the_innermost_loop_fetches_nothing(inner: int, loop: int) -> None:
 
 def test_a_kernel_fetches_all_panels_but_the_first_and_computes_the_same(tmp_path: Path) -> None:
     """The instruction is replaced by a function that writes its address down."""
-    operator, target = layer(35, 96, 650), msgspec.structs.replace(HOST, l2_bytes=64 * KIB)
+    operator, target = layer(35, 96, 650), replace(HOST, l2_bytes=64 * KIB)
     space = cpu_space(operator, target)
     nest = Programs(space).nest(space.default())
     text = llvm_module("layer", nest, target)
@@ -178,7 +177,7 @@ def test_a_kernel_fetches_all_panels_but_the_first_and_computes_the_same(tmp_pat
 
 @pytest.mark.parametrize("operator", [layer(35, 96, 650), image(8, 20, 48)], ids=lambda item: item.name)
 def test_every_schedule_computes_the_same(operator: Operator, tmp_path: Path) -> None:
-    target = msgspec.structs.replace(HOST, l1d_bytes=8 * KIB, l2_bytes=16 * KIB)
+    target = replace(HOST, l1d_bytes=8 * KIB, l2_bytes=16 * KIB)
     space = cpu_space(operator, target, winograd=False)
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(item.shape).astype(item.dtype) for item in operator.inputs]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from boards.board import load
 from boards.target import Target
@@ -57,7 +56,7 @@ AVX512 = Target(
     clock_hz=2e9,
     flops_per_cycle=64,
 )
-SSE = msgspec.structs.replace(AVX2, cpu="x86-64-v2", vector_bytes=16, flops_per_cycle=16)
+SSE = replace(AVX2, cpu="x86-64-v2", vector_bytes=16, flops_per_cycle=16)
 A53 = Target(
     name="cpu",
     kind="cpu",
@@ -217,7 +216,7 @@ def test_no_estimate_is_below_the_work() -> None:
             assert cycles(nest, rows, columns) >= 126 * 96 * 64 / 16 / 2
 
 
-HALVED = msgspec.structs.replace(AVX512, flops_per_cycle=32)  # a Zen 4: vectors in two halves
+HALVED = replace(AVX512, flops_per_cycle=32)  # a Zen 4: vectors in two halves
 
 
 def test_a_core_multiplies_and_loads_at_the_rate_of_its_board() -> None:
@@ -246,7 +245,7 @@ def test_where_multiplying_takes_longer_algorithms_that_multiply_less_are_taken_
     operator = Operator("conv", (data, weight), conv2d(data, weight, window, "conv"), frozenset({1}))
     chosen = []
     for core in (AVX512, HALVED):
-        space = cpu_space(operator, msgspec.structs.replace(core, l3_bytes=480 << 20))
+        space = cpu_space(operator, replace(core, l3_bytes=480 << 20))
         chosen.append(space.parts[space.default().indices[0]].label)
     assert chosen == ["F(2x2,3x3)/2x2", "F(4x4,3x3)/2x2"]
 
@@ -282,7 +281,7 @@ def by_winograd(image: tuple[int, ...], outputs: int, stride: int, target: Targe
 def test_what_steps_hand_over_stays_in_a_cache_where_it_can() -> None:
     """Measured on one core of a Zen 4, by blocks and whole: 16 images 22.6 and 34.0 ms, 8 images 9.8 and
     13.2, one of 56x56 0.64 and 0.81, one of 14x14, whose weights are most of what is read, 0.81 and 0.74."""
-    target = msgspec.structs.replace(HALVED, l1d_bytes=32 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
+    target = replace(HALVED, l1d_bytes=32 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
     whole = {
         images: by_winograd((images, size, size, channels), outputs, stride, target)["staging"]
         for images, size, channels, outputs, stride in (
@@ -313,7 +312,7 @@ def test_weights_that_no_cache_keeps_come_no_faster_to_two_cores() -> None:
     chosen = {}
     for cores in ((0,), (0, 1)):
         for l3_bytes in (32 << 20, 480 << 20):
-            target = msgspec.structs.replace(HALVED, cores=cores, l3_bytes=l3_bytes, l1d_bytes=32 << 10)
+            target = replace(HALVED, cores=cores, l3_bytes=l3_bytes, l1d_bytes=32 << 10)
             space = cpu_space(operator, target)
             chosen[len(cores), l3_bytes >> 20] = space.parts[space.default().indices[0]].label
     assert chosen == {
@@ -367,7 +366,7 @@ def test_threads_share_columns_of_small_images_where_the_last_cache_is_near(
     data, weight = placeholder((1, 7, 7, 1152), "data"), placeholder((1, 1, 1152, 320), "weight")
     output = conv2d(data, weight, Window())
     operator = Operator("pointwise", (data, weight), output, frozenset({1}))
-    target = msgspec.structs.replace(HALVED, cores=(0, 1), l1d_bytes=32 << 10, l3_bytes=l3_bytes)
+    target = replace(HALVED, cores=(0, 1), l1d_bytes=32 << 10, l3_bytes=l3_bytes)
     assert default(operator, target)["space_order"] == columns
 
 
@@ -379,7 +378,7 @@ def test_threads_share_rows_and_each_takes_panel_by_panel_for_its_own(cores: int
     """A 3x3 convolution of 28x28 images whose weights of 1.2 MB are larger than the second cache."""
     images, weights = placeholder((1, 30, 30, 128), "X"), placeholder((3, 3, 128, 256), "W")
     operator = Operator("conv", (images, weights), conv2d(images, weights, Window()), frozenset({1}))
-    target = msgspec.structs.replace(AVX512, cores=tuple(range(cores)))
+    target = replace(AVX512, cores=tuple(range(cores)))
     space = cpu_space(operator, target, winograd=False)
     chosen = space.describe(space.default())
     assert chosen["conv.y"] == [block, 1, 1]
@@ -428,7 +427,7 @@ def test_rows_of_four_kibibytes_stay_within_the_ways_of_a_set() -> None:
 
 @pytest.mark.parametrize("m", [24, 52, 100])
 def test_two_threads_get_equal_shares(m: int) -> None:
-    target = msgspec.structs.replace(AVX512, cores=(0, 1))
+    target = replace(AVX512, cores=(0, 1))
     plan = make_plan(layer(m, 512, 512))
     group = plan.groups[-1]
     extents = group.owner.shape
@@ -489,14 +488,14 @@ def test_sums_that_only_just_hide_their_latency_cost_more() -> None:
 
 
 def test_what_is_done_before_another_core_wakes_runs_on_one() -> None:
-    target = msgspec.structs.replace(AVX512, cores=(0, 1))
+    target = replace(AVX512, cores=(0, 1))
     cores = [default(layer(24, 31, columns), target)["cores"] for columns in (191, 191 * 8)]
     assert cores == [1, 0]  # one core; all of them
 
 
 def test_what_reads_much_runs_on_all_cores() -> None:
     """Of two products that are small enough for one core, one has 332 KB of weights."""
-    target = msgspec.structs.replace(AVX512, cores=(0, 1))
+    target = replace(AVX512, cores=(0, 1))
     products = [layer(1, inner, 144) for inner in (64, 576)]
     assert all(item.flops < ONE_CORE_PREFERRED_FLOPS for item in products)
     assert [default(item, target)["cores"] for item in products] == [1, 0]

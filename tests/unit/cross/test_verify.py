@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cross.errors import VerifyError
 from cross.expression.language.terms import Binary, Call, Cast, Const, Int, Select

@@ -7,7 +7,9 @@ padding. What comes behind it (bias, activation) is left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from cross.expression.language.affine import affine
 from cross.expression.language.operator import Operator

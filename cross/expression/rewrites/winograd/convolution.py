@@ -24,9 +24,9 @@ pixels. Neighbouring phases read inputs that overlap; what their transforms have
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,8 +41,7 @@ from cross.expression.rewrites.winograd.matrices import Filtering, Matrix, Plana
 PHASES, POSITIONS, TILE = ("py", "px"), ("x", "y"), ("b", "ty", "tx")  # names of axes
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseReads:
+class PhaseReads(msgspec.Struct, frozen=True):
     """Where the phases of one dimension read: output (i, a) sums the inputs at i + first + step * a + t.
 
     There are `count` values of i, `phases` of a, and as many of t as the algorithm has taps. `first` counts

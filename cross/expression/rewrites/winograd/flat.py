@@ -8,7 +8,7 @@ where an image has few tiles. What is computed, and in which order, stays the sa
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from cross.expression.language.naming import replace_reads
 from cross.expression.language.operator import Operator

@@ -7,9 +7,10 @@ Start at `winograd_form`. What is recognized is the expression, whoever wrote it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cross.expression.families.data_movement import pad
@@ -28,8 +29,7 @@ from cross.expression.rewrites.winograd.convolution import (
 from cross.expression.rewrites.winograd.matrices import FEW_CHANNELS, Planar, planar
 
 
-@dataclass(frozen=True, slots=True)
-class WinogradForm:
+class WinogradForm(msgspec.Struct, frozen=True):
     """An operator with its convolution by an algorithm; input number `weight` is U.
 
     The weights' dimensions `first` and the next are their taps.
@@ -47,8 +47,7 @@ class WinogradForm:
         return given
 
 
-@dataclass(frozen=True, slots=True)
-class _Convolution:
+class _Convolution(msgspec.Struct, frozen=True):
     """A direct convolution found in an operator: of `data`, unpadded, by `weight` [(phases...), taps...].
 
     `reads` says for both dimensions where the phases of a transposed convolution read; None for a window.

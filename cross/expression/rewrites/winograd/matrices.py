@@ -22,9 +22,11 @@ added up before the inverse transform (`_space_to_depth`): even and odd inputs a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
+
+import msgspec
+from msgspec.structs import replace
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -32,8 +34,7 @@ TILES = (2, 3, 4, 5)  # m
 FEW_CHANNELS = 4  # at most, of an image: with space to depth there are enough of them to fill vectors
 
 
-@dataclass(frozen=True, slots=True)
-class Filtering:
+class Filtering(msgspec.Struct, frozen=True):
     """F(outputs, taps): `data` is B [side, side], `weight` G [depth side, taps], `output` A [side, outputs].
 
     `depth`: how many neighbouring inputs are channels of one; row depth x + p of G is position x of input p.
@@ -58,8 +59,7 @@ class Filtering:
         return self.stride // self.depth * self.outputs
 
 
-@dataclass(frozen=True, slots=True)
-class Planar:
+class Planar(msgspec.Struct, frozen=True):
     """An algorithm for the rows of a window and one for its columns."""
 
     rows: Filtering

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from boards.target import Target
 from cross.inspection.cpu_loops import CodeReport, inspect_listing

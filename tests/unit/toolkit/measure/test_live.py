@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -268,7 +269,7 @@ def test_equal_machine_code_of_other_programs_is_measured_once(builder: Builder)
 
         def nest(self, configuration: Configuration) -> LoopNest:
             self.odd = not self.odd
-            return replace(super().nest(configuration), name="odd" if self.odd else "even")
+            return msgspec.structs.replace(super().nest(configuration), name="odd" if self.odd else "even")
 
     programs, board = Renamed(PROGRAMS.space), NotedBoard()
     assert programs.nest(PROGRAMS.space.default()) != programs.nest(PROGRAMS.space.default())
